@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# make demo    the main job on live traffic: record, diagnose, report
+# make test    every test
+# Both install what is missing (Debian packages as root, Python packages into .venv).
+
+PYTHON  ?= /usr/bin/python3
+VENV    := .venv
+PY      := $(VENV)/bin/python
+
+# What each job needs from Debian; `make deps-demo` and `make deps-test` install what is missing.
+DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev
+DEPS_DEMO  := $(DEPS_BUILD) bpftrace linux-perf memcached iproute2 ethtool util-linux procps
+DEPS_TEST  := $(DEPS_DEMO) redis-server nginx-light nftables tcpdump socat tmux \
+	shellcheck clang-format debootstrap qemu-system-x86 busybox-static cpio
+
+NATIVE := tools/nsight-record/clock tools/nsight-report/native
+
+.PHONY: help demo test lint format build lock clean distclean deps-build deps-demo deps-test \
+	check-clocks truth bench
+
+help:
+	@sed -n '3,5s/^# //p' Makefile
+	@echo "Also: build lint format lock check-clocks truth bench clean distclean"
+
+deps-build deps-demo deps-test: deps-%:
+	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
+
+$(VENV)/.stamp: requirements.lock
+	@echo "python: creating $(VENV) from requirements.lock"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+build: $(VENV)/.stamp
+	@for d in $(NATIVE); do $(MAKE) -s -C $$d || exit 1; done
+
+demo: deps-demo
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(PY) tests/testbed/demo.py
+
+test: deps-test
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(MAKE) -s lint
+	@$(PY) -m pytest
+
+lint: $(VENV)/.stamp
+	@CLANG_FORMAT=clang-format PY=$(PY) tests/lint
+
+format: $(VENV)/.stamp
+	$(VENV)/bin/ruff check --fix-only -q .
+	$(VENV)/bin/ruff format -q .
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+# Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a bent clock.
+check-clocks: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/clocks/ordering.py
+
+truth: deps-test
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(PY) tests/truth/run.py
+
+bench: deps-test
+	@$(MAKE) -s build
+	@for b in tests/bench/bench_*.py; do $(PY) $$b || exit 1; done
+
+# Maintainers: renew requirements.lock from requirements.in.
+lock:
+	$(PYTHON) -m venv build/lock-venv
+	build/lock-venv/bin/pip install -q pip-tools
+	build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
+		--no-emit-trusted-host --no-emit-find-links -o requirements.lock requirements.in
+
+clean:
+	for d in $(NATIVE) tests/load; do $(MAKE) -s -C $$d clean; done
+	rm -rf build/tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+distclean: clean
+	rm -rf build $(VENV)
