@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Errors a user sees: what is wrong, and the cure."""
+
+EXIT_OK = 0
+EXIT_USAGE = 2  # argparse's own code
+EXIT_BAD_INPUT = 3  # the capture or a file in it cannot be used
+EXIT_MISSING = 4  # something this machine or installation lacks
+EXIT_IO = 5  # disk full, permission, a tool that died underneath
+EXIT_INTERRUPTED = 130
+
+
+class NsightError(Exception):
+    """An error with a cure; ``cli`` prints it as two lines and exits with ``exit_code``."""
+
+    exit_code = EXIT_BAD_INPUT
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class BadInput(NsightError):
+    """A capture, or a file in it, is truncated, foreign, mixed or of an unknown version."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class Missing(NsightError):
+    """A program, permission or package is not there."""
+
+    exit_code = EXIT_MISSING
+
+
+class OutputError(NsightError):
+    """Writing failed: disk full or not permitted. Recorded data is never touched by this."""
+
+    exit_code = EXIT_IO
