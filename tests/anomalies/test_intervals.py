@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Interval joins against the plain double loop."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsight_report.anomalies.intervals import overlaps, tile
+
+GAPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(1, 9)), max_size=20)
+QUERIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 40)), max_size=10)
+
+
+def columns(rows, n):
+    return [np.array([r[i] for r in rows], np.int64) for i in range(n)]
+
+
+@given(GAPS, QUERIES)
+def test_overlaps_equal_the_double_loop(gaps, queries):
+    at = {0: 0, 1: 0, 2: 0}
+    rows = []
+    for group, gap, length in gaps:
+        rows.append((group, at[group] + gap, at[group] + gap + length))
+        at[group] += gap + length
+    q = [(g, s, s + n) for g, s, n in queries]
+    expected = sorted(
+        (i, j, max(a, c), min(b, d))
+        for i, (g, a, b) in enumerate(q)
+        for j, (h, c, d) in enumerate(rows)
+        if g == h and max(a, c) < min(b, d)
+    )
+    found = overlaps(*columns(q, 3), *columns(rows, 3))
+    assert sorted(zip(*(x.tolist() for x in found))) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=20))
+def test_tile_covers_all_time_once_and_gives_it_to_the_latest_start(rows):
+    group, start, length = columns(rows, 3)
+    g, low, high, owner = tile(group, start, start + length)
+    for value in set(group.tolist()):
+        at = np.flatnonzero(g == value)
+        at = at[np.argsort(low[at])]
+        assert low[at][0] == np.iinfo(np.int64).min
+        assert high[at][-1] == np.iinfo(np.int64).max
+        assert (low[at][1:] == high[at][:-1]).all()
+        for i in at:
+            if owner[i] < 0:
+                continue
+            row = owner[i]
+            assert start[row] <= low[i] < high[i] <= start[row] + length[row]
+            later = (group == value) & (start > start[row]) & (start < high[i])
+            assert not later.any()

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Phases of section 5.2 of the paper: what a slow message met that comparable messages did not."""
+
+from .find import find
+from .options import Options, Slice
+from .population import Population, select
+
+__all__ = ["Options", "Population", "Slice", "find", "select"]

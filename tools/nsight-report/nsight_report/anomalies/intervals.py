@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Joins of half-open time intervals, vectorised."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+
+
+def overlaps(
+    query_group: Int, query_start: Int, query_end: Int, group: Int, start: Int, end: Int
+) -> tuple[Int, Int, Int, Int]:
+    """Every pair of a query interval and an interval of the same group that overlap.
+
+    The intervals (``group``, ``start``, ``end``) must not overlap within a group; queries may.
+    Returns ``(query index, interval index, overlap start, overlap end)``, ordered by query,
+    then time. Empty overlaps are left out.
+
+    >>> import numpy as np
+    >>> a = np.array
+    >>> [x.tolist() for x in overlaps(a([1]), a([5]), a([25]), a([1, 1, 2]), a([0, 10, 0]), a([10, 30, 9]))]
+    [[0, 0], [0, 1], [5, 10], [10, 25]]
+    """
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    first = np.zeros(len(query_group), np.int64)
+    last = np.zeros(len(query_group), np.int64)
+    by_group = np.argsort(query_group, kind="stable")
+    values, at = np.unique(query_group[by_group], return_index=True)
+    for value, members in zip(values, np.split(by_group, at[1:])):  # few groups: cores or threads
+        low, high = np.searchsorted(group, [value, value + 1])
+        first[members] = low + np.searchsorted(end[low:high], query_start[members], "right")
+        last[members] = low + np.searchsorted(start[low:high], query_end[members], "left")
+    counts = np.maximum(last - first, 0)
+    query = np.repeat(np.arange(len(query_group)), counts)
+    item = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    low_ns = np.maximum(query_start[query], start[item])
+    high_ns = np.minimum(query_end[query], end[item])
+    keep = high_ns > low_ns
+    return query[keep], order[item[keep]], low_ns[keep], high_ns[keep]
+
+
+def tile(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
+    """Make possibly overlapping intervals tile their groups' time: a later start ends an earlier interval.
+
+    Returns ``(group, start, end, index)`` of non-overlapping pieces; ``index`` is the row that
+    owns the piece, -1 for the time between, before and after (within the int64 range).
+    """
+    order = np.lexsort((start, group))
+    g, s, e = group[order], start[order], end[order]
+    if not len(g):
+        return g, s, e, order
+    last = np.append(g[1:] != g[:-1], True)
+    first = np.append(True, g[1:] != g[:-1])
+    horizon = np.iinfo(np.int64).max
+    following = np.where(last, horizon, np.append(s[1:], horizon))
+    stop = np.clip(e, s, following)
+    owned = (g, s, stop, order)
+    between = (g, stop, following, np.full(len(g), -1))
+    before = (g[first], np.full(first.sum(), np.iinfo(np.int64).min), s[first], np.full(first.sum(), -1))
+    parts = [np.concatenate(columns) for columns in zip(owned, between, before)]
+    keep = parts[2] > parts[1]
+    return parts[0][keep], parts[1][keep], parts[2][keep], parts[3][keep]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which messages are diagnosed, and against which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BadInput
+from ..losses import Ledger
+from .options import Options, Slice
+
+# More messages than this say nothing new about a median, and windows cost memory.
+MAX_REFERENCE = 20_000
+MAX_TARGET = 20_000
+
+
+@dataclass(frozen=True)
+class Population:
+    """Comparable messages of one application, and the two slices of them.
+
+    ``messages`` has the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are
+    row positions in it.
+    """
+
+    app: str
+    messages: pd.DataFrame
+    target: np.ndarray
+    reference: np.ndarray
+
+
+def choose_app(messages: pd.DataFrame, options: Options) -> pd.DataFrame:
+    """The messages of one application (process) in one direction.
+
+    Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
+    the one whose own port more peers talk to than it talks to itself; ties by message count.
+    """
+    chosen = messages[(messages["direction"] == options.direction) & messages["latency_ns"].notna()]
+    if options.port is not None:
+        chosen = chosen[chosen["lport"] == options.port]
+    if options.app is not None:
+        by_pid = options.app.isdigit()
+        chosen = chosen[chosen["pid"] == int(options.app) if by_pid else chosen["comm"] == options.app]
+    if chosen.empty:
+        raise BadInput(
+            "no complete message matches the selection",
+            "see the losses, and which applications, ports and directions the capture has: "
+            + (", ".join(_apps(messages)) or "none"),
+        )
+    if options.app is None:
+        # One listening port serves many peer ports; a client uses many own ports for one peer port.
+        groups = chosen.groupby("pid").agg(
+            n=("pid", "size"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
+        )
+        groups["serves"] = groups["own"] <= groups["peers"]
+        groups = groups.sort_values(["serves", "n", "low"], ascending=[False, False, True])
+        best = groups.iloc[0]
+        same = groups[(groups["serves"] == best["serves"]) & (groups["low"] == best["low"])]
+        # Worker processes of one server (nginx) listen on one port: they are one application.
+        chosen = chosen[chosen["pid"].isin(same.index)]
+    return chosen
+
+
+def select(messages: pd.DataFrame, options: Options, ledger: Ledger) -> Population:
+    """Choose application, target slice and reference slice.
+
+    Raises BadInput when a slice is empty. Slices that are larger than what is needed are
+    thinned evenly over time; the ledger says so.
+    """
+    chosen = choose_app(messages, options).sort_values("message_id").reset_index(drop=True)
+    latency = chosen["latency_ns"].to_numpy(np.int64)
+    target = _slice(latency, options.target)
+    reference = np.setdiff1d(_slice(latency, options.reference), target)
+    for name, rows, spec in (("target", target, options.target), ("reference", reference, options.reference)):
+        if not len(rows):
+            raise BadInput(
+                f"the {name} slice {spec} holds none of {len(latency)} messages",
+                f"latencies go from {latency.min()} to {latency.max()} ns: choose another --{name}",
+            )
+    if len(target) > MAX_TARGET:
+        ledger.add(
+            "target messages not analysed",
+            len(target) - MAX_TARGET,
+            "info",
+            f"the slowest {MAX_TARGET} of the target slice were analysed",
+            "choose a narrower --target",
+        )
+        target = np.sort(target[np.argsort(latency[target], kind="stable")[-MAX_TARGET:]])
+    if len(reference) > MAX_REFERENCE:
+        reference = reference[np.linspace(0, len(reference) - 1, MAX_REFERENCE).astype(np.int64)]
+    comms = chosen["comm"].value_counts()
+    return Population(str(comms.index[0]), chosen, target, reference)
+
+
+def _slice(latency: np.ndarray, spec: Slice) -> np.ndarray:
+    if spec.by == "latency":
+        return np.flatnonzero((latency >= spec.low) & (latency <= spec.high))
+    # By rank, so that equal latencies do not make a slice larger than asked.
+    rank = np.empty(len(latency), np.int64)
+    rank[np.argsort(latency, kind="stable")] = np.arange(len(latency))
+    low = int(np.floor(len(latency) * spec.low / 100))
+    high = int(np.ceil(len(latency) * spec.high / 100))
+    if spec.high == 100:
+        low = min(low, len(latency) - 1)
+    return np.flatnonzero((rank >= low) & (rank < high))
+
+
+def _apps(messages: pd.DataFrame) -> list[str]:
+    if messages.empty:
+        return []
+    counts = messages.groupby(["comm", "pid", "lport", "direction"], observed=True).size()
+    top = counts.sort_values(ascending=False).head(5)
+    return [f"{key[0]}[{key[1]}] port {key[2]} {key[3]} ({n})" for key, n in top.items()]
