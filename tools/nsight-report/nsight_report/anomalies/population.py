@@ -112,4 +112,5 @@ def _apps(messages: pd.DataFrame) -> list[str]:
         return []
     counts = messages.groupby(["comm", "pid", "lport", "direction"], observed=True).size()
     top = counts.sort_values(ascending=False).head(5)
-    return [f"{key[0]}[{key[1]}] port {key[2]} {key[3]} ({n})" for key, n in top.items()]
+    rows = top.rename("n").reset_index()
+    return [f"{r.comm}[{r.pid}] port {r.lport} {r.direction} ({r.n})" for r in rows.itertuples()]  # five

@@ -124,4 +124,4 @@ def _first_known(frame: pd.DataFrame, names: list[str], fallback: Int) -> Int:
 
 def column(series: pd.Series) -> Int:
     """An integer column as int64, nulls as -1."""
-    return series.astype("Int64").fillna(-1).to_numpy(np.int64)
+    return np.asarray(series.astype("Int64").fillna(-1), dtype=np.int64)
