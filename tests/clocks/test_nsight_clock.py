@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-clock itself, on this machine: its records, options, errors and exit codes."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import clock_lines as cl
+import ordering_record
+import pytest
+from nsight_report import clocks
+from nsight_report.capture import clock_readings
+
+PROGRAM = str(ordering_record.NSIGHT_CLOCK)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    subprocess.run(["make", "-s", "-C", str(ordering_record.NSIGHT_CLOCK.parent)], check=True)
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=60)
+
+
+def test_a_whole_recording_has_every_record_and_says_what_it_cost(tmp_path: Path) -> None:
+    path = tmp_path / "clock.tsv"
+    done = run("-d", "1", "-o", str(path))
+    assert done.returncode == 0 and done.stdout == ""
+    readings = clock_readings.load(path)
+    assert readings.ledger.table().num_rows == 0
+    assert readings.end is not None
+    polls, updates, missed, cpu_ns, wall_ns = readings.end
+    # the first state is no update; all others are, and each missed one counts 2 in the sequence
+    seq = readings.polled.seq
+    assert updates == len(seq) - 1 and missed == (seq[-1] - seq[0]) // 2 - updates
+    assert 0.9e9 < wall_ns < 10e9 and 0 < cpu_ns < wall_ns / 2 and polls >= updates
+    assert f"{polls} polls, {updates} timekeeper updates, {missed} missed; " in done.stderr
+    assert set(readings.brackets) == set(clock_readings.TIMEKEEPER_DOMAINS)
+    # every 100 ms and once at the end
+    assert 5 <= len(readings.brackets["realtime"]) <= 12
+    _, losses = clocks.build(readings)
+    assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
+
+
+def test_the_map_covers_the_whole_recording(tmp_path: Path) -> None:
+    path = tmp_path / "clock.tsv"
+    begin = time.monotonic_ns()
+    run("-d", "0.5", "-o", str(path))
+    clock_map = clocks.ClockMap(clocks.build(clock_readings.load(path))[0])
+    start, end = clock_map.range_tsc("monotonic")
+    ns, _ = clock_map.convert(cl.ints(start, end - 1), "tsc", "monotonic")
+    # from when it had started, up to its last reading half a second later
+    assert begin < ns[0] < begin + 10**9 and ns[1] - ns[0] > 480_000_000
+    assert ns[1] < time.monotonic_ns()
+
+
+def test_a_killed_recorder_leaves_a_usable_file(tmp_path: Path) -> None:
+    path = tmp_path / "clock.tsv"
+    with subprocess.Popen([PROGRAM, "-o", str(path)], stderr=subprocess.DEVNULL) as process:
+        time.sleep(0.6)
+        process.kill()
+    readings = clock_readings.load(path)
+    table, losses = clocks.build(readings)
+    assert cl.losses(losses)["clock readings cut"] == ("info", 1)
+    assert readings.end is None
+    start, end = clocks.ClockMap(table).range_tsc("realtime")
+    # cut between two readings 100 ms apart at most, each of which says how far the states hold
+    assert (end - start) / readings.tsc_khz > 300
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_recording_properly(tmp_path: Path, sig: signal.Signals) -> None:
+    path = tmp_path / "clock.tsv"
+    with subprocess.Popen([PROGRAM, "-o", str(path)], stderr=subprocess.PIPE) as process:
+        while not path.exists() or path.stat().st_size < 500:
+            time.sleep(0.01)
+        process.send_signal(sig)
+        assert process.wait(10) == 0
+    assert clock_readings.load(path).end is not None
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message", "hint"),
+    [
+        (["--nonsense"], 2, "usage:", ""),
+        (["-d", "1", "argument"], 2, "usage:", ""),
+        (["-d", "nan"], 2, "--duration nan: not a number", ""),
+        (["-d", "-1"], 2, "--duration -1: not a number", ""),
+        (["-d", "0"], 2, "--duration 0", "leave out -d"),
+        (["--poll-us", "1e9"], 2, "--poll-us 1e9: not a number from 0 to 1000000", ""),
+        (["--phc", "/dev/no-such-clock"], 4, "/dev/no-such-clock: No such file", "hint: ls /dev/ptp*"),
+        (["--phc", "/dev/null"], 4, "/dev/null: not a PTP hardware clock", "hint: "),
+        (["--iface", "no-such-if"], 4, "no-such-if: no such interface", "hint: ip link"),
+        (["--iface", "x" * 200], 4, "no such interface", "hint: ip link"),
+        (["--iface", "lo"], 4, "lo: no PTP hardware clock", "hint: leave out --iface"),
+        (["-o", "/no/such/directory/clock.tsv"], 5, "/no/such/directory/clock.tsv: No such file", ""),
+        (["-o", "/dev/full"], 5, "/dev/full: ", ""),
+    ],
+)
+def test_errors_name_the_cause_the_cure_and_the_exit_code(args: list[str], code: int, message: str, hint: str) -> None:
+    done = run(*args)
+    assert done.returncode == code
+    assert message in done.stderr and hint in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "clock.tsv"
+    path.write_text("precious")
+    done = run("-d", "0.1", "-o", str(path))
+    assert done.returncode == 5 and "never overwritten" in done.stderr
+    assert path.read_text() == "precious"
+
+
+def test_a_full_disk_is_one_error_and_keeps_what_was_written() -> None:
+    # /dev/full refuses every write; opened as standard output
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PROGRAM, "-d", "1"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 5
+    assert done.stderr.startswith("error: standard output: No space left on device\nhint: ")
+
+
+def test_a_closed_pipe_is_an_error_not_a_signal() -> None:
+    with subprocess.Popen([PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        message = process.stderr.read()
+        assert process.wait(10) == 5 and "standard output: Broken pipe" in message
+
+
+def test_help_names_every_exit_code_and_option() -> None:
+    done = run("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for text in ("exit codes: 0 done, 2 usage, 4", "--duration", "--output", "--poll-us", "--phc", "--iface"):
+        assert text in done.stdout

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Segments of a NIC's clock, from readings of it between two readings of CLOCK_REALTIME."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..capture.clock_readings import Brackets
+from ..losses import Ledger
+from . import brackets
+from .convert import ClockMap
+from .segments import Segments, empty
+
+
+def build(b: Brackets, domain: str, clock_map: pa.Table, ledger: Ledger) -> Segments:
+    """Segments of ``domain`` from readings whose bracket is in realtime.
+
+    The bracket is carried to TSC with ``clock_map``; its error there widens the reading's.
+    """
+    known = ClockMap(clock_map)
+    if "realtime" not in known.domains:
+        ledger.add(
+            "PHC reading without realtime map", len(b), "error",
+            f"{domain} cannot be converted: CLOCK_REALTIME itself is not mapped", "record with nsight-clock",
+        )  # fmt: skip
+        return empty()
+    before, e1, ok1 = known.convert_masked(b.before, "realtime", "tsc")
+    after, e2, ok2 = known.convert_masked(b.after, "realtime", "tsc")
+    ok = ok1 & ok2
+    ledger.add(
+        "PHC reading outside the clock map", int(np.count_nonzero(~ok)), "warning",
+        f"readings of {domain} taken when CLOCK_REALTIME was not mapped, or stepped, were left out",
+    )  # fmt: skip
+    kept = Brackets(before[ok], b.ns[ok], after[ok])
+    # The kernel's reading of realtime is a whole ns: the TSC found for it is the first of that ns.
+    return brackets.build(kept, domain, "phc", ledger, extra_ns=np.maximum(e1, e2)[ok] + 1)
