@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Thread states from switches, wake-ups and migrations."""
+
+import numpy as np
+import pytest
+from event_arrays import (
+    CLIENT,
+    DEAD,
+    PREEMPTED,
+    SERVER,
+    D,
+    R,
+    S,
+    T,
+    build,
+    counted,
+    event,
+    states,
+    switch,
+    wake,
+)
+from nsight_report.calls.thread_states import STATES, decode_prev_state
+
+LAST = event(1000, "page_fault_user", 99, cpu=3)  # the end of the recording, on a core of its own
+
+
+def rows(table, tid):  # type: ignore[no-untyped-def]
+    return [r for r in table.to_pylist() if r["tid"] == tid]
+
+
+@pytest.mark.parametrize(
+    ("bits", "name"),
+    [
+        (0, "runnable"),
+        (0x100, "runnable"),  # R+
+        (1, "sleeping"),
+        (2, "blocked"),
+        (4, "stopped"),
+        (8, "stopped"),
+        (0x10, "dead"),
+        (0x20, "dead"),
+        (0x40, "sleeping"),
+        (0x80, "sleeping"),
+        (0x101, "runnable"),  # preempted while about to sleep
+    ],
+)
+def test_prev_state_is_decoded(bits: int, name: str) -> None:
+    assert STATES[decode_prev_state(np.array([bits]))[0]] == name
+
+
+def test_sleeper_waits_for_a_core_from_its_wake_up_on() -> None:
+    _, _, table, _ = build(
+        switch(0, 0, 10, names=(0, SERVER)),
+        switch(100, 10, 0, state=S),
+        event(250, "page_fault_user", 20, cpu=1),
+        wake(300, 10, by=20, target=0, cpu=1),
+        switch(340, 0, 10, names=(0, SERVER)),
+        switch(400, 10, 0, state=D),
+        LAST,
+    )
+    assert states(table, 10) == [
+        ("running", 0, 0, 100),
+        ("sleeping", 0, 100, 300),
+        ("runnable", 0, 300, 340),
+        ("running", 0, 340, 400),
+        ("blocked", 0, 400, 1000),
+    ]
+    waiting = rows(table, 10)[2]
+    assert (waiting["waker_tid"], waiting["preempted"]) == (20, False)
+    assert {r["comm"] for r in rows(table, 10)} == {"server"}
+
+
+@pytest.mark.parametrize("state", [R, PREEMPTED])
+def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
+    _, _, table, losses = build(switch(0, 0, 10), switch(100, 10, 11, state=state), switch(160, 11, 10), LAST)
+    assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
+    waiting = rows(table, 10)[1]
+    assert (waiting["preempted"], waiting["waker_tid"]) == (True, -1)
+    assert "wake-up not seen" not in counted(losses)
+
+
+def test_migration_moves_a_waiting_thread_to_another_queue() -> None:
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=PREEMPTED),
+        event(130, "sched_migrate_task", 11, a=10, b=1, c=0),
+        switch(180, 0, 10, cpu=1),
+        LAST,
+    )
+    assert states(table, 10)[1:3] == [("runnable", 0, 100, 130), ("runnable", 1, 130, 180)]
+
+
+def test_core_chosen_at_wake_up_comes_from_the_migration_that_follows() -> None:
+    # sched_waking still names the core it ran on last
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=S),
+        wake(200, 10, by=11, target=0),
+        event(201, "sched_migrate_task", 11, a=10, b=1, c=0),
+        wake(202, 10, by=11, target=1, kind="sched_wakeup"),
+        switch(240, 0, 10, cpu=1),
+        event(1000, "page_fault_user", 10, cpu=1),
+    )
+    assert states(table, 10)[1:5] == [
+        ("sleeping", 0, 100, 200),
+        ("runnable", 0, 200, 201),
+        ("runnable", 1, 201, 240),
+        ("running", 1, 240, 1000),
+    ]
+    assert [r["waker_tid"] for r in rows(table, 10)[2:4]] == [11, 11]
+
+
+def test_wake_up_that_overtakes_the_switch_is_not_lost() -> None:
+    # another core wakes the thread at 99, 1 ns before it leaves its own in state S
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        event(90, "page_fault_user", 20, cpu=1),
+        wake(99, 10, by=20, target=0, cpu=1),
+        switch(100, 10, 11, state=S),
+        switch(150, 11, 10),
+        LAST,
+    )
+    assert states(table, 10)[1] == ("runnable", 0, 100, 150)
+    assert "wake-up not seen" not in counted(losses)
+
+
+def test_old_wake_up_of_a_running_thread_does_not_count_as_one() -> None:
+    far = 100_000  # the thread falls asleep long after it
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        wake(50, 10, by=10, target=0),
+        switch(far, 10, 11, state=S),
+        switch(far + 50, 11, 10),
+        event(far + 90, "page_fault_user", 10),
+    )
+    assert states(table, 10)[1] == ("sleeping", 0, far, far + 50)
+    assert counted(losses)["wake-up not seen"] == 1
+
+
+def test_unseen_wake_up_leaves_the_wait_in_the_sleep_and_is_counted() -> None:
+    _, _, table, losses = build(switch(0, 0, 10), switch(100, 10, 11, state=S), switch(200, 11, 10), LAST)
+    assert states(table, 10)[1] == ("sleeping", 0, 100, 200)
+    assert counted(losses)["wake-up not seen"] == 1
+
+
+def test_stopped_thread_says_so() -> None:
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=T),
+        wake(400, 10, by=11, target=0),
+        switch(450, 11, 10, state=S),
+        LAST,
+    )
+    assert states(table, 10)[1:3] == [("stopped", 0, 100, 400), ("runnable", 0, 400, 450)]
+
+
+def test_new_thread_begins_when_it_is_created() -> None:
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        event(200, "sched_process_fork", 10, a=11, b=10, c=CLIENT),
+        wake(210, 11, by=10, target=0, kind="sched_wakeup_new", name=CLIENT),
+        switch(300, 10, 11, state=PREEMPTED, names=(SERVER, CLIENT)),
+        switch(400, 11, 10, state=DEAD),
+        LAST,
+    )
+    assert states(table, 11) == [
+        ("unknown", -1, 200, 210),
+        ("runnable", 0, 210, 300),
+        ("running", 0, 300, 400),
+        ("dead", 0, 400, 1000),
+    ]
+    assert {r["comm"] for r in rows(table, 11)} == {"client"}
+
+
+def test_thread_that_never_gets_a_core_is_listed() -> None:
+    _, _, table, _ = build(switch(0, 0, 10), wake(100, 12, by=10, target=0, name=CLIENT), LAST)
+    assert states(table, 12) == [("unknown", -1, 0, 100), ("runnable", 0, 100, 1000)]
+    assert rows(table, 12)[0]["comm"] == "client"
+
+
+def test_end_of_a_run_inside_a_loss_is_unknown() -> None:
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        event(100, "page_fault_user", 10),
+        event(300, "lost", 11, a=5),
+        switch(310, 11, 10),
+        LAST,
+    )
+    assert states(table, 10)[:2] == [("running", 0, 0, 100), ("unknown", 0, 100, 310)]
+    assert counted(losses)["state off the core not known"] == 1
+
+
+def test_idle_threads_are_left_out() -> None:
+    _, _, table, _ = build(switch(0, 0, 10), switch(100, 10, 0), LAST)
+    assert 0 not in table["tid"].to_pylist()

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "context_stack.h"
+
+#include "util.h"
+
+/* Close the stretch of the innermost frame at ts. */
+static void emit(struct core *core, uint64_t ts)
+{
+	struct nsight_stretch *last =
+		core->n_stretches ? &core->stretches[core->n_stretches - 1] : NULL;
+	int64_t call;
+
+	if (core->depth && ts > core->since) {
+		call = core->frame[core->depth - 1].call;
+		if (last && last->call == call && last->end == core->since) {
+			last->end = ts; /* only a call of no length came between */
+		} else {
+			GROW(core->stretches, core->n_stretches, core->cap_stretches);
+			core->stretches[core->n_stretches++] = (struct nsight_stretch){
+				.start = core->since, .end = ts, .call = call, .comm = core->comm};
+		}
+	}
+	core->since = ts;
+}
+
+struct nsight_call *core_push(struct core *core, uint64_t ts, enum context_kind kind, uint64_t key,
+			      uint32_t name, enum known start_known)
+{
+	struct nsight_call *call;
+
+	emit(core, ts);
+	GROW(core->calls, core->n_calls, core->cap_calls);
+	call = &core->calls[core->n_calls];
+	*call = (struct nsight_call){.start = ts,
+				     .arg = -1,
+				     .parent = -1,
+				     .pid = -1,
+				     .tid = -1,
+				     .name = name,
+				     .cpu = core->cpu,
+				     .kind = kind,
+				     .depth = core->depth,
+				     .start_known = start_known};
+	if (core->depth) {
+		const struct nsight_call *below = core_call(core, core->depth - 1);
+
+		call->parent = core->frame[core->depth - 1].call;
+		call->pid = below->pid;
+		call->tid = below->tid;
+	}
+	core->frame[core->depth++] = (struct frame){.call = core->n_calls++, .key = key};
+	return call;
+}
+
+void core_pop(struct core *core, uint64_t ts, enum known end_known)
+{
+	struct nsight_call *call = core_call(core, core->depth - 1);
+
+	emit(core, ts);
+	call->end = ts;
+	call->end_known = end_known;
+	core->depth--;
+	if (core->depth)
+		core_call(core, core->depth - 1)->children += ts - call->start;
+}
+
+struct nsight_call *core_insert(struct core *core, uint64_t ts, enum context_kind kind,
+				uint32_t name)
+{
+	/* since, not ts: nothing else is known to have happened in between */
+	core_push(core, core->since, kind, 0, name, MISSING);
+	core_pop(core, ts, MEASURED);
+	return &core->calls[core->n_calls - 1];
+}

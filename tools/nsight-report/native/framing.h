@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Message boundaries in captured packets: pcap file -> packets -> byte streams -> messages.
+ *
+ * Everything here comes from the network. A parser sees each byte of a stream once, in order, and
+ * keeps a few hundred bytes of state; a message of any size is skipped over, not stored.
+ */
+#ifndef NSIGHT_FRAMING_H
+#define NSIGHT_FRAMING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* One captured TCP segment; pointers are valid until the next one is read. */
+struct segment {
+	uint8_t family; /* 4 or 16: length of an address */
+	uint8_t flags;	/* TCP flags */
+	uint16_t sport, dport;
+	uint8_t src[16], dst[16];
+	uint32_t seq;
+	uint32_t len;	 /* payload bytes on the wire */
+	uint32_t caplen; /* of which so many are in the file */
+	const uint8_t *payload;
+};
+
+enum { TH_FIN = 0x01, TH_SYN = 0x02, TH_RST = 0x04, TH_ACK = 0x10 };
+
+/* What was lost or refused; printed at the end as L lines. */
+struct counts {
+	uint64_t packets, other_packets, fragments, truncated_records;
+	uint64_t holes, hole_bytes, resyncs, skipped_bytes, unfinished;
+	uint64_t streams_refused;
+	uint64_t duplicate_bytes;
+};
+
+extern struct counts counts;
+
+/* pcap file */
+struct pcap;
+struct pcap *pcap_open(const char *path);
+/* The next TCP segment; false at the end of the file. */
+bool pcap_next(struct pcap *p, struct segment *s);
+void pcap_close(struct pcap *p);
+
+/*
+ * A parser of one direction of one connection.
+ *
+ * skip: so many bytes belong to the message whatever they are; parse() is not called for them.
+ * A hole in the stream is harmless inside them and ends the parser's knowledge elsewhere.
+ */
+#define LINE_KEPT 512
+#define NEST_MAX  16
+
+enum role { ROLE_UNKNOWN, ROLE_CLIENT, ROLE_SERVER };
+
+struct parser {
+	enum role role; /* the sender of these bytes */
+	uint64_t skip;
+	bool last_skip; /* the message ends with the skipped bytes */
+	bool in_message;
+	bool stopped; /* nothing further can be framed, such as after an upgrade */
+	int state;
+	char type[24];
+	uint32_t line_len; /* bytes of the line so far, kept or not */
+	uint64_t head_len; /* bytes of an HTTP head so far */
+	char line[LINE_KEPT];
+	/* Redis: elements that are still to come, by nesting depth */
+	int depth;
+	uint64_t todo[NEST_MAX];
+	/* HTTP */
+	bool chunked, has_length, until_close;
+	int status;
+	uint64_t content_length;
+	struct parser *peer; /* the other direction, or NULL */
+	/* requests that had no reply yet: was it HEAD (bit set)? oldest first */
+	uint64_t head_bits;
+	unsigned int n_requests;
+};
+
+enum verdict {
+	MORE,  /* give the next byte */
+	DONE,  /* the byte was the last one of a message */
+	WRONG, /* this is not the protocol */
+};
+
+struct protocol {
+	const char *name;
+	/* Could a message begin with these bytes? At least one byte. */
+	bool (*plausible)(enum role role, const uint8_t *p, size_t n);
+	/* One byte. May set skip; the verdict then holds after the skipped bytes (last_skip). */
+	enum verdict (*byte)(struct parser *x, uint8_t c);
+};
+
+extern const struct protocol memcached, redis, http;
+
+/* Streams */
+struct streams;
+struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t server_port);
+void streams_add(struct streams *all, const struct segment *s);
+/* Declare what is missing a hole, deliver the rest, finish every message that ends at the end. */
+void streams_finish(struct streams *all);
+
+/* Helpers for parsers */
+/* Append to the line; true when it is complete (the line ends at \n; \r and \n are cut off). */
+bool line_byte(struct parser *x, uint8_t c);
+void line_reset(struct parser *x);
+/* Decimal number of 1 to 18 digits that fills the whole text; false otherwise. */
+bool parse_u64(const char *text, size_t n, uint64_t *value);
+/* Copy what may stand in a type: letters, digits, '_', '-', '.', at most 23; upper-case if asked.
+ */
+void set_type(struct parser *x, const char *text, size_t n, bool upper);
+/* The i-th word of the line (words are separated by single spaces); NULL if there is none. */
+const char *line_word(const struct parser *x, int i, size_t *n);
+
+#endif

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * TCP segments into byte streams, byte streams into messages.
+ *
+ * Segments are delivered in sequence order, each byte once. What is missing is waited for until
+ * too much has piled up behind it; then it is a hole. A parser that was skipping over it does
+ * not mind; otherwise the stream is picked up again at the next segment a message can begin with.
+ */
+#include "framing.h"
+#include "util.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECTIONS_MAX	 (1u << 18)
+#define BUCKETS		 (1u << 16)
+#define PENDING_SEGMENTS 256
+#define PENDING_BYTES	 (1u << 20)
+#define PENDING_ALL	 (64u << 20)
+#define WINDOW		 (1 << 30) /* no TCP window is larger */
+
+struct pending {
+	struct pending *next;
+	uint64_t offset;
+	uint32_t len, caplen;
+	uint8_t data[];
+};
+
+struct direction {
+	struct parser *parser; /* NULL: closed */
+	struct pending *pending;
+	uint32_t n_pending, pending_bytes;
+	uint32_t base; /* sequence number of offset 0 */
+	bool started, syn_seen, syncing, fin, named;
+	uint32_t id;
+	uint64_t next; /* offset of the next byte in order */
+	uint64_t message_start;
+};
+
+struct connection {
+	struct connection *chain;
+	uint8_t family;
+	uint8_t addr[2][16];
+	uint16_t port[2];
+	struct direction dir[2]; /* dir[i]: sent by end i */
+};
+
+struct streams {
+	const struct protocol *protocol;
+	FILE *out;
+	uint16_t server_port;
+	uint32_t n_connections, n_ids;
+	uint64_t pending_bytes;
+	struct connection *bucket[BUCKETS];
+};
+
+struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t server_port)
+{
+	struct streams *all = xrealloc(NULL, 1, sizeof(*all));
+
+	memset(all, 0, sizeof(*all));
+	all->protocol = protocol;
+	all->out = out;
+	all->server_port = server_port;
+	return all;
+}
+
+static uint32_t hash_ends(const struct segment *s)
+{
+	uint32_t h[2] = {s->sport, s->dport};
+
+	for (int i = 0; i < s->family; i++) {
+		h[0] = (h[0] ^ s->src[i]) * 16777619u;
+		h[1] = (h[1] ^ s->dst[i]) * 16777619u;
+	}
+	/* The same for both directions */
+	return ((h[0] + h[1]) ^ (h[0] + h[1]) >> 16) % BUCKETS;
+}
+
+static bool same_end(const struct connection *c, int end, const uint8_t *addr, uint16_t port)
+{
+	return c->port[end] == port && !memcmp(c->addr[end], addr, c->family);
+}
+
+/* The connection of the segment and in *end which end sent it; NULL when there is no room. */
+static struct connection *find(struct streams *all, const struct segment *s, int *end)
+{
+	struct connection **head = &all->bucket[hash_ends(s)];
+	struct connection *c;
+
+	for (c = *head; c; c = c->chain) {
+		if (c->family != s->family)
+			continue;
+		for (*end = 0; *end < 2; ++*end)
+			if (same_end(c, *end, s->src, s->sport) &&
+			    same_end(c, !*end, s->dst, s->dport))
+				return c;
+	}
+	if (all->n_connections == CONNECTIONS_MAX) {
+		counts.streams_refused++;
+		return NULL;
+	}
+	all->n_connections++;
+	c = xrealloc(NULL, 1, sizeof(*c));
+	memset(c, 0, sizeof(*c));
+	c->family = s->family;
+	memcpy(c->addr[0], s->src, 16);
+	memcpy(c->addr[1], s->dst, 16);
+	c->port[0] = s->sport;
+	c->port[1] = s->dport;
+	c->chain = *head;
+	*head = c;
+	*end = 0;
+	return c;
+}
+
+static void print_hex(FILE *out, const uint8_t *p, int n)
+{
+	for (int i = 0; i < n; i++)
+		fprintf(out, "%02x", p[i]);
+}
+
+/* C id src sport dst dport base syn */
+static void name_stream(struct streams *all, struct connection *c, int end)
+{
+	struct direction *d = &c->dir[end];
+
+	d->named = true;
+	d->id = all->n_ids++;
+	fprintf(all->out, "C\t%" PRIu32 "\t", d->id);
+	print_hex(all->out, c->addr[end], c->family);
+	fprintf(all->out, "\t%u\t", c->port[end]);
+	print_hex(all->out, c->addr[!end], c->family);
+	fprintf(all->out, "\t%u\t%" PRIu32 "\t%d\n", c->port[!end], d->base, d->syn_seen);
+}
+
+static void message_reset(struct parser *x)
+{
+	x->in_message = x->last_skip = x->until_close = false;
+	x->skip = 0;
+	x->type[0] = 0;
+}
+
+/* M id offset length type - - - */
+static void message_done(struct streams *all, struct connection *c, int end)
+{
+	struct direction *d = &c->dir[end];
+
+	if (!d->named)
+		name_stream(all, c, end);
+	fprintf(all->out, "M\t%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\t%s\t\t\t\n", d->id,
+		d->message_start, d->next - d->message_start, d->parser->type);
+	message_reset(d->parser);
+}
+
+static void lose_track(struct direction *d)
+{
+	if (!d->syncing)
+		counts.resyncs++;
+	d->syncing = true;
+	message_reset(d->parser);
+}
+
+/* Bytes in order, all of one segment. */
+static void feed(struct streams *all, struct connection *c, int end, const uint8_t *p, size_t n)
+{
+	struct direction *d = &c->dir[end];
+	struct parser *x = d->parser;
+	const uint8_t *stop = p + n;
+	enum verdict v;
+
+	if (x && d->syncing && n && all->protocol->plausible(x->role, p, n))
+		d->syncing = false;
+	while (p < stop) {
+		if (!x || x->stopped || d->syncing) {
+			counts.skipped_bytes += stop - p;
+			d->next += stop - p;
+			return;
+		}
+		if (x->skip) {
+			uint64_t take =
+				x->skip < (uint64_t)(stop - p) ? x->skip : (uint64_t)(stop - p);
+
+			x->skip -= take;
+			d->next += take;
+			p += take;
+			if (!x->skip && x->last_skip)
+				message_done(all, c, end);
+			continue;
+		}
+		if (!x->in_message)
+			d->message_start = d->next;
+		v = all->protocol->byte(x, *p++);
+		x->in_message = true;
+		d->next++;
+		if (v == DONE)
+			message_done(all, c, end);
+		else if (v == WRONG)
+			lose_track(d);
+	}
+}
+
+static void hole(struct streams *all, struct connection *c, int end, uint64_t n)
+{
+	struct direction *d = &c->dir[end];
+	struct parser *x = d->parser;
+
+	d->next += n;
+	if (!x || x->stopped || d->syncing)
+		return;
+	counts.holes++;
+	counts.hole_bytes += n;
+	if (x->skip < n) {
+		lose_track(d);
+		return;
+	}
+	x->skip -= n;
+	if (!x->skip && x->last_skip)
+		message_done(all, c, end);
+}
+
+static void deliver(struct streams *all, struct connection *c, int end, const uint8_t *p,
+		    uint32_t caplen, uint32_t len)
+{
+	feed(all, c, end, p, caplen);
+	if (len > caplen) /* the recorder cut the packet */
+		hole(all, c, end, len - caplen);
+}
+
+/* Deliver what has become in order; with force, jump over holes. */
+static void drain(struct streams *all, struct connection *c, int end, bool force)
+{
+	struct direction *d = &c->dir[end];
+	struct pending *q;
+	uint64_t drop;
+
+	while ((q = d->pending) && (force || q->offset <= d->next)) {
+		d->pending = q->next;
+		d->n_pending--;
+		d->pending_bytes -= q->caplen;
+		all->pending_bytes -= q->caplen;
+		if (q->offset > d->next) {
+			hole(all, c, end, q->offset - d->next);
+			force = false;
+		}
+		drop = d->next - q->offset;
+		if (drop < q->len) {
+			uint32_t cut = drop < q->caplen ? drop : q->caplen;
+
+			deliver(all, c, end, q->data + cut, q->caplen - cut, q->len - drop);
+		}
+		free(q);
+	}
+}
+
+static void store(struct streams *all, struct direction *d, const struct segment *s,
+		  uint64_t offset)
+{
+	struct pending **at = &d->pending;
+	struct pending *q;
+
+	while (*at && (*at)->offset < offset)
+		at = &(*at)->next;
+	if (*at && (*at)->offset == offset && (*at)->len >= s->len) {
+		counts.duplicate_bytes += s->len;
+		return;
+	}
+	q = xrealloc(NULL, 1, sizeof(*q) + s->caplen);
+	q->offset = offset;
+	q->len = s->len;
+	q->caplen = s->caplen;
+	memcpy(q->data, s->payload, s->caplen);
+	q->next = *at;
+	*at = q;
+	d->n_pending++;
+	d->pending_bytes += s->caplen;
+	all->pending_bytes += s->caplen;
+}
+
+static void data(struct streams *all, struct connection *c, int end, const struct segment *s)
+{
+	struct direction *d = &c->dir[end];
+	int32_t ahead = (int32_t)(s->seq - (uint32_t)(d->base + d->next));
+	uint64_t back;
+
+	if (ahead > WINDOW) {
+		counts.skipped_bytes += s->len; /* belongs to another connection */
+		return;
+	}
+	if (ahead > 0) {
+		store(all, d, s, d->next + ahead);
+		if (d->n_pending > PENDING_SEGMENTS || d->pending_bytes > PENDING_BYTES ||
+		    all->pending_bytes > PENDING_ALL)
+			drain(all, c, end, true);
+		return;
+	}
+	back = -(int64_t)ahead;
+	if (back >= s->len) {
+		counts.duplicate_bytes += s->len;
+		return;
+	}
+	counts.duplicate_bytes += back;
+	if (back < s->caplen)
+		deliver(all, c, end, s->payload + back, s->caplen - back, s->len - back);
+	else
+		hole(all, c, end, s->len - back);
+	drain(all, c, end, false);
+}
+
+static void finish_direction(struct streams *all, struct connection *c, int end)
+{
+	struct direction *d = &c->dir[end];
+
+	while (d->pending)
+		drain(all, c, end, true);
+	if (!d->parser)
+		return;
+	if (d->parser->in_message && d->parser->until_close && d->fin)
+		message_done(all, c, end);
+	else if (d->parser->in_message)
+		counts.unfinished++;
+}
+
+static void finish(struct streams *all, struct connection *c)
+{
+	for (int end = 0; end < 2; end++) {
+		finish_direction(all, c, end);
+	}
+	for (int end = 0; end < 2; end++) {
+		free(c->dir[end].parser);
+		memset(&c->dir[end], 0, sizeof(c->dir[end]));
+	}
+}
+
+static void start(struct streams *all, struct connection *c, int end, const struct segment *s)
+{
+	struct direction *d = &c->dir[end];
+	bool syn = s->flags & TH_SYN;
+	enum role role;
+
+	d->started = true;
+	d->syn_seen = syn;
+	d->syncing = !syn;
+	d->base = s->seq + syn;
+	d->parser = xrealloc(NULL, 1, sizeof(*d->parser));
+	memset(d->parser, 0, sizeof(*d->parser));
+	if (syn)
+		role = s->flags & TH_ACK ? ROLE_SERVER : ROLE_CLIENT;
+	else if (c->dir[!end].started)
+		role = c->dir[!end].parser && c->dir[!end].parser->role == ROLE_SERVER
+			       ? ROLE_CLIENT
+			       : ROLE_SERVER;
+	else if (all->server_port && s->sport == all->server_port)
+		role = ROLE_SERVER;
+	else if (all->server_port && s->dport == all->server_port)
+		role = ROLE_CLIENT;
+	else /* servers have the lower port */
+		role = s->sport < s->dport ? ROLE_SERVER : ROLE_CLIENT;
+	d->parser->role = role;
+	if (c->dir[!end].parser) {
+		d->parser->peer = c->dir[!end].parser;
+		c->dir[!end].parser->peer = d->parser;
+	}
+}
+
+void streams_add(struct streams *all, const struct segment *s)
+{
+	struct connection *c;
+	struct direction *d;
+	int end;
+
+	if (!s->len && !(s->flags & (TH_SYN | TH_FIN | TH_RST)))
+		return;
+	c = find(all, s, &end);
+	if (!c)
+		return;
+	d = &c->dir[end];
+	if (s->flags & TH_SYN) {
+		bool again = d->started && d->syn_seen && d->base == s->seq + 1;
+		bool answer = (s->flags & TH_ACK) && !d->started && c->dir[!end].syn_seen;
+
+		/* The addresses are used again. */
+		if (!again && !answer && (d->started || c->dir[!end].started))
+			finish(all, c);
+		if (!d->started)
+			start(all, c, end, s);
+	}
+	if (s->len && !d->started)
+		start(all, c, end, s);
+	if (s->len && !(s->flags & TH_SYN)) /* data on a SYN would need TCP Fast Open */
+		data(all, c, end, s);
+	if (s->flags & (TH_FIN | TH_RST))
+		d->fin = true;
+}
+
+void streams_finish(struct streams *all)
+{
+	for (unsigned int i = 0; i < BUCKETS; i++) {
+		while (all->bucket[i]) {
+			struct connection *c = all->bucket[i];
+
+			all->bucket[i] = c->chain;
+			finish(all, c);
+			free(c);
+		}
+	}
+	free(all);
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "nesting.h"
+
+#include "util.h"
+
+#include <string.h>
+
+#define BASE_KEY       0
+#define SYSCALL_KEY    1
+#define SOFTIRQ_KEY(n) ((1ull << 61) | (uint32_t)(n))
+#define IRQ_KEY(n)     ((1ull << 62) | (uint32_t)(n))
+#define VECTOR_KEY(n)  ((1ull << 63) | (uint32_t)(n))
+
+static bool is_irq(enum context_kind kind)
+{
+	return kind == C_SOFTIRQ || kind == C_HARDIRQ;
+}
+
+/* A context ends without its exit event. */
+static void pop_missing(struct builder *b, struct core *core, uint64_t ts)
+{
+	switch (core_call(core, core->depth - 1)->kind) {
+	case C_SYSCALL:
+		b->repairs.syscall_exit_missing++;
+		break;
+	case C_SOFTIRQ:
+		b->repairs.softirq_exit_missing++;
+		break;
+	case C_HARDIRQ:
+		b->repairs.hardirq_exit_missing++;
+		break;
+	}
+	core_pop(core, ts, MISSING);
+}
+
+/* Neither a switch nor a system call can happen inside an interrupt: those are over. */
+static void pop_irqs(struct builder *b, struct core *core, uint64_t ts)
+{
+	while (core->depth && is_irq(core_call(core, core->depth - 1)->kind))
+		pop_missing(b, core, ts);
+}
+
+static void pop_all(struct core *core, uint64_t ts, enum known end_known)
+{
+	while (core->depth)
+		core_pop(core, ts, end_known);
+}
+
+/*
+ * Is the thread inside a system call now? Its next event decides where there is one: that
+ * repairs lost enters and exits, and finds the call a thread sleeps in when recording starts.
+ */
+static bool in_syscall(struct builder *b, struct thread *th)
+{
+	const struct nsight_event *next;
+
+	if (th->next_sys == NO_EVENT)
+		return th->in_syscall;
+	next = &b->events[th->next_sys];
+	if (next->kind == K_SYS_ENTER) {
+		b->repairs.syscall_exit_missing += th->in_syscall;
+		th->in_syscall = false;
+	} else if (!th->in_syscall || (next->a != th->syscall && next->a != -1)) {
+		b->repairs.syscall_exit_missing += th->in_syscall;
+		/* a new thread returns from the clone() of its parent: nothing is missing */
+		b->repairs.syscall_enter_missing += !th->forked;
+		th->in_syscall = true;
+		th->syscall = next->a;
+		th->syscall_arg = -1;
+		th->syscall_start_known = th->forked ? INFERRED : MISSING;
+	}
+	th->forked = false;
+	return th->in_syscall;
+}
+
+static void push_syscall(struct core *core, const struct thread *th, uint64_t ts, enum known known)
+{
+	core_push(core, ts, C_SYSCALL, SYSCALL_KEY, th->syscall, known)->arg = th->syscall_arg;
+}
+
+/* Thread tid gets the core, whose stack is empty. */
+static void push_base(struct builder *b, struct core *core, uint64_t ts, int32_t tid,
+		      enum known known)
+{
+	struct thread *th = threads_get(&b->threads, tid);
+	struct nsight_call *call;
+
+	core->base_pending = false;
+	core->comm = th->comm;
+	call = core_push(core, ts, tid ? C_THREAD : C_IDLE, BASE_KEY, tid ? th->comm : 0, known);
+	call->tid = tid;
+	call->pid = th->pid;
+	if (tid && in_syscall(b, th)) {
+		push_syscall(core, th, ts, th->syscall_start_known == MISSING ? MISSING : INFERRED);
+		th->syscall_start_known = INFERRED; /* of its later pieces */
+	}
+}
+
+static void switch_to(struct builder *b, struct core *core, uint64_t ts, int32_t tid)
+{
+	pop_irqs(b, core, ts);
+	if (core->depth == 2) {
+		b->repairs.cut_by_switch++;
+		core_pop(core, ts, INFERRED);
+	}
+	pop_all(core, ts, MEASURED);
+	push_base(b, core, ts, tid, MEASURED);
+}
+
+static void irq_entry(struct builder *b, struct core *core, uint64_t ts, enum context_kind kind,
+		      uint64_t key, uint32_t name, int64_t arg)
+{
+	int open = -1;
+
+	for (int i = 0; i < core->depth && open < 0; i++)
+		if (core->frame[i].key == key ||
+		    (kind == C_SOFTIRQ && core_call(core, i)->kind == C_SOFTIRQ))
+			open = i;
+	/* no interrupt interrupts itself, no softirq another one: that one is over */
+	while (open >= 0 && core->depth > open)
+		pop_missing(b, core, ts);
+	if (core->depth == MAX_DEPTH) {
+		b->repairs.too_deep++;
+		pop_irqs(b, core, ts);
+	}
+	core_push(core, ts, kind, key, name, MEASURED)->arg = arg;
+}
+
+static void irq_exit(struct builder *b, struct core *core, uint64_t ts, enum context_kind kind,
+		     uint64_t key, uint32_t name, int64_t arg)
+{
+	int open = core->depth - 1;
+
+	while (open >= 0 && core->frame[open].key != key)
+		open--;
+	if (open < 0) {
+		if (kind == C_SOFTIRQ)
+			b->repairs.softirq_entry_missing++;
+		else
+			b->repairs.hardirq_entry_missing++;
+		if (core->depth < MAX_DEPTH)
+			core_insert(core, ts, kind, name)->arg = arg;
+		return;
+	}
+	while (core->depth - 1 > open)
+		pop_missing(b, core, ts);
+	core_pop(core, ts, MEASURED);
+}
+
+static void sys_enter(struct builder *b, struct core *core, const struct nsight_event *ev)
+{
+	struct thread *th = threads_get(&b->threads, ev->tid);
+
+	pop_irqs(b, core, ev->ts);
+	if (core->depth == 2)
+		pop_missing(b, core, ev->ts);
+	th->in_syscall = true;
+	th->forked = false;
+	th->syscall = ev->a;
+	th->syscall_arg = ev->b;
+	th->syscall_start_known = MEASURED;
+	push_syscall(core, th, ev->ts, MEASURED);
+}
+
+static void sys_exit(struct builder *b, struct core *core, const struct nsight_event *ev)
+{
+	struct thread *th = threads_get(&b->threads, ev->tid);
+
+	pop_irqs(b, core, ev->ts);
+	th->in_syscall = false;
+	/* rt_sigreturn and execve of another ABI return with number -1 */
+	if (core->depth == 2 && (ev->a == -1 || ev->a == th->syscall)) {
+		core_pop(core, ev->ts, MEASURED);
+		return;
+	}
+	if (core->depth == 2)
+		pop_missing(b, core, ev->ts);
+	b->repairs.syscall_enter_missing++;
+	core_insert(core, ev->ts, C_SYSCALL, ev->a);
+}
+
+/* perf lost events of this core between its last event and now: nothing is known of that time. */
+static void lost(struct builder *b, struct core *core, uint64_t ts)
+{
+	pop_all(core, core->last, INFERRED);
+	if (core->started && ts > core->last) {
+		b->repairs.gaps++;
+		b->repairs.gap_ns += ts - core->last;
+		core->comm = 0;
+		core_push(core, core->last, C_GAP, BASE_KEY, 0, MEASURED);
+		core_pop(core, ts, MEASURED);
+	}
+	core->since = ts;
+	core->base_pending = true;
+}
+
+/*
+ * When did the thread of ev get the core, if no switch said so? At ev, the first sign of it.
+ * Only a thread whose first sign is that it leaves again must have come earlier: when it was
+ * woken, if the core was idle until then. (Some hosts trace nothing on idle cores.)
+ */
+static uint64_t switch_time(struct builder *b, const struct core *core,
+			    const struct nsight_event *ev)
+{
+	uint64_t woken = threads_get(&b->threads, ev->tid)->woken;
+
+	if (ev->kind == K_SCHED_SWITCH && core_call(core, 0)->kind == C_IDLE && woken > core->last)
+		return woken;
+	return ev->ts;
+}
+
+static void core_event(struct builder *b, const struct nsight_event *ev)
+{
+	struct core *core = b->cores[ev->cpu];
+	bool is_switch_record = ev->kind == K_SWITCH_IN || ev->kind == K_SWITCH_OUT;
+
+	if (is_switch_record && b->have_sched_switch)
+		return; /* says the same, a little later */
+	if (!core) {
+		core = b->cores[ev->cpu] = xrealloc(NULL, 1, sizeof(*core));
+		memset(core, 0, sizeof(*core));
+		core->cpu = ev->cpu;
+		core->base_pending = true;
+		core->since = core->last = ev->ts;
+	}
+	if (ev->kind == K_LOST) {
+		lost(b, core, ev->ts);
+		core->started = true;
+		core->last = ev->ts;
+		return;
+	}
+	if (ev->tid < 0)
+		return;
+	if (core->base_pending) {
+		b->repairs.cut_at_start += !core->started;
+		push_base(b, core, core->since, ev->tid, INFERRED);
+	} else if (core_call(core, 0)->tid != ev->tid && !is_switch_record) {
+		uint64_t ts = switch_time(b, core, ev);
+
+		b->repairs.switch_missing++;
+		pop_all(core, ts, MISSING);
+		push_base(b, core, ts, ev->tid, MISSING);
+	}
+	core->started = true;
+
+	switch (ev->kind) {
+	case K_SCHED_SWITCH:
+		switch_to(b, core, ev->ts, ev->a);
+		break;
+	case K_SWITCH_OUT:
+		if (ev->a >= 0)
+			switch_to(b, core, ev->ts, ev->a);
+		break;
+	case K_SWITCH_IN:
+		if (core_call(core, 0)->tid != ev->tid)
+			switch_to(b, core, ev->ts, ev->tid);
+		break;
+	case K_SYS_ENTER:
+		if (ev->tid)
+			sys_enter(b, core, ev);
+		break;
+	case K_SYS_EXIT:
+		if (ev->tid)
+			sys_exit(b, core, ev);
+		break;
+	case K_SOFTIRQ_ENTRY:
+		irq_entry(b, core, ev->ts, C_SOFTIRQ, SOFTIRQ_KEY(ev->a), ev->a, ev->a);
+		break;
+	case K_SOFTIRQ_EXIT:
+		irq_exit(b, core, ev->ts, C_SOFTIRQ, SOFTIRQ_KEY(ev->a), ev->a, ev->a);
+		break;
+	case K_IRQ_HANDLER_ENTRY:
+		irq_entry(b, core, ev->ts, C_HARDIRQ, IRQ_KEY(ev->a), ev->c, ev->a);
+		break;
+	case K_IRQ_HANDLER_EXIT:
+		irq_exit(b, core, ev->ts, C_HARDIRQ, IRQ_KEY(ev->a), 0, ev->a);
+		break;
+	case K_VECTOR_ENTRY:
+		irq_entry(b, core, ev->ts, C_HARDIRQ, VECTOR_KEY(ev->c), ev->c, ev->a);
+		break;
+	case K_VECTOR_EXIT:
+		irq_exit(b, core, ev->ts, C_HARDIRQ, VECTOR_KEY(ev->c), ev->c, ev->a);
+		break;
+	case K_CPU_IDLE:
+		if (core->depth && core_call(core, 0)->kind == C_IDLE &&
+		    ev->a > core_call(core, 0)->arg)
+			core_call(core, 0)->arg = ev->a;
+		break;
+	}
+	core->last = ev->ts;
+}
+
+/* Names and processes of threads, from whatever event tells them. */
+static void learn(struct builder *b, const struct nsight_event *ev)
+{
+	uint32_t comm = ev->c;
+	struct thread *th;
+
+	if (ev->kind == K_COMM || ev->kind == K_FORK) {
+		th = threads_get(&b->threads, ev->a);
+		th->pid = ev->pid;
+		if (ev->kind == K_COMM && comm)
+			th->comm = comm;
+		return;
+	}
+	if (ev->tid > 0 && ev->pid > 0)
+		threads_get(&b->threads, ev->tid)->pid = ev->pid;
+	switch (ev->kind) {
+	case K_SCHED_SWITCH:
+		if (comm && ev->tid)
+			threads_get(&b->threads, ev->tid)->comm = comm;
+		comm = (uint64_t)ev->c >> 32;
+		/* fall through */
+	case K_SCHED_WAKING:
+	case K_SCHED_WAKEUP:
+	case K_SCHED_WAKEUP_NEW:
+	case K_SCHED_PROCESS_FORK:
+		if (comm && ev->a)
+			threads_get(&b->threads, ev->a)->comm = comm;
+		break;
+	}
+}
+
+/* A thread that execs while it is not the leader goes on under the leader's number. */
+static void exec(struct builder *b, const struct nsight_event *ev)
+{
+	struct thread old;
+
+	if (ev->a == ev->b)
+		return;
+	old = *threads_get(&b->threads, ev->b);
+	threads_get(&b->threads, ev->b)->in_syscall = false;
+	if (old.in_syscall) {
+		struct thread *th = threads_get(&b->threads, ev->a);
+
+		th->in_syscall = true;
+		th->syscall = old.syscall;
+		th->syscall_arg = old.syscall_arg;
+		th->syscall_start_known = INFERRED;
+	}
+}
+
+/* Backwards, so that each thread ends up with what is known of it first. */
+static void look_ahead(struct builder *b)
+{
+	for (size_t i = b->n; i-- > 0;) {
+		const struct nsight_event *ev = &b->events[i];
+
+		learn(b, ev);
+		b->have_sched_switch |= ev->kind == K_SCHED_SWITCH;
+		if ((ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) && ev->tid > 0) {
+			struct thread *th = threads_get(&b->threads, ev->tid);
+
+			b->next_sys[i] = th->next_sys;
+			th->next_sys = i;
+		}
+	}
+}
+
+void nest(struct builder *b)
+{
+	threads_init(&b->threads);
+	b->next_sys = xrealloc(NULL, b->n + 1, sizeof(*b->next_sys));
+	look_ahead(b);
+	for (size_t i = 0; i < b->n; i++) {
+		const struct nsight_event *ev = &b->events[i];
+
+		learn(b, ev);
+		if (ev->kind == K_SCHED_PROCESS_FORK || (ev->kind == K_FORK && ev->ts)) {
+			threads_get(&b->threads, ev->a)->forked = true;
+			threads_get(&b->threads, ev->a)->in_syscall = false;
+		}
+		if (ev->kind == K_SCHED_PROCESS_EXEC)
+			exec(b, ev);
+		if (ev->kind == K_SCHED_WAKING)
+			threads_get(&b->threads, ev->a)->woken = ev->ts;
+		if (ev->kind == K_COMM || ev->kind == K_FORK || ev->kind == K_EXIT ||
+		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
+			continue;
+		if (ev->cpu < NSIGHT_NO_CPU && ev->ts)
+			core_event(b, ev);
+		else if (ev->kind == K_LOST)
+			b->repairs.lost_without_place++;
+		if ((ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) && ev->tid > 0)
+			threads_get(&b->threads, ev->tid)->next_sys = b->next_sys[i];
+	}
+	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
+		if (!b->cores[i])
+			continue;
+		b->repairs.cut_at_end += b->cores[i]->depth;
+		pop_all(b->cores[i], b->cores[i]->last, INFERRED);
+	}
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "records.h"
+
+#include <string.h>
+
+/* Record types above the kernel's: tools/lib/perf/include/perf/event.h of the kernel tree */
+enum {
+	USER_RECORD_FIRST = 64,
+	USER_RECORD_AUXTRACE = 71,
+	USER_RECORD_AUXTRACE_ERROR = 72,
+	USER_RECORD_TIME_CONV = 79,
+	USER_RECORD_COMPRESSED = 81,
+	USER_RECORD_COMPRESSED2 = 83,
+	USER_RECORD_LAST_KNOWN = 86,
+	KERNEL_RECORD_LAST_KNOWN = 22, /* PERF_RECORD_CALLCHAIN_DEFERRED, 6.19 */
+};
+
+void records_add(struct records *rec, const struct nsight_event *event)
+{
+	/* 146 years of ns: anything beyond is damage, and would overflow in the tables */
+	if (event->ts > INT64_MAX / 2) {
+		rec->n_malformed++;
+		return;
+	}
+	GROW(rec->events, rec->n, rec->cap);
+	rec->events[rec->n++] = *event;
+}
+
+/* The trailer that sample_id_all puts behind every record that is not a sample. */
+static bool decode_trailer(struct perf_file *pf, const unsigned char *p, size_t words,
+			   size_t body_words, struct sample_id *id)
+{
+	const struct perf_evt *evt = &pf->evts[0];
+	uint64_t type = evt->attr.sample_type;
+	size_t n;
+
+	*id = (struct sample_id){.pid = -1, .tid = -1, .cpu = NSIGHT_NO_CPU};
+	if (!evt->attr.sample_id_all)
+		return words >= body_words;
+	if (type & PERF_SAMPLE_IDENTIFIER && words) {
+		evt = perf_file_evt(pf, load64(p + 8 * (words - 1)));
+		type = evt ? evt->attr.sample_type : type;
+	}
+	n = __builtin_popcountll(type & (PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID |
+					 PERF_SAMPLE_STREAM_ID | PERF_SAMPLE_CPU |
+					 PERF_SAMPLE_IDENTIFIER));
+	if (words < body_words + n)
+		return false;
+	p += 8 * (words - n);
+	if (type & PERF_SAMPLE_TID) {
+		id->pid = (int32_t)load32(p);
+		id->tid = (int32_t)load32(p + 4);
+		p += 8;
+	}
+	if (type & PERF_SAMPLE_TIME) {
+		id->time = load64(p);
+		p += 8;
+	}
+	p += 8 * (!!(type & PERF_SAMPLE_ID) + !!(type & PERF_SAMPLE_STREAM_ID));
+	if (type & PERF_SAMPLE_CPU)
+		id->cpu = load32(p);
+	return true;
+}
+
+/* Records that the kernel writes besides samples; p: the body, words u64s long. */
+static void decode_other(struct perf_file *pf, struct records *rec, uint32_t type, uint16_t misc,
+			 const unsigned char *p, size_t words, struct strings *strings)
+{
+	/* u64s that each record has before its trailer, strings not counted */
+	static const uint8_t body[KERNEL_RECORD_LAST_KNOWN + 1] = {
+		[PERF_RECORD_LOST] = 2,
+		[PERF_RECORD_COMM] = 2,
+		[PERF_RECORD_EXIT] = 3,
+		[PERF_RECORD_FORK] = 3,
+		[PERF_RECORD_THROTTLE] = 3,
+		[PERF_RECORD_UNTHROTTLE] = 3,
+		[PERF_RECORD_AUX] = 3,
+		[PERF_RECORD_LOST_SAMPLES] = 1,
+		[PERF_RECORD_SWITCH_CPU_WIDE] = 1,
+	};
+	struct nsight_event ev = {.cpu = NSIGHT_NO_CPU};
+	struct sample_id id;
+
+	if (!decode_trailer(pf, p, words, body[type], &id)) {
+		rec->n_malformed++;
+		return;
+	}
+	ev.ts = id.time;
+	ev.pid = id.pid;
+	ev.tid = id.tid;
+	/* perf writes records of its own, with time 0 and cpu 0 or -1: they belong to no core */
+	ev.cpu = id.time && id.cpu < NSIGHT_NO_CPU ? id.cpu : NSIGHT_NO_CPU;
+
+	switch (type) {
+	case PERF_RECORD_LOST:
+		rec->n_lost_records++;
+		rec->n_lost_events += load64(p + 8);
+		ev.kind = K_LOST;
+		ev.a = (int64_t)load64(p + 8);
+		break;
+	case PERF_RECORD_LOST_SAMPLES:
+		rec->n_lost_samples += load64(p);
+		return;
+	case PERF_RECORD_AUX:
+		rec->n_aux_truncated += load64(p + 16) & PERF_AUX_FLAG_TRUNCATED ? 1 : 0;
+		return;
+	case PERF_RECORD_COMM:
+		ev.kind = K_COMM;
+		ev.pid = (int32_t)load32(p);
+		ev.a = (int32_t)load32(p + 4);
+		ev.b = misc & PERF_RECORD_MISC_COMM_EXEC ? 1 : 0;
+		ev.c = strings_intern(strings, (const char *)p + 8, 8 * words - 8);
+		break;
+	case PERF_RECORD_FORK:
+	case PERF_RECORD_EXIT: /* u32 pid, ppid, tid, ptid; u64 time */
+		ev.kind = type == PERF_RECORD_FORK ? K_FORK : K_EXIT;
+		ev.pid = (int32_t)load32(p);
+		ev.c = (int32_t)load32(p + 4);
+		ev.a = (int32_t)load32(p + 8);
+		ev.b = (int32_t)load32(p + 12);
+		break;
+	case PERF_RECORD_SWITCH:
+	case PERF_RECORD_SWITCH_CPU_WIDE:
+		ev.kind = misc & PERF_RECORD_MISC_SWITCH_OUT ? K_SWITCH_OUT : K_SWITCH_IN;
+		ev.a = ev.b = -1;
+		if (type == PERF_RECORD_SWITCH_CPU_WIDE) {
+			ev.b = (int32_t)load32(p);
+			ev.a = (int32_t)load32(p + 4);
+		}
+		ev.c = misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT ? 1 : 0;
+		break;
+	case PERF_RECORD_THROTTLE:
+	case PERF_RECORD_UNTHROTTLE:
+		ev.kind = type == PERF_RECORD_THROTTLE ? K_THROTTLE : K_UNTHROTTLE;
+		rec->n_throttled += type == PERF_RECORD_THROTTLE;
+		break;
+	default: /* mappings, programs, symbols: not contexts */
+		return;
+	}
+	records_add(rec, &ev);
+}
+
+static void decode_user(struct perf_file *pf, struct records *rec, uint32_t type,
+			const unsigned char *p, size_t words)
+{
+	switch (type) {
+	case USER_RECORD_TIME_CONV: /* u64 shift, mult, zero */
+		if (words < 3) {
+			rec->n_malformed++;
+			return;
+		}
+		rec->have_time_conv = true;
+		rec->time_shift = load64(p);
+		rec->time_mult = load64(p + 8);
+		rec->time_zero = load64(p + 16);
+		break;
+	case USER_RECORD_AUXTRACE_ERROR:
+		rec->n_aux_errors++;
+		break;
+	case USER_RECORD_COMPRESSED:
+	case USER_RECORD_COMPRESSED2:
+		die(EXIT_BAD_INPUT, "record again without perf record -z", "%s: compressed",
+		    pf->r.path);
+	}
+}
+
+void records_read(struct perf_file *pf, struct strings *strings, struct records *rec)
+{
+	uint64_t off = pf->data_start, end = pf->data_end;
+
+	memset(rec, 0, sizeof(*rec));
+	while (end - off >= 8) {
+		const unsigned char *p = reader_at(&pf->r, off, 8);
+		uint32_t type = p ? load32(p) : 0;
+		uint16_t misc = p ? load16(p + 4) : 0, size = p ? load16(p + 6) : 0;
+		uint64_t skip = size;
+
+		if (!p || size > end - off)
+			break; /* cut in the middle of a record */
+		if (size < 8 || size % 8) {
+			/* nothing says where the next record starts */
+			rec->undecodable_bytes = end - off;
+			return;
+		}
+		p = reader_at(&pf->r, off, size);
+		if (!p)
+			break;
+		if (type == PERF_RECORD_SAMPLE)
+			sample_decode(pf, rec, p + 8, size / 8 - 1, strings);
+		else if (type && type <= KERNEL_RECORD_LAST_KNOWN)
+			decode_other(pf, rec, type, misc, p + 8, size / 8 - 1, strings);
+		else if (type >= USER_RECORD_FIRST && type <= USER_RECORD_LAST_KNOWN)
+			decode_user(pf, rec, type, p + 8, size / 8 - 1);
+		else
+			rec->n_unknown_records++;
+		if (type == USER_RECORD_AUXTRACE &&
+		    size >= 16) { /* trace data follows the record */
+			uint64_t aux = load64(p + 8);
+
+			if (aux > end - off - size) {
+				pf->truncated_bytes += aux - (end - off - size);
+				aux = end - off - size;
+			}
+			rec->auxtrace_bytes += aux;
+			skip += aux;
+		}
+		off += skip;
+	}
+	/* what is left of a record that was being written when perf or the copy was cut */
+	pf->truncated_bytes += end - off;
+}

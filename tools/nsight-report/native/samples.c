@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* PERF_RECORD_SAMPLE of tracepoints. */
+#include "formats.h"
+#include "records.h"
+
+static int64_t load_int(const unsigned char *p, const struct slot *slot)
+{
+	switch (slot->size) {
+	case 1:
+		return slot->is_signed ? (int8_t)*p : *p;
+	case 2:
+		return slot->is_signed ? (int16_t)load16(p) : load16(p);
+	case 4:
+		return slot->is_signed ? (int64_t)(int32_t)load32(p) : (int64_t)load32(p);
+	default:
+		return (int64_t)load64(p);
+	}
+}
+
+static uint32_t load_string(const unsigned char *raw, uint32_t raw_len, const struct slot *slot,
+			    struct strings *strings)
+{
+	uint32_t off = slot->off, len = slot->size;
+
+	if (slot->type != SLOT_CHARS) { /* u16 offset, u16 length */
+		uint32_t loc = load32(raw + slot->off);
+
+		off = loc & 0xffff;
+		len = loc >> 16;
+		if (slot->type == SLOT_REL_LOC)
+			off += slot->off + slot->size;
+		if (off > raw_len || len > raw_len - off)
+			return UINT32_MAX;
+	}
+	return strings_intern(strings, (const char *)raw + off, len);
+}
+
+static void decode_raw(struct records *rec, const struct plan *plan, const struct sample_id *id,
+		       const unsigned char *raw, uint32_t raw_len, struct strings *strings)
+{
+	struct nsight_event ev = {
+		.ts = id->time, .kind = plan->kind, .pid = id->pid, .tid = id->tid};
+	uint64_t str = plan->name;
+
+	if (raw_len < plan->raw_min || id->cpu >= NSIGHT_NO_CPU) {
+		rec->n_malformed++;
+		return;
+	}
+	ev.cpu = id->cpu;
+	for (int i = 0; i < plan->n_slots; i++) {
+		const struct slot *slot = &plan->slots[i];
+		uint32_t s;
+
+		switch (slot->dest) {
+		case TO_TID:
+			ev.tid = load_int(raw + slot->off, slot);
+			break;
+		case TO_A:
+			ev.a = load_int(raw + slot->off, slot);
+			break;
+		case TO_B:
+			ev.b = load_int(raw + slot->off, slot);
+			break;
+		case TO_C:
+			ev.c = load_int(raw + slot->off, slot);
+			break;
+		default:
+			s = load_string(raw, raw_len, slot, strings);
+			if (s == UINT32_MAX) {
+				rec->n_malformed++;
+				return;
+			}
+			str |= (uint64_t)s << (slot->dest == TO_STR2 ? 32 : 0);
+		}
+	}
+	if (str)
+		ev.c = (int64_t)str;
+	if (plan->kind == K_CPU_IDLE && ev.a == 0xffffffff)
+		ev.a = -1; /* PWR_EVENT_EXIT */
+	records_add(rec, &ev);
+}
+
+/* PERF_SAMPLE_READ: a value, or a group of them; returns the u64s it takes, SIZE_MAX if too long.
+ */
+static size_t read_words(const struct perf_event_attr *attr, const unsigned char *p, size_t words)
+{
+	uint64_t format = attr->read_format, nr = 1;
+	size_t fixed = !!(format & PERF_FORMAT_TOTAL_TIME_ENABLED) +
+		       !!(format & PERF_FORMAT_TOTAL_TIME_RUNNING);
+	size_t each =
+		1 + !!(format & PERF_FORMAT_ID) + !!(format & (1u << 4) /* PERF_FORMAT_LOST */);
+
+	if (format & PERF_FORMAT_GROUP) {
+		if (!words)
+			return SIZE_MAX;
+		nr = load64(p);
+		fixed++;
+	}
+	if (fixed > words || nr > (words - fixed) / each)
+		return SIZE_MAX;
+	return fixed + nr * each;
+}
+
+/* The event of a sample: files with one event carry no ids, newer ones carry them first. */
+static struct perf_evt *sample_evt(const struct perf_file *pf, const unsigned char *p, size_t words)
+{
+	uint64_t type = pf->evts[0].attr.sample_type;
+	size_t at = 0;
+
+	if (pf->n_evts == 1)
+		return &pf->evts[0];
+	if (!(type & PERF_SAMPLE_IDENTIFIER)) {
+		if (!(type & PERF_SAMPLE_ID))
+			return NULL;
+		at = !!(type & PERF_SAMPLE_IP) + !!(type & PERF_SAMPLE_TID) +
+		     !!(type & PERF_SAMPLE_TIME) + !!(type & PERF_SAMPLE_ADDR);
+	}
+	return at < words ? perf_file_evt(pf, load64(p + 8 * at)) : NULL;
+}
+
+void sample_decode(struct perf_file *pf, struct records *rec, const unsigned char *p, size_t words,
+		   struct strings *strings)
+{
+	const unsigned char *end = p + 8 * words;
+	struct perf_evt *evt = sample_evt(pf, p, words);
+	struct sample_id id = {.pid = -1, .tid = -1, .cpu = NSIGHT_NO_CPU};
+	uint64_t type, fixed;
+	size_t n;
+
+	rec->n_samples++;
+	if (!evt) {
+		rec->n_unknown_ids++;
+		return;
+	}
+	evt->n_samples++;
+	switch (evt->fate) {
+	case FATE_UNUSED:
+		rec->n_unused++;
+		return;
+	case FATE_NO_FORMAT:
+		rec->n_without_format++;
+		return;
+	case FATE_BAD_FORMAT:
+		rec->n_bad_format++;
+		return;
+	case FATE_DECODED:
+		break;
+	}
+
+	type = evt->attr.sample_type;
+	fixed = type & (PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TID |
+			PERF_SAMPLE_TIME | PERF_SAMPLE_ADDR | PERF_SAMPLE_ID |
+			PERF_SAMPLE_STREAM_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD);
+	if (!(type & PERF_SAMPLE_RAW) || words < (size_t)__builtin_popcountll(fixed))
+		goto malformed;
+	p += type & PERF_SAMPLE_IDENTIFIER ? 8 : 0;
+	p += type & PERF_SAMPLE_IP ? 8 : 0;
+	if (type & PERF_SAMPLE_TID) {
+		id.pid = (int32_t)load32(p);
+		id.tid = (int32_t)load32(p + 4);
+		p += 8;
+	}
+	if (type & PERF_SAMPLE_TIME) {
+		id.time = load64(p);
+		p += 8;
+	}
+	p += 8 * (!!(type & PERF_SAMPLE_ADDR) + !!(type & PERF_SAMPLE_ID) +
+		  !!(type & PERF_SAMPLE_STREAM_ID));
+	if (type & PERF_SAMPLE_CPU) {
+		id.cpu = load32(p);
+		p += 8;
+	}
+	p += type & PERF_SAMPLE_PERIOD ? 8 : 0;
+	if (type & PERF_SAMPLE_READ) {
+		n = read_words(&evt->attr, p, (end - p) / 8);
+		if (n == SIZE_MAX)
+			goto malformed;
+		p += 8 * n;
+	}
+	if (type & PERF_SAMPLE_CALLCHAIN) {
+		if (end - p < 8 || load64(p) > (uint64_t)(end - p) / 8 - 1)
+			goto malformed;
+		p += 8 * (1 + load64(p));
+	}
+	if (end - p < 4 || load32(p) > end - p - 4)
+		goto malformed;
+	decode_raw(rec, evt->plan, &id, p + 4, load32(p), strings);
+	return;
+malformed:
+	rec->n_malformed++;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What is known about each thread at the present point of the event stream. */
+#ifndef NSIGHT_THREAD_TABLE_H
+#define NSIGHT_THREAD_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NO_EVENT SIZE_MAX
+
+struct thread {
+	int32_t tid, pid; /* pid -1: unknown */
+	uint32_t comm;	  /* string; 0: unknown */
+	bool used, in_syscall, forked;
+	uint8_t syscall_start_known; /* enum known */
+	int64_t syscall, syscall_arg;
+	uint64_t woken;	 /* last time that somebody woke it */
+	size_t next_sys; /* its next sys_enter or sys_exit in the events, or NO_EVENT */
+};
+
+struct thread_table {
+	struct thread *slot;
+	size_t mask, n;
+};
+
+void threads_init(struct thread_table *t);
+/* The thread, made when it is new. The pointer is valid until the next call. */
+struct thread *threads_get(struct thread_table *t, int32_t tid);
+
+#endif

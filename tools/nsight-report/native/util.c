@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "util.h"
+
+#include "events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *const nsight_kind_names[K_COUNT] = {
+#define X(id, name) name,
+	NSIGHT_KINDS(X)
+#undef X
+};
+
+void die(int code, const char *hint, const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("error: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	if (hint)
+		fprintf(stderr, "hint: %s\n", hint);
+	exit(code);
+}
+
+void *xrealloc(void *p, size_t n, size_t size)
+{
+	void *q = reallocarray(p, n, size);
+
+	if (!q)
+		die(EXIT_IO, "record for a shorter time, or analyse on a machine with more memory",
+		    "out of memory at %zu elements of %zu bytes", n, size);
+	return q;
+}
+
+void reader_open(struct reader *r, const char *path)
+{
+	struct stat st;
+
+	memset(r, 0, sizeof(*r));
+	r->path = path;
+	/* O_NONBLOCK: opening a FIFO that somebody put there must not hang */
+	r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (r->fd < 0 || fstat(r->fd, &st))
+		die(EXIT_BAD_INPUT, "name a perf.data file that you may read", "%s: %s", path,
+		    strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		die(EXIT_BAD_INPUT, "name the perf.data file, or the directory of perf --kcore",
+		    "%s: not a regular file", path);
+	r->size = st.st_size;
+	r->buf = xrealloc(NULL, 1, READER_WINDOW);
+}
+
+const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len)
+{
+	if (off > r->size || len > r->size - off || len > READER_WINDOW)
+		return NULL;
+	if (off >= r->start && off + len <= r->start + r->len)
+		return r->buf + (off - r->start);
+
+	r->start = off;
+	r->len = 0;
+	while (r->len < READER_WINDOW && off + r->len < r->size) {
+		ssize_t got = pread(r->fd, r->buf + r->len, READER_WINDOW - r->len, off + r->len);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			die(EXIT_IO, "check the disk", "%s: %s", r->path, strerror(errno));
+		if (!got) { /* shrank since reader_open() */
+			r->size = off + r->len;
+			break;
+		}
+		r->len += got;
+	}
+	return len <= r->len ? r->buf : NULL;
+}
+
+void reader_close(struct reader *r)
+{
+	close(r->fd);
+	free(r->buf);
+}
+
+static uint32_t hash_bytes(const char *text, size_t len)
+{
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (unsigned char)text[i]) * 16777619u;
+	return h ^ (h >> 15);
+}
+
+static void strings_rehash(struct strings *s, uint32_t size)
+{
+	s->hash = xrealloc(s->hash, size, sizeof(*s->hash));
+	memset(s->hash, 0, size * sizeof(*s->hash));
+	s->hash_mask = size - 1;
+	for (uint32_t i = 1; i < s->n; i++) {
+		uint32_t h = hash_bytes(s->text[i], strlen(s->text[i])) & s->hash_mask;
+
+		while (s->hash[h])
+			h = (h + 1) & s->hash_mask;
+		s->hash[h] = i;
+	}
+}
+
+void strings_init(struct strings *s)
+{
+	memset(s, 0, sizeof(*s));
+	GROW(s->text, s->n, s->cap);
+	s->text[s->n++] = strcpy(xrealloc(NULL, 1, 1), "");
+	strings_rehash(s, 1024);
+}
+
+uint32_t strings_intern(struct strings *s, const char *text, size_t max)
+{
+	size_t len = strnlen(text, max < STRINGS_MAX_LEN ? max : STRINGS_MAX_LEN);
+	uint32_t h;
+
+	if (!len)
+		return 0;
+	for (h = hash_bytes(text, len) & s->hash_mask; s->hash[h]; h = (h + 1) & s->hash_mask) {
+		const char *have = s->text[s->hash[h]];
+
+		if (strlen(have) == len && !memcmp(have, text, len))
+			return s->hash[h];
+	}
+	if (s->n == STRINGS_MAX) {
+		s->rejected++;
+		return 0;
+	}
+	GROW(s->text, s->n, s->cap);
+	s->text[s->n] = xrealloc(NULL, 1, len + 1);
+	memcpy(s->text[s->n], text, len);
+	s->text[s->n][len] = '\0';
+	s->hash[h] = s->n++;
+	if (s->n > s->hash_mask / 2)
+		strings_rehash(s, (s->hash_mask + 1) * 2);
+	return s->n - 1;
+}
+
+/* Length of the valid UTF-8 sequence at p, 0 if there is none (RFC 3629). */
+static int utf8_len(const unsigned char *p)
+{
+	int n = p[0] < 0x80   ? 1
+		: p[0] < 0xc2 ? 0
+		: p[0] < 0xe0 ? 2
+		: p[0] < 0xf0 ? 3
+		: p[0] < 0xf5 ? 4
+			      : 0;
+
+	for (int i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+void json_string(FILE *f, const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	fputc('"', f);
+	while (*p) {
+		int n = utf8_len(p);
+
+		if (!n) {
+			fputs("\\ufffd", f);
+			n = 1;
+		} else if (*p == '"' || *p == '\\') {
+			fprintf(f, "\\%c", *p);
+		} else if (*p < 0x20 || *p == 0x7f) {
+			fprintf(f, "\\u%04x", *p);
+		} else {
+			fwrite(p, 1, n, f);
+		}
+		p += n;
+	}
+	fputc('"', f);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Errors with a cure, checked allocation, bounded reading, string table: shared by the programs. */
+#ifndef NSIGHT_UTIL_H
+#define NSIGHT_UTIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* The same codes as nsight_report/errors.py */
+enum { EXIT_USAGE = 2, EXIT_BAD_INPUT = 3, EXIT_MISSING = 4, EXIT_IO = 5 };
+
+/* Print "error: ..." and, unless it is NULL, "hint: ..."; exit with code. */
+void die(int code, const char *hint, const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+
+void *xrealloc(void *p, size_t n, size_t size);
+
+/* Make room for one more element in a growing array. */
+#define GROW(array, n, cap)                                                                        \
+	do {                                                                                       \
+		if ((n) == (cap)) {                                                                \
+			(cap) = (cap) ? (cap)*2 : 64;                                              \
+			(array) = xrealloc((array), (cap), sizeof(*(array)));                      \
+		}                                                                                  \
+	} while (0)
+
+/*
+ * A file through a window of READER_WINDOW bytes. Not mmap: a file that shrinks while it is
+ * read must give an error, not SIGBUS.
+ */
+#define READER_WINDOW (4u << 20)
+
+struct reader {
+	int fd;
+	const char *path;
+	uint64_t size;
+	uint64_t start; /* file offset of buf[0] */
+	size_t len;	/* valid bytes in buf */
+	unsigned char *buf;
+};
+
+void reader_open(struct reader *r, const char *path);
+/*
+ * The bytes [off, off + len) or NULL when they are not all in the file. len is at most
+ * READER_WINDOW. The pointer is valid until the next call.
+ */
+const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len);
+void reader_close(struct reader *r);
+
+static inline uint16_t load16(const void *p)
+{
+	uint16_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint32_t load32(const void *p)
+{
+	uint32_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint64_t load64(const void *p)
+{
+	uint64_t v;
+
+	__builtin_memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/*
+ * Strings of the capture (thread, interrupt and device names), each stored once. Index 0 is
+ * the empty string, which also stands for "unknown" and for what no longer fits.
+ */
+#define STRINGS_MAX	(1u << 20)
+#define STRINGS_MAX_LEN 255
+
+struct strings {
+	char **text;
+	uint32_t n, cap;
+	uint32_t *hash;
+	uint32_t hash_mask;
+	uint64_t rejected; /* strings beyond STRINGS_MAX */
+};
+
+void strings_init(struct strings *s);
+/* Index of the string that ends at NUL or after max bytes. */
+uint32_t strings_intern(struct strings *s, const char *text, size_t max);
+
+/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
+void json_string(FILE *f, const char *text);
+
+#endif

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Who ran on each core when, and what state each thread was in, from decoded perf events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from ..capture.perf_data import Decoded
+from ..errors import BadInput
+from ..losses import Ledger
+from . import contexts, thread_states
+
+
+def build(
+    decoded: Decoded, syscall_names: Mapping[str, str] | None = None
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+    """Tables ``calls``, ``contexts``, ``thread_states`` and ``losses`` of schema.py.
+
+    ``syscall_names`` (number, as int or text, to name) is that of the recording machine;
+    calls it lacks are named ``syscall N``. Raises BadInput when the times are not monotonic
+    ones, or when there is nothing that tells who ran.
+    """
+    if decoded.clock != "monotonic":
+        raise BadInput(
+            f"perf.data is in the {decoded.clock} clock, which cannot be related to the message stamps",
+            "record with: perf record -k CLOCK_MONOTONIC",
+        )
+    ledger = Ledger("calls")
+    nesting = contexts.nest(decoded.events)
+    calls, stretches = contexts.tables(nesting, decoded.strings, syscall_names or {})
+    contexts.account(nesting.repairs, ledger)
+    states = thread_states.build(decoded.events, nesting.calls, decoded.strings, ledger)
+    return calls, stretches, states, ledger.table()

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``calls`` and ``contexts`` at grade trace.
+
+The nesting itself is a stack per core with rules for missing enters and exits, driven by one
+event after the other: ``nsight-contexts`` does it in C (native/nsight-contexts.c states the
+rules). This module turns its arrays into tables with names.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from .. import schema
+from ..capture import native
+from ..errors import BadInput, OutputError
+from ..losses import Ledger
+
+# Mirror struct nsight_call and struct nsight_stretch of native/context_stack.h.
+CALL = np.dtype(
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("children", "<i8"),
+        ("arg", "<i8"),
+        ("parent", "<i8"),
+        ("pid", "<i4"),
+        ("tid", "<i4"),
+        ("name", "<u4"),
+        ("cpu", "<u2"),
+        ("kind", "u1"),
+        ("depth", "u1"),
+        ("start_known", "u1"),
+        ("end_known", "u1"),
+        ("pad", "V6"),
+    ]
+)
+STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("call", "<i8"), ("comm", "<u4"), ("pad", "<u4")])
+
+# In the order of enum context_kind and enum known.
+KINDS = ("thread", "idle", "syscall", "softirq", "hardirq", "gap")
+KNOWN = ("measured", "inferred", "missing")
+THREAD, IDLE, SYSCALL, SOFTIRQ, HARDIRQ, GAP = range(len(KINDS))
+
+SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """What nsight-contexts made of the events: arrays of CALL and STRETCH, and its repairs."""
+
+    calls: npt.NDArray[np.void]
+    stretches: npt.NDArray[np.void]
+    repairs: dict[str, int]
+
+
+def nest(events: npt.NDArray[np.void]) -> Nesting:
+    """Nest the contexts of every core. ``events``: array of perf_data.EVENT in time order."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
+            events.tofile(f"{directory}/events.bin")
+            native.run("nsight-contexts", [f"{directory}/events.bin", directory], events.nbytes)
+            calls = np.fromfile(f"{directory}/calls.bin", dtype=CALL)
+            stretches = np.fromfile(f"{directory}/contexts.bin", dtype=STRETCH)
+            repairs = json.loads(Path(directory, "contexts.json").read_text(encoding="utf-8"))["repairs"]
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
+        ) from None
+    if not len(calls):
+        raise BadInput(
+            "perf.data tells of no core who ran on it",
+            "record at least -e sched:sched_switch on all cores (-a)",
+        )
+    return Nesting(*_in_order(calls, stretches), repairs)
+
+
+def _in_order(
+    calls: npt.NDArray[np.void], stretches: npt.NDArray[np.void]
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+    """Order calls by cpu, start and depth: calls of no length may have come in another order."""
+    order = np.lexsort((calls["depth"], calls["start"], calls["cpu"]))
+    if (order == np.arange(len(order))).all():
+        return calls, stretches
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    calls, stretches = calls[order], stretches.copy()
+    has_parent = calls["parent"] >= 0
+    calls["parent"][has_parent] = place[calls["parent"][has_parent]]
+    stretches["call"] = place[stretches["call"]]
+    return calls, stretches
+
+
+def tables(
+    nesting: Nesting, strings: list[str], syscall_names: Mapping[str, str]
+) -> tuple[pa.Table, pa.Table]:
+    """Tables ``calls`` and ``contexts`` of schema.py."""
+    calls, stretches = nesting.calls, nesting.stretches
+    symbols, symbol_names = _symbols(calls, strings, syscall_names)
+    kinds = calls["kind"].astype(np.int32)
+    duration = calls["end"] - calls["start"]
+    of = stretches["call"]
+    call_table = {
+        "call_id": np.arange(len(calls)),
+        "parent_id": calls["parent"],
+        "depth": calls["depth"].astype(np.int32),
+        "kind": _dictionary(kinds, KINDS),
+        "symbol": _dictionary(symbols, symbol_names),
+        "dso": _dictionary(np.zeros(len(calls), np.int32), [""]),
+        "cpu": calls["cpu"].astype(np.int32),
+        "pid": calls["pid"],
+        "tid": calls["tid"],
+        "start_ns": calls["start"],
+        "dur_ns": duration,
+        "self_ns": duration - calls["children"],
+        "start_known": _dictionary(calls["start_known"].astype(np.int32), KNOWN),
+        "end_known": _dictionary(calls["end_known"].astype(np.int32), KNOWN),
+        "arg": calls["arg"],
+    }
+    context_table = {
+        "cpu": calls["cpu"][of].astype(np.int32),
+        "start_ns": stretches["start"],
+        "end_ns": stretches["end"],
+        "kind": _dictionary(kinds[of], KINDS),
+        "symbol": _dictionary(symbols[of], symbol_names),
+        "pid": calls["pid"][of],
+        "tid": calls["tid"][of],
+        "comm": comms(stretches["comm"], calls["tid"][of], strings),
+        "call_id": of,
+    }
+    return schema.conform("calls", pa.table(call_table)), schema.conform("contexts", pa.table(context_table))
+
+
+def _dictionary(codes: npt.NDArray[np.integer], values: list[str] | tuple[str, ...]) -> pa.DictionaryArray:
+    # a thread may be called like a system call, two interrupts alike: each name stands once
+    unique = list(dict.fromkeys(values))
+    if len(unique) < len(values):
+        place = {name: code for code, name in enumerate(unique)}
+        codes, values = np.array([place[name] for name in values])[codes], unique
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
+
+
+def comms(
+    numbers: npt.NDArray[np.integer], tids: npt.NDArray[np.integer], strings: list[str]
+) -> pa.DictionaryArray:
+    """Names of threads: string ``number``; the idle thread is ``swapper``; unknown ``tid N``."""
+    # one number for each name: strings as they are, below 0 what has none
+    keys = np.where(
+        tids == 0, -1, np.where(numbers > 0, numbers.astype(np.int64), -2 - tids.astype(np.int64))
+    )
+    codes, uniques = pd.factorize(keys)
+
+    def name(key: int) -> str:
+        if key > 0:
+            return strings[key] if key < len(strings) else f"string {key}"
+        if key == -1:
+            return "swapper"
+        return "" if key == -2 + 1 else f"tid {-2 - key}"
+
+    return _dictionary(codes, [name(int(key)) for key in uniques])
+
+
+def _symbols(
+    calls: npt.NDArray[np.void], strings: list[str], syscall_names: Mapping[str, str]
+) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """A code for each call's symbol, and the symbols."""
+    names = {str(number): str(name) for number, name in syscall_names.items()}
+    kinds, numbers = calls["kind"].astype(np.int64), calls["name"].astype(np.int64)
+    # without a name, threads are told apart by tid and interrupts by number
+    nameless = ((kinds == THREAD) | (kinds == HARDIRQ)) & (numbers == 0)
+    fallback = np.where(kinds == THREAD, calls["tid"], calls["arg"]).astype(np.int64) & 0xFFFFFFFF
+    keys = (kinds << 33) | (nameless.astype(np.int64) << 32) | np.where(nameless, fallback, numbers)
+    codes, uniques = pd.factorize(keys)
+
+    def symbol(key: int) -> str:
+        kind, named, number = key >> 33, not key >> 32 & 1, key & 0xFFFFFFFF
+        if kind == THREAD:
+            return strings[number] if named else f"tid {number}"
+        if kind == HARDIRQ:
+            return strings[number] if named else f"irq {number}"
+        if kind == SOFTIRQ:
+            return SOFTIRQS[number] if number < len(SOFTIRQS) else f"softirq {number}"
+        if kind == SYSCALL:
+            signed = number - (1 << 32) if number >> 31 else number
+            return names.get(str(signed), f"syscall {signed}")
+        return KINDS[kind]
+
+    return codes.astype(np.int32), [symbol(int(key)) for key in uniques]
+
+
+# repair: cause, severity, detail
+_REPAIRS = {
+    "gaps": ("gap: perf lost events", "error", "stretches of a core of which nothing is known"),
+    "lost_without_place": ("perf lost events somewhere", "error", "neither core nor time is known"),
+    "switch_missing": (
+        "context switch not seen",
+        "warning",
+        "another thread ran than the last switch said; its start is missing. "
+        "On some virtual machines no tracepoint fires on an idle core",
+    ),
+    "syscall_enter_missing": (
+        "system call without enter",
+        "info",
+        "begun before the recording or where events were lost; start marked missing",
+    ),
+    "syscall_exit_missing": ("system call without exit", "warning", "end marked missing"),
+    "softirq_entry_missing": ("softirq without entry", "warning", "start marked missing"),
+    "softirq_exit_missing": ("softirq without exit", "warning", "end marked missing"),
+    "hardirq_entry_missing": ("hard interrupt without entry", "warning", "start marked missing"),
+    "hardirq_exit_missing": ("hard interrupt without exit", "warning", "end marked missing"),
+    "too_deep": ("contexts nested too deeply", "error", "exits must be missing; the interrupts were closed"),
+    "cut_at_start": ("core's first context begun before the recording", "info", "start marked inferred"),
+    "cut_at_end": ("context open at the end of the recording", "info", "end marked inferred"),
+    "cut_by_switch": (
+        "system call cut at a context switch",
+        "info",
+        "it continues when its thread runs again; ends marked inferred",
+    ),
+}
+
+
+def account(repairs: Mapping[str, int], ledger: Ledger) -> None:
+    """Enter the repairs that nsight-contexts made."""
+    for key, (cause, severity, detail) in _REPAIRS.items():
+        remedy = "give perf a larger buffer (-m)" if severity == "error" else ""
+        if key == "gaps" and repairs[key]:
+            detail += f", {repairs['gap_ns']} ns together"
+        ledger.add(cause, repairs[key], severity, detail, remedy)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""perf.data at grade trace: its tracepoint samples and side-band records as one array.
+
+The decoding is native (``nsight-perfdata``): perf's own Python callback costs about 10 us an
+event, and a busy second has 100 000 of them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import BadInput, OutputError
+from ..losses import Ledger
+from . import native
+
+# Mirrors struct nsight_event of native/events.h.
+EVENT = np.dtype(
+    [
+        ("ts", "<u8"),
+        ("kind", "<u2"),
+        ("cpu", "<u2"),
+        ("pid", "<i4"),
+        ("tid", "<i4"),
+        ("pad", "<i4"),
+        ("a", "<i8"),
+        ("b", "<i8"),
+        ("c", "<i8"),
+    ]
+)
+
+# Mirrors NSIGHT_KINDS of native/events.h, which says what a, b and c hold.
+KINDS = (
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_wakeup_new",
+    "sched_migrate_task",
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
+    "sys_enter",
+    "sys_exit",
+    "napi_poll",
+    "page_fault_user",
+    "page_fault_kernel",
+    "vector_entry",
+    "vector_exit",
+    "cpu_idle",
+    "hrtimer_expire_entry",
+    "hrtimer_expire_exit",
+    "timer_expire_entry",
+    "timer_expire_exit",
+    "comm",
+    "fork",
+    "exit",
+    "switch_in",
+    "switch_out",
+    "lost",
+    "throttle",
+    "unthrottle",
+)
+CODE = {name: code for code, name in enumerate(KINDS)}
+
+NO_CPU = 0xFFFF
+
+# From ns of the named clock to monotonic ns, and which of them could be converted.
+Convert = Callable[[npt.NDArray[np.int64], str], tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The events of a perf.data file.
+
+    ``events``: array of EVENT in time order; records that perf wrote about what was there
+    before the recording have ts 0 and come first. ``strings``: what string numbers mean.
+    ``clock``: time domain of ts (``monotonic`` after a conversion; ``perf`` for a file that
+    was recorded without -k and not converted). ``info``: the rest of perf-events.json.
+    """
+
+    events: npt.NDArray[np.void]
+    strings: list[str]
+    clock: str
+    info: dict[str, Any]
+
+
+def load(path: Path, formats: Path | None = None, convert: Convert | None = None) -> tuple[Decoded, pa.Table]:
+    """Decode a perf.data file (or the directory of perf record --kcore).
+
+    ``formats`` is a directory with copies of the recorded tracepoints' formats as
+    SYSTEM/EVENT, needed when perf was killed; by default ``formats`` beside ``path``.
+    ``convert`` turns times of another clock into monotonic ones; events that it cannot convert
+    are dropped and counted. Returns the events and a losses table. Raises BadInput for a file
+    that cannot be used at all; one that was cut is decoded as far as it goes.
+    """
+    path = Path(path)
+    data = path / "data" if path.is_dir() else path
+    if formats is None and (path.parent / "formats").is_dir():
+        formats = path.parent / "formats"
+    try:
+        size = data.stat().st_size
+    except OSError as error:
+        raise BadInput(f"{data}: {error.strerror}", "copy the whole capture directory") from None
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
+            args = [str(path.resolve()), directory]
+            if formats is not None:
+                args = [f"--formats={formats}", *args]
+            native.run("nsight-perfdata", args, size)
+            events = np.fromfile(f"{directory}/perf-events.bin", dtype=EVENT)
+            with open(f"{directory}/perf-events.json", encoding="utf-8") as file:
+                info = json.load(file)
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
+        ) from None
+    if tuple(info["kinds"]) != KINDS:
+        raise BadInput("nsight-perfdata is of another version than this package", "run: make build")
+
+    ledger = Ledger("capture")
+    account(info, ledger)
+    strings, clock = info.pop("strings"), info["clock"]
+    if convert is not None and clock != "monotonic":
+        events = _convert(events, clock, convert, ledger)
+        clock = "monotonic"
+    return Decoded(events, strings, clock, info), ledger.table()
+
+
+def _convert(
+    events: npt.NDArray[np.void], clock: str, convert: Convert, ledger: Ledger
+) -> npt.NDArray[np.void]:
+    timed = events["ts"] > 0
+    converted, good = convert(events["ts"][timed].astype(np.int64), clock)
+    ledger.add(
+        "perf event outside the clock mapping",
+        int((~good).sum()),
+        "warning",
+        f"its time is in the {clock} clock, which no reading covers at that time; it was dropped",
+        "record clock readings for as long as perf records",
+    )
+    before, timed_events = events[~timed], events[timed][good]
+    timed_events["ts"] = converted[good]
+    # a mapping is monotonic up to its error: restore the order where it is not
+    timed_events = timed_events[np.argsort(timed_events["ts"], kind="stable")]
+    return np.concatenate([before, timed_events])
+
+
+# key in perf-events.json: cause, severity, detail, remedy
+_LOSSES = {
+    "lost_events": (
+        "perf lost events",
+        "error",
+        "perf's buffer was full; that time of that core is a gap",
+        "record fewer events, or give perf a larger buffer (-m)",
+    ),
+    "lost_samples": (
+        "perf lost samples",
+        "error",
+        "the kernel dropped samples and does not say when",
+        "record fewer events, or give perf a larger buffer (-m)",
+    ),
+    "throttled": (
+        "perf throttled an event",
+        "error",
+        "the kernel switched an event off for a while",
+        "raise kernel.perf_event_max_sample_rate",
+    ),
+    "truncated_bytes": (
+        "perf.data truncated (bytes)",
+        "error",
+        "the file ends early: what follows was not recorded or not copied",
+        "copy the file again, or record again",
+    ),
+    "undecodable_bytes": (
+        "perf.data undecodable (bytes)",
+        "error",
+        "a damaged record hides where the next one starts; the rest of the file was not read",
+        "record again",
+    ),
+    "malformed": (
+        "perf record malformed",
+        "error",
+        "its lengths or its time contradict themselves",
+        "record again",
+    ),
+    "unknown_records": (
+        "perf record type unknown",
+        "warning",
+        "written by a newer perf or kernel than this program knows; skipped",
+        "use a newer version of this program",
+    ),
+    "unknown_ids": (
+        "perf record of an unknown event",
+        "error",
+        "its id is not in the file's header",
+        "record again",
+    ),
+    "samples_without_format": (
+        "perf sample without format",
+        "error",
+        "perf was killed before it wrote the tracepoints' formats, and there is no copy of them",
+        "record with nsight-record, which keeps copies in formats/",
+    ),
+    "samples_with_bad_format": (
+        "perf sample lacks a field",
+        "error",
+        "the recording kernel's tracepoint has other fields than this program knows",
+        "report the kernel version",
+    ),
+    "broken_formats": (
+        "tracepoint format unreadable",
+        "warning",
+        "events of that format are not decoded",
+        "",
+    ),
+    "truncated_tracing_data": (
+        "tracepoint formats truncated",
+        "warning",
+        "later formats are missing",
+        "record again",
+    ),
+    "broken_features": ("perf.data header section unreadable", "warning", "host or clock may be unknown", ""),
+    "strings_rejected": (
+        "too many different names",
+        "warning",
+        "more than a million thread names: the later ones are empty",
+        "record for a shorter time",
+    ),
+    "aux_truncated": (
+        "perf AUX buffer overflow",
+        "error",
+        "Intel PT data was lost while the buffer was full",
+        "give perf a larger AUX buffer (-m,SIZE)",
+    ),
+    "aux_errors": ("perf AUX trace error", "error", "perf reports errors in the trace data", ""),
+}
+
+
+def account(info: dict[str, Any], ledger: Ledger) -> None:
+    """Enter the losses that nsight-perfdata counted."""
+    counted = dict(info["losses"])
+    # at the end perf adds per-event totals of what its LOST records have already announced
+    counted["lost_samples"] = max(0, counted.get("lost_samples", 0) - counted.get("lost_events", 0))
+    for key, (cause, severity, detail, remedy) in _LOSSES.items():
+        ledger.add(cause, counted.get(key, 0), severity, detail, remedy)
+    if info["cut"]:
+        ledger.add(
+            "perf.data was cut",
+            1,
+            "error",
+            "perf was killed while recording; everything it had written was read",
+            "let the recorder stop perf",
+        )
