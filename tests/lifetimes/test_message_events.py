@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reading events.tsv: what is an event, what is counted, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nsight_report.capture import message_events
+from nsight_report.errors import BadInput
+
+HEADER = "#nsight-events 1 clock=boottime"
+FIELDS = {
+    "kind": "A", "ts": 5000, "cpu": 1, "pid": 10, "tid": 11, "comm0": "65686361636d656d", "comm1": "64", "fd": -1,
+    "call_ts": 0, "sk": 0, "netns": 4026531840, "proto": 6, "family": 2, "laddr_hi": "0", "laddr_lo": "100000a",
+    "lport": 11211, "raddr_hi": "0", "raddr_lo": "200000a", "rport": 40000, "seq": 7, "len": 50, "hw": 0, "sw": 0,
+    "aux": 2 << 8 | 0x18,
+}
+
+
+def line(**fields: object) -> str:
+    return "\t".join(str(v) for v in (FIELDS | fields).values())
+
+
+def load(tmp_path: Path, *lines: str, end: str = "\n", **kwargs: object) -> tuple[list[dict], dict[str, int]]:
+    path = tmp_path / "events.tsv"
+    path.write_bytes(("\n".join(lines) + end).encode("latin-1"))
+    events, losses = message_events.load(path, **kwargs)  # type: ignore[arg-type]
+    return events.to_pylist(), {row["cause"]: row["count"] for row in losses.to_pylist()}
+
+
+def counts(**per_kind: int) -> list[str]:
+    return [f"@n[{kind}]: {n}" for kind, n in per_kind.items()]
+
+
+def test_every_field_of_an_arrival_is_decoded(tmp_path: Path) -> None:
+    (e,), losses = load(tmp_path, "Attaching 9 probes...", HEADER, line(), "", *counts(A=1), "#end")
+    assert (e["kind"], e["ts_ns"], e["cpu"], e["pid"], e["tid"], e["comm"]) == ("A", 5000, 1, 10, 11, "memcached")
+    assert (e["laddr"], e["lport"], e["raddr"], e["rport"]) == ("10.0.0.1", 11211, "10.0.0.2", 40000)
+    assert (e["ifindex"], e["flags"], e["call_ns"], e["seq"], e["len"]) == (2, 0x18, None, 7, 50)
+    assert losses == {}
+
+
+def test_addresses_of_both_families_and_mapped_ones_are_decoded(tmp_path: Path) -> None:
+    # 2001:db8::1 = bytes 20 01 0d b8 0 0 0 0 | 0 0 0 0 0 0 0 1, each half loaded little-endian
+    six = line(family=10, laddr_hi="b80d0120", laddr_lo="100000000000000", raddr_hi="0", raddr_lo="0", ts=1)
+    mapped = line(family=10, laddr_lo="100000affff0000", raddr_lo="200000affff0000", ts=2)
+    rows, losses = load(tmp_path, HEADER, six, mapped, *counts(A=2), "#end")
+    assert [(r["family"], r["laddr"], r["raddr"]) for r in rows] == [
+        (10, "2001:db8::1", "::"), (2, "10.0.0.1", "10.0.0.2")]
+    assert losses == {}
+
+
+def test_events_are_sorted_and_converted_together_with_their_call(tmp_path: Path) -> None:
+    r = line(kind="R", ts=900, call_ts=850, sk="ffff888100000001", fd=5, aux=0)
+    rows, _ = load(tmp_path, HEADER, line(ts=1000), r, *counts(A=1, R=1), "#end", to_monotonic=lambda t: t - 100)
+    assert [(e["kind"], e["ts_ns"], e["call_ns"]) for e in rows] == [("R", 800, 750), ("A", 900, None)]
+    assert rows[0]["sk"] == 0xFFFF888100000001
+
+
+def test_monotonic_file_is_not_converted(tmp_path: Path) -> None:
+    rows, _ = load(tmp_path, HEADER.replace("boottime", "monotonic"), line(), *counts(A=1), "#end",
+                   to_monotonic=lambda t: t - 100)
+    assert rows[0]["ts_ns"] == 5000
+
+
+def test_events_outside_the_clock_readings_are_counted(tmp_path: Path) -> None:
+    rows, losses = load(tmp_path, HEADER, line(ts=10), line(ts=20), *counts(A=2), "#end",
+                        to_monotonic=lambda t: (t, t > 15))
+    assert [e["ts_ns"] for e in rows] == [20] and losses == {"events outside the clock readings": 1}
+
+
+def test_events_the_probe_produced_but_nobody_delivered_are_lost(tmp_path: Path) -> None:
+    _, losses = load(tmp_path, HEADER, line(), "Lost 5 events", *counts(A=4, R=1), "#end")
+    # 4 - 1 = 3 A and 1 - 0 = 1 R; bpftrace knows of 5: one more, of unknown kind
+    assert losses == {"A events lost": 3, "R events lost": 1, "events lost by bpftrace": 1}
+
+
+def test_cut_recording_says_so_and_its_last_heartbeat_still_bounds_the_loss(tmp_path: Path) -> None:
+    rows, losses = load(tmp_path, HEADER, line(), *counts(A=1), line(ts=6000), *counts(A=5), line(ts=7000)[:40],
+                        end="")
+    assert len(rows) == 2
+    assert losses == {"A events lost": 3, "message events were cut": 1, "unfinished last line": 1}
+
+
+def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path: Path) -> None:
+    # aux 536 = 0x218 may be the begin of 5364
+    rows, losses = load(tmp_path, HEADER, line(ts=1), line(ts=2), end="")
+    assert len(rows) == 1 and losses["unfinished last line"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"ts": -5}, "events with impossible time"),
+        ({"ts": 0}, "events with impossible time"),
+        ({"ts": 2**62}, "events with impossible time"),
+        ({"kind": "R", "call_ts": 5001}, "events with impossible time"),
+        ({"cpu": 1 << 20}, "events with impossible core"),
+        ({"tid": -1}, "events with impossible process or thread"),
+        ({"seq": 2**32}, "events with impossible sequence number"),
+        ({"len": 2**40}, "events with impossible length"),
+        ({"proto": 1}, "events with unknown protocol or address family"),
+        ({"rport": 70000}, "events with impossible port"),
+        ({"ts": "12345678901234567890"}, "event lines with impossible numbers"),
+        ({"ts": "1-2"}, "event lines with impossible numbers"),
+        ({"seq": ""}, "event lines with impossible numbers"),
+        ({"sk": "x"}, "event lines with impossible numbers"),
+        ({"kind": "Z"}, "foreign lines among the events"),
+        ({"ts": "1\0002"}, "foreign lines among the events"),
+        ({"ts": "1\xff"}, "foreign lines among the events"),
+    ],
+)
+def test_impossible_event_is_rejected_and_counted_and_its_neighbours_stay(
+    tmp_path: Path, fields: dict, cause: str
+) -> None:
+    rows, losses = load(tmp_path, HEADER, line(ts=4000), line(**fields), line(ts=6000), *counts(A=2), "#end")
+    assert [e["ts_ns"] for e in rows] == [4000, 6000]
+    assert losses.get(cause) == 1
+
+
+def test_event_far_out_of_order_is_rejected_alone(tmp_path: Path) -> None:
+    second = 1_000_000_000
+    times = [100 * second + i for i in range(20)]
+    times[7] = 40 * second
+    times[12] = 160 * second
+    rows, losses = load(tmp_path, HEADER, *(line(ts=t) for t in times), *counts(A=20), "#end")
+    assert [e["ts_ns"] for e in rows] == [t for i, t in enumerate(times) if i not in (7, 12)]
+    assert losses["events far out of order"] == 2
+
+
+def test_slow_traffic_is_not_out_of_order(tmp_path: Path) -> None:
+    times = [(1 + i * 600) * 1_000_000_000 for i in range(20)]  # one event every ten minutes
+    rows, losses = load(tmp_path, HEADER, *(line(ts=t) for t in times), *counts(A=20), "#end")
+    assert len(rows) == 20 and losses == {}
+
+
+def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
+    # 1b 5b 33 31 6d = ESC [ 3 1 m
+    (e,), _ = load(tmp_path, HEADER, line(comm0="6d31335b1b"), *counts(A=1), "#end")
+    assert e["comm"] == "\\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"hello\nworld\n", "not a file of message events"),
+        (b"\x7fELF\x02\x01" + bytes(range(256)) * 40, "not a file of message events"),
+        (b"#nsight-events 2 clock=boottime\n", "version 2"),
+        (b"#nsight-events 1 clock=tea\n", "clock 'tea'"),
+    ],
+)
+def test_files_that_are_none_of_ours_are_refused_with_a_reason(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "events.tsv"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=words) as error:
+        message_events.load(path)
+    assert error.value.hint
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="No such file"):
+        message_events.load(tmp_path / "events.tsv")
+
+
+def test_recording_without_a_message_is_an_empty_table(tmp_path: Path) -> None:
+    rows, losses = load(tmp_path, HEADER, *counts(ack=3), "#end")
+    assert rows == [] and losses == {"probe count: ack": 3}
+
+
+def test_large_file_with_lines_across_block_borders_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nsight_report.capture import event_lines
+
+    monkeypatch.setattr(event_lines, "_BLOCK", 1000)
+    rows, losses = load(tmp_path, HEADER, *(line(ts=1000 + i) for i in range(500)), *counts(A=500), "#end")
+    assert [e["ts_ns"] for e in rows] == list(range(1000, 1500)) and losses == {}
+
+
+def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    whole = ("\n".join([HEADER, *(line(ts=5000 + i) for i in range(30)), "@n[A]: 30", "#end"]) + "\n").encode()
+    path = tmp_path / "events.tsv"
+    for _ in range(150):
+        data = bytearray(whole)
+        for at in rng.integers(len(HEADER) + 1, len(data), 8):
+            data[at] = rng.integers(0, 256)
+        path.write_bytes(data[: rng.integers(len(HEADER) + 1, len(data))])
+        events, losses = message_events.load(path)
+        assert events.num_rows <= 31
+        assert losses.num_rows >= 1

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sent TCP messages: send call, hand to the driver, completion."""
+
+from __future__ import annotations
+
+import numpy as np
+from event_builder import SYN, Recording
+from nsight_report.lifetimes import Options
+
+
+def test_a_reply_lasts_from_the_call_to_the_driver() -> None:
+    r = Recording().drive(95, 500, 40, cpu=2).send(100, 500, 40, call_ns=70)
+    (m,), losses = r.build()
+    assert (m["direction"], m["call_ns"], m["app_ns"], m["driver_ns"], m["completion_ns"]) == ("tx", 70, 100, 95, None)
+    assert (m["first_ns"], m["last_ns"], m["latency_ns"], m["stamps"]) == (70, 95, 25, "sd")
+    assert (m["recv_cpu"], m["app_cpu"], m["byte_start"], m["byte_end"]) == (2, 1, 0, 40)
+    assert losses == {}
+
+
+def test_a_large_reply_ends_when_its_last_byte_is_handed_over() -> None:
+    r = Recording().drive(90, 0, 1000).send(100, 0, 2500).drive(200, 1000, 1000).drive(300, 2000, 500)
+    (m,), _ = r.build()
+    assert (m["driver_ns"], m["last_ns"], m["n_arrivals"], m["retransmitted"]) == (300, 300, 3, False)
+
+
+def test_replies_collected_into_one_packet_share_the_driver_stamp() -> None:
+    r = Recording().send(100, 0, 10).send(110, 10, 10).drive(150, 0, 20)
+    (a, b), _ = r.build()
+    assert (a["driver_ns"], b["driver_ns"]) == (150, 150)
+
+
+def test_retransmission_keeps_the_first_hand_to_the_driver() -> None:
+    r = Recording().drive(95, 0, 10).send(100, 0, 10).drive(300, 0, 10)
+    (m,), _ = r.build()
+    assert (m["driver_ns"], m["retransmitted"], m["n_arrivals"]) == (95, True, 2)
+
+
+def test_reply_still_queued_at_the_end_is_counted() -> None:
+    r = Recording().drive(95, 0, 10).send(100, 0, 10).send(110, 10, 10)
+    (_, b), losses = r.build()
+    assert (b["driver_ns"], b["stamps"], b["last_ns"]) == (None, "s", 110)
+    assert losses == {"sent but not handed to the driver": 1}
+
+
+def test_lost_driver_event_is_a_warning_and_not_the_end_of_the_capture() -> None:
+    r = Recording().send(100, 0, 10).send(110, 10, 10).drive(120, 10, 10)
+    (a, _), losses = r.build()
+    assert a["driver_ns"] is None and losses == {"sent without driver event": 1}
+
+
+def test_send_without_the_time_of_its_call_begins_no_later_than_the_driver() -> None:
+    (m,), losses = Recording().drive(95, 0, 10).send(100, 0, 10, call_ns=None).build()
+    assert (m["first_ns"], m["last_ns"], m["latency_ns"]) == (95, 95, 0)
+    assert losses == {"sent messages without the time of the call": 1}
+
+
+def test_driver_before_the_call_is_counted_and_taken_out() -> None:
+    # The X of an older connection's bytes with the same numbers
+    (m,), losses = Recording().drive(60, 0, 10).send(100, 0, 10, call_ns=70).build()
+    assert m["driver_ns"] is None and losses == {"negative interval: driver before the send call": 1}
+
+
+def test_completion_comes_from_the_packet_with_the_last_byte() -> None:
+    r = Recording().send(100, 0, 2000).drive(90, 0, 1000).drive(91, 1000, 1000)
+    r.event("T", 300, seq=0, len=1000).event("T", 400, seq=1000, len=1000)
+    r.event("T", 900, seq=1000, len=1000, flags=2)  # the peer's acknowledgement is no completion
+    (m,), _ = r.build()
+    assert (m["completion_ns"], m["last_ns"], m["stamps"]) == (400, 400, "sdc")
+
+
+def test_hardware_completion_is_converted_from_the_nics_clock() -> None:
+    def phc(stamps: np.ndarray, ifindex: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return stamps - 5_000_000, np.full(len(stamps), 3)
+
+    r = Recording().send(100, 0, 10).drive(90, 0, 10).event("T", 500, seq=0, len=10, hw_stamp=5_000_300)
+    (m,), _ = r.build(Options(phc_to_monotonic=phc))
+    assert m["completion_ns"] == 300  # 5 000 300 - 5 000 000
+
+
+def test_both_directions_of_a_connection_have_the_same_id_and_their_own_offsets() -> None:
+    r = Recording().arrive(10, 99, 0, flags=SYN).drive(11, 4999, 0, flags=SYN)
+    r.arrive(100, 100, 20).hand_off(101, 120).read(110, 100, 20).drive(120, 5000, 30).send(121, 5000, 30)
+    (rx, tx), losses = r.build()
+    assert (rx["direction"], tx["direction"]) == ("tx", "rx") or (rx["direction"], tx["direction"]) == ("rx", "tx")
+    assert rx["conn_id"] == tx["conn_id"] and (rx["byte_start"], tx["byte_start"]) == (0, 0)
+    assert losses == {}

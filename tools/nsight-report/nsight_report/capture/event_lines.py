@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Separate the event lines of events.tsv from everything else in it, at native speed.
+
+The file mixes three things: event lines, the probes' own counts, and whatever bpftrace says.
+A line is taken for an event only if its very bytes can be one; all others are returned as text
+so that the caller can read the counts in them and account for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+N_FIELDS = 24
+KINDS = "AHRSXTO"
+_BLOCK = 32 << 20
+_MAX_NOTES = 100_000  # a foreign file must not fill the memory with its lines
+_COUNT = re.compile(rb"@n\[\"?([A-Za-z_0-9]{1,32})\"?\]: (\d{1,18})$")
+_LOST = re.compile(rb"Lost (\d{1,18}) events$")
+_HARMLESS = re.compile(rb"(Attaching \d+ probes?\.\.\.|Attached \d+ probes?|\s*)$")
+
+_allowed = np.zeros(256, dtype=bool)
+_allowed[list(b"0123456789abcdefx\t\n-" + KINDS.encode())] = True
+_is_kind = np.zeros(256, dtype=bool)
+_is_kind[list(KINDS.encode())] = True
+
+
+@dataclass
+class Notes:
+    """What the lines that are no events said.
+
+    ``counts``: the probes' own counts, last (largest) value of each key. ``reported_lost``:
+    events that bpftrace itself says it lost. ``ended``: the end marker was seen. ``foreign``:
+    lines that nobody expects here. ``truncated``: the last line has no end of line.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    reported_lost: int = 0
+    ended: bool = False
+    foreign: int = 0
+    truncated: int = 0
+
+    def take(self, line: bytes) -> None:
+        """Account for one line that is no event."""
+        if match := _COUNT.match(line):
+            key = match[1].decode()
+            self.counts[key] = max(self.counts.get(key, 0), int(match[2]))
+        elif match := _LOST.match(line):
+            self.reported_lost += int(match[1])
+        elif line.startswith(b"#"):
+            self.ended |= line.rstrip() == b"#end"
+        elif not _HARMLESS.match(line):
+            self.foreign += 1
+
+
+def event_blocks(data: memoryview, notes: Notes) -> Iterator[bytes]:
+    """Yield blocks of whole event lines of ``data``; everything else goes to ``notes``.
+
+    A block holds only lines of 24 tab-separated fields that start with a known kind and
+    consist of the characters numbers are made of.
+    """
+    taken = 0
+    position = 0
+    while position < len(data):
+        stop = min(position + _BLOCK, len(data))
+        raw = np.frombuffer(data[position:stop], dtype=np.uint8)
+        ends = np.flatnonzero(raw == 10)
+        if not len(ends):
+            # Either the unfinished last line, or a line longer than any line of ours can be.
+            if stop == len(data):
+                notes.truncated += 1
+            else:
+                notes.foreign += 1
+            position = stop
+            continue
+        raw = raw[: ends[-1] + 1]
+        position += len(raw)
+        if stop == len(data) and position < len(data):
+            notes.truncated += 1
+            stop = position = len(data)
+        good = _event_lines(raw, ends)
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        rest = np.flatnonzero(~good)
+        for i in rest[: max(0, _MAX_NOTES - taken)]:
+            notes.take(raw[starts[i] : ends[i]].tobytes())
+        taken += len(rest)
+        if taken > _MAX_NOTES:
+            notes.foreign += min(len(rest), taken - _MAX_NOTES)
+        if len(rest) == 0:
+            yield raw.tobytes()
+        else:
+            yield raw[np.repeat(good, ends - starts + 1)].tobytes()
+
+
+def _event_lines(raw: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the lines that end at ``ends`` are events."""
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    second = raw[np.minimum(starts + 1, len(raw) - 1)]
+    good = _is_kind[raw[starts]] & (second == 9)
+    tabs = np.searchsorted(np.flatnonzero(raw == 9), np.concatenate((starts, [len(raw)])))
+    good &= np.diff(tabs) == N_FIELDS - 1
+    odd = np.flatnonzero(~_allowed[raw])
+    good[np.searchsorted(ends, odd)] = False
+    return np.asarray(good)

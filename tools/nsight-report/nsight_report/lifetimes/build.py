@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the ``events`` table to the ``messages`` table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..losses import Ledger
+from . import columns, connections, tcp_rx, tcp_tx, udp_rx, udp_tx
+from .assemble import assemble, from_calls
+from .columns import NONE, Events
+from .options import Options
+from .stamps import classify_software_stamps, reject_negative
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, pa.Table]:
+    """Return ``(messages, losses)``.
+
+    A row of ``messages`` is one read or one write (``schema.MESSAGES``), in order of ``first_ns``. A
+    stamp that was not measured is null and its letter is missing in ``stamps``; a message without
+    any stamp before the read begins at its read (``first_ns = app_ns``, latency 0).
+    Every event that led to no message, and every stamp that was rejected, is counted in ``losses``.
+
+    Assumes that ``ts_ns`` is one clock on all cores and that the consecutive packets of a
+    connection differ by less than 2 GiB in their sequence numbers.
+    """
+    options = options or Options()
+    ledger = Ledger("lifetimes")
+    recorded, vocabulary = columns.load(events, ledger)
+    streams = connections.streams(recorded, ledger)
+    classify_software_stamps(recorded, options, ledger)
+    parts = [
+        _received_tcp(recorded, streams, options, ledger),
+        _sent_tcp(recorded, streams, options, ledger),
+        *_datagrams(recorded, streams.n_connections, options, ledger),
+    ]
+    return assemble(parts, vocabulary, ledger), ledger.table()
+
+
+def _received_tcp(
+    events: Events, streams: connections.Streams, options: Options, ledger: Ledger
+) -> Columns:
+    position = tcp_rx.reads(events, streams, ledger)
+    row, conn = streams.row[position], streams.conn[position]
+    start = streams.key[position]
+    end = start + events.length[row]
+    result = from_calls(events, row, "rx")
+    result |= {"conn_id": conn, "byte_start": streams.offset[position]}
+    result["byte_end"] = result["byte_start"] + result["nbytes"]
+    result |= tcp_rx.lifetimes(events, streams, conn, start, end, options, ledger)
+    reject_negative(result, ledger)
+    return result
+
+
+def _sent_tcp(events: Events, streams: connections.Streams, options: Options, ledger: Ledger) -> Columns:
+    position = tcp_tx.sends(events, streams)
+    row, conn = streams.row[position], streams.conn[position]
+    start = streams.key[position]
+    end = start + events.length[row]
+    result = from_calls(events, row, "tx")
+    result |= {"conn_id": conn, "byte_start": streams.offset[position]}
+    result["byte_end"] = result["byte_start"] + result["nbytes"]
+    result |= tcp_tx.lifetimes(events, streams, conn, start, end, options, ledger)
+    _check_driver(result, ledger)
+    return result
+
+
+def _datagrams(events: Events, n_connections: int, options: Options, ledger: Ledger) -> list[Columns]:
+    """Received and sent datagrams; both directions of a pair of endpoints share a connection."""
+    read_row, received = udp_rx.lifetimes(events, options, ledger)
+    send_row, sent = udp_tx.lifetimes(events, ledger)
+    rx, tx = from_calls(events, read_row, "rx"), from_calls(events, send_row, "tx")
+    # A socket without a peer does not know whom it talks to; the packet does.
+    for part, packet in ((rx, received.pop("arrival_row")), (tx, sent.pop("driver_row"))):
+        known = packet >= 0
+        for name in ("local", "remote"):
+            part[name][known] = getattr(events, name)[packet[known]]
+    rx |= received
+    tx |= sent
+    reject_negative(rx, ledger)
+    _check_driver(tx, ledger)
+    n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
+    joint = [(part["netns"] * n_end + part["local"]) * n_end + part["remote"] for part in (rx, tx)]
+    _, conn = np.unique(np.concatenate(joint), return_inverse=True)
+    rx["conn_id"], tx["conn_id"] = conn[: len(read_row)] + n_connections, conn[len(read_row) :] + n_connections
+    for part in (rx, tx):
+        part["byte_start"] = _rank(part["conn_id"])
+        part["byte_end"] = part["byte_start"] + 1
+    return [rx, tx]
+
+
+def _rank(group: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """0, 1, 2... within each group, in the order given."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    rank = np.empty(len(group), np.int64)
+    rank[order] = np.arange(len(group)) - np.searchsorted(ordered, ordered, side="left")
+    return rank
+
+
+def _check_driver(result: Columns, ledger: Ledger) -> None:
+    bad = (result["driver_ns"] != NONE) & (result["call_ns"] != NONE) & (result["driver_ns"] < result["call_ns"])
+    ledger.add("negative interval: driver before the send call", int(np.count_nonzero(bad)), "warning",
+               "the stamp was taken out, the message kept")
+    for name in ("driver_ns", "recv_cpu", "completion_ns"):
+        result[name][bad] = NONE

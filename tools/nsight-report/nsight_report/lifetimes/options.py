@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a caller may choose when lifetimes are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+PhcToMonotonic = Callable[[I64, I64], tuple[I64, I64]]
+
+FRAMINGS = ("memcached", "redis", "http")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``lifetimes.build``.
+
+    ``phc_to_monotonic(stamps, ifindexes)`` converts hardware stamps to ``(monotonic ns, error ns)``;
+    an error below 0 says that this stamp cannot be converted. Without it hardware stamps are counted
+    and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
+    serves to name the clock of software stamps. ``framing`` (memcached, redis or http) cuts messages at
+    the protocol's own boundaries, found in the packets of ``payload`` (a pcap file).
+    """
+
+    phc_to_monotonic: PhcToMonotonic | None = None
+    realtime_offset_ns: int | None = None
+    framing: str | None = None
+    payload: Path | None = None

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sent TCP messages: send call, hand to the driver and completion of a byte range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..losses import Ledger
+from .columns import I64, NONE, Events
+from .connections import Streams
+from .coverage import Coverage
+from .options import Options
+from .stamps import hw_times
+from .tcp_rx import packets
+
+TSTAMP_SND = 0  # SCM_TSTAMP_SND, include/uapi/linux/errqueue.h; 1 is the scheduler, 2 the ACK
+
+
+def sends(events: Events, streams: Streams) -> I64:
+    """Positions (in ``streams``) of the sends that took data, one message each."""
+    position = streams.of("S")
+    return position[events.length[streams.row[position]] > 0]
+
+
+def lifetimes(
+    events: Events, streams: Streams, conn: I64, start: I64, end: I64, options: Options, ledger: Ledger
+) -> dict[str, npt.NDArray[Any]]:
+    """Stamps of sent byte ranges ``[start, end)`` (keys of ``streams``)."""
+    sent = packets(events, streams, "X")
+    last = sent.coverage.first(end - 1)
+    driver_row = np.where(last >= 0, sent.row[np.maximum(last, 0)], NONE) if len(sent.row) else last
+    driver_ns = np.where(driver_row >= 0, events.ts[driver_row], NONE) if len(events) else driver_row
+    reached = np.full(streams.n_connections, NONE)
+    np.maximum.at(reached, sent.conn, sent.end)
+    missing = driver_row == NONE
+    at_end = missing & (end > reached[conn])
+    ledger.add("sent but not handed to the driver", int(np.count_nonzero(at_end)), "info",
+               "still queued when the capture or the connection ended, or the device was not recorded")
+    ledger.add("sent without driver event", int(np.count_nonzero(missing & ~at_end)), "warning",
+               "hand-to-driver events are missing; driver_ns is null", "narrow the filter of the probes")
+    return {
+        "driver_ns": driver_ns,
+        "recv_cpu": np.where(driver_row >= 0, events.cpu[driver_row], NONE) if len(events) else driver_row,
+        "completion_ns": _completions(events, streams, end, driver_ns, options, ledger),
+        "n_arrivals": sent.coverage.n_overlapping(start, end),
+        "retransmitted": sent.coverage.repeated(start, end),
+    }
+
+
+def _completions(
+    events: Events, streams: Streams, end: I64, driver_ns: I64, options: Options, ledger: Ledger
+) -> I64:
+    """Completion stamp of the packet with the last byte; the NIC's own where it gave one."""
+    position = streams.of("T")
+    row = streams.row[position]
+    use = (events.flags[row] == TSTAMP_SND) & (events.length[row] > 0)
+    position, row = position[use], row[use]
+    if not len(row):
+        return np.full(len(end), NONE)
+    first = Coverage(streams.key[position], streams.key[position] + events.length[row]).first(end - 1)
+    stamp_row = np.where(first >= 0, row[np.maximum(first, 0)], NONE)
+    hardware = hw_times(events, stamp_row, options, ledger).ns
+    software = np.where((stamp_row >= 0) & (events.hw[stamp_row] == 0), events.ts[stamp_row], NONE)
+    stamp = np.where(hardware != NONE, hardware, software)
+    bad = (stamp != NONE) & (driver_ns != NONE) & (stamp < driver_ns)
+    ledger.add("negative interval: completion before the driver", int(np.count_nonzero(bad)), "warning",
+               "the stamp was taken out, the message kept")
+    return np.where(bad, NONE, stamp)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Received datagrams: arrival, hand-off and read, paired in the order of the socket's queue.
+
+A datagram has no sequence number. The softirq that sees it arrive hands it to the socket before it
+touches the next packet, so an arrival and the hand-off that follows on the same core belong together;
+sockets are queues, so the n-th hand-off belongs to the n-th read. A read that finds the queue
+empty (EAGAIN) says that everything handed off before it is gone: a lost event shifts nothing beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..losses import Ledger
+from . import fifo
+from .columns import I64, NONE, UDP, Bool, Events
+from .options import Options
+from .stamps import nic_stamps
+from .tcp_rx import MSG_PEEK, pick
+
+_EAGAIN = -11
+
+
+def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArray[Any]]]:
+    """Rows of the reads of datagrams, and the stamps of each."""
+    taking = (events.proto == UDP) & events.of("R") & ((events.flags & MSG_PEEK) == 0)
+    read_row = np.flatnonzero(taking & (events.length >= 0))
+    arrival_of = _arrival_of_handoffs(events, ledger)
+    handoff_row = _handoffs(events, read_row, np.flatnonzero(taking & (events.length == _EAGAIN)), ledger)
+    arrival_row = np.where(handoff_row >= 0, arrival_of[handoff_row], NONE) if len(events) else handoff_row
+    size, room = pick(events.length, arrival_row), events.length[read_row]
+    wrong = (arrival_row >= 0) & (room > size)
+    ledger.add("datagram read longer than it arrived", int(np.count_nonzero(wrong)), "warning",
+               "events are missing, so reads and arrivals were paired wrongly; these stamps are null",
+               "narrow the filter of the probes")
+    handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
+    ledger.add("datagrams cut short by the reader", int(np.count_nonzero((arrival_row >= 0) & (room < size))), "info",
+               "the read took less than had arrived")
+    ledger.add("datagram read without arrival", int(np.count_nonzero(arrival_row == NONE)), "warning",
+               "arrived before the capture, or its events are missing; the stamps are null")
+    nic = nic_stamps(events, arrival_row, peers(events, ledger)[arrival_row] if len(events) else arrival_row,
+                     options, ledger)
+    no_arrival = arrival_row == NONE
+    nic.ns[no_arrival], nic.source[no_arrival], nic.error[no_arrival] = NONE, 0, NONE
+    return read_row, {
+        "arrival_row": arrival_row,
+        "nic_ns": nic.ns,
+        "nic_source": nic.source,
+        "nic_error_ns": nic.error,
+        "arrival_ns": pick(events.ts, arrival_row),
+        "arrival_last_ns": pick(events.ts, arrival_row),
+        "recv_cpu": pick(events.cpu, arrival_row),
+        "handoff_ns": pick(events.ts, handoff_row),
+        "handoff_cpu": pick(events.cpu, handoff_row),
+        "n_arrivals": (arrival_row >= 0).astype(np.int64),
+        "retransmitted": np.zeros(len(read_row), dtype=bool),
+    }
+
+
+def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
+    """For each event that is a hand-off of a datagram the row of its arrival, else NONE."""
+    result = np.full(len(events), NONE)
+    arrival = events.of("A")
+    handoff = events.of("H") & (events.proto == UDP)
+    rows = np.flatnonzero(arrival | handoff)
+    if not len(rows):
+        return result
+    rows = rows[np.argsort(events.cpu[rows], kind="stable")]
+    # Any arrival, TCP too, ends the handling of the one before on its core.
+    nearest = np.maximum.accumulate(np.where(arrival[rows], np.arange(len(rows)), -1))
+    candidate = rows[np.maximum(nearest, 0)]
+    connected = events.rport[rows] != 0
+    fits = (
+        handoff[rows]
+        & (nearest >= 0)
+        & (events.cpu[candidate] == events.cpu[rows])
+        & (events.proto[candidate] == UDP)
+        & (events.netns[candidate] == events.netns[rows])
+        & (events.lport[candidate] == events.lport[rows])
+        & (~connected | (events.remote[candidate] == events.remote[rows]))
+    )
+    result[rows[fits]] = candidate[fits]
+    dropped = arrival & (events.proto == UDP) & np.isin(events.lport, np.unique(events.lport[handoff]))
+    dropped[candidate[fits]] = False
+    ledger.add("datagrams dropped before the socket", int(np.count_nonzero(dropped)), "warning",
+               "arrived, but no hand-off followed: the socket's buffer was full, or the event was lost",
+               "compare with UdpRcvbufErrors in /proc/net/snmp")
+    return result
+
+
+def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
+    """Row of the hand-off of each read."""
+    handed = np.flatnonzero(events.of("H") & (events.proto == UDP))
+    rows = np.concatenate((handed, reads, empties))
+    role = np.repeat([0, 1, 2], [len(handed), len(reads), len(empties)])
+    # The queue was empty somewhere between entry and return of a read that failed; what
+    # was handed off in between came after that.
+    at = events.ts[rows]
+    at = np.where((role == 2) & (events.call[rows] != NONE), events.call[rows], at)
+    socket, _ = pd.factorize(events.sk[rows])
+    socket = (socket.astype(np.int64) << 16 | events.lport[rows]) * (int(events.netns.max(initial=0)) + 1)
+    socket += events.netns[rows]
+    order = np.lexsort((role, at, socket))
+    rows, role, socket = rows[order], role[order], socket[order]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = socket[1:] != socket[:-1]
+    epoch = np.cumsum(first | (role == 2))
+    bounded = np.isin(epoch + 1, epoch[(role == 2) & ~first])
+    older = _older(epoch, role, first, bounded)
+    ledger.add("datagrams older than the capture", int(np.count_nonzero(older)), "info",
+               "they waited in the socket when the recording began")
+    use = (role != 2) & ~older
+    index = np.flatnonzero(use)
+    taken, _ = fifo.pair(epoch[index], role[index] == 1)
+    handoff_of = np.full(len(events), NONE)
+    done = taken >= 0
+    handoff_of[rows[index[done]]] = rows[index[taken[done]]]
+    left = np.zeros(len(rows), dtype=bool)
+    left[index[role[index] == 0]] = True
+    left[index[taken[done]]] = False
+    ledger.add("datagrams handed off without read", int(np.count_nonzero(left & bounded)), "warning",
+               "the socket was empty later, so they were read: the read events are missing",
+               "narrow the filter of the probes")
+    ledger.add("datagrams not read", int(np.count_nonzero(left & ~bounded)), "info",
+               "still in the socket when the capture ended, or nobody reads it")
+    return handoff_of[reads]
+
+
+def _older(epoch: I64, role: I64, first: Bool, bounded: Bool) -> Bool:
+    """Reads at the begin of the capture that took what had been handed off before it.
+
+    Where an empty queue ends the first epoch of a socket, the surplus of reads over hand-offs is
+    what the queue held at the begin; those reads came first.
+    """
+    initial = np.zeros(int(epoch[-1]) + 2 if len(epoch) else 1, dtype=bool)
+    initial[epoch[first & (role != 2)]] = True
+    n_epochs = len(initial)
+    surplus = np.bincount(epoch[role == 1], minlength=n_epochs) - np.bincount(epoch[role == 0], minlength=n_epochs)
+    surplus = np.where(initial, np.maximum(surplus, 0), 0)
+    is_read = role == 1
+    nth = np.cumsum(is_read)
+    start = np.zeros(n_epochs, np.int64)
+    begins = np.flatnonzero(np.concatenate(([True], epoch[1:] != epoch[:-1]))) if len(epoch) else np.zeros(0, np.int64)
+    start[epoch[begins]] = nth[begins] - is_read[begins]
+    return np.asarray(is_read & bounded & (nth - start[epoch] <= surplus[epoch]))
+
+
+def peers(events: Events, ledger: Ledger) -> I64:
+    """For each event that is an arrival of a datagram the row of the sender's X on this host, else NONE.
+
+    The way from driver to driver is a queue for each pair of endpoints and each size. A datagram
+    lost on that way leaves the queue too long for ever; from then on only those pairs
+    count in which a single X stands directly before the arrival.
+    """
+    result = np.full(len(events) + 1, NONE)  # one more, so that row NONE also finds NONE
+    udp = events.proto == UDP
+    arrived, sent = np.flatnonzero(udp & events.of("A")), np.flatnonzero(udp & events.of("X"))
+    rows = np.concatenate((sent, arrived))
+    if not len(sent) or not len(arrived):
+        return result
+    receiver = np.concatenate((events.remote[sent], events.local[arrived]))
+    sender = np.concatenate((events.local[sent], events.remote[arrived]))
+    way, _ = pd.factorize(receiver * (int(max(receiver.max(), sender.max())) + 1) + sender)
+    way, _ = pd.factorize(way.astype(np.int64) << 17 | np.minimum(events.length[rows], (1 << 17) - 1))
+    is_arrival = np.repeat([False, True], [len(sent), len(arrived)])
+    order = np.lexsort((is_arrival, events.ts[rows], way))
+    rows, way, is_arrival = rows[order], way[order].astype(np.int64), is_arrival[order]
+    taken, depth = fifo.pair(way, is_arrival)
+    leaky = _after_last_empty(way, depth)
+    position = np.arange(len(rows))
+    previous, earlier = np.maximum(position - 1, 0), np.maximum(position - 2, 0)
+    alone = (
+        is_arrival & (way[previous] == way) & ~is_arrival[previous]
+        & ~((way[earlier] == way) & ~is_arrival[earlier] & (earlier != previous))
+    )
+    taken = np.where(leaky, np.where(alone, previous, NONE), taken)
+    unclear = int(np.count_nonzero(leaky & is_arrival & ~alone))
+    ledger.add("sender of a datagram ambiguous", unclear, "warning",
+               "a datagram was lost between the two drivers; nic_ns is null where order does not tell which")
+    found = is_arrival & (taken >= 0)
+    result[rows[found]] = rows[taken[found]]
+    return result
+
+
+def _after_last_empty(way: I64, depth: I64) -> Bool:
+    """Rows after the last moment at which their queue was empty (all rows if it never was)."""
+    n_ways = int(way.max()) + 1
+    position = np.arange(len(way))
+    last_empty = np.full(n_ways, -1)
+    empty = depth == 0
+    np.maximum.at(last_empty, way[empty], position[empty])
+    return np.asarray(position > last_empty[way])
