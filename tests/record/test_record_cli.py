@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The command: one clear error with its cure and exit code, and nothing left behind."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from nsight_record import netns
+from nsight_record.errors import Usage
+
+from conftest import ROOT, skip_or_fail
+
+RECORDER = ROOT / "tools/nsight-record/nsight-record"
+
+
+def run(*options, prefix=(), **more):
+    done = subprocess.run(
+        [*prefix, sys.executable, str(RECORDER), *map(str, options)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def needs_root():
+    if os.geteuid() != 0:
+        skip_or_fail("root", "needs root")
+
+
+@pytest.mark.parametrize("options", [["-d", "0"], ["-d", "x"], ["--port", "65536"], ["--cpus", "3-1"]])
+def test_impossible_value_is_wrong_usage(options):
+    done = run(*options)
+    assert done.returncode == 2
+    assert "error: argument" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--netns", "no-such-space"], "no such network namespace"),
+        (["--iface", "nope0"], "no such interface"),
+        (["--cgroup", "/no/such"], "no such cgroup"),
+        (["--pid", "4194305"], "no such process"),  # above the largest possible pid
+    ],
+)
+def test_name_of_nothing_is_wrong_usage(tmp_path, options, what):
+    done = run("-o", tmp_path / "a.nsight", *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {options[0]} {options[1]}")
+    assert what in done.stderr
+    assert not (tmp_path / "a.nsight").exists()
+
+
+def test_user_without_root_is_told_to_use_sudo(tmp_path):
+    needs_root()
+    if not shutil.which("setpriv"):
+        pytest.skip("setpriv is not installed")
+    tmp_path.chmod(0o777)
+    prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = subprocess.run(
+        [*prefix, "/usr/bin/python3", str(RECORDER), "-o", str(tmp_path / "a.nsight")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "Permission denied" in done.stderr:
+        pytest.skip(f"nobody cannot read the source tree: {done.stderr}")
+    assert done.returncode == 4
+    assert "error: not root" in done.stderr
+    assert "hint: run it with sudo" in done.stderr
+    assert not (tmp_path / "a.nsight").exists()
+
+
+def test_absent_programs_are_all_named_at_once(tmp_path):
+    needs_root()
+    done = run("-o", tmp_path / "a.nsight", env={**os.environ, "PATH": str(tmp_path)})
+    assert done.returncode == 4
+    assert "error: perf is not installed" in done.stderr
+    assert "error: bpftrace is not installed" in done.stderr
+    assert not (tmp_path / "a.nsight").exists()
+
+
+def test_unwritable_place_is_an_output_error():
+    needs_root()
+    done = run("-o", "/proc/a.nsight", "-d", "1")
+    assert done.returncode == 5
+    assert "hint: choose" in done.stderr
+
+
+def test_existing_capture_is_not_overwritten_without_force(tmp_path):
+    needs_root()
+    (tmp_path / "a.nsight").mkdir()
+    (tmp_path / "a.nsight/manifest.json").write_text("{}")
+    done = run("-o", tmp_path / "a.nsight", "-d", "1")
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (4, 5)
+    assert (tmp_path / "a.nsight/manifest.json").read_text() == "{}"
+
+
+def test_help_documents_every_exit_code():
+    text = run("--help").stdout
+    for code in (0, 2, 4, 5, 130):
+        assert f"\n  {code:<4} " in text
+
+
+def test_namespace_is_found_by_process_and_by_inode_number():
+    mine = os.stat("/proc/self/ns/net").st_ino
+    assert netns.find(str(os.getpid())).inum == mine
+    assert netns.find(str(mine)).path is not None
+
+
+def test_namespace_without_a_name_or_process_is_known_by_number_only():
+    # 4294967295 is the largest inode number; namespaces count up from 4026531840.
+    assert netns.find("4294967295").path is None
+    with pytest.raises(Usage, match="no such network namespace"):
+        netns.find("blue")

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The nsight-record command: options, preflight, one recording, summary."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__, netns, nic, payload, preflight, probes
+from .capture import Capture, default_name
+from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError, Usage
+from .preflight import ERROR, Finding, Machine
+from .progress import Progress, human_bytes
+from .recording import Plan, Recording, describe
+from .supervisor import Signals
+from .system import Changes
+
+_EPILOG = """\
+exit codes:
+  0    recorded
+  2    wrong usage
+  4    something this machine lacks (nsight-record --preflight lists it)
+  5    the capture could not be written, or a recording program died; what was
+       recorded is kept
+  130  stopped by Ctrl-C or SIGTERM; what was recorded is kept
+
+examples:
+  nsight-record -d 5 --port 11211
+  nsight-record --netns web --iface eth0 --rx -- ./load-test
+  nsight-record --preflight
+"""
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400 * 7:
+        raise ValueError
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 65536:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def _cpu_list(text: str) -> list[int]:
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if not 0 <= low <= high < 8192:
+            raise ValueError
+        cpus.extend(range(low, high + 1))
+    return cpus
+
+
+_seconds.__name__, _port.__name__ = "number of seconds", "port"
+_positive.__name__, _cpu_list.__name__ = "number", "list of cores, such as 0,2-3"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        prog="nsight-record",
+        usage="nsight-record [OPTIONS] [-- COMMAND ...]",
+        description="Record what every core does and when network messages reach the host, the socket and the "
+        "application, in one capture directory for nsight-report. Needs root.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument(
+        "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"
+    )
+    p.add_argument(
+        "-o", "--output", metavar="DIR", help="capture directory (default: nsight-HOST-TIME.nsight)"
+    )
+    p.add_argument("-f", "--force", action="store_true", help="replace DIR if it is a capture")
+    p.add_argument(
+        "--port", type=_port, metavar="N", help="only messages with this TCP or UDP port, on either side"
+    )
+    p.add_argument("--pid", type=_positive, metavar="PID", help="only messages read and sent by this process")
+    p.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
+    p.add_argument("--iface", metavar="NAME", help="only packets of this interface")
+    p.add_argument(
+        "--netns", metavar="NS", help="only this network namespace: name, process in it, or inode number"
+    )
+    p.add_argument("--rx", action="store_true", help="received messages only")
+    p.add_argument("--tx", action="store_true", help="sent messages only")
+    p.add_argument(
+        "--grade",
+        choices=("auto", "pt", "trace"),
+        default="auto",
+        help="pt: Intel PT, every function call; trace: tracepoints (default: auto, pt where there is Intel PT)",
+    )
+    p.add_argument(
+        "--payload",
+        nargs="?",
+        type=_positive,
+        const=payload.DEFAULT_SNAPLEN,
+        metavar="BYTES",
+        help="also store the first BYTES of every packet with tcpdump, for message framing. This stores your "
+        f"users' data (default: no; without a number {payload.DEFAULT_SNAPLEN})",
+    )
+    p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
+    p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
+    p.add_argument(
+        "--preflight", action="store_true", help="print what is missing and how to get it; record nothing"
+    )
+    p.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    p.add_argument("command", nargs="*", metavar="COMMAND", help="record until this program ends")
+    return p
+
+
+def _cgroup_id(path: str) -> int:
+    """A cgroup's id is the inode number of its directory (kernfs, 64 bit)."""
+    directory = Path(path)
+    if not directory.is_absolute() or not directory.exists():
+        directory = Path("/sys/fs/cgroup") / path.lstrip("/")
+    if not (directory / "cgroup.procs").exists():
+        raise Usage(f"--cgroup {path}: no such cgroup", "give a directory below /sys/fs/cgroup")
+    if not (directory / "cgroup.controllers").exists():
+        raise Usage(
+            f"--cgroup {path}: a cgroup of version 1, which has no socket filter",
+            "filter with --pid or --port",
+        )
+    return directory.stat().st_ino
+
+
+def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
+    """Interfaces of the chosen namespace; when none is chosen, of all named ones as well."""
+    spaces = [ns] if chosen else [ns, *(n for n in netns.named() if n.inum != ns.inum)]
+    found: list[dict[str, Any]] = []
+    for space in spaces:
+        if space.path is None:
+            continue
+        try:
+            nics = netns.call_in(space, nic.describe_all)
+        except (OSError, RecordError):
+            continue  # not permitted without root, which preflight reports
+        found += [{**n, "netns": space.inum, "netns_name": space.label} for n in nics]
+    return found
+
+
+def make_plan(args: argparse.Namespace, machine: Machine) -> Plan:
+    """Resolve names to numbers. Raises Usage for what does not exist."""
+    ns = netns.find(args.netns) if args.netns else netns.current()
+    nics = _nics(ns, bool(args.netns))
+    ifindex = 0
+    if args.iface:
+        here = [n for n in nics if n["name"] == args.iface and n["netns"] == ns.inum]
+        if not here:
+            raise Usage(
+                f"--iface {args.iface}: no such interface", "ip link lists them; another namespace: --netns"
+            )
+        ifindex = here[0]["ifindex"]
+    if args.pid and not Path(f"/proc/{args.pid}").exists():
+        raise Usage(f"--pid {args.pid}: no such process")
+    if args.payload and ns.path is None:
+        raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
+    direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
+    filters = probes.Filters(
+        port=args.port or 0,
+        pid=args.pid or 0,
+        cgroup_id=_cgroup_id(args.cgroup) if args.cgroup else 0,
+        ifindex=ifindex,
+        netns_inum=ns.inum if args.netns else 0,
+        direction=direction,
+    )
+    return Plan(
+        grade=preflight.resolve_grade(args.grade, machine),
+        duration=args.duration,
+        filters=filters,
+        netns=ns,
+        iface=args.iface,
+        nics=nics,
+        snaplen=args.payload,
+        cpus=args.cpus,
+        command=args.command,
+    )
+
+
+def _print_findings(findings: Sequence[Finding], stream: Any) -> None:
+    for f in findings:
+        print(f"{f.severity}: {f.what}", file=stream)
+        if f.cure:
+            print(f"  hint: {f.cure}", file=stream)
+
+
+def _refuse(findings: Sequence[Finding]) -> int:
+    errors = [f for f in findings if f.severity == ERROR]
+    _print_findings(errors, sys.stderr)
+    return errors[0].exit_code
+
+
+def _record(args: argparse.Namespace, argv: Sequence[str], machine: Machine, progress: Progress) -> int:
+    plan = make_plan(args, machine)
+    output = Path(args.output or default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")))
+    request = preflight.Request(
+        grade=plan.grade,
+        capture_parent=output.absolute().parent,
+        duration=args.duration,
+        filters=plan.filters,
+        nics=plan.nics,
+        chosen_iface=args.iface,
+        payload=args.payload is not None,
+    )
+    findings = preflight.check(machine, request)
+    errors = [f for f in findings if f.severity == ERROR]
+    if args.preflight:
+        _print_findings(findings, sys.stdout)
+        print(f"grade {plan.grade}: {'not ready' if errors else 'ready to record'}")
+        return errors[0].exit_code if errors else EXIT_OK
+    if [f for f in errors if not (args.fix and f.fix)]:
+        return _refuse(errors)
+
+    capture = Capture(output, force=args.force)
+    capture.manifest.update(describe(plan, argv, machine))
+    capture.save()
+    with Signals() as signals:
+        changes = Changes(capture)
+        recording = None
+        try:
+            if args.fix:
+                for finding in findings:
+                    if finding.fix:
+                        progress.say(f"changing for this recording: {finding.what}")
+                        changes.apply(finding.fix, plan.netns)
+                findings = preflight.check(machine, request)
+                if any(f.severity == ERROR for f in findings):
+                    return _refuse(findings)
+            for f in findings:
+                if f.severity == preflight.WARNING:
+                    progress.warn(f"{f.what}; {f.cure}" if f.cure else f.what)
+            capture.manifest["preflight"] = [
+                {"what": f.what, "severity": f.severity, "cure": f.cure} for f in findings
+            ]
+            recording = Recording(capture, plan, machine, progress, signals)
+            stopped_by = recording.run()
+        finally:
+            for failure in changes.restore():
+                progress.warn(f"could not be put back: {failure}")
+            if capture.manifest["changed"]:
+                capture.save()
+            progress.clear()
+    _summary(capture, recording, progress)
+    return _exit_code(capture, stopped_by)
+
+
+def _exit_code(capture: Capture, stopped_by: str) -> int:
+    if stopped_by.startswith("error") or capture.manifest["cut"]:
+        return EXIT_INTERRUPTED if stopped_by == "signal" and "start" not in capture.manifest else EXIT_IO
+    return EXIT_INTERRUPTED if stopped_by == "signal" else EXIT_OK
+
+
+def _summary(capture: Capture, recording: Recording, progress: Progress) -> None:
+    m = capture.manifest
+    if "start" not in m:
+        progress.say(f"stopped before the recording began; logs are in {capture.path}")
+        return
+    if m["stopped_by"].startswith("error"):
+        progress.warn(m["stopped_by"].removeprefix("error: "))
+    for reason in m["cut"]:
+        progress.warn(f"the capture is cut: {reason}")
+    seconds = (m["stop"]["monotonic_ns"] - m["start"]["monotonic_ns"]) / 1e9
+    counts = recording.counts
+    events = sum(counts.written.values()) if counts else 0
+    progress.say(
+        f"recorded {seconds:.1f} s: {events} message events, perf.data {human_bytes(capture.size('perf.data'))}"
+    )
+    for loss in m["losses"]:
+        progress.warn(f"{loss['tool']}: {loss['what']}: {loss['count']}")
+    if not m["losses"]:
+        progress.say("lost: nothing")
+    if not events:
+        progress.warn("no message was seen; are the filters right, and was there traffic?")
+    progress.say(f"capture: {capture.path}\nnext:    nsight-report {capture.path}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_args(argv)
+    progress = Progress(quiet=args.quiet)
+    os.umask(0o022)
+    try:
+        return _record(args, ["nsight-record", *argv], Machine(), progress)
+    except RecordError as e:
+        progress.clear()
+        print(f"error: {e}", file=sys.stderr)
+        if e.hint:
+            print(f"hint: {e.hint}", file=sys.stderr)
+        return e.exit_code
+    except OSError as e:
+        progress.clear()
+        print(f"error: {e.filename or 'system'}: {e.strerror}", file=sys.stderr)
+        return EXIT_IO
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The clock reader's command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+PROGRAM = "nsight-clock"
+FIRST_LINE = b"#nsight-clock "
+
+
+def find(path: str | None = None) -> str | None:
+    """The built program in the source tree, else the installed one."""
+    built = Path(__file__).resolve().parents[1] / "clock" / PROGRAM
+    if built.is_file() and os.access(built, os.X_OK):
+        return str(built)
+    return shutil.which(PROGRAM, path=path)
+
+
+def argv(program: str, output: Path, phc_indices: Iterable[int]) -> list[str]:
+    """Reads until it is told to stop; every PHC of the recorded interfaces besides."""
+    command = [program, "-o", str(output)]
+    for index in sorted(set(phc_indices)):
+        command += ["--phc", f"/dev/ptp{index}"]
+    return command
+
+
+def has_started(output: Path) -> bool:
+    """Whether the first line is written."""
+    try:
+        with open(output, "rb") as f:
+            head = f.read(4096)
+    except OSError:
+        return False
+    return head.startswith(FIRST_LINE) and b"\n" in head

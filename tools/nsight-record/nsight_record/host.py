@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Facts about the machine, and the same instant in every clock."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+# rdtsc; shl rdx,32; or rax,rdx; ret. Python has no other way to read the counter.
+_RDTSC = bytes.fromhex("0f3148c1e2204809d0c3")
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _cpuinfo(root: Path, key: str) -> str | None:
+    match = re.search(rf"^{key}\s*:\s*(.*)$", _read(root / "proc/cpuinfo") or "", re.MULTILINE)
+    return match.group(1).strip() if match else None
+
+
+def tsc_khz(root: Path) -> int | None:
+    """TSC rate as the kernel's log or sysfs states it; None when neither does.
+
+    nsight-clock measures it as well; this one is for reading a capture by eye.
+    """
+    exported = _read(root / "sys/devices/system/cpu/cpu0/tsc_freq_khz")
+    if exported and exported.isdecimal():
+        return int(exported)
+    return None
+
+
+def _idle_states(root: Path) -> list[dict[str, Any]]:
+    """C-states of core 0: name, exit latency in us, whether disabled."""
+    states = []
+    for directory in sorted((root / "sys/devices/system/cpu/cpu0/cpuidle").glob("state*")):
+        latency = _read(directory / "latency")
+        states.append(
+            {
+                "name": _read(directory / "name"),
+                "latency_us": int(latency) if latency and latency.isdecimal() else None,
+                "disabled": _read(directory / "disable") == "1",
+            }
+        )
+    return states
+
+
+def describe(root: Path = Path("/")) -> dict[str, Any]:
+    """``manifest.host``. What cannot be read is null."""
+    cpu = root / "sys/devices/system/cpu"
+    uname = platform.uname()
+    return {
+        "hostname": socket.gethostname(),
+        "kernel": uname.release,
+        "kernel_version": uname.version,
+        "machine": uname.machine,
+        "boot_id": _read(root / "proc/sys/kernel/random/boot_id"),
+        "cpu_model": _cpuinfo(root, "model name"),
+        "n_cpus": os.cpu_count(),
+        "cpus_online": _read(cpu / "online"),
+        "tsc_khz": tsc_khz(root),
+        "clocksource": _read(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "governor": _read(cpu / "cpu0/cpufreq/scaling_governor"),
+        "idle_driver": _read(cpu / "cpuidle/current_driver"),
+        "idle_states": _idle_states(root),
+        "smt": _read(cpu / "smt/control"),
+        "lockdown": _read(root / "sys/kernel/security/lockdown"),
+    }
+
+
+class Clocks:
+    """Reads one instant in all clocks."""
+
+    def __init__(self) -> None:
+        self._rdtsc = None
+        if platform.machine() == "x86_64":
+            try:
+                self._code = mmap.mmap(
+                    -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+                )
+            except OSError:  # a policy against writable code: the manifest then has no tsc
+                return
+            self._code.write(_RDTSC)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self._code))
+            self._rdtsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(address)
+
+    def now(self) -> dict[str, int | None]:
+        """``manifest.start`` and ``stop``: read one after the other, within some us."""
+        return {
+            "tsc": self._rdtsc() if self._rdtsc else None,
+            "monotonic_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
+            "realtime_ns": time.clock_gettime_ns(time.CLOCK_REALTIME),
+            "boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            "tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
+        }
+
+
+def syscall_names() -> dict[str, str]:
+    """Number to name for this architecture; empty when it is not known.
+
+    tracefs lists system calls by name only, and the server need not have kernel headers,
+    hence a table of our own.
+    """
+    table = Path(__file__).with_name(f"syscalls_{platform.machine()}.txt")
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return {}
+    return dict(line.split() for line in lines if line and not line.startswith("#"))

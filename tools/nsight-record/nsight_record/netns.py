@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Network namespaces: finding one by name, process or inode number, and working inside it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import RecordError, Usage
+
+_CLONE_NEWNET = 0x40000000
+_FIRST_NSFS_INODE = 0xEFFFFFF8  # include/linux/proc_ns.h: far above any process id
+_RUN_DIRS = ("/run/netns", "/var/run/netns")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Netns:
+    """``path`` is None when the namespace is known by its inode number only."""
+
+    label: str
+    inum: int
+    path: Path | None
+
+
+def current() -> Netns:
+    """The namespace of the recorder."""
+    path = Path(f"/proc/{os.getpid()}/ns/net")
+    return Netns("", path.stat().st_ino, path)
+
+
+def named() -> list[Netns]:
+    """Those that ``ip netns`` knows, in the order of their names."""
+    found: dict[int, Netns] = {}
+    for directory in _RUN_DIRS:
+        try:
+            paths = sorted(Path(directory).iterdir())
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                inum = path.stat().st_ino
+            except OSError:
+                continue
+            found.setdefault(inum, Netns(path.name, inum, path))
+    return list(found.values())
+
+
+def find(spec: str) -> Netns:
+    """NAME of ``ip netns``, PID of a process in it, or INUM, its inode number.
+
+    Raises Usage when there is no such namespace.
+    """
+    for ns in named():
+        if ns.label == spec:
+            return ns
+    if not spec.isdecimal():
+        raise Usage(
+            f"--netns {spec}: no such network namespace",
+            "ip netns list shows the names; for a container give the PID of a process in it",
+        )
+    number = int(spec)
+    if number < _FIRST_NSFS_INODE:
+        path = Path(f"/proc/{number}/ns/net")
+        try:
+            return Netns(spec, path.stat().st_ino, path)
+        except OSError as e:
+            raise Usage(f"--netns {spec}: process {spec}: {e.strerror}", "give a running process") from e
+    for ns in [current(), *named()]:
+        if ns.inum == number:
+            return Netns(spec, number, ns.path)
+    for path in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            if path.stat().st_ino == number:
+                return Netns(spec, number, path)
+        except OSError:
+            continue
+    return Netns(spec, number, None)
+
+
+def enter(path: Path) -> None:
+    """Move the calling thread into the namespace at ``path``; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(fd, _CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    finally:
+        os.close(fd)
+
+
+def call_in(ns: Netns, function: Callable[..., Any], *args: Any) -> Any:
+    """``function(*args)`` evaluated inside ``ns``; its result must be representable in JSON.
+
+    A forked child does it, because a process cannot always find its way back to the
+    namespace it came from. Raises RecordError with the child's error.
+    """
+    if ns.path is None:
+        raise RecordError(f"network namespace {ns.inum}: no process or name leads to it")
+    if ns.inum == current().inum:
+        return function(*args)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            enter(ns.path)
+            answer: dict[str, Any] = {"result": function(*args)}
+        except (OSError, RecordError) as e:
+            answer = {"error": str(e)}
+        try:
+            with os.fdopen(write, "w") as f:
+                json.dump(answer, f)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as f:
+        text = f.read()
+    os.waitpid(pid, 0)
+    answer = json.loads(text) if text else {"error": "no answer"}
+    if "error" in answer:
+        raise RecordError(f"network namespace {ns.label or ns.inum}: {answer['error']}")
+    return answer["result"]

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The packet capture, made only on request: it stores the users' data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+# Enough for the headers of a request line or a key; 4 MiB of ring hold some 20,000 packets.
+DEFAULT_SNAPLEN = 256
+_BUFFER_KIB = 16384
+
+
+def argv(output: Path, snaplen: int, iface: str | None, port: int) -> list[str]:
+    """tcpdump with nanosecond stamps (CLOCK_REALTIME), as root: it writes into root's directory."""
+    command = ["tcpdump", "-n", "-i", iface or "any", "-s", str(snaplen), "-B", str(_BUFFER_KIB)]
+    command += ["--time-stamp-precision=nano", "-Z", "root", "-w", str(output)]
+    if port:
+        command += ["port", str(port)]
+    return command
+
+
+def find(path: str | None = None) -> str | None:
+    """Where tcpdump is."""
+    return shutil.which("tcpdump", path=path)

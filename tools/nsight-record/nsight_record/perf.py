@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The perf command line for each grade, and why it is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Tracepoint:
+    """A tracepoint of grade trace. Without a ``required`` one there are no contexts at all."""
+
+    system: str
+    event: str
+    required: bool = False
+
+    @property
+    def name(self) -> str:
+        """As perf spells it."""
+        return f"{self.system}:{self.event}"
+
+
+def _events(system: str, names: str, *, required: bool = False) -> list[Tracepoint]:
+    return [Tracepoint(system, name, required) for name in names.split()]
+
+
+# irq_vectors:irq_work_* is absent: the kernel refuses to sample irq_work_exit, because every
+# sample raises an irq_work itself, and an entry without its exit is no context.
+TRACEPOINTS: tuple[Tracepoint, ...] = (
+    *_events("sched", "sched_switch sched_waking", required=True),
+    *_events("sched", "sched_wakeup sched_wakeup_new sched_migrate_task"),
+    *_events("sched", "sched_process_fork sched_process_exec sched_process_exit"),
+    *_events("irq", "irq_handler_entry irq_handler_exit softirq_entry softirq_exit", required=True),
+    *_events(
+        "irq_vectors",
+        " ".join(
+            f"{v}_{end}"
+            for v in ("local_timer", "reschedule", "call_function", "call_function_single")
+            for end in ("entry", "exit")
+        ),
+    ),
+    *_events("raw_syscalls", "sys_enter sys_exit", required=True),
+    *_events("napi", "napi_poll"),
+    *_events("timer", "hrtimer_expire_entry hrtimer_expire_exit timer_expire_entry timer_expire_exit"),
+    *_events("exceptions", "page_fault_user page_fault_kernel"),
+    *_events("power", "cpu_idle"),
+)
+
+
+def existing(tracefs: Path) -> tuple[list[Tracepoint], list[Tracepoint]]:
+    """(those that this kernel has, those that it lacks)."""
+    have = [t for t in TRACEPOINTS if (tracefs / "events" / t.system / t.event / "id").exists()]
+    return have, [t for t in TRACEPOINTS if t not in have]
+
+
+def copy_formats(tracefs: Path, tracepoints: Iterable[Tracepoint], to: Path) -> None:
+    """Save the formats as ``to/SYSTEM/EVENT``.
+
+    perf writes them at the end of its file: a perf.data cut by SIGKILL has none.
+    """
+    for t in tracepoints:
+        (to / t.system).mkdir(parents=True, exist_ok=True)
+        text = (tracefs / "events" / t.system / t.event / "format").read_bytes()
+        (to / t.system / t.event).write_bytes(text)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Bytes of the ring buffers of one core, and the reason."""
+
+    data: int
+    aux: int
+    why: str
+
+
+def _power_of_two_below(n: int) -> int:
+    return 1 << max(0, n.bit_length() - 1)
+
+
+def choose_buffers(grade: str, n_cpus: int, mem_available: int) -> Buffers:
+    """Ring buffers per core.
+
+    trace: a busy core makes some 300,000 events/s of about 80 bytes, 24 MB/s. perf itself
+    may wait for a core for a few hundred ms when every core is busy, and that is when the
+    recording matters: 16 MiB hold 0.7 s. pt: a core writes 100-1000 MB/s of AUX data, so no
+    buffer holds long; 64 MiB ride out the writer's own scheduling delays of some 100 ms.
+    Together they never take more than a sixteenth (trace) or an eighth (pt) of the memory
+    that is free: the server's own work comes first.
+    """
+    data, aux, share = (16 * MIB, 0, 16) if grade == "trace" else (4 * MIB, 64 * MIB, 8)
+    allowed = mem_available // share // n_cpus
+    why = "default"
+    if data + aux > allowed:
+        why = f"limited to 1/{share} of the available memory, {mem_available // MIB} MiB, on {n_cpus} cores"
+        if aux:
+            aux = max(MIB, _power_of_two_below(allowed * 15 // 16))
+            data = max(MIB // 2, _power_of_two_below(allowed // 16))
+        else:
+            data = max(MIB // 2, _power_of_two_below(allowed))
+    return Buffers(data, aux, why)
+
+
+def mem_available(root: Path = Path("/")) -> int:
+    """Bytes of MemAvailable; a cautious 1 GiB when it cannot be read."""
+    try:
+        match = re.search(r"^MemAvailable:\s*(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return int(match.group(1)) * 1024 if match else 1 << 30
+
+
+def has_intel_pt(root: Path = Path("/")) -> bool:
+    """Whether the kernel offers Intel PT."""
+    return (root / "sys/bus/event_source/devices/intel_pt").is_dir()
+
+
+def intel_pt_event(root: Path = Path("/")) -> str:
+    """The intel_pt event with the terms that this processor has.
+
+    cyc=1: cycle-accurate times, without them several calls share one time. noretcomp=1:
+    every return has its own packet, so that the decoder finds its way back after an
+    overflow without having seen the call.
+    """
+    device = root / "sys/bus/event_source/devices/intel_pt"
+    terms = []
+    if (device / "format/cyc").exists() and _flag(device / "caps/psb_cyc"):
+        terms.append("cyc=1")
+    if (device / "format/noretcomp").exists():
+        terms.append("noretcomp=1")
+    return f"intel_pt/{','.join(terms)}/"
+
+
+def _flag(path: Path) -> bool:
+    try:
+        return path.read_text().strip() not in ("", "0")
+    except OSError:
+        return False
+
+
+def exclude_filter(pids: Sequence[int]) -> str:
+    """Ftrace filter that leaves out system calls of these threads."""
+    return " && ".join(f"common_pid != {pid}" for pid in pids)
+
+
+def argv_trace(
+    output: Path, tracepoints: Sequence[Tracepoint], buffers: Buffers, exclude: Sequence[int], control: str
+) -> list[str]:
+    """perf for grade trace.
+
+    -k CLOCK_MONOTONIC: the same clock as the probes' stamps. -D -1 with --control: events
+    are opened disabled, and enabled when the probes are about to start. --exclude-perf and
+    the filter, on system calls only: every write of perf would make two events, which make
+    perf write (700,000 events/s were seen); the same goes for the other recording programs.
+    Their context switches stay in: they can be what delayed a message. --synth task: names
+    of the running threads without their memory maps, which nobody reads at this grade.
+    """
+    argv = ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", str(buffers.data // PAGE)]
+    argv += ["-D", "-1", "--control", control, "--no-buildid", "--no-buildid-cache", "--synth", "task"]
+    argv += ["-o", str(output)]
+    for t in tracepoints:
+        argv += ["-e", t.name]
+        if t.system == "raw_syscalls":
+            argv += ["--exclude-perf"]
+            if exclude:
+                argv += ["--filter", exclude_filter(exclude)]
+    return argv
+
+
+def argv_pt(output: Path, event: str, buffers: Buffers, control: str) -> list[str]:
+    """perf for grade pt.
+
+    --kcore: the kernel changes its own text (static keys, probes), so the decoder needs the
+    text as it was. --switch-events: which thread ran. No -k: perf refuses it together with
+    intel_pt; its clock is mapped through the clock readings.
+    """
+    argv = ["perf", "record", "-a", "--kcore", "--switch-events"]
+    argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
+    argv += ["-D", "-1", "--control", control, "-o", str(output), "-e", event]
+    return argv
+
+
+def find(path: str | None = None) -> str | None:
+    """Where perf is."""
+    return shutil.which("perf", path=path)

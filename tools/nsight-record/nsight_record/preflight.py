@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What this machine lacks for the requested recording, and the cure. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import clock, payload, perf, probes
+from .child import printable
+from .errors import EXIT_IO, EXIT_MISSING
+from .progress import human_bytes
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+# Capability bits, include/uapi/linux/capability.h.
+_CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
+
+DISK_MINIMUM = 128 * perf.MIB
+_BYTES_PER_CORE_SECOND = {"trace": 24 * perf.MIB, "pt": 200 * perf.MIB}
+_VERSION_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is missing or weaker than it could be.
+
+    ``severity``: error (no recording), warning (less is recorded), info. ``fix`` names the
+    change of ``system.py`` that ``--fix`` makes, with its target; empty when there is none.
+    """
+
+    what: str
+    severity: str
+    cure: str = ""
+    fix: tuple[str, ...] = ()
+    exit_code: int = EXIT_MISSING
+
+
+@dataclass
+class Machine:
+    """What the checks look at; tests give a made-up one."""
+
+    root: Path = Path("/")
+    euid: int = field(default_factory=os.geteuid)
+    path: str | None = None
+    n_cpus: int = field(default_factory=lambda: os.cpu_count() or 1)
+    run_version: Callable[[Sequence[str]], tuple[int, str]] | None = None
+
+    def version_of(self, argv: Sequence[str]) -> tuple[int, str]:
+        """(exit code, first line) of a program's version option."""
+        if self.run_version:
+            return self.run_version(argv)
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return 127, str(e)
+        text = (done.stdout or done.stderr).decode(errors="replace").strip()
+        return done.returncode, printable(text.splitlines()[0]) if text else ""
+
+    def read(self, path: str) -> str | None:
+        """A file below ``root``, stripped; None when it cannot be read."""
+        try:
+            return (self.root / path).read_text(errors="replace").strip()
+        except OSError:
+            return None
+
+    def tracefs(self) -> Path | None:
+        """Where tracefs is mounted."""
+        for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
+            if (self.root / path / "events").is_dir():
+                return self.root / path
+        return None
+
+
+@dataclass
+class Request:
+    """What shall be recorded."""
+
+    grade: str
+    capture_parent: Path
+    duration: float | None = None
+    filters: probes.Filters = field(default_factory=probes.Filters)
+    nics: Sequence[Mapping[str, Any]] = ()
+    chosen_iface: str | None = None
+    payload: bool = False
+
+
+def resolve_grade(asked: str, machine: Machine) -> str:
+    """``auto`` is pt where the kernel offers Intel PT, else trace."""
+    if asked != "auto":
+        return asked
+    return "pt" if perf.has_intel_pt(machine.root) else "trace"
+
+
+def check(machine: Machine, request: Request) -> list[Finding]:
+    """Every finding, errors first."""
+    findings = [
+        *_privilege(machine),
+        *_programs(machine, request),
+        *_kernel(machine, request),
+        *_lockdown(machine),
+        *_clocks(machine),
+        *_disk(machine, request),
+        *_nics(request),
+    ]
+    return sorted(findings, key=lambda f: (ERROR, WARNING, INFO).index(f.severity))
+
+
+def _privilege(machine: Machine) -> list[Finding]:
+    if machine.euid != 0:
+        return [Finding("not root: system-wide tracing is refused", ERROR, "run it with sudo")]
+    found = []
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", machine.read("proc/self/status") or "", re.MULTILINE)
+    capabilities = int(match.group(1), 16) if match else ~0
+    if not capabilities >> _CAP_SYS_ADMIN & 1:
+        found.append(
+            Finding(
+                "root without CAP_SYS_ADMIN: a container?", ERROR, "run it on the host, not in a container"
+            )
+        )
+    limit = machine.read("proc/sys/kernel/perf_event_mlock_kb")
+    if not capabilities >> _CAP_IPC_LOCK & 1 and limit and limit.isdecimal():
+        buffers = perf.choose_buffers("trace", machine.n_cpus, perf.mem_available(machine.root))
+        needed = (buffers.data // 1024 + 4) * machine.n_cpus
+        if int(limit) < needed:
+            found.append(
+                Finding(
+                    f"kernel.perf_event_mlock_kb is {limit}, and without CAP_IPC_LOCK perf needs {needed}",
+                    ERROR,
+                    f"sysctl kernel.perf_event_mlock_kb={needed}, or --fix",
+                    ("sysctl", "kernel/perf_event_mlock_kb", str(needed)),
+                )
+            )
+    return found
+
+
+def _programs(machine: Machine, request: Request) -> list[Finding]:
+    found = []
+    if not perf.find(machine.path):
+        found.append(Finding("perf is not installed", ERROR, "apt install linux-perf (other systems: perf)"))
+    else:
+        code, _ = machine.version_of(["perf", "--version"])
+        if code:
+            found.append(
+                Finding("perf does not run on this kernel", ERROR, "install the perf of the running kernel")
+            )
+    if not probes.find(machine.path):
+        found.append(Finding("bpftrace is not installed", ERROR, "apt install bpftrace (0.17 or newer)"))
+    if not clock.find(machine.path):
+        found.append(
+            Finding(
+                "nsight-clock is not built", ERROR, "make -C tools/nsight-record/clock in the source tree"
+            )
+        )
+    if request.payload and not payload.find(machine.path):
+        found.append(Finding("tcpdump is not installed, --payload needs it", ERROR, "apt install tcpdump"))
+    return found
+
+
+def _kernel(machine: Machine, request: Request) -> list[Finding]:
+    found = []
+    if request.grade == "pt" and not perf.has_intel_pt(machine.root):
+        found.append(
+            Finding(
+                "grade pt: this processor or virtual machine has no Intel PT",
+                ERROR,
+                "--grade trace works everywhere; Intel PT needs bare metal or a hypervisor that passes it on",
+            )
+        )
+    if not (machine.root / "sys/kernel/btf/vmlinux").exists():
+        found.append(
+            Finding(
+                "the kernel has no BTF, the probes need it",
+                ERROR,
+                "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+            )
+        )
+    tracefs = machine.tracefs()
+    if tracefs is None:
+        found.append(
+            Finding(
+                "tracefs is not mounted",
+                ERROR,
+                "mount -t tracefs nodev /sys/kernel/tracing, or --fix",
+                ("mount", "tracefs", "/sys/kernel/tracing"),
+            )
+        )
+        return found
+    if request.grade == "trace":
+        _, missing = perf.existing(tracefs)
+        for t in missing:
+            if t.required:
+                found.append(
+                    Finding(
+                        f"the kernel lacks the tracepoint {t.name}",
+                        ERROR,
+                        "use a kernel with CONFIG_FTRACE_SYSCALLS=y",
+                    )
+                )
+        optional = [t.name for t in missing if not t.required]
+        if optional:
+            found.append(Finding(f"tracepoints this kernel lacks: {', '.join(optional)}", INFO))
+    if probes.choose_script(tracefs) == probes.LEGACY_SCRIPT:
+        found.append(
+            Finding("the kernel lacks the sock:* message tracepoints (6.3): function probes instead", INFO)
+        )
+    return found
+
+
+def _lockdown(machine: Machine) -> list[Finding]:
+    state = machine.read("sys/kernel/security/lockdown") or ""
+    match = re.search(r"\[(\w+)\]", state)
+    level = match.group(1) if match else "none"
+    tracefs = machine.tracefs()
+    if level == "confidentiality":
+        return [
+            Finding(
+                "kernel lockdown is confidentiality: it refuses probes that read kernel memory",
+                ERROR,
+                "boot with lockdown=integrity or without lockdown (often: Secure Boot off)",
+            )
+        ]
+    if level == "integrity" and tracefs and probes.choose_script(tracefs) == probes.LEGACY_SCRIPT:
+        return [
+            Finding(
+                "kernel lockdown is integrity: it refuses function probes, and this kernel needs them",
+                ERROR,
+                "use a kernel from 6.3, or boot without lockdown (often: Secure Boot off)",
+            )
+        ]
+    if level == "integrity":
+        return [Finding("kernel lockdown is integrity: function probes are refused, tracepoints work", INFO)]
+    return []
+
+
+def _clocks(machine: Machine) -> list[Finding]:
+    source = machine.read("sys/devices/system/clocksource/clocksource0/current_clocksource")
+    if source and source != "tsc":
+        return [
+            Finding(
+                f"clocksource is {source}, not tsc: clocks are mapped by bracketed readings, less exactly",
+                WARNING,
+                "if the TSC is stable here: echo tsc into clocksource0/current_clocksource, or boot with clocksource=tsc",
+            )
+        ]
+    return []
+
+
+def estimated_bytes(grade: str, n_cpus: int, duration: float | None) -> int:
+    """A busy machine's recording, for ``duration`` seconds (one minute when open-ended)."""
+    return int(_BYTES_PER_CORE_SECOND[grade] * n_cpus * (60 if duration is None else duration))
+
+
+def _disk(machine: Machine, request: Request) -> list[Finding]:
+    directory = request.capture_parent
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return [
+            Finding(
+                f"{directory}: not writable", ERROR, "choose a writable place with -o DIR", exit_code=EXIT_IO
+            )
+        ]
+    s = os.statvfs(directory)
+    if s.f_flag & os.ST_RDONLY:
+        return [
+            Finding(
+                f"{directory}: read-only file system",
+                ERROR,
+                "choose a writable place with -o DIR",
+                exit_code=EXIT_IO,
+            )
+        ]
+    free = s.f_bavail * s.f_frsize
+    if free < DISK_MINIMUM:
+        return [
+            Finding(
+                f"{directory}: {human_bytes(free)} free, a recording needs {human_bytes(DISK_MINIMUM)}",
+                ERROR,
+                "free disk space, or choose another place with -o DIR",
+                exit_code=EXIT_IO,
+            )
+        ]
+    needed = estimated_bytes(request.grade, machine.n_cpus, request.duration)
+    if free < needed:
+        return [
+            Finding(
+                f"{directory}: {human_bytes(free)} free, a busy machine may record {human_bytes(needed)}",
+                WARNING,
+                "record for a shorter time (-d), or choose another place with -o DIR; it stops before the disk is full",
+            )
+        ]
+    return []
+
+
+def _nics(request: Request) -> list[Finding]:
+    found = []
+    for nic in request.nics:
+        if nic["name"] == "lo" or (request.chosen_iface and nic["name"] != request.chosen_iface):
+            continue
+        stamping = nic.get("timestamping") or {}
+        if not stamping.get("hardware_rx"):
+            if request.chosen_iface or nic.get("bus"):
+                found.append(
+                    Finding(
+                        f"{nic['name']}: no hardware receive timestamps (driver {nic.get('driver') or 'unknown'})",
+                        INFO,
+                        "lifetimes begin in the receive softirq, without the time from wire to driver",
+                    )
+                )
+        elif stamping.get("rx_filter") == 0 and stamping.get("rx_filters", 0) & 2:
+            found.append(
+                Finding(
+                    f"{nic['name']}: hardware receive timestamps are off (rx_filter=none)",
+                    WARNING,
+                    f"hwstamp_ctl -i {nic['name']} -r 1, or --fix",
+                    ("hwtstamp", nic["name"]),
+                )
+            )
+    return found

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The bpftrace command line: which script this kernel can run, filters, buffers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import Missing
+
+SCRIPT = "nsight-record.bt"
+LEGACY_SCRIPT = "nsight-record-legacy.bt"
+FIRST_LINE = b"#nsight-events "
+LAST_LINE = b"\n#end"
+
+# The scripts watch for it: they stop producing, deliver what is buffered, and end. bpftrace
+# itself drops at SIGINT what it has not read yet.
+DRAIN_SIGNAL = signal.SIGCONT
+
+# What the plain script attaches to beyond old tracepoints; kernels before 6.3 lack them.
+NEEDED_TRACEPOINTS = ("sock/sk_data_ready", "sock/sock_recv_length", "sock/sock_send_length")
+
+# Pages per core of bpftrace's ring buffer. Its reader falls behind for tens of ms when the
+# cores are busy; 100,000 records/s of some 200 bytes are 20 MB/s.
+RB_PAGES = 4096
+_RB_MEMORY_SHARE = 32
+
+_COUNT = re.compile(rb"\n@n\[(\w+)\]: (\d+)")
+_LOST = re.compile(rb"^(?:.*\b)?Lost (\d+) events", re.MULTILINE | re.IGNORECASE)
+_KINDS = b"AHRSXTO"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What messages to stamp; 0 is any. ``direction``: 0 both, 1 receive, 2 transmit."""
+
+    port: int = 0
+    pid: int = 0
+    cgroup_id: int = 0
+    ifindex: int = 0
+    netns_inum: int = 0
+    direction: int = 0
+
+    def positional(self) -> list[str]:
+        """As the scripts' $1 to $7; the duration stays 0, because the recorder ends it."""
+        values = (self.port, self.pid, self.cgroup_id, self.ifindex, self.netns_inum, self.direction, 0)
+        return [str(v) for v in values]
+
+
+def script_directory() -> Path:
+    """Where the scripts are: beside the tools in the source tree, or installed."""
+    here = Path(__file__).resolve()
+    for candidate in (here.parents[3] / "bpftrace", here.parents[1] / "bpftrace"):
+        if candidate.is_dir():
+            return candidate
+    raise Missing("the bpftrace scripts of NSight are not where they were installed", "install NSight again")
+
+
+def choose_script(tracefs: Path) -> str:
+    """By what the kernel offers, never by its version: distributions port features back."""
+    have_all = all((tracefs / "events" / t / "id").exists() for t in NEEDED_TRACEPOINTS)
+    return SCRIPT if have_all else LEGACY_SCRIPT
+
+
+def argv(script: Path, filters: Filters, output: Path) -> list[str]:
+    """bpftrace for a recording; -o is buffered fully, standard output by lines."""
+    return ["bpftrace", "-o", str(output), str(script), *filters.positional()]
+
+
+def environment(n_cpus: int, mem_available: int) -> dict[str, str]:
+    """Buffer sizes for bpftrace, at most 1/32 of the available memory."""
+    pages = RB_PAGES
+    while pages > 64 and pages * os.sysconf("SC_PAGE_SIZE") * n_cpus > mem_available // _RB_MEMORY_SHARE:
+        pages //= 2
+    return {"BPFTRACE_PERF_RB_PAGES": str(pages), "BPFTRACE_MAP_KEYS_MAX": "65536"}
+
+
+def find(path: str | None = None) -> str | None:
+    """Where bpftrace is."""
+    return shutil.which("bpftrace", path=path)
+
+
+def is_attaching(pid: int, output: Path) -> bool:
+    """Whether bpftrace compiled the script and is loading its programs.
+
+    Either it said so, or it holds a program of the kernel (newer versions say it only when
+    they are done).
+    """
+    try:
+        if output.stat().st_size:
+            return True
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            if str(entry.readlink()) == "anon_inode:bpf-prog":
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def has_started(output: Path) -> bool:
+    """Whether every probe is attached: only then bpftrace prints what BEGIN produced."""
+    try:
+        with open(output, "rb") as f:
+            return FIRST_LINE in f.read(4096)
+    except OSError:
+        return False
+
+
+@dataclass
+class Counts:
+    """Events that the probes produced (``produced``, by their own count) and lines written."""
+
+    produced: dict[str, int]
+    written: dict[str, int]
+    lost: int
+    ended: bool
+
+    def tally(self, data: bytes) -> None:
+        """Add some whole lines, each with the line break before it."""
+        for kind in _KINDS:
+            if n := data.count(b"\n" + bytes([kind]) + b"\t"):
+                self.written[chr(kind)] = self.written.get(chr(kind), 0) + n
+        # Heartbeats print growing counts, so the last of each kind is the final one.
+        for name, n in _COUNT.findall(data):
+            self.produced[name.decode()] = int(n)
+        if b"ost " in data:
+            self.lost += sum(int(n) for n in _LOST.findall(data))
+        self.ended = self.ended or LAST_LINE in data
+
+    def undelivered(self) -> int:
+        """Produced but not written."""
+        kinds = [chr(k) for k in _KINDS]
+        return sum(max(0, self.produced.get(k, 0) - self.written.get(k, 0)) for k in kinds)
+
+
+def count(output: Path, log: Path) -> Counts:
+    """Count the lines of every kind, and read the probes' own counts.
+
+    Works on blocks, with no step per line: the file can have tens of millions of lines.
+    """
+    found = Counts({}, {}, 0, False)
+    carry = b"\n"
+    try:
+        with open(output, "rb") as f:
+            while block := f.read(1 << 20):
+                data = carry + block
+                # Up to the last line break; what follows it is looked at with the next block.
+                cut = max(data.rfind(b"\n"), 0) if len(data) < 1 << 22 else len(data)
+                found.tally(data[:cut])
+                carry = data[cut:]
+        found.tally(carry)
+        with open(log, "rb") as f:
+            found.lost += sum(int(n) for n in _LOST.findall(f.read(1 << 20)))
+    except OSError:
+        pass
+    return found

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the user sees on standard error while the recorder works."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TextIO
+
+_BAR = 24
+
+
+def human_bytes(n: float) -> str:
+    """Such as ``12.3 MB``."""
+    if n < 1000:
+        return f"{n:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        n /= 1000
+        if n < 1000:
+            return f"{n:.1f} {unit}"
+    return f"{n / 1000:.1f} TB"
+
+
+class Progress:
+    """Lines for steps; on a terminal also one line that is redrawn in place."""
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._live = not quiet and self._stream.isatty()
+        self._drawn = False
+
+    def say(self, text: str) -> None:
+        """One line, unless quiet."""
+        if not self._quiet:
+            self.clear()
+            print(text, file=self._stream, flush=True)
+
+    def warn(self, text: str) -> None:
+        """One line, also when quiet."""
+        self.clear()
+        print(f"warning: {text}", file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Remove the redrawn line."""
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._drawn = False
+
+    def draw(self, elapsed: float, duration: float | None, detail: str) -> None:
+        """Redraw; nothing when standard error is not a terminal."""
+        if not self._live:
+            return
+        if duration:
+            filled = min(_BAR, int(_BAR * elapsed / duration))
+            head = f"recording [{'#' * filled}{'.' * (_BAR - filled)}] {elapsed:5.1f} / {duration:g} s"
+        else:
+            head = f"recording {elapsed:5.1f} s, Ctrl-C ends it"
+        width = shutil.get_terminal_size().columns
+        self._stream.write("\r" + f"{head}  {detail}"[: width - 1] + "\x1b[K")
+        self._stream.flush()
+        self._drawn = True
+
+    def wait(self, text: str) -> None:
+        """Redraw a step whose end is not known."""
+        if self._live:
+            self._stream.write("\r" + text[: shutil.get_terminal_size().columns - 1] + "\x1b[K")
+            self._stream.flush()
+            self._drawn = True

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One recording, from the open capture directory to the last manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import __version__, clock, host, payload, perf, probes
+from .capture import Capture
+from .child import Child
+from .errors import OutputError, RecordError, Usage
+from .netns import Netns, enter
+from .preflight import Machine
+from .progress import Progress, human_bytes
+from .supervisor import Control, Interrupted, Signals, Supervisor
+
+_STOP_TIMEOUT_S = {"bpftrace": 30.0, "perf": 600.0, "clock": 10.0, "tcpdump": 10.0}
+_COMMAND_GRACE_S = 5.0
+
+
+@dataclass
+class Plan:
+    """A request whose names are resolved."""
+
+    grade: str
+    duration: float | None
+    filters: probes.Filters
+    netns: Netns
+    iface: str | None
+    nics: list[dict[str, Any]]
+    snaplen: int | None = None
+    cpus: Sequence[int] | None = None
+    command: list[str] = field(default_factory=list)
+
+
+class Recording:
+    """Runs the programs for ``plan`` and keeps the manifest of ``capture`` true throughout."""
+
+    def __init__(
+        self, capture: Capture, plan: Plan, machine: Machine, progress: Progress, signals: Signals
+    ) -> None:
+        tracefs = machine.tracefs()
+        assert tracefs is not None  # preflight saw it
+        self._capture = capture
+        self._plan = plan
+        self._machine = machine
+        self._tracefs = tracefs
+        self._progress = progress
+        self._supervisor = Supervisor(progress, signals)
+        self._clocks = host.Clocks()
+        self._dir = capture.path.resolve()
+        self._memory = perf.mem_available(machine.root)
+        self._buffers = perf.choose_buffers(plan.grade, machine.n_cpus, self._memory)
+        # What the ring buffers still hold must fit on the disk when the recording stops.
+        buffered = (self._buffers.data + self._buffers.aux) * machine.n_cpus
+        self._disk_reserve = min(buffered, capture.free_bytes() // 4) + 4 * perf.MIB
+        self._begin = 0.0
+        self._control: Control | None = None
+        self.counts: probes.Counts | None = None
+
+    @property
+    def _manifest(self) -> dict[str, Any]:
+        return self._capture.manifest
+
+    def run(self) -> str:
+        """Record; returns ``manifest.stopped_by``. The manifest is final afterwards.
+
+        Raises RecordError when the recording could not begin.
+        """
+        affinity = os.sched_getaffinity(0)
+        if self._plan.cpus:
+            try:
+                os.sched_setaffinity(0, self._plan.cpus)
+            except OSError as e:
+                raise Usage("--cpus: none of these cores is there", "lscpu lists them") from e
+        stopped_by = "error: the recorder failed"
+        try:
+            self._start()
+            stopped_by = self._record(affinity)
+        except Interrupted:
+            stopped_by = "signal"
+        except RecordError as e:
+            stopped_by = f"error: {e}"
+            raise
+        finally:
+            self._stop(stopped_by)
+            os.sched_setaffinity(0, affinity)
+        return stopped_by
+
+    # -- start --------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        plan = self._plan
+        log = self._dir
+        self._progress.say(f"starting perf, the probes and the clock readings (grade {plan.grade})")
+        program = clock.find(self._machine.path)
+        script = probes.script_directory() / probes.choose_script(self._tracefs)
+        assert program is not None  # preflight saw it
+        phcs = [n["phc"] for n in plan.nics if n["phc"] is not None and plan.iface in (None, n["name"])]
+        reader = self._child("clock", clock.argv(program, log / "clock.tsv", phcs), ["--help"])
+        packets = self._payload_child()
+        events = log / "events.tsv"
+        probe = self._child(
+            "bpftrace",
+            probes.argv(script, plan.filters, events),
+            ["--version"],
+            drain_signal=probes.DRAIN_SIGNAL,
+            env=probes.environment(self._machine.n_cpus, self._memory),
+        )
+        control = self._control = Control()
+        quiet_pids = [os.getpid(), *(c.pid for c in self._supervisor.children)]
+        recorder = self._child(
+            "perf", self._perf_argv(quiet_pids, control.perf_option()), ["--version"], pass_fds=control.fds()
+        )
+        self._manifest["probes"] = {"script": script.name, "sha256": _sha256(script)}
+        self._capture.save()
+
+        def wait(condition: Callable[[], bool], step: str) -> None:
+            self._supervisor.wait_for(condition, step)
+            self._step(step)
+
+        self._step("forked")
+        reader.release()
+        wait(lambda: clock.has_started(log / "clock.tsv"), "starting nsight-clock")
+        recorder.release()
+        control.send("disable")  # changes nothing; its answer says that every event is open
+        wait(control.acknowledged, "starting perf")
+        if packets:
+            packets.release()
+            wait(
+                lambda: self._capture.size("payload.pcap") > 0 or b"listening on" in _head(packets.log),
+                "starting tcpdump",
+            )
+        probe.release()
+        wait(lambda: probes.is_attaching(probe.pid, events), "compiling the probes")
+        control.send("enable")
+        wait(control.acknowledged, "enabling perf")
+        wait(lambda: probes.has_started(events), "attaching the probes")
+
+    def _step(self, name: str) -> None:
+        """Note when a step was done: a slow start can be explained from the manifest."""
+        self._manifest.setdefault("steps", []).append(
+            {"step": name, "monotonic_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC)}
+        )
+
+    def _child(self, name: str, argv: list[str], version: list[str], **options: Any) -> Child:
+        """A gated child, entered in the manifest."""
+        resolved = shutil.which(argv[0], path=self._machine.path)
+        child = Child(name, argv, self._dir / f"{_log_name(name)}.log", cpus=self._plan.cpus, **options)
+        self._supervisor.add(child)
+        first_line = "" if name == "clock" else self._machine.version_of([argv[0], *version])[1]
+        self._manifest.setdefault("tools", {})[name] = {
+            "version": first_line or __version__,
+            "path": resolved,
+            "argv": argv,
+            "env": options.get("env") or {},
+            "pid": child.pid,
+            "exit": None,
+        }
+        return child
+
+    def _payload_child(self) -> Child | None:
+        if self._plan.snaplen is None:
+            return None
+        argv = payload.argv(
+            self._dir / "payload.pcap", self._plan.snaplen, self._plan.iface, self._plan.filters.port
+        )
+        path = self._plan.netns.path
+        assert path is not None  # cli checked it
+        return self._child("tcpdump", argv, ["--version"], before_exec=lambda: enter(path))
+
+    def _perf_argv(self, quiet_pids: list[int], control: str) -> list[str]:
+        output = self._dir / "perf.data"
+        self._manifest["perf_buffers"] = {
+            "data_bytes_per_cpu": self._buffers.data,
+            "aux_bytes_per_cpu": self._buffers.aux,
+            "why": self._buffers.why,
+        }
+        if self._plan.grade == "pt":
+            return perf.argv_pt(output, perf.intel_pt_event(self._machine.root), self._buffers, control)
+        have, missing = perf.existing(self._tracefs)
+        perf.copy_formats(self._tracefs, have, self._dir / "formats")
+        self._manifest["missing_tracepoints"] = [t.name for t in missing]
+        return perf.argv_trace(output, have, self._buffers, quiet_pids, control)
+
+    # -- record -------------------------------------------------------------------------
+
+    def _record(self, affinity: set[int]) -> str:
+        plan = self._plan
+        self._manifest["start"] = self._clocks.now()
+        self._begin = time.monotonic()
+        self._capture.save()
+        until = f"{plan.duration:g} s" if plan.duration else "until Ctrl-C"
+        if plan.command:
+            until = f"until {plan.command[0]} ends" + (f", at most {until}" if plan.duration else "")
+        self._progress.say(f"recording {until}")
+        deadline = self._begin + plan.duration if plan.duration else None
+        if not plan.command:
+            return self._supervisor.watch(deadline, (), self._tick)
+        try:
+            command = subprocess.Popen(plan.command, preexec_fn=lambda: os.sched_setaffinity(0, affinity))
+        except OSError as e:
+            raise Usage(
+                f"{plan.command[0]}: {e.strerror}", "give a program that can be executed after --"
+            ) from e
+        pidfd = os.pidfd_open(command.pid)
+        try:
+            return self._supervisor.watch(deadline, (pidfd,), self._tick)
+        finally:
+            os.close(pidfd)
+            self._end_command(command)
+
+    def _end_command(self, command: subprocess.Popen[bytes]) -> None:
+        if command.poll() is None:
+            command.terminate()
+            try:
+                command.wait(_COMMAND_GRACE_S)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
+        self._manifest["command_exit"] = command.returncode
+
+    def _tick(self) -> str | None:
+        """Several times a second: watch the disk, redraw."""
+        sizes = " ".join(
+            f"{name.split('.')[0]} {human_bytes(self._capture.size(name))}"
+            for name in ("perf.data", "events.tsv")
+        )
+        self._progress.draw(time.monotonic() - self._begin, self._plan.duration, sizes)
+        free = self._capture.free_bytes()
+        if free < self._disk_reserve:
+            if self._control:
+                # Only what perf has buffered is still to be written, while the probes stop.
+                self._control.send("disable")
+            return f"error: the disk is nearly full ({human_bytes(free)} free)"
+        return None
+
+    # -- stop ---------------------------------------------------------------------------
+
+    def _stop(self, stopped_by: str) -> None:
+        manifest = self._manifest
+        manifest["stop"] = self._clocks.now()
+        by_name = {c.name: c for c in self._supervisor.children}
+        for name in ("bpftrace", "tcpdump", "perf", "clock"):
+            if name in by_name:
+                self._supervisor.stop(by_name[name], _STOP_TIMEOUT_S[name])
+                manifest["tools"][name]["exit"] = by_name[name].exit
+                self._step(f"stopped {name}")
+        if self._control:
+            self._control.close()
+        manifest["stopped_by"] = stopped_by
+        self._count()
+        cut = list(self._supervisor.died)
+        if "start" not in manifest:
+            cut.append("the recording did not begin")
+        manifest["cut"] = cut
+        manifest["state"] = "cut" if cut else "complete"
+        self._capture.release_reserve()
+        try:
+            self._capture.save()
+        except OutputError as e:
+            self._progress.warn(f"{e}; the capture still says that it was cut")
+
+    def _count(self) -> None:
+        """Enter what was lost, as far as the programs themselves know."""
+        losses: list[dict[str, Any]] = self._manifest.setdefault("losses", [])
+
+        def add(tool: str, what: str, count: int) -> None:
+            if count:
+                losses.append({"tool": tool, "what": what, "count": count})
+
+        counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
+        self.counts = counts
+        self._manifest["events"] = {"produced": counts.produced, "written": counts.written}
+        add("bpftrace", "events produced but not written", counts.undelivered())
+        add("bpftrace", "events that bpftrace says it lost", counts.lost)
+        add("perf", "chunks of events lost", _sum(rb"lost (\d+) chunks", self._dir / "perf.log"))
+        add("tcpdump", "packets dropped", _sum(rb"^(\d+) packets dropped by", self._dir / "payload.log"))
+
+
+def _log_name(tool: str) -> str:
+    return {"bpftrace": "events", "tcpdump": "payload"}.get(tool, tool)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read(4096)
+    except OSError:
+        return b""
+
+
+def _sum(pattern: bytes, log: Path) -> int:
+    return sum(int(n) for n in re.findall(pattern, _head(log), re.MULTILINE))
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any]:
+    """The part of the manifest that is known before anything starts."""
+    f = plan.filters
+    return {
+        "recorder": __version__,
+        "grade": plan.grade,
+        "host": host.describe(machine.root),
+        "nics": plan.nics,
+        "command": list(argv),
+        "filters": {
+            "port": f.port or None,
+            "pid": f.pid or None,
+            "cgroup": f.cgroup_id or None,
+            "iface": plan.iface,
+            "ifindex": f.ifindex or None,
+            "netns": f.netns_inum or None,
+            "rx": f.direction in (0, 1),
+            "tx": f.direction in (0, 2),
+        },
+        "syscall_names": host.syscall_names(),
+        "recorder_pid": os.getpid(),
+        "losses": [],
+        "changed": [],
+    }
