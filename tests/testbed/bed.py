@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The testbed itself: namespaces, servers, programs of the load; nothing of it survives ``with``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from .interrupts import Interrupts
+from .namespaces import RUN_DIR, SERVER4, Link, LinkOptions, clean_stale, require_root, run_name
+from .processes import Process, TestbedError, prefix, run, wait_until
+from .servers import KINDS, USER, ServerKind
+
+LOAD_DIR = Path(__file__).resolve().parent.parent / "load"
+LOAD = LOAD_DIR / "build" / "nsight-load"
+HOG = LOAD_DIR / "build" / "hog"
+# Below the disturbances' own (hog --fifo 10), above everything normal.
+FIFO = 1
+FLOOD = LOAD_DIR / "build" / "flood"
+
+
+class Server:
+    """A running server: ``process``, its kind and where it listens."""
+
+    def __init__(self, kind: ServerKind, port: int, process: Process) -> None:
+        self.kind = kind
+        self.port = port
+        self.process = process
+
+    @property
+    def serving_pid(self) -> int:
+        """Process that serves the requests: nginx's worker, else the server itself."""
+        return self.process.children()[0] if self.kind.name == "nginx" else self.process.pid
+
+
+class Testbed:
+    """Context manager: two namespaces, servers, load; everything is gone afterwards.
+
+    Cores (of two): ``app_cpu`` is the servers', ``load_cpu`` the client's. On exit, and on
+    SIGINT, SIGTERM and SIGHUP, every process it started is ended by its pid and its namespaces
+    and folder are deleted. What a run that was killed with SIGKILL left is removed by the
+    next one; its processes died with it.
+
+    ``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
+    programs from outside the testbed do not mix their delays into what is measured.
+
+    >>> with Testbed() as bed:                                 # doctest: +SKIP
+    ...     server = bed.start_server("memcached")
+    ...     load = bed.start_load(server, ["-r", "2000", "-d", "3"], "load.tsv")
+    ...     load.wait(30)
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        link: LinkOptions | None = None,
+        app_cpu: int = 1,
+        load_cpu: int = 0,
+        realtime: bool = False,
+    ) -> None:
+        self.link_options = link or LinkOptions()
+        self.fifo = FIFO if realtime else None
+        self.app_cpu = app_cpu
+        self.load_cpu = load_cpu
+        self.name = run_name()
+        self.folder = RUN_DIR / self.name
+        self.link = Link(self.name)
+        self.interrupts = Interrupts()
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> Testbed:
+        require_root()
+        build_programs()
+        self.interrupts.__enter__()
+        try:
+            with self.interrupts.held():
+                clean_stale()
+                self.folder.mkdir(parents=True)
+                self.folder.chmod(0o755)
+                self.link.create(self.link_options)
+                if self.fifo and self.link.napi_tid:
+                    os.sched_setscheduler(self.link.napi_tid, os.SCHED_FIFO, os.sched_param(self.fifo))
+        except BaseException:
+            self._teardown()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._teardown()
+
+    def _teardown(self) -> None:
+        self.interrupts.close()
+        try:
+            for process in reversed(self._processes):
+                process.stop()
+            self.link.delete()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        finally:
+            self.interrupts.__exit__()
+
+    def start(
+        self,
+        name: str,
+        argv: list[str],
+        netns: str | None = None,
+        cpu: int | None = None,
+        user: str | None = None,
+        death: str = "KILL",
+        on_terminal: bool = False,
+        grace_s: float = 3.0,
+        fifo: int | None = None,
+    ) -> Process:
+        """Start a program that ends with the testbed at the latest; see ``prefix`` and ``Process``."""
+        with self.interrupts.held():
+            log = None if on_terminal else self.folder / f"{len(self._processes)}-{name}.log"
+            process = Process(name, prefix(netns, cpu, user, death, fifo) + argv, log, grace_s)
+            self._processes.append(process)
+        return process
+
+    def start_server(self, kind_name: str, port: int | None = None, cpu: int | None = None) -> Server:
+        """Start a server in the server namespace and wait until it accepts connections."""
+        kind = KINDS[kind_name]
+        port = port or kind.port
+        folder = self.folder / f"{kind_name}-{port}"
+        folder.mkdir()
+        shutil.chown(folder, USER)
+        if kind.prepare:
+            kind.prepare(port, folder)
+        # TERM, not KILL, at the testbed's death: nginx's master takes its workers along.
+        process = self.start(
+            kind_name,
+            kind.argv(port, folder),
+            self.link.server,
+            self.app_cpu if cpu is None else cpu,
+            USER,
+            "TERM",
+            fifo=self.fifo,
+        )
+
+        def listening() -> bool:
+            process.check_alive()
+            return f"{SERVER4}:{port} " in run(
+                ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "ss", "-Hltn"]
+            ) and (kind_name != "nginx" or bool(process.children()))
+
+        wait_until(listening, f"{kind_name} listening on port {port}")
+        return Server(kind, port, process)
+
+    def load_argv(self, server: Server, options: list[str], log: Path, cpu: int | None = None) -> list[str]:
+        """Command of a load client for ``server``, to be run from anywhere as root."""
+        head = [*prefix(self.link.client, fifo=self.fifo), str(LOAD), "-s", SERVER4, "-p", str(server.port)]
+        chosen = [] if "-P" in options else ["-P", server.kind.protocol]
+        pinned = ["-C", str(self.load_cpu if cpu is None else cpu)]
+        return head + chosen + pinned + ["-l", str(log)] + options
+
+    def start_load(self, server: Server, options: list[str], log: Path, cpu: int | None = None) -> Process:
+        """Start a load client in the client namespace; its log is complete when it has ended."""
+        return self.start("nsight-load", self.load_argv(server, options, log, cpu))
+
+    def ask_memcached(self, server: Server, command: str) -> str:
+        """Answer of memcached's text protocol to ``command``, from within its namespace."""
+        out = run(
+            ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "socat", "-t2", "-",
+             f"TCP:{SERVER4}:{server.port}"],
+            stdin=command + "\r\nquit\r\n",
+        )  # fmt: skip
+        return out.replace("\r", "")
+
+
+def build_programs() -> None:
+    """Build the load client, the hog and the flood if a source is newer."""
+    run(["make", "-s", "-C", str(LOAD_DIR)])
+
+
+def on_path(program: str) -> bool:
+    """True when ``program`` can be started."""
+    return shutil.which(program) is not None or shutil.which(program, path="/usr/sbin:/sbin") is not None
+
+
+__all__ = ["Server", "Testbed", "TestbedError", "build_programs", "on_path"]

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Known disturbances. Each logs by itself when it acted: the truth for the diagnosis.
+
+An injection is a context manager; while it is entered it disturbs. After its exit
+``intervals`` says when (CLOCK_MONOTONIC ns, start and end, int64), and ``lports`` which
+client ports it concerns if not all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from .bed import FLOOD, HOG, Server, Testbed
+from .logs import read_intervals, read_load
+from .namespaces import SERVER4
+from .processes import run
+
+NO_INTERVALS = np.zeros((0, 2), np.int64)
+
+
+class Injection:
+    """No disturbance; base of the others."""
+
+    name = "none"
+
+    def __init__(self) -> None:
+        self.intervals: np.ndarray = NO_INTERVALS
+        self.lports: list[int] | None = None
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        """Disturb while inside."""
+        yield self
+
+
+class Hog(Injection):
+    """A program called hog burns ``cpu`` in turns."""
+
+    name = "hog"
+
+    def __init__(self, cpu: int, options: list[str] | None = None) -> None:
+        super().__init__()
+        self.cpu = cpu
+        self.options = options or []
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
+        process = bed.start("hog", [str(HOG), "-C", str(self.cpu), "-l", str(log), *self.options])
+        yield self
+        process.check_alive()
+        process.signal(signal.SIGTERM)
+        process.wait(5)
+        self.intervals = read_intervals(log)
+
+
+class Stop(Injection):
+    """The serving process is stopped (SIGSTOP) for ``stop_ms``, about every ``every_ms``."""
+
+    name = "stop"
+
+    def __init__(self, stop_ms: float = 5, every_ms: float = 100) -> None:
+        super().__init__()
+        self.stop_s = stop_ms / 1000
+        self.every_s = every_ms / 1000
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        leave = threading.Event()
+        rows: list[tuple[int, int]] = []
+        rng = random.Random(1)
+        # A pidfd: should the server die, its pid may be someone else's by then.
+        pidfd = os.pidfd_open(server.serving_pid)
+
+        def turns() -> None:
+            while not leave.wait(self.every_s * rng.uniform(0.7, 1.3)):
+                start = time.monotonic_ns()
+                signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+                time.sleep(self.stop_s)
+                end = time.monotonic_ns()
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+                rows.append((start, end))
+
+        thread = threading.Thread(target=turns)
+        thread.start()
+        try:
+            yield self
+        finally:
+            leave.set()
+            thread.join()
+            os.close(pidfd)
+        self.intervals = np.array(rows, np.int64).reshape(-1, 2)
+
+
+class Flood(Injection):
+    """Bursts of datagrams from ``cpu`` that the server's firewall drops after ``n_rules`` rules.
+
+    Their softirq runs where the link says. The rules make a datagram cost its receiver more
+    than its sender, so that the receive core falls behind. The sender has the lowest
+    priority: it shall not keep the client from sending messages meanwhile.
+    """
+
+    name = "flood"
+
+    def __init__(self, cpu: int, options: list[str] | None = None, n_rules: int = 200) -> None:
+        super().__init__()
+        self.cpu = cpu
+        self.options = options or []
+        self.n_rules = n_rules
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        with _firewall(bed, self.n_rules, "udp dport 9"):
+            yield from self._send(bed)
+
+    def _send(self, bed: Testbed) -> Iterator[Injection]:
+        log = bed.folder / f"flood-{time.monotonic_ns()}.tsv"
+        argv = [
+            "nice",
+            "-n",
+            "19",
+            str(FLOOD),
+            "-s",
+            SERVER4,
+            "-C",
+            str(self.cpu),
+            "-l",
+            str(log),
+            *self.options,
+        ]
+        process = bed.start("flood", argv, bed.link.client)
+        yield self
+        process.check_alive()
+        process.signal(signal.SIGTERM)
+        process.wait(5)
+        self.intervals = read_intervals(log)
+
+
+def firewall_rules(n_rules: int, match: str) -> str:
+    """What ``nft -f`` is given: packets that ``match`` pass n_rules rules, one after the other.
+
+    The rules compare with single addresses and match nothing; nft makes no set of them. UDP
+    is dropped behind them, everything else accepted.
+    """
+    rules = "\n".join(f"ip saddr 203.0.113.{i % 256} th dport {1024 + i // 256} drop" for i in range(n_rules))
+    return (
+        f"table ip testbed {{\nchain long {{\n{rules}\nmeta l4proto udp drop\n}}\n"
+        f"chain input {{ type filter hook input priority 0; {match} jump long; }}\n}}\n"
+    )
+
+
+@contextlib.contextmanager
+def _firewall(bed: Testbed, n_rules: int, match: str) -> Iterator[None]:
+    path = bed.folder / "rules.nft"
+    path.write_text(firewall_rules(n_rules, match))
+    nft = ["nsenter", f"--net=/run/netns/{bed.link.server}", "--", "nft"]
+    run([*nft, "-f", str(path)])
+    try:
+        yield
+    finally:
+        run([*nft, "delete", "table", "ip", "testbed"])
+
+
+class Firewall(Injection):
+    """A chain of ``n_rules`` nftables rules that match nothing, in the server's namespace.
+
+    With ``lports`` only packets from those client ports pass it, so that other messages
+    serve as reference; without, every TCP packet does, and the slower distribution has to be
+    compared with another capture.
+    """
+
+    name = "firewall"
+
+    def __init__(self, n_rules: int = 3000, lports: list[int] | None = None) -> None:
+        super().__init__()
+        self.n_rules = n_rules
+        self.lports = lports
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        match = f"tcp sport {{ {', '.join(map(str, self.lports))} }}" if self.lports else "meta l4proto tcp"
+        with _firewall(bed, self.n_rules, match):
+            start = time.monotonic_ns()
+            yield self
+            self.intervals = np.array([[start, time.monotonic_ns()]], np.int64)
+
+
+class Neighbour(Injection):
+    """A second service on the server's core, under bursts of expensive requests.
+
+    ``intervals`` are the times in which it had requests open, from its client's log.
+    """
+
+    name = "neighbour"
+
+    def __init__(self, kind_name: str, options: list[str], cpu: int | None = None) -> None:
+        super().__init__()
+        self.kind_name = kind_name
+        self.options = options
+        self.cpu = cpu
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        other = bed.start_server(self.kind_name, 9001)
+        log = bed.folder / f"neighbour-{time.monotonic_ns()}.tsv"
+        process = bed.start_load(other, ["-d", "600", *self.options], log, self.cpu)
+        yield self
+        process.check_alive()
+        process.signal(signal.SIGTERM)
+        process.wait(10)
+        load = read_load(log)
+        self.intervals = merge(load.loc[load.recv_ns > 0, ["send_ns", "recv_ns"]].to_numpy())
+
+
+def merge(intervals: np.ndarray) -> np.ndarray:
+    """Sorted union of intervals.
+
+    >>> merge(np.array([[5, 9], [0, 2], [8, 12]])).tolist()
+    [[0, 2], [5, 12]]
+    """
+    if not len(intervals):
+        return NO_INTERVALS
+    rows = intervals[np.argsort(intervals[:, 0])]
+    reach = np.maximum.accumulate(rows[:, 1])
+    first = np.concatenate([[True], rows[1:, 0] > reach[:-1]])
+    ends = reach[np.concatenate([np.flatnonzero(first)[1:] - 1, [len(rows) - 1]])]
+    return np.column_stack([rows[first, 0], ends])
+
+
+__all__ = ["Firewall", "Flood", "Hog", "Injection", "Neighbour", "Stop", "merge"]

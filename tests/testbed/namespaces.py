@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Two network namespaces joined by a veth pair, and the traces of runs that died."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from .processes import TestbedError, run, wait_until
+
+PREFIX = "nsight-tb"
+RUN_DIR = Path("/run/nsight-testbed")
+SERVER4, CLIENT4 = "198.18.77.1", "198.18.77.2"  # RFC 2544 range, never routed
+SERVER6, CLIENT6 = "fd77:6e73::1", "fd77:6e73::2"
+
+
+def _start_ticks(pid: int) -> str | None:
+    """Start time of a process, which tells it from a later one with the same pid."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def run_name() -> str:
+    """Name of this run: prefix, pid and the start time of the process."""
+    return f"{PREFIX}-{os.getpid()}-{_start_ticks(os.getpid())}"
+
+
+def _is_stale(name: str) -> bool:
+    match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)(-[a-z0-9]+)*", name)
+    return match is not None and _start_ticks(int(match[1])) != match[2]
+
+
+def clean_stale() -> list[str]:
+    """Remove namespaces and folders of runs whose process no longer lives; returns their names."""
+    found = []
+    for folder, remove in ((Path("/run/netns"), delete_netns), (RUN_DIR, _remove_dir)):
+        if folder.is_dir():
+            for name in sorted(os.listdir(folder)):
+                if _is_stale(name):
+                    remove(name)
+                    found.append(name)
+    return found
+
+
+def _remove_dir(name: str) -> None:
+    shutil.rmtree(RUN_DIR / name, ignore_errors=True)
+
+
+def delete_netns(name: str) -> None:
+    """Delete a namespace if it is there; its interfaces go with it."""
+    if Path("/run/netns", name).exists():
+        run(["ip", "netns", "del", name])
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """How the server's end of the link receives.
+
+    Plainly, a veth's receive softirq runs in the sender's context on the sender's core.
+    ``napi_cpu``: threaded NAPI, its kernel thread on that core. ``rps_cpu``: receive packet
+    steering, the softirq on that core.
+    """
+
+    napi_cpu: int | None = None
+    rps_cpu: int | None = None
+    gro: bool = False
+
+
+class Link:
+    """Namespaces ``server`` and ``client`` with addresses on ``interface`` at either end."""
+
+    def __init__(self, name: str) -> None:
+        self.server = f"{name}-srv"
+        self.client = f"{name}-cli"
+        self.interface = f"srv{os.getpid()}"
+        self.peer = f"cli{os.getpid()}"
+        self.napi_tid: int | None = None
+
+    def create(self, options: LinkOptions) -> None:
+        """Make the namespaces and the link; ``delete`` undoes a partial creation too."""
+        for netns in (self.server, self.client):
+            run(["ip", "netns", "add", netns])
+            run(["ip", "-n", netns, "link", "set", "lo", "up"])
+        run(["ip", "link", "add", self.interface, "netns", self.server, "type", "veth",
+             "peer", "name", self.peer, "netns", self.client])  # fmt: skip
+        for netns, interface, v4, v6 in (
+            (self.server, self.interface, SERVER4, SERVER6),
+            (self.client, self.peer, CLIENT4, CLIENT6),
+        ):
+            run(["ip", "-n", netns, "addr", "add", f"{v4}/24", "dev", interface])
+            run(["ip", "-n", netns, "addr", "add", f"{v6}/64", "dev", interface, "nodad"])
+            run(["ip", "-n", netns, "link", "set", interface, "up"])
+        if options.gro or options.napi_cpu is not None:
+            # Without GRO a veth has no NAPI instance to make threaded.
+            run(["nsenter", f"--net=/run/netns/{self.server}", "ethtool", "-K", self.interface, "gro", "on"])
+            # ... and veth bypasses it for senders that segment in "hardware" (veth_skb_is_eligible_for_gro).
+            run(["nsenter", f"--net=/run/netns/{self.client}", "ethtool", "-K", self.peer, "tso", "off"])
+        if options.napi_cpu is not None:
+            self._write_sysfs("threaded", "1")
+            wait_until(self._find_napi, f"a NAPI thread of {self.interface}")
+            assert self.napi_tid is not None
+            os.sched_setaffinity(self.napi_tid, {options.napi_cpu})
+        if options.rps_cpu is not None:
+            self._write_sysfs("queues/rx-0/rps_cpus", f"{1 << options.rps_cpu:x}")
+
+    def delete(self) -> None:
+        """Delete both namespaces, and with them the link."""
+        for netns in (self.server, self.client):
+            delete_netns(netns)
+
+    def _write_sysfs(self, attribute: str, value: str) -> None:
+        # `ip netns exec` mounts the namespace's own sysfs, which the host's does not show.
+        path = f"/sys/class/net/{self.interface}/{attribute}"
+        run(["ip", "netns", "exec", self.server, "tee", path], stdin=value)
+
+    def _find_napi(self) -> bool:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    comm = (entry / "comm").read_text()
+                except OSError:
+                    continue
+                if comm.startswith(f"napi/{self.interface}-"):
+                    self.napi_tid = int(entry.name)
+                    return True
+        return False
+
+    def inum(self) -> int:
+        """Inode number of the server's namespace, as the tables' ``netns`` column has it."""
+        return os.stat(f"/run/netns/{self.server}").st_ino
+
+
+def require_root() -> None:
+    """Raise TestbedError unless this process may make namespaces."""
+    if os.geteuid():
+        raise TestbedError("network namespaces need root; run this with sudo")

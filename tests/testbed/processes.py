@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Child processes in a namespace, on a core, as a user; all of them ended by their own pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+class TestbedError(Exception):
+    """The testbed could not do what was asked; the message says what to do about it."""
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+
+def run(argv: list[str], stdin: str | None = None) -> str:
+    """Run a short command to its end and return its stdout; TestbedError with its stderr."""
+    try:
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        raise TestbedError(f"{argv[0]} is not installed; see the package list in CONTRIBUTING.md") from None
+    if done.returncode:
+        raise TestbedError(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def prefix(
+    netns: str | None = None,
+    cpu: int | None = None,
+    user: str | None = None,
+    death: str = "KILL",
+    fifo: int | None = None,
+) -> list[str]:
+    """Commands that put the command after them into a namespace, on a core and under a user.
+
+    All of them exec, so that the child's pid stays the program's. ``death``: the signal it gets
+    when the testbed dies. ``fifo``: real-time priority.
+    """
+    argv: list[str] = []
+    if netns:
+        argv += ["nsenter", f"--net=/run/netns/{netns}", "--"]
+    if cpu is not None:
+        argv += ["taskset", "-c", str(cpu)]
+    if fifo:
+        argv += ["chrt", "-f", str(fifo)]
+    argv += ["setpriv", "--pdeathsig", death]
+    if user:
+        argv += ["--reuid", user, "--regid", "nogroup", "--clear-groups"]
+    return [*argv, "--"]
+
+
+class Process:
+    """One child process in its own session, its output in a file or, without one, on the terminal.
+
+    ``grace_s``: how long it may take to end after SIGTERM.
+    """
+
+    def __init__(self, name: str, argv: list[str], log: Path | None, grace_s: float = 3.0) -> None:
+        self.name = name
+        self.argv = argv
+        self.log = log
+        self.grace_s = grace_s
+        with open(log, "wb") if log else contextlib.nullcontext() as out:
+            self.popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT if log else None,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the program itself."""
+        return self.popen.pid
+
+    def output(self) -> str:
+        """What it wrote so far (the last 4000 characters)."""
+        return self.log.read_text(errors="replace")[-4000:].strip() if self.log else "see above"
+
+    def check_alive(self) -> None:
+        """Raise TestbedError with its output if it has ended."""
+        if self.popen.poll() is not None:
+            raise TestbedError(f"{self.name} ended with {self.popen.returncode}: {self.output()}")
+
+    def children(self) -> list[int]:
+        """Pids of its children, nginx's workers for one."""
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(word) for word in text.split()]
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for its end; returns the exit code, TestbedError after timeout_s."""
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TestbedError(f"{self.name} still runs after {timeout_s:g} s: {self.output()}") from None
+
+    def signal(self, signum: int) -> None:
+        """Send a signal unless it has already been waited for."""
+        if self.popen.poll() is None:
+            os.kill(self.pid, signum)
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL to its session's own process group; returns when it is gone."""
+        if self.popen.poll() is None:
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
+            try:
+                self.popen.wait(self.grace_s)
+            except subprocess.TimeoutExpired:
+                # Its pid is not yet waited for, so the group id cannot have been reused.
+                os.killpg(self.pid, signal.SIGKILL)
+                self.popen.wait()
+
+
+def wait_until(condition: object, what: str, timeout_s: float = 10.0) -> None:
+    """Poll ``condition()`` every 20 ms; TestbedError naming ``what`` after timeout_s."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{what} did not happen within {timeout_s:g} s")
+        time.sleep(0.02)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is injected where, and which answer is right.
+
+Two cores are enough: servers on core 1, client and recording programs on core 0, unless the
+disturbed receive core is core 0; then the client shares core 1 with the server, since on the
+disturbed core it could not send while the disturbance runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Stop
+from testbed.namespaces import LinkOptions
+
+APP_CPU, LOAD_CPU = 1, 0
+PORTS = 20000  # local ports of the client's connections, where a scenario tells them apart
+LOAD = ["-c", "8", "-r", "2000"]
+N_SLOW_PORTS = 2
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One injection into one server's traffic.
+
+    ``causes``: root causes (as the report writes them) that name the injection rightly.
+    ``truth``: ``intervals`` (a message is affected as far as its lifetime lies in the
+    injection's log), ``lports`` (all messages of those client ports are) or ``bursts`` (those
+    the client sent in a burst, or while it waited for one).
+    """
+
+    name: str
+    server: str
+    injection: Callable[[], Injection]
+    causes: tuple[str, ...]
+    link: LinkOptions = field(default_factory=LinkOptions)
+    load: tuple[str, ...] = tuple(LOAD)
+    load_cpu: int = LOAD_CPU
+    truth: str = "intervals"
+    framing: str = "none"
+    note: str = ""
+
+
+HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: it is never preempted, so its log is the truth
+RECEIVE = ("Receive processing (R)", "OS threads (R)", "Receive processing (A)", "OS threads (A)")
+HTTP_NEIGHBOUR = ["-r", "1", "--burst", "12", "--burst-every", "40", "--path", "/big.html"]
+REDIS_NEIGHBOUR = ["-r", "1", "--burst", "40", "--burst-every", "40", "--burst-value-size", "200000"]
+
+
+def burst(n: int, connections: int, value_size: int, kind: str = "get") -> tuple[str, ...]:
+    """Load options: base traffic, and n requests at once every 100 ms over so many connections."""
+    sizes = ["--burst-value-size", str(value_size), "--burst-kind", kind]
+    return (*LOAD, "--burst", str(n), "--burst-every", "100", "--burst-connections", str(connections), *sizes)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *(Scenario("none", s, Injection, ()) for s in ("memcached", "redis", "nginx")),
+    *(
+        Scenario("hog on the application core", s, lambda: Hog(APP_CPU, HOG), ("hog (A)",))
+        for s in ("memcached", "redis", "nginx")
+    ),
+    *(
+        Scenario(
+            "hog on the receive core",
+            s,
+            lambda: Hog(0, HOG),
+            ("hog (R)",),
+            link=LinkOptions(napi_cpu=0),
+            load_cpu=APP_CPU,
+            note="threaded NAPI on core 0: a plain veth receives in its sender's context",
+        )
+        for s in ("memcached", "redis")
+    ),
+    *(
+        Scenario("server stopped", s, lambda: Stop(5, 100), ("Application stopped (A)",))
+        for s in ("memcached", "redis", "nginx")
+    ),
+    Scenario(
+        "20 requests at once, 20 connections",
+        "memcached",
+        Injection,
+        ("Head-of-line blocking (A)",),
+        load=burst(20, 20, 100_000),
+        truth="bursts",
+    ),
+    Scenario(
+        "20 requests at once, 20 connections",
+        "redis",
+        Injection,
+        ("Head-of-line blocking (A)",),
+        load=burst(20, 20, 100_000),
+        truth="bursts",
+    ),
+    Scenario(
+        "20 requests at once, 1 connection",
+        "memcached",
+        Injection,
+        ("Head-of-line blocking (A)",),
+        load=burst(20, 1, 30_000, "set"),
+        truth="bursts",
+        framing="memcached",
+        note="messages cut by framing: one read returns several requests",
+    ),
+    Scenario(
+        "nginx shares the core", "memcached", lambda: Neighbour("nginx", HTTP_NEIGHBOUR), ("nginx (A)",)
+    ),
+    Scenario(
+        "redis shares the core",
+        "nginx",
+        lambda: Neighbour("redis", REDIS_NEIGHBOUR),
+        ("redis-server (A)",),
+    ),
+    *(
+        Scenario(
+            "nftables rules",
+            s,
+            lambda: Firewall(30000, list(range(PORTS, PORTS + N_SLOW_PORTS))),
+            RECEIVE,
+            load=("-c", "100", "-r", "2000", "--bind-port", str(PORTS)),
+            truth="lports",
+            note="the chain is passed by 2 of 100 connections; only the softirq is visible at grade trace",
+        )
+        for s in ("memcached",)
+    ),
+    Scenario(
+        "softirq load",
+        "memcached",
+        lambda: Flood(0, ["-b", "1000"]),
+        RECEIVE,
+        link=LinkOptions(rps_cpu=APP_CPU),
+        note="receive packet steering to core 1, which is receive and application core",
+    ),
+)
