@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The Python API: DataFrames whose times are integers."""
+
+from pathlib import Path
+
+import nsight_report
+import pandas as pd
+import pytest
+from nsight_report import schema
+
+from .synthetic import START
+
+
+def test_every_table_is_a_dataframe_with_the_columns_of_the_schema(capture: Path) -> None:
+    c = nsight_report.open(capture)
+    for name, spec in schema.TABLES.items():
+        frame = getattr(c, name)
+        assert isinstance(frame, pd.DataFrame)
+        assert list(frame.columns) == spec.names()
+
+
+def test_no_time_is_a_float(capture: Path) -> None:
+    c = nsight_report.open(capture)
+    for name in schema.TABLES:
+        frame = getattr(c, name)
+        times = [column for column in frame.columns if column.endswith("_ns")]
+        assert all(frame[column].dtype == pd.Int64Dtype() for column in times), name
+
+
+def test_null_stamp_stays_null_beside_exact_times(capture: Path) -> None:
+    first = nsight_report.open(capture).messages.iloc[0]
+    assert first["nic_ns"] == START  # odd and above 2**52: a float32 or a division would show
+    assert first["driver_ns"] is pd.NA
+
+
+def test_summary_is_what_json_prints(capture: Path) -> None:
+    summary = nsight_report.open(capture).summary()
+    assert summary["messages"]["n"] == 2000
+    assert summary["causes"][0]["cause"] == "hog (A)"
+
+
+def test_unknown_option_and_table_are_named(capture: Path) -> None:
+    with pytest.raises(TypeError, match="prot"):
+        nsight_report.open(capture, prot=11211)
+    with pytest.raises(AttributeError, match="packets"):
+        nsight_report.open(capture).packets  # noqa: B018
+
+
+def test_bad_capture_raises_with_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(nsight_report.BadInput, match="no such capture") as caught:
+        nsight_report.open(tmp_path / "absent")
+    assert "nsight-record" in caught.value.hint

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Bad captures and bad options: one error, its cure, the documented exit code, no traceback."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nsight_report import schema
+from nsight_report.consistency import check_together
+from nsight_report.errors import BadInput
+from nsight_report.manifest import Manifest, load
+from nsight_report.stages import Context, Options
+
+from .conftest import Run
+from .synthetic import MS, START, manifest, table
+
+Break = Callable[[Path], Any]
+
+
+def _manifest(**changes: Any) -> Break:
+    return lambda c: (c / "manifest.json").write_text(json.dumps(manifest(**changes)))
+
+
+def _write(name: str, data: bytes) -> Break:
+    return lambda c: (c / name).write_bytes(data)
+
+
+def _remove(name: str) -> Break:
+    return lambda c: (c / name).unlink()
+
+
+# How the capture is broken, and a word that the error must contain.
+BROKEN: dict[str, tuple[Break, str]] = {
+    "no manifest": (_remove("manifest.json"), "manifest.json"),
+    "truncated manifest": (_write("manifest.json", b'{"format": "nsight-cap'), "truncated"),
+    "empty manifest": (_write("manifest.json", b""), "truncated"),
+    "binary manifest": (_write("manifest.json", bytes(range(256))), "not JSON"),
+    "nested manifest": (_write("manifest.json", b"[" * 200_000), "not JSON"),
+    "foreign manifest": (_write("manifest.json", b'{"name": "left-pad"}'), "not the manifest"),
+    "manifest is a list": (_write("manifest.json", b"[1, 2]"), "not the manifest"),
+    "newer version": (_manifest(version=2), "version '2'"),
+    "version of another type": (_manifest(version=True), "version 'True'"),
+    "unknown grade": (_manifest(grade="gold"), "gold"),
+    "unknown state": (_manifest(state="half"), "half"),
+    "stops before it starts": (_manifest(stop={"monotonic_ns": 5}), "impossible times"),
+    "negative start": (_manifest(start={"monotonic_ns": -5}), "impossible times"),
+    "missing clock.tsv": (_remove("clock.tsv"), "clock.tsv: missing"),
+    "empty clock.tsv": (_write("clock.tsv", b""), "clock.tsv: empty"),
+    "foreign clock.tsv": (_write("clock.tsv", b"PK\x03\x04" * 100), "clock.tsv"),
+}
+
+
+def assert_one_error(done: Any, code: int, word: str) -> None:
+    """Exactly one error line, one hint, nothing on standard output, no traceback."""
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"], done.stderr
+    assert word in lines[0]
+    assert "internal error" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_capture_gives_one_error_and_its_cure(run: Run, capture: Path, name: str) -> None:
+    damage, word = BROKEN[name]
+    damage(capture)
+    assert_one_error(run(capture), 3, word)
+
+
+def test_path_that_is_no_capture(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert_one_error(run(tmp_path / "absent"), 3, "no such capture")
+    assert_one_error(run(tmp_path / "file"), 3, "not a capture directory")
+    assert_one_error(run(tmp_path), 3, "not a capture")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--target", "slow"), "slow"),
+        (("--target", "p99-p100"), "p99-p100"),
+        (("--reference", "p75-25"), "p75-25"),
+    ],
+)
+def test_slice_that_cannot_be_read(run: Run, capture: Path, options: tuple[str, ...], word: str) -> None:
+    assert_one_error(run(capture, *options), 2, word)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--port", "0"), ("--port", "http"), ("--stage", "nothing"), ("--framing", "x"), ("--no-such",)],
+)
+def test_wrong_usage_exits_2_and_shows_usage(run: Run, capture: Path, options: tuple[str, ...]) -> None:
+    done = run(capture, *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nsight-report")
+    assert done.stdout == ""
+
+
+def test_framing_without_payload_names_the_recorder_option(run: Run, capture: Path) -> None:
+    done = run(capture, "--framing", "memcached")
+    assert_one_error(done, 3, "payload.pcap")
+    assert "--payload" in done.stderr
+
+
+def test_categories_file_that_does_not_exist(run: Run, capture: Path) -> None:
+    assert_one_error(run(capture, "--categories", "/nonexistent.csv"), 3, "/nonexistent.csv")
+
+
+def test_cut_capture_is_analysed_with_a_warning(run: Run, capture: Path) -> None:
+    # The stand-in tables stay good: only what the manifest says about the end differs.
+    path = capture / "manifest.json"
+    stages = capture / "tables/stages.json"
+    before = path.stat()
+    path.write_text(json.dumps(manifest(state="recording")))
+    after = path.stat()
+    text = stages.read_text()
+    assert str(before.st_mtime_ns) in text
+    text = text.replace(str(before.st_mtime_ns), str(after.st_mtime_ns))
+    stages.write_text(text.replace(f"{before.st_size},", f"{after.st_size},"))
+    done = run(capture, "--json")
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout)["losses"]
+    assert ("record", "capture was cut", "warning") in [
+        (x["stage"], x["cause"], x["severity"]) for x in losses
+    ]
+    assert "This capture was cut" in run(capture).stdout
+
+
+def test_internal_error_is_one_line_and_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], capture: Path
+) -> None:
+    from nsight_report import cli
+
+    def broken(_args: object) -> int:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(cli, "_run", broken)
+    assert cli.main([str(capture)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: internal error: ZeroDivisionError: by\\nzero")
+    assert len(error.splitlines()) == 2
+    assert cli.main([str(capture), "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def _event(ts: int) -> dict[str, Any]:
+    zero = dict.fromkeys(schema.EVENTS.names(), 0)
+    return {**zero, "kind": "R", "comm": "a", "laddr": "10.0.0.1", "raddr": "10.0.0.2", "ts_ns": ts}
+
+
+def _context(start: int, end: int) -> dict[str, Any]:
+    zero = dict.fromkeys(schema.CONTEXTS.names(), 0)
+    return {**zero, "kind": "idle", "symbol": "swapper", "comm": "swapper", "start_ns": start, "end_ns": end}
+
+
+RECORDED = Manifest("trace", False, {"start": {"monotonic_ns": START}, "stop": {"monotonic_ns": START + MS}})
+
+
+@pytest.mark.parametrize(
+    ("event", "context", "word"),
+    [
+        # perf.data ends 1 ns before the only event / starts 1 ns after it
+        (START + 10, (START, START + 9), "do not overlap in time (1 ns apart)"),
+        (START + 10, (START + 11, START + 20), "do not overlap in time (1 ns apart)"),
+        # both lie an hour before the recording that the manifest describes
+        (
+            START - 3600 * 1000 * MS,
+            (START - 3600 * 1000 * MS, START - 3600 * 1000 * MS + 5),
+            "outside the recording",
+        ),
+    ],
+)
+def test_files_of_different_recordings_are_refused(event: int, context: tuple[int, int], word: str) -> None:
+    with pytest.raises(BadInput, match=r"different recordings|overlap|outside") as caught:
+        check_together(RECORDED, table("events", [_event(event)]), table("contexts", [_context(*context)]))
+    assert word in str(caught.value)
+    assert "different recordings or boots" in caught.value.hint
+
+
+def test_files_of_one_recording_are_accepted() -> None:
+    check_together(
+        RECORDED, table("events", [_event(START)]), table("contexts", [_context(START, START + 9)])
+    )
+
+
+# One timekeeper state (2 GHz, mult / 2**shift = 0.5 ns a cycle) and one paired reading.
+CLOCK = (
+    "#nsight-clock 1 tsc_khz=2000000 clocksource=tsc\n"
+    "V\t1000\t1000\t2\t1\t1000\t4194304\t23\t100\t0\t50\t0\t50\t0\t137\t0\n"
+    "B\tmonotonic\t2000\t50000000500\t2000\n"
+)
+HEADER = b"#nsight-events 1 clock=monotonic\n"
+
+
+def test_recording_without_traffic_says_so(run: Run, capture: Path) -> None:
+    shutil.rmtree(capture / "tables")
+    (capture / "clock.tsv").write_text(CLOCK)
+    (capture / "events.tsv").write_bytes(HEADER + b"@n[ack]: 4\n#end\n")
+    assert_one_error(run(capture), 3, "no message was recorded")
+
+
+def test_events_that_were_all_rejected_are_not_called_no_traffic(run: Run, capture: Path) -> None:
+    shutil.rmtree(capture / "tables")
+    (capture / "clock.tsv").write_text(CLOCK)
+    line = b"R\t" + b"\t".join([b"nonsense"] * 23) + b"\n"
+    (capture / "events.tsv").write_bytes(HEADER + line * 3 + b"@n[R]: 3\n#end\n")
+    assert_one_error(run(capture), 3, "no usable message event")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "clock.tsv", "events.tsv", "perf.data"])
+def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
+    (capture / name).unlink()
+    os.mkfifo(capture / name)
+    with pytest.raises(BadInput, match="not a regular file"):
+        if name == "manifest.json":
+            load(capture)
+        else:
+            Context(
+                capture, Manifest("trace", False, {}), Options(), lambda _name: schema.empty("events")
+            ).raw(name)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Do the files of a capture belong to one recording? Checked before anything is concluded."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import BadInput
+from .manifest import Manifest
+from .units import duration
+
+# Tools start and stop a little before and after the recorder's own stamps.
+_SLACK_NS = 30_000_000_000
+
+_HINT = "the files are from different recordings or boots: copy one capture directory whole, or record again"
+
+
+def check_together(manifest: Manifest, events: pa.Table, contexts: pa.Table) -> None:
+    """Raise BadInput when message events, contexts and manifest do not overlap in time."""
+    if events.num_rows == 0:
+        raise BadInput("events.tsv: no message was recorded", "was there traffic during the recording?")
+    if contexts.num_rows == 0:
+        raise BadInput(
+            "perf.data: no activity of any core was recorded", "see perf.log in the capture; record again"
+        )
+    probes = _range(events["ts_ns"], events["ts_ns"])
+    cores = _range(contexts["start_ns"], contexts["end_ns"])
+    if probes[1] < cores[0] or cores[1] < probes[0]:
+        raise BadInput(
+            f"events.tsv and perf.data do not overlap in time ({_apart(probes, cores)} apart)", _HINT
+        )
+    start = manifest.ns("start", "monotonic_ns")
+    stop = manifest.ns("stop", "monotonic_ns")
+    if start is None:
+        return
+    whole = (start - _SLACK_NS, (stop if stop is not None else 1 << 62) + _SLACK_NS)
+    for name, span in (("events.tsv", probes), ("perf.data", cores)):
+        if span[1] < whole[0] or whole[1] < span[0]:
+            raise BadInput(
+                f"{name} lies outside the recording in manifest.json ({_apart(span, whole)} apart)", _HINT
+            )
+
+
+def _range(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> tuple[int, int]:
+    return pc.min(starts).as_py(), pc.max(ends).as_py()
+
+
+def _apart(a: tuple[int, int], b: tuple[int, int]) -> str:
+    return duration(max(a[0] - b[1], b[0] - a[1]))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The summary as one JSON object, for scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+_CAUSE_FIELDS = (
+    "cause",
+    "core",
+    "category",
+    "n_messages",
+    "median_deviation_ns",
+    "max_deviation_ns",
+    "total_deviation_ns",
+)
+_LOSS_FIELDS = ("stage", "cause", "severity", "count", "detail", "remedy")
+
+
+def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str, Any]:
+    """The object of ``--json``. Durations in ns; a percentile that n does not support is null."""
+    s = summary if summary is not None else summarise(capture)
+    return {
+        "capture": str(capture.path),
+        "grade": s.grade,
+        "messages": {
+            "n": s.n,
+            "p50_ns": s.percentiles.get(50.0),
+            "p99_ns": s.percentiles.get(99.0),
+            "p999_ns": s.percentiles.get(99.9),
+            "max_ns": s.max_ns,
+        },
+        "target": s.target,
+        "reference": s.reference,
+        "coverage": {"median": s.coverage_median, "min": s.coverage_min},
+        "causes": _rows(
+            s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
+        ),
+        "losses": _rows(s.losses, _LOSS_FIELDS),
+    }
+
+
+def _rows(frame: Any, fields: tuple[str, ...]) -> list[dict[str, Any]]:
+    columns = [[int(v) if frame[f].dtype.kind in "iu" else str(v) for v in frame[f]] for f in fields]
+    return [dict(zip(fields, row)) for row in zip(*columns)]

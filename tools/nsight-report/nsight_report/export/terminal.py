@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The summary for people, on a terminal (with colour and bars) or piped (plain text)."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..frames import each
+from ..names import printable
+from ..summary import BLIND, GRADE, SlowMessage, Summary, advice
+from ..units import duration, percent
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+_SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_BAR = 20
+_CAUSES = 10  # printed
+_PLAIN_WIDTH = 110
+
+
+def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool = True) -> None:
+    """Write the summary to ``file``: losses first, then latencies, causes, slowest messages."""
+    tty = file.isatty()
+    # markup=False and Text objects throughout: names from the capture may look like rich markup.
+    console = Console(
+        file=file,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        width=None if tty else _PLAIN_WIDTH,
+        no_color=not tty,
+    )
+    _head(console, capture, summary)
+    _losses(console, summary)
+    _latencies(console, summary)
+    _causes(console, summary)
+    _slowest(console, summary)
+    if hints:
+        console.print(
+            Text(f"\nFigures and the whole report: nsight-report {printable(capture.path)} -o DIR"),
+            soft_wrap=True,
+        )
+
+
+def _head(console: Console, capture: Capture, s: Summary) -> None:
+    m = capture.manifest
+    host = " ".join(x for x in (m.text("host", "hostname"), m.text("host", "kernel")) if x)
+    console.print(Text(f"{printable(capture.path.name)}   {printable(host)}", style="bold"))
+    console.print(f"Grade {s.grade}: {GRADE[s.grade]}. What it cannot see:")
+    for line in BLIND[s.grade]:
+        _item(console, line)
+
+
+def _item(console: Console, text: str, style: str = "") -> None:
+    filled = textwrap.fill(
+        text, console.width, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    console.print(Text(filled, style=style), soft_wrap=True)
+
+
+def _title(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _losses(console: Console, s: Summary) -> None:
+    bad = s.losses[s.losses["severity"].astype(str) != "info"]
+    n_info = len(s.losses) - len(bad)
+    _title(console, "Lost, rejected or inferred")
+    if s.cut:
+        _item(console, "This capture was cut: the recorder did not finish.", "yellow")
+    for row in each(bad):
+        text = f"{row.severity}: {printable(row.stage)}: {printable(row.cause)}: {row.count:,}. {printable(row.detail, 400)}"
+        if row.remedy:
+            text += f" (cure: {printable(row.remedy, 200)})"
+        _item(console, text, _SEVERITY_STYLE.get(str(row.severity), ""))
+    if not len(bad) and not s.cut:
+        _item(console, "Nothing that changes the result.")
+    if n_info:
+        _item(console, f"{n_info} harmless entries more: see --json or the report.", "dim")
+
+
+def _latencies(console: Console, s: Summary) -> None:
+    _title(console, f"Messages: {s.n:,}")
+    parts = [f"p{p:g} {duration(ns)}" for p, ns in s.percentiles.items()]
+    if s.max_ns is not None:
+        parts.append(f"max {duration(s.max_ns)}")
+    console.print("  latency: " + ", ".join(parts) if parts else "  no latency: no message matches")
+    if s.unsupported and s.n:
+        missing = ", ".join(f"p{p:g}" for p in s.unsupported)
+        console.print(f"  too few messages for {missing}", style="dim")
+    console.print(f"  target: {s.target} ({s.n_target:,} messages), compared with: {s.reference}")
+    if s.coverage_median is not None and s.coverage_min is not None:
+        console.print(
+            f"  coverage: the causes below explain {s.coverage_median:.0%} of a target message's "
+            f"extra latency (median; lowest {s.coverage_min:.0%})"
+        )
+
+
+def _causes(console: Console, s: Summary) -> None:
+    _title(console, "Causes of the slow messages, by total delay")
+    if not len(s.causes):
+        console.print("  none found")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("  cause", overflow="fold", ratio=3)
+    table.add_column("share", justify="right")
+    table.add_column("", width=_BAR)
+    table.add_column("messages", justify="right")
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("max", justify="right", no_wrap=True)
+    table.add_column("total", justify="right", no_wrap=True)
+    shown = s.causes.head(_CAUSES)
+    for row in each(shown):
+        table.add_row(
+            Text("  " + printable(row.cause)),
+            percent(row.share),
+            Text(_bar(float(row.share)), style="cyan"),
+            f"{row.n_messages:,}",
+            duration(row.median_deviation_ns),
+            duration(row.max_deviation_ns),
+            duration(row.total_deviation_ns),
+        )
+    console.print(table)
+    rest = s.causes["share"].iloc[_CAUSES:]
+    if len(rest):
+        console.print(
+            f"  and {len(rest)} smaller, together {percent(rest.sum())}: see --json or the report",
+            style="dim",
+        )
+    console.print("  (R) receive core: before the hand-off. (A) application core: after it.", style="dim")
+    for names, text in advice(s.causes):
+        _item(console, f"{', '.join(names)}: {text}")
+
+
+def _bar(share: float) -> str:
+    return "#" * max(1 if share > 0 else 0, round(min(max(share, 0.0), 1.0) * _BAR))
+
+
+def _slowest(console: Console, s: Summary) -> None:
+    if not s.slowest:
+        return
+    _title(console, "Slowest messages (of those delayed together, the slowest)")
+    for message in s.slowest:
+        console.print(Text("  " + describe(message)), soft_wrap=True)
+        explained = ", ".join(f"{printable(name)} +{duration(ns)}" for name, ns in message.causes[:4])
+        covered = "" if message.coverage is None else f"  [{message.coverage:.0%} explained]"
+        console.print(Text(f"      {explained or 'no cause found'}{covered}"), soft_wrap=True)
+
+
+def describe(message: SlowMessage) -> str:
+    """One line that identifies a message: number, latency, application, peer, cores."""
+    row = message.row
+    usual = f" (usual {duration(message.reference_ns)})" if message.reference_ns is not None else ""
+    return (
+        f"message {row['message_id']}: {duration(int(row['latency_ns']))}{usual}, {row['direction']}, "
+        f"{printable(row['comm'])}[{row['tid']}], port {row['lport']} from {printable(row['raddr'])}:{row['rport']}, "
+        f"{row['nbytes']} bytes"
+    )

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Arrow tables as pandas DataFrames that keep integers integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+# Nullable types, so that a null stamp never turns a column of ns into floats (which lose
+# nanoseconds beyond 2**53). Dictionary columns become Categorical by themselves.
+_PANDAS: dict[pa.DataType, Any] = {
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+    pa.string(): pd.StringDtype(),
+}
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """An Arrow table of ``schema.py`` as a DataFrame; integers stay integers, nulls are pd.NA."""
+    return table.to_pandas(types_mapper=_PANDAS.get)
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """Rows with columns as attributes: for the few rows that are printed or drawn, never for events."""
+    return iter(frame.itertuples(index=False))
+
+
+def cause_names(anomalies: pd.DataFrame) -> pd.Series[str]:
+    """The cause of each anomaly as table ``causes`` names it: category with (R) or (A)."""
+    return anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"

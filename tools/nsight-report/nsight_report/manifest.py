@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A capture's manifest.json: read with bounds, checked, never trusted."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import losses
+from .errors import BadInput
+
+FORMAT = "nsight-capture"
+VERSIONS = (1,)
+GRADES = ("trace", "pt")
+_MAX_BYTES = 16 << 20
+
+_RERECORD = "record again with nsight-record"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the recorder said about a capture. ``raw`` is the whole object of the file."""
+
+    grade: str
+    cut: bool
+    raw: dict[str, Any]
+
+    def text(self, *keys: str) -> str:
+        """The value under nested ``keys`` as text; '' if it is absent or no plain value."""
+        value: Any = self.raw
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return str(value) if isinstance(value, (str, int, float)) else ""
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """The object under ``key``; empty if it is absent or not an object."""
+        value = self.raw.get(key)
+        return value if isinstance(value, dict) else {}
+
+    def list(self, key: str) -> builtins.list[dict[str, Any]]:
+        """The objects in the list under ``key``; empty if it is absent or not a list."""
+        value = self.raw.get(key)
+        return [row for row in value if isinstance(row, dict)] if isinstance(value, builtins.list) else []
+
+    def ns(self, edge: str, clock: str) -> int | None:
+        """``start`` or ``stop`` in one clock, such as ``ns("start", "monotonic_ns")``."""
+        value = self.mapping(edge).get(clock)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def syscall_names(self) -> dict[str, str]:
+        """System call number to name on the recorded machine; entries of other shapes are left out."""
+        return {
+            str(number): name
+            for number, name in self.mapping("syscall_names").items()
+            if str(number).isdecimal() and len(str(number)) < 8 and isinstance(name, str)
+        }
+
+    def command(self) -> str:
+        """The recorder's own command line."""
+        argv = self.raw.get("command")
+        return " ".join(str(a) for a in argv) if isinstance(argv, builtins.list) else ""
+
+    def losses(self) -> losses.Ledger:
+        """What the recorder itself counted as lost, and whether the capture was cut."""
+        ledger = losses.Ledger("record")
+        if self.cut:
+            ledger.add(
+                "capture was cut",
+                1,
+                "warning",
+                "the recorder did not finish; only what was written before is analysed, and the "
+                "probes' final counts may be missing",
+                _RERECORD,
+            )
+        for row in self.list("losses"):
+            count = row.get("count")
+            if isinstance(count, int) and 0 < count < 1 << 62:
+                ledger.add(
+                    f"{row.get('tool', 'recorder')}: {row.get('what', 'lost')}",
+                    count,
+                    "warning",
+                    "lost while recording; messages of that time may be missing or incomplete",
+                    "filter by --port or --pid, or give the recording more buffer",
+                )
+        stopped = self.raw.get("stopped_by")
+        if isinstance(stopped, str) and stopped.startswith("error"):
+            ledger.add("recording stopped early", 1, "warning", stopped, _RERECORD)
+        return ledger
+
+
+def load(capture: Path) -> Manifest:
+    """Read and check ``capture``/manifest.json. Raises BadInput when it cannot be used."""
+    if not capture.exists():
+        raise BadInput(f"{capture}: no such capture", "give the directory that nsight-record wrote")
+    path = capture / "manifest.json"
+    if not capture.is_dir():
+        raise BadInput(f"{capture}: not a capture directory", "give the directory that nsight-record wrote")
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
+            raise BadInput(f"{path}: not a regular file", "give the directory that nsight-record wrote")
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise BadInput(
+            f"{capture}: no manifest.json in it, so it is not a capture",
+            "give the directory that nsight-record wrote",
+        ) from None
+    except PermissionError:
+        raise BadInput(
+            f"{path}: not readable by this user", "make the capture readable: chmod -R a+rX " + str(capture)
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}", _RERECORD) from None
+    if len(data) > _MAX_BYTES:
+        raise BadInput(f"{path}: larger than {_MAX_BYTES >> 20} MiB, not a manifest", _RERECORD)
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadInput(
+            f"{path}: truncated or not JSON",
+            f"restore the file from where the capture came from, or {_RERECORD}",
+        ) from None
+    return _check(path, raw)
+
+
+def _check(path: Path, raw: Any) -> Manifest:
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise BadInput(
+            f"{path}: not the manifest of an NSight capture", "give the directory that nsight-record wrote"
+        )
+    version = raw.get("version")
+    if version not in VERSIONS or isinstance(version, bool):
+        known = ", ".join(str(v) for v in VERSIONS)
+        raise BadInput(
+            f"{path}: capture format version {str(version)[:20]!r} is unknown (known: {known})",
+            "use the nsight-report that belongs to the nsight-record that made it",
+        )
+    grade = raw.get("grade")
+    if grade not in GRADES:
+        raise BadInput(f"{path}: unknown grade {str(grade)[:20]!r} (known: {', '.join(GRADES)})", _RERECORD)
+    state = raw.get("state")
+    if state not in ("recording", "complete"):
+        raise BadInput(f"{path}: unknown state {str(state)[:20]!r}", _RERECORD)
+    manifest = Manifest(grade, state == "recording", raw)
+    start, stop = manifest.ns("start", "monotonic_ns"), manifest.ns("stop", "monotonic_ns")
+    impossible = (start is not None and not 0 <= start < 1 << 62) or (
+        start is not None and stop is not None and not start <= stop < 1 << 62
+    )
+    if impossible:
+        raise BadInput(f"{path}: impossible times: start {start}, stop {stop}", _RERECORD)
+    return manifest

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs the stages in order, each from stored tables, and only those whose result is stale."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from . import losses, schema
+from . import manifest as manifests
+from .errors import BadInput
+from .stages import BY_NAME, MADE_BY, SPECS, STAGES, Context, Options, Stage
+from .store import Store, place
+
+_PACKAGE = Path(__file__).parent
+
+# Called with the name of a stage around its run, to show progress.
+Progress = Callable[[str], AbstractContextManager[object]]
+
+
+def _quiet(_stage: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+class Pipeline:
+    """The stages over one capture.
+
+    A stage is stale when an input file's size or time, an option it uses, its code, the schema
+    version or the run of a stage before it differs from what ``tables/stages.json`` remembers.
+    Tables go to the capture; if that is read-only, to ``output``, else to the user's cache.
+    """
+
+    def __init__(
+        self,
+        capture: Path,
+        options: Options | None = None,
+        output: Path | None = None,
+        progress: Progress = _quiet,
+    ) -> None:
+        self.capture = capture
+        self.options = options or Options()
+        self.manifest = manifests.load(capture)
+        directory, self._scratch = place(capture, output)
+        self.store = Store(directory)
+        # A read-only capture may bring tables that are still good.
+        own = capture / "tables"
+        self._stores = [self.store] if directory == own else [self.store, Store(own)]
+        self._progress = progress
+        self._tables: dict[str, pa.Table] = {}
+        self._fresh: dict[str, Store] = {}
+
+    def run(self, rerun: str | None = None) -> list[str]:
+        """Bring every stage up to date; returns the names of those that had to run.
+
+        ``rerun`` names a stage to run in any case; the ones after it follow.
+        """
+        if rerun is not None:
+            _known(rerun)
+        ran = []
+        for stage in STAGES:
+            store = None if stage.name == rerun else self._find_fresh(stage)
+            if store is None:
+                self._run(stage)
+                ran.append(stage.name)
+            else:
+                self._fresh[stage.name] = store
+        return ran
+
+    def run_alone(self, name: str) -> dict[str, pa.Table]:
+        """Run one stage from the stored tables as they are; returns what it made."""
+        stage = _known(name)
+        for needed in stage.needs:
+            self._fresh[needed] = next((s for s in self._stores if s.entry(needed)), self.store)
+        self._run(stage)
+        return {table: self.table(table) for table in stage.tables}
+
+    def table(self, name: str) -> pa.Table:
+        """Table ``name`` as made or stored. Raises BadInput when its stage has not run."""
+        if name not in self._tables:
+            stage = MADE_BY[name]
+            table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
+            if table is None:
+                raise BadInput(
+                    f"{self.capture}: table {name} is not stored; stage {stage} makes it",
+                    f"run nsight-report on the capture without --stage first, or with --rerun {stage}",
+                )
+            self._tables[name] = table
+        return self._tables[name]
+
+    def losses(self) -> pa.Table:
+        """The ledgers of the recorder and of every stage, worst first."""
+        parts = [self.manifest.losses().table()]
+        for stage in STAGES:
+            part = self._fresh.get(stage.name, self.store).load(_ledger(stage), "losses")
+            if part is not None:
+                parts.append(part)
+        return losses.merge(parts)
+
+    def _run(self, stage: Stage) -> None:
+        context = Context(self.capture, self.manifest, self.options, self.table)
+        with self._progress(stage.name):
+            made, lost = stage.run(context)
+            tables = {name: _checked(SPECS.get(name, name), made[name]) for name in stage.tables}
+            made_from = self._made_from(stage)
+            self.store.save(stage.name, {**tables, _ledger(stage): lost}, made_from)
+        self._fresh[stage.name] = self.store
+        self._tables.update(tables)
+
+    def _find_fresh(self, stage: Stage) -> Store | None:
+        made_from = self._made_from(stage)
+        for store in self._stores:
+            if store.entry(stage.name).get("made_from") != made_from:
+                continue
+            if store.holds(_ledger(stage), "losses") and all(
+                store.holds(t, SPECS.get(t)) for t in stage.tables
+            ):
+                return store
+        return None
+
+    def _made_from(self, stage: Stage) -> dict[str, Any]:
+        return {
+            "schema": schema.SCHEMA_VERSION,
+            "code": _digest(stage.code),
+            "files": {name: list(_stat(self.capture / name)) for name in stage.raw},
+            "options": {name: self._choice(name) for name in stage.options},
+            "stages": {
+                name: self._fresh.get(name, self.store).entry(name).get("run", "") for name in stage.needs
+            },
+        }
+
+    def _choice(self, name: str) -> object:
+        """The value of an option; for a file that users edit also its size and time."""
+        value = getattr(self.options, name)
+        return [value, *_stat(Path(value))] if name == "categories" and value else value
+
+
+def _known(name: str) -> Stage:
+    if name not in BY_NAME:
+        raise BadInput(f"no stage {name!r}", "stages are: " + ", ".join(BY_NAME))
+    return BY_NAME[name]
+
+
+def _checked(spec: str, table: pa.Table) -> pa.Table:
+    """``table`` with the schema ``spec`` and no text twice in a dictionary, which pandas refuses."""
+    table = schema.conform(spec, table).unify_dictionaries()
+    for i, field in enumerate(table.schema):
+        chunks = table.column(i).chunks
+        if pa.types.is_dictionary(field.type) and chunks:
+            words = chunks[0].dictionary
+            if len(words) != len(words.unique()):
+                column = table.column(i).cast(field.type.value_type).dictionary_encode()
+                table = table.set_column(i, field, column.cast(field.type))
+    return table
+
+
+def _ledger(stage: Stage) -> str:
+    return f"losses-{stage.name}"
+
+
+def _stat(path: Path) -> Iterator[int]:
+    """Size and modification time of a file, or of the files of a directory; nothing if absent."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        yield from (status.st_size, status.st_mtime_ns)
+
+
+def _digest(code: tuple[str, ...]) -> str:
+    """Identity of the code of a stage, so that an upgrade does not leave old results behind."""
+    digest = hashlib.sha256()
+    for name in (*code, "schema.py", "stages.py"):
+        path = _PACKAGE / name
+        files = sorted(p for p in path.rglob("*") if p.suffix in (".py", ".csv")) if path.is_dir() else [path]
+        for file in files:
+            try:
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+            except OSError:
+                continue  # a stage whose program is not built says so when it runs
+    return digest.hexdigest()[:16]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One style for every figure: colours, markers, fonts, latency axes.
+
+Colours are the Okabe-Ito set, which people with the common colour-vision deficiencies can tell
+apart; a marker goes with each colour for those who cannot, and for print.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
+
+ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+BLUE, VERMILLION, PURPLE, BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
+DARK = "#555555"
+GREY = "#9A9A9A"  # what is not a cause: ordinary messages, unexplained
+
+RC: Any = {
+    "figure.dpi": 110,
+    "savefig.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.1,
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.5,
+    # Names come from the capture: "$x^$" must be drawn as it is, not parsed as mathematics.
+    "text.parse_math": False,
+    "text.usetex": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "nsight",  # the same data gives the same file
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a cause is drawn."""
+
+    colour: str
+    marker: str
+
+
+UNEXPLAINED = "unexplained"
+
+_FIXED: dict[str, Look] = {
+    UNEXPLAINED: Look(GREY, "x"),
+    "Head-of-line blocking (A)": Look(BLUE, "s"),
+    "Head-of-line blocking (R)": Look(BLUE, "D"),
+    "CPU idle (A)": Look(SKY, "v"),
+    "CPU idle (R)": Look(SKY, "^"),
+    "NIC delay (R)": Look(PURPLE, "P"),
+    "Receive processing (R)": Look(GREEN, "<"),
+    "Receive processing (A)": Look(GREEN, ">"),
+    "Application stopped (A)": Look(BLACK, "X"),
+    "Application processing (A)": Look(YELLOW, "s"),
+    "NSight's own cost (A)": Look(DARK, "*"),
+    "NSight's own cost (R)": Look(DARK, "d"),
+}
+# For names. Yellow is the last: it is weak on white.
+_COLOURS = (VERMILLION, ORANGE, PURPLE, BLUE, GREEN, SKY, YELLOW)
+_MARKERS = ("o", "p", "h", "*", "d", "8", "H")
+
+
+def looks(causes: Iterable[str]) -> dict[str, Look]:
+    """Colour and marker for each cause: the same in every figure, and no two alike in one report.
+
+    Known categories have a fixed look. Other names (programs, interrupts) take a colour by a hash
+    of the name, so it rarely changes between captures; when that colour is in use they take one
+    that is used less. Give the most important causes first: they get the most distinct looks.
+    """
+    names = list(dict.fromkeys(causes))
+    result = {name: _FIXED[name] for name in names if name in _FIXED}
+    taken = set(result.values())
+    used = Counter(look.colour for look in taken)
+    for name in names:
+        if name in result:
+            continue
+        start = zlib.crc32(name.encode("utf-8", "surrogatepass")) % len(_COLOURS)
+        colours = _COLOURS[start:] + _COLOURS[:start]
+        free = [Look(c, m) for m in _MARKERS for c in colours if Look(c, m) not in taken]
+        # With more causes than looks (some fifty), the last ones share one.
+        look = min(free, key=lambda x: used[x.colour], default=Look(DARK, "o"))
+        result[name] = look
+        taken.add(look)
+        used[look.colour] += 1
+    return result
+
+
+def latency_axis(ax: Axes, which: str, low_ns: float, high_ns: float, room: float = 1.3) -> None:
+    """A log axis of nanoseconds whose ticks read 1 us, 10 us, ...; 2 and 5 too on short ranges.
+
+    ``room`` is the factor left free above the highest value.
+    """
+    axis = ax.yaxis if which == "y" else ax.xaxis
+    (ax.set_yscale if which == "y" else ax.set_xscale)("log")
+    short = high_ns / max(low_ns, 1) < 200
+    axis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0) if short else (1.0,), numticks=30))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _pos: tick(value)))
+    limits = (max(low_ns, 1) / 1.3, high_ns * room)
+    (ax.set_ylim if which == "y" else ax.set_xlim)(*limits)
+
+
+def legend_below(ax: Axes, handles: list[Any], columns: int) -> None:
+    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    below = ax.transAxes + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
+    ax.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=below,
+        ncols=columns,
+        borderaxespad=0,
+    )
+
+
+def tick(ns: float) -> str:
+    """A tick label: a round number of ns, us, ms or s."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= scale * 0.999:
+            return f"{ns / scale:g} {unit}"
+    return f"{ns:g} ns"

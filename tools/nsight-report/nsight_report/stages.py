@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The stages of the pipeline: what each reads, what it makes, and the call that makes it.
+
+This module only wires. A stage's modules are imported when the stage runs, so that a report
+from stored tables starts fast.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from . import losses
+from .errors import BadInput
+from .manifest import Manifest
+
+if TYPE_CHECKING:
+    from .anomalies.options import Options as AnalysisOptions
+    from .clocks import ClockMap
+    from .lifetimes.options import PhcToMonotonic
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose. Each stage names the ones that change its result."""
+
+    target: str = "p99-100"
+    reference: str = "p25-75"
+    app: str | None = None
+    port: int | None = None
+    direction: str = "rx"
+    framing: str = "none"
+    categories: str | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a running stage sees: the raw files, the manifest, the options, stored tables."""
+
+    capture: Path
+    manifest: Manifest
+    options: Options
+    table: Callable[[str], pa.Table]
+
+    def raw(self, name: str) -> Path:
+        """The path of a raw file. Raises BadInput when it is absent, empty or not readable."""
+        path = self.capture / name
+        try:
+            status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
+                return path  # perf.data is one when recorded with --kcore
+            # Looked at before opening: a pipe in a capture from elsewhere would block for ever.
+            if not stat.S_ISREG(status.st_mode):
+                raise BadInput(
+                    f"{path}: not a regular file", "copy the whole capture directory, or record again"
+                )
+            with path.open("rb"):
+                pass
+        except FileNotFoundError:
+            raise BadInput(
+                f"{path}: missing from the capture", "copy the whole capture directory, or record again"
+            ) from None
+        except PermissionError:
+            raise BadInput(f"{path}: not readable by this user", f"chmod -R a+rX {self.capture}") from None
+        except OSError as error:
+            raise BadInput(
+                f"{path}: {error.strerror}", "copy the whole capture directory, or record again"
+            ) from None
+        if not status.st_size:
+            raise BadInput(
+                f"{path}: empty", "see the .log file of the same name in the capture; record again"
+            )
+        return path
+
+
+Result = tuple[dict[str, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``."""
+
+    name: str
+    run: Callable[[Context], Result]
+    needs: tuple[str, ...] = ()
+    raw: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+
+
+def _clocks(ctx: Context) -> Result:
+    from . import clocks
+    from .capture import clock_readings
+
+    readings = clock_readings.load(ctx.raw("clock.tsv"))
+    table, lost = clocks.build(readings)
+    return {"clock_map": table}, lost
+
+
+def _events(ctx: Context) -> Result:
+    from .capture import message_events
+    from .clocks import ClockMap
+
+    clock = ClockMap(ctx.table("clock_map"))
+
+    def to_monotonic(ns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        converted, _error, good = clock.convert_masked(ns, "boottime", "monotonic")
+        if len(ns) and not good.any():
+            raise BadInput(
+                f"{ctx.capture}: clock.tsv covers none of the times in events.tsv",
+                "clock.tsv is cut, or the files are from different recordings or boots: copy one capture directory "
+                "whole, or record again",
+            )
+        return converted, good
+
+    path = ctx.raw("events.tsv")
+    table, lost = message_events.load(path, to_monotonic)
+    if table.num_rows == 0:
+        raise _no_events(path, lost)
+    return {"events": table}, lost
+
+
+def _no_events(path: Path, lost: pa.Table) -> BadInput:
+    """Why there is nothing to analyse: events that were rejected, or none at all."""
+    rejected = [row for row in lost.to_pylist() if row["severity"] != "info"]
+    if rejected:
+        worst = max(rejected, key=lambda row: row["count"])
+        return BadInput(
+            f"{path}: no usable message event: {worst['cause']}: {worst['count']}", worst["remedy"]
+        )
+    return BadInput(
+        f"{path}: no message was recorded",
+        "was there traffic during the recording? check --port, --pid and the other filters",
+    )
+
+
+def _contexts(ctx: Context) -> Result:
+    from . import calls
+    from .capture import perf_data
+    from .clocks import ClockMap
+
+    clock = ClockMap(ctx.table("clock_map"))
+
+    def to_monotonic(
+        ns: npt.NDArray[np.int64], domain: str
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        converted, _error, good = clock.convert_masked(ns, domain, "monotonic")
+        return converted, good
+
+    decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
+    *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
+    names = ("calls", "contexts", "thread_states")
+    return dict(zip(names, tables, strict=True)), losses.merge([lost_decoding, lost])
+
+
+def _messages(ctx: Context) -> Result:
+    from . import lifetimes
+    from .clocks import ClockMap
+    from .lifetimes.options import Options as LifetimeOptions
+
+    framing = None if ctx.options.framing == "none" else ctx.options.framing
+    wall, uptime = ctx.manifest.ns("start", "realtime_ns"), ctx.manifest.ns("start", "monotonic_ns")
+    options = LifetimeOptions(
+        phc_to_monotonic=phc_converter(ClockMap(ctx.table("clock_map")), ctx.manifest),
+        realtime_offset_ns=wall - uptime if wall is not None and uptime is not None else None,
+        framing=framing,
+        payload=_payload(ctx) if framing else None,
+    )
+    table, lost = lifetimes.build(ctx.table("events"), options)
+    return {"messages": table}, lost
+
+
+def _payload(ctx: Context) -> Path:
+    if not (ctx.capture / "payload.pcap").exists():
+        raise BadInput(
+            f"{ctx.capture}: no payload.pcap, so messages cannot be framed",
+            "record with --payload, or leave --framing out",
+        )
+    return ctx.raw("payload.pcap")
+
+
+def _anomalies(ctx: Context) -> Result:
+    from . import anomalies
+    from .consistency import check_together
+
+    # Here and not where the files are read: this is the first stage that sees them all.
+    check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
+    found, lost = anomalies.find(
+        ctx.table("messages"),
+        ctx.table("calls"),
+        ctx.table("contexts"),
+        ctx.table("thread_states"),
+        analysis_options(ctx.options),
+    )
+    return {"found_anomalies": found}, lost
+
+
+def _attribution(ctx: Context) -> Result:
+    from . import attribution
+
+    kept, coverage, causes, lost = attribution.attribute(
+        ctx.table("found_anomalies"), ctx.table("messages"), analysis_options(ctx.options)
+    )
+    return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
+
+
+def analysis_options(options: Options) -> AnalysisOptions:
+    """The options in the form that anomalies and attribution take."""
+    from .anomalies.options import Options as AnalysisOptions
+    from .anomalies.options import Slice
+
+    return AnalysisOptions(
+        target=Slice.parse(options.target),
+        reference=Slice.parse(options.reference),
+        app=options.app,
+        port=options.port,
+        direction=options.direction,
+        categories=options.categories,
+    )
+
+
+def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
+    """Converts hardware stamps by the interface that took them; None when no NIC clock was read.
+
+    An interface whose clock was not read gets the error -1: its stamps cannot be used.
+    """
+    domains = [d for d in clock.domains if d.startswith("phc:")]
+    if not domains:
+        return None
+    by_interface = {
+        nic["ifindex"]: f"phc:ptp{nic['phc']}"
+        for nic in manifest.list("nics")
+        if isinstance(nic.get("ifindex"), int) and isinstance(nic.get("phc"), int)
+    }
+
+    def convert(
+        stamps: npt.NDArray[np.int64], interfaces: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        ns, error = np.zeros(len(stamps), np.int64), np.full(len(stamps), -1, np.int64)
+        for interface in np.unique(interfaces):
+            # With a single NIC clock there is nothing to confuse.
+            domain = by_interface.get(int(interface), domains[0] if len(domains) == 1 else None)
+            if domain in domains:
+                rows = np.flatnonzero(interfaces == interface)
+                ns[rows], bound, good = clock.convert_masked(stamps[rows], domain, "monotonic")
+                error[rows] = np.where(good, bound, -1)
+        return ns, error
+
+    return convert
+
+
+_ANALYSIS = ("target", "reference", "app", "port", "direction")
+
+STAGES = (
+    Stage(
+        "clocks",
+        _clocks,
+        raw=("clock.tsv",),
+        tables=("clock_map",),
+        code=("capture/clock_readings.py", "clocks"),
+    ),
+    Stage(
+        "events",
+        _events,
+        needs=("clocks",),
+        raw=("events.tsv",),
+        tables=("events",),
+        code=("capture/message_events.py", "capture/event_fields.py", "capture/event_lines.py", "clocks"),
+    ),
+    Stage(
+        "contexts",
+        _contexts,
+        needs=("clocks",),
+        raw=("manifest.json", "perf.data"),
+        tables=("calls", "contexts", "thread_states"),
+        code=(
+            "capture/perf_data.py",
+            "capture/native.py",
+            "calls",
+            "../native/nsight-perfdata",
+            "../native/nsight-contexts",
+        ),
+    ),
+    Stage(
+        "messages",
+        _messages,
+        needs=("events", "clocks"),
+        raw=("payload.pcap",),
+        options=("framing",),
+        tables=("messages",),
+        code=("lifetimes", "../native/nsight-framing"),
+    ),
+    Stage(
+        "anomalies",
+        _anomalies,
+        needs=("messages", "contexts", "events"),
+        options=_ANALYSIS,
+        tables=("found_anomalies",),
+        code=("anomalies",),
+    ),
+    Stage(
+        "attribution",
+        _attribution,
+        needs=("anomalies", "messages"),
+        options=(*_ANALYSIS, "categories"),
+        tables=("anomalies", "coverage", "causes"),
+        code=("attribution", "anomalies/options.py"),
+    ),
+)
+
+BY_NAME = {stage.name: stage for stage in STAGES}
+MADE_BY = {table: stage.name for stage in STAGES for table in stage.tables}
+
+# Tables whose name is not the name of their schema.
+SPECS = {"found_anomalies": "anomalies"}
