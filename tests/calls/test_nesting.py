@@ -217,3 +217,14 @@ def test_thread_and_interrupt_of_one_name_share_one_dictionary_entry() -> None:
     # pandas refuses categories that are not unique
     assert calls.to_pandas()["symbol"].tolist() == ["idle", "eth0", "eth0", "idle"]
     assert contexts.to_pandas()["kind"].tolist() == ["thread", "hardirq", "thread"]
+
+
+def test_call_of_no_length_does_not_split_the_stretch_around_it() -> None:
+    calls, contexts, _, _ = build(
+        switch(0, 0, 10, names=(0, SERVER)),
+        event(40, "softirq_entry", 10, a=3),
+        event(40, "softirq_exit", 10, a=3),
+        switch(90, 10, 0),
+    )
+    assert (0, 1, "softirq", "NET_RX", 40, 40, 0) in nesting(calls)
+    assert stretches(contexts) == [("server", 0, 90)]

@@ -120,7 +120,7 @@ def test_lost_events_become_a_gap() -> None:
         ("read", 300, 350),  # its exit at 350 tells that the thread was inside
         ("server", 350, 400),
     ]
-    by_symbol = dict((symbol, (start, end)) for symbol, start, end in ends(calls_)[:3])
+    by_symbol = {symbol: (start, end) for symbol, start, end in ends(calls_)[:3]}
     assert by_symbol["read"] == ("measured", "inferred")
     assert counted(losses)["gap: perf lost events"] == 1
     assert "200 ns together" in next(r["detail"] for r in losses.to_pylist() if r["cause"].startswith("gap"))

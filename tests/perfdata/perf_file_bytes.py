@@ -21,7 +21,7 @@ SAMPLE_TYPE = TID | TIME | CPU | RAW | IDENTIFIER
 SAMPLE_ID_ALL, USE_CLOCKID = 1 << 18, 1 << 25
 
 # ids of the committed formats
-SCHED_SWITCH, SYS_ENTER = 0x174, 0x1BB
+SCHED_SWITCH, SCHED_PROCESS_FORK = 0x174, 0x16E
 
 
 def data_range(content: bytes) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def data_range(content: bytes) -> tuple[int, int]:
 
 def killed(content: bytes, missing: int = 0) -> bytes:
     """The file as perf leaves it when it is killed: no size of the data, nothing behind the data."""
-    start, end = data_range(content)
+    _start, end = data_range(content)
     cut = bytearray(content[: end - missing])
     struct.pack_into("<Q", cut, DATA_SIZE_AT, 0)
     return bytes(cut)
@@ -61,8 +61,17 @@ def switch_raw(prev: int, state: int, next_: int, names: tuple[bytes, bytes] = (
     return common + struct.pack("<16siiq16sii", names[0], prev, 120, state, names[1], next_, 120)
 
 
+def fork_raw(parent: int, child: int, name_at: int, name_size: int) -> bytes:
+    """Raw data of sched_process_fork: names lie where a location (offset, size) says."""
+    common = struct.pack("<HBBi", SCHED_PROCESS_FORK, 0, 0, parent)
+    fixed = common + struct.pack("<IiIi", 0, parent, name_at | name_size << 16, child)
+    return fixed + b"child\0\0\0"
+
+
 def make_file(
-    records: Iterable[bytes], clockid: int | None = 1, events: tuple[int, ...] = (SCHED_SWITCH, SYS_ENTER)
+    records: Iterable[bytes],
+    clockid: int | None = 1,
+    events: tuple[int, ...] = (SCHED_SWITCH, SCHED_PROCESS_FORK),
 ) -> bytes:
     """A perf.data file without features; event n has the id 100 + n."""
     flags = SAMPLE_ID_ALL | (USE_CLOCKID if clockid is not None else 0)

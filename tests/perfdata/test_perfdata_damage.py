@@ -17,6 +17,7 @@ from perf_file_bytes import (
     FORMATS,
     LOOPBACK,
     data_range,
+    fork_raw,
     killed,
     make_file,
     record,
@@ -147,6 +148,17 @@ def test_raw_size_beyond_the_record_is_rejected(tmp_path: Path) -> None:
     decoded, losses = load(tmp_path, make_file([bytes(lying), SWITCH]))
     assert len(decoded.events) == 1
     assert losses == {"perf record malformed": 1}
+
+
+def test_name_is_read_from_its_location_and_not_from_outside_the_sample(tmp_path: Path) -> None:
+    # 24 bytes of fields, then 8 of names, padded to 36: sizes and offsets beyond that are lies
+    good = sample(101, 10, 7, 0, fork_raw(7, 8, 24, 6))
+    lies = [
+        sample(101, 20, 7, 0, fork_raw(7, 8, at, size)) for at, size in ((24, 60000), (40000, 6), (37, 1))
+    ]
+    decoded, losses = load(tmp_path, make_file([good, *lies]))
+    assert [decoded.strings[c] for c in decoded.events["c"].tolist()] == ["child"]
+    assert losses == {"perf record malformed": 3}
 
 
 def test_sample_of_an_unknown_event_is_counted(tmp_path: Path) -> None:

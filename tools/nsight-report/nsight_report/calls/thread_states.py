@@ -239,7 +239,7 @@ def _stretches(
     waiting = np.flatnonzero(ready < until)
     target = np.where(woken[waiting], line.cpu[woken_by[waiting]], runs.cpu[waiting])
     moved = at[(line.what >= _WAKE) & off_core]
-    moved = moved[(line.ts[moved] >= ready[row[moved]]) & (moved != woken_by[row[moved]])]
+    moved = moved[line.ts[moved] >= ready[row[moved]]]
     moved = moved[line.ts[moved] < until[row[moved]]]
     piece_row = np.concatenate([waiting, row[moved]])
     piece_start = np.concatenate([ready[waiting], line.ts[moved]])
