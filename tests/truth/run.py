@@ -95,10 +95,10 @@ def print_live(rows: list[Agreement]) -> None:
     print("\nmessages against the client's own log")
     for a in rows:
         print(
-            f"{a.server:10} requests {a.n_requests}  messages {a.n_messages}  same bytes {a.n_joined}  all stamps "
+            f"{a.server:10} {a.injection}: requests {a.n_requests}  messages {a.n_messages}  same bytes {a.n_joined}  all stamps "
             f"{a.n_all_stamps}  outside the client's times {a.n_outside_client_times}  p50 us client "
-            f"{a.p50_client_us:.1f} message {a.p50_message_us:.1f}  rank correlation of the slowest 5 % "
-            f"{a.slow_correlation:.2f}  {'exact' if a.exact() else 'NOT EXACT'}"
+            f"{a.p50_client_us:.1f} message {a.p50_message_us:.1f}  of requests over 1 ms at the client "
+            f"({a.n_slow}) the message explains {number(a.slow_share)}  {'exact' if a.exact() else 'NOT EXACT'}"
         )
 
 
@@ -118,7 +118,7 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
         folder = args.output / re.sub(r"\W+", "-", label(scenario))
         try:
             scores.append(score(run(scenario, folder, args.seconds)))
-            if not scenario.causes:
+            if scenario.live:
                 # Closed loop, one request in flight on each connection: one read each.
                 options = ["-c", "4", "-n", str(args.live_requests), "--start-delay", "300"]
                 live.append(agreement(run(scenario, folder / "live", args.seconds, options)))

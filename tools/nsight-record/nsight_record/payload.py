@@ -6,8 +6,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-# Enough for the headers of a request line or a key; 4 MiB of ring hold some 20,000 packets.
-DEFAULT_SNAPLEN = 256
+# Whole packets: a message that begins in the middle of a packet cannot be found in its first bytes.
+DEFAULT_SNAPLEN = 262144
 _BUFFER_KIB = 16384
 
 

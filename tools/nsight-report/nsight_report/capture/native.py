@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
+from typing import IO
 
 from ..errors import BadInput, Missing, OutputError
 
@@ -30,8 +31,10 @@ def find(name: str) -> Path:
     raise Missing(f"{name} is not built", "run: make build")
 
 
-def run(name: str, args: list[str], input_bytes: int) -> None:
+def run(name: str, args: list[str], input_bytes: int, stdout: IO[bytes] | None = None) -> None:
     """Run program ``name``; ``input_bytes``, the size of what it reads, scales its limits.
+
+    What it prints goes to the file ``stdout``, by default nowhere.
 
     Its complaint becomes BadInput or OutputError; so do a crash and a hang.
     """
@@ -41,7 +44,7 @@ def run(name: str, args: list[str], input_bytes: int) -> None:
     with subprocess.Popen(
         [str(program), *args],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=stdout or subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",

@@ -22,11 +22,33 @@ _STAMPS = {  # letter, column, for each direction
     "tx": (("s", "app_ns"), ("d", "driver_ns"), ("c", "completion_ns")),
 }
 _TIMES = (
-    "nic_ns", "nic_error_ns", "arrival_ns", "arrival_last_ns", "recv_cpu", "handoff_ns", "handoff_cpu",
-    "call_ns", "app_ns", "app_cpu", "driver_ns", "completion_ns",
+    "nic_ns",
+    "nic_error_ns",
+    "arrival_ns",
+    "arrival_last_ns",
+    "recv_cpu",
+    "handoff_ns",
+    "handoff_cpu",
+    "call_ns",
+    "app_ns",
+    "app_cpu",
+    "driver_ns",
+    "completion_ns",
 )
-_PLAIN = ("conn_id", "proto", "byte_start", "byte_end", "nbytes", "pid", "tid", "fd",
-          "n_arrivals", "n_reads", "n_in_read", "retransmitted")
+_PLAIN = (
+    "conn_id",
+    "proto",
+    "byte_start",
+    "byte_end",
+    "nbytes",
+    "pid",
+    "tid",
+    "fd",
+    "n_arrivals",
+    "n_reads",
+    "n_in_read",
+    "retransmitted",
+)
 
 
 def from_calls(events: Events, row: I64, direction: str) -> Columns:
@@ -64,7 +86,9 @@ def assemble(
         "last_ns": pa.array(last),
         "latency_ns": pa.array(last - first),
         "direction": _text(columns["direction"], _DIRECTIONS),
-        "netns": pa.array(vocabulary.namespaces[columns["netns"]], pa.uint32()) if len(first) else pa.array([], pa.uint32()),
+        "netns": pa.array(vocabulary.namespaces[columns["netns"]], pa.uint32())
+        if len(first)
+        else pa.array([], pa.uint32()),
         "comm": _text(columns["comm"], vocabulary.comms),
         "nic_source": _text(columns["nic_source"], NIC_SOURCES),
         "request_type": _text(columns["request_type"], request_types or []),
@@ -89,12 +113,18 @@ def _ends(columns: Columns, ledger: Ledger) -> tuple[I64, I64]:
     # A send that returned after the driver had the data lasted at least from then on.
     sent = _coalesce(columns["call_ns"], np.where(driver != NONE, np.minimum(driver, app), app))
     last = _coalesce(columns["completion_ns"], driver, app)
-    ledger.add("received messages without a begin",
-               int(np.count_nonzero(rx & (columns["nic_ns"] == NONE) & (columns["arrival_ns"] == NONE))), "info",
-               "neither NIC nor arrival stamp: their latency is too short and says nothing")
-    ledger.add("sent messages without the time of the call",
-               int(np.count_nonzero(~rx & (columns["call_ns"] == NONE))), "info",
-               "the system call was entered before the capture, or was none (io_uring, kernel)")
+    ledger.add(
+        "received messages without a begin",
+        int(np.count_nonzero(rx & (columns["nic_ns"] == NONE) & (columns["arrival_ns"] == NONE))),
+        "info",
+        "neither NIC nor arrival stamp: their latency is too short and says nothing",
+    )
+    ledger.add(
+        "sent messages without the time of the call",
+        int(np.count_nonzero(~rx & (columns["call_ns"] == NONE))),
+        "info",
+        "the system call was entered before the capture, or was none (io_uring, kernel)",
+    )
     return np.where(rx, first, sent), np.where(rx, app, last)
 
 
@@ -114,8 +144,10 @@ def _stamps(columns: Columns) -> pa.DictionaryArray:
         bits = sum((columns[column] != NONE).astype(np.int64) << i for i, (_, column) in enumerate(letters))
         mine = columns["direction"] == number
         codes[mine] = bits[mine] + len(names)
-        names += ["".join(letter for i, (letter, _) in enumerate(letters) if mask >> i & 1)
-                  for mask in range(1 << len(letters))]
+        names += [
+            "".join(letter for i, (letter, _) in enumerate(letters) if mask >> i & 1)
+            for mask in range(1 << len(letters))
+        ]
     # The same letters can only come from one direction, except none at all.
     values = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return _text(np.array([values[name] for name in names])[codes], list(values))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..losses import Ledger
-from . import columns, connections, tcp_rx, tcp_tx, udp_rx, udp_tx
+from . import columns, connections, frames, framing, tcp_rx, tcp_tx, udp_rx, udp_tx
 from .assemble import assemble, from_calls
 from .columns import NONE, Events
 from .options import Options
@@ -22,7 +22,8 @@ Columns = dict[str, npt.NDArray[Any]]
 def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, pa.Table]:
     """Return ``(messages, losses)``.
 
-    A row of ``messages`` is one read or one write (``schema.MESSAGES``), in order of ``first_ns``. A
+    A row of ``messages`` is one read or one write, or one message of the protocol that
+    ``options.framing`` names (``schema.MESSAGES``), in order of ``first_ns``. A
     stamp that was not measured is null and its letter is missing in ``stamps``; a message without
     any stamp before the read begins at its read (``first_ns = app_ns``, latency 0).
     Every event that led to no message, and every stamp that was rejected, is counted in ``losses``.
@@ -35,40 +36,59 @@ def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, p
     recorded, vocabulary = columns.load(events, ledger)
     streams = connections.streams(recorded, ledger)
     classify_software_stamps(recorded, options, ledger)
+    framed = None
+    if options.framing and options.payload:
+        framed = frames.load(options.payload, options.framing, ledger)
+    reads = tcp_rx.reads(recorded, streams, ledger)
+    sends = tcp_tx.sends(recorded, streams)
+    if framed:
+        received = framing.cut(framed, recorded, streams, vocabulary, reads, True, ledger)
+        sent = framing.cut(framed, recorded, streams, vocabulary, sends, False, ledger)
+    else:
+        received = framing.unframed(recorded, streams, reads)
+        sent = framing.unframed(recorded, streams, sends)
     parts = [
-        _received_tcp(recorded, streams, options, ledger),
-        _sent_tcp(recorded, streams, options, ledger),
+        _received_tcp(recorded, streams, received, options, ledger),
+        _sent_tcp(recorded, streams, sent, options, ledger),
         *_datagrams(recorded, streams.n_connections, options, ledger),
     ]
-    return assemble(parts, vocabulary, ledger), ledger.table()
+    return assemble(parts, vocabulary, ledger, framed.types if framed else None), ledger.table()
 
 
 def _received_tcp(
-    events: Events, streams: connections.Streams, options: Options, ledger: Ledger
+    events: Events, streams: connections.Streams, cut: framing.Cut, options: Options, ledger: Ledger
 ) -> Columns:
-    position = tcp_rx.reads(events, streams, ledger)
-    row, conn = streams.row[position], streams.conn[position]
-    start = streams.key[position]
-    end = start + events.length[row]
-    result = from_calls(events, row, "rx")
-    result |= {"conn_id": conn, "byte_start": streams.offset[position]}
-    result["byte_end"] = result["byte_start"] + result["nbytes"]
-    result |= tcp_rx.lifetimes(events, streams, conn, start, end, options, ledger)
+    conn = streams.conn[cut.last]
+    result = from_calls(events, streams.row[cut.last], "rx") | _ranges(streams, cut)
+    result |= tcp_rx.lifetimes(events, streams, conn, cut.start, cut.end, options, ledger)
     reject_negative(result, ledger)
     return result
 
 
-def _sent_tcp(events: Events, streams: connections.Streams, options: Options, ledger: Ledger) -> Columns:
-    position = tcp_tx.sends(events, streams)
-    row, conn = streams.row[position], streams.conn[position]
-    start = streams.key[position]
-    end = start + events.length[row]
-    result = from_calls(events, row, "tx")
-    result |= {"conn_id": conn, "byte_start": streams.offset[position]}
-    result["byte_end"] = result["byte_start"] + result["nbytes"]
-    result |= tcp_tx.lifetimes(events, streams, conn, start, end, options, ledger)
+def _sent_tcp(
+    events: Events, streams: connections.Streams, cut: framing.Cut, options: Options, ledger: Ledger
+) -> Columns:
+    conn = streams.conn[cut.last]
+    result = from_calls(events, streams.row[cut.last], "tx") | _ranges(streams, cut)
+    # A message that took several writes began with the first.
+    result["call_ns"] = events.call[streams.row[cut.first]]
+    result |= tcp_tx.lifetimes(events, streams, conn, cut.start, cut.end, options, ledger)
     _check_driver(result, ledger)
     return result
+
+
+def _ranges(streams: connections.Streams, cut: framing.Cut) -> Columns:
+    """What the byte range of each message says, whatever its direction."""
+    byte_start = streams.offset[cut.last] + cut.start - streams.key[cut.last]
+    return {
+        "conn_id": streams.conn[cut.last],
+        "byte_start": byte_start,
+        "byte_end": byte_start + cut.end - cut.start,
+        "nbytes": cut.end - cut.start,
+        "request_type": cut.type,
+        "n_reads": cut.n_calls,
+        "n_in_read": cut.n_in_call,
+    }
 
 
 def _datagrams(events: Events, n_connections: int, options: Options, ledger: Ledger) -> list[Columns]:
@@ -88,7 +108,10 @@ def _datagrams(events: Events, n_connections: int, options: Options, ledger: Led
     n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
     joint = [(part["netns"] * n_end + part["local"]) * n_end + part["remote"] for part in (rx, tx)]
     _, conn = np.unique(np.concatenate(joint), return_inverse=True)
-    rx["conn_id"], tx["conn_id"] = conn[: len(read_row)] + n_connections, conn[len(read_row) :] + n_connections
+    rx["conn_id"], tx["conn_id"] = (
+        conn[: len(read_row)] + n_connections,
+        conn[len(read_row) :] + n_connections,
+    )
     for part in (rx, tx):
         part["byte_start"] = _rank(part["conn_id"])
         part["byte_end"] = part["byte_start"] + 1
@@ -105,8 +128,16 @@ def _rank(group: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _check_driver(result: Columns, ledger: Ledger) -> None:
-    bad = (result["driver_ns"] != NONE) & (result["call_ns"] != NONE) & (result["driver_ns"] < result["call_ns"])
-    ledger.add("negative interval: driver before the send call", int(np.count_nonzero(bad)), "warning",
-               "the stamp was taken out, the message kept")
+    bad = (
+        (result["driver_ns"] != NONE)
+        & (result["call_ns"] != NONE)
+        & (result["driver_ns"] < result["call_ns"])
+    )
+    ledger.add(
+        "negative interval: driver before the send call",
+        int(np.count_nonzero(bad)),
+        "warning",
+        "the stamp was taken out, the message kept",
+    )
     for name in ("driver_ns", "recv_cpu", "completion_ns"):
         result[name][bad] = NONE

@@ -90,22 +90,42 @@ def load(table: pa.Table, ledger: Ledger) -> tuple[Events, Vocabulary]:
     remote = address[n_rows:] << 16 | numbers["rport"]
     endpoint, distinct = pd.factorize(np.concatenate((local, remote)))
     netns, namespaces = pd.factorize(numbers["netns"])
-    wide = {name: numbers[name].astype(np.int64) for name in ("cpu", "pid", "tid", "fd", "proto", "lport", "rport")}
+    wide = {
+        name: numbers[name].astype(np.int64)
+        for name in ("cpu", "pid", "tid", "fd", "proto", "lport", "rport")
+    }
     events = Events(
         kind=letters[kinds] if n_rows else np.zeros(0, np.uint8),
         ts=numbers["ts_ns"],
-        cpu=wide["cpu"], pid=wide["pid"], tid=wide["tid"], comm=comms, fd=wide["fd"],
+        cpu=wide["cpu"],
+        pid=wide["pid"],
+        tid=wide["tid"],
+        comm=comms,
+        fd=wide["fd"],
         call=table["call_ns"].fill_null(NONE).to_numpy(),
-        sk=numbers["sk"], netns=netns.astype(np.int64), proto=wide["proto"],
-        local=endpoint[:n_rows].astype(np.int64), remote=endpoint[n_rows:].astype(np.int64),
-        lport=wide["lport"], rport=wide["rport"],
-        seq=numbers["seq"], length=numbers["len"], hw=numbers["hw_stamp"], sw=numbers["sw_stamp"],
-        ifindex=numbers["ifindex"].astype(np.int64), flags=numbers["flags"],
+        sk=numbers["sk"],
+        netns=netns.astype(np.int64),
+        proto=wide["proto"],
+        local=endpoint[:n_rows].astype(np.int64),
+        remote=endpoint[n_rows:].astype(np.int64),
+        lport=wide["lport"],
+        rport=wide["rport"],
+        seq=numbers["seq"],
+        length=numbers["len"],
+        hw=numbers["hw_stamp"],
+        sw=numbers["sw_stamp"],
+        ifindex=numbers["ifindex"].astype(np.int64),
+        flags=numbers["flags"],
     )
     order = np.argsort(events.ts, kind="stable")
     twice = _recorded_twice(events.take(order))
-    ledger.add("events recorded twice", int(np.count_nonzero(twice)), "warning",
-               "identical in every field; one copy was kept", "run one recording at a time")
+    ledger.add(
+        "events recorded twice",
+        int(np.count_nonzero(twice)),
+        "warning",
+        "identical in every field; one copy was kept",
+        "run one recording at a time",
+    )
     events = events.take(order[~twice])
     return events, Vocabulary(comm_names, names, np.asarray(namespaces), distinct >> 16, distinct & 0xFFFF)
 

@@ -79,18 +79,33 @@ def streams(events: Events, ledger: Ledger) -> Streams:
         offset[part], valid[part] = offsets, good
         syn_seen.append(seen)
     lost = int(np.count_nonzero(~valid & (kind != PEER)))
-    ledger.add("sequence number far outside its connection", lost, "warning",
-               "the event was left out: it belongs to no byte of this connection")
-    return Streams(row[valid], kind[valid], conn[valid], offset[valid],
-                   key_of(conn[valid], offset[valid]), n_connections, *syn_seen)
+    ledger.add(
+        "sequence number far outside its connection",
+        lost,
+        "warning",
+        "the event was left out: it belongs to no byte of this connection",
+    )
+    return Streams(
+        row[valid],
+        kind[valid],
+        conn[valid],
+        offset[valid],
+        key_of(conn[valid], offset[valid]),
+        n_connections,
+        *syn_seen,
+    )
 
 
 def _tuples(events: Events, own: I64) -> tuple[I64, pd.DataFrame]:
     """A number for each (namespace, local, remote), and the table of them."""
-    frame = pd.DataFrame({"netns": events.netns[own], "local": events.local[own], "remote": events.remote[own]})
+    frame = pd.DataFrame(
+        {"netns": events.netns[own], "local": events.local[own], "remote": events.remote[own]}
+    )
     n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
     pair, _ = pd.factorize(frame["local"].to_numpy() * n_end + frame["remote"].to_numpy())
-    number, _ = pd.factorize(pair.astype(np.int64) * (int(events.netns.max(initial=0)) + 1) + frame["netns"].to_numpy())
+    number, _ = pd.factorize(
+        pair.astype(np.int64) * (int(events.netns.max(initial=0)) + 1) + frame["netns"].to_numpy()
+    )
     first = np.unique(number, return_index=True)[1]
     return number.astype(np.int64), frame.iloc[first].reset_index(drop=True)
 
@@ -155,7 +170,13 @@ def _repeats(base: I64, kind: npt.NDArray[np.uint8], seq: I64) -> Bool:
 
 
 def _unwrap(
-    events: Events, row: I64, kind: npt.NDArray[np.uint8], conn: I64, n_connections: int, packet: bytes, call: bytes
+    events: Events,
+    row: I64,
+    kind: npt.NDArray[np.uint8],
+    conn: I64,
+    n_connections: int,
+    packet: bytes,
+    call: bytes,
 ) -> tuple[I64, Bool, Bool]:
     """Offsets of the rows in their stream, which are plausible, and per connection if its SYN was seen.
 

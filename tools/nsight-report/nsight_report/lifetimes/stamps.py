@@ -55,15 +55,23 @@ def hw_times(events: Events, rows: I64, options: Options, ledger: Ledger) -> Nic
     if not len(present):
         return none
     if options.phc_to_monotonic is None:
-        ledger.add("hardware stamps without a NIC clock", len(present), "warning",
-                   "the NIC's clock was not read, so its stamps cannot be converted",
-                   "record with the clock readings of that interface")
+        ledger.add(
+            "hardware stamps without a NIC clock",
+            len(present),
+            "warning",
+            "the NIC's clock was not read, so its stamps cannot be converted",
+            "record with the clock readings of that interface",
+        )
         return none
     where = rows[present]
     ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where])
     good = (error >= 0) & (np.abs(ns - events.ts[where]) < _NEAR_NS)
-    ledger.add("hardware stamps that cannot be converted", int(np.count_nonzero(~good)), "warning",
-               "outside the readings of the NIC's clock, or more than 10 s from the event")
+    ledger.add(
+        "hardware stamps that cannot be converted",
+        int(np.count_nonzero(~good)),
+        "warning",
+        "outside the readings of the NIC's clock, or more than 10 s from the event",
+    )
     none.ns[present[good]] = ns[good]
     none.error[present[good]] = error[good]
     none.source[present[good]] = HW
@@ -103,8 +111,10 @@ def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> Non
     columns["handoff_cpu"][columns["handoff_ns"] == NONE] = NONE
     handoff = columns["handoff_ns"]
     limit = np.where(handoff != NONE, handoff, app)
-    for name, cause in (("arrival_last_ns", "arrival of the last byte after the hand-off"),
-                        ("arrival_ns", "arrival after the hand-off")):
+    for name, cause in (
+        ("arrival_last_ns", "arrival of the last byte after the hand-off"),
+        ("arrival_ns", "arrival after the hand-off"),
+    ):
         _reject(columns, name, limit, cause, ledger)
     columns["recv_cpu"][columns["arrival_ns"] == NONE] = NONE
     arrival = columns["arrival_ns"]
@@ -117,7 +127,11 @@ def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> Non
 
 def _reject(columns: dict[str, npt.NDArray[Any]], name: str, limit: I64, cause: str, ledger: Ledger) -> None:
     bad: Bool = (columns[name] != NONE) & (limit != NONE) & (columns[name] > limit)
-    ledger.add(f"negative interval: {cause}", int(np.count_nonzero(bad)), "warning",
-               "the stamp was taken out, the message kept",
-               "a stamp of a retransmitted copy after a lost event; else the clocks disagree")
+    ledger.add(
+        f"negative interval: {cause}",
+        int(np.count_nonzero(bad)),
+        "warning",
+        "the stamp was taken out, the message kept",
+        "a stamp of a retransmitted copy after a lost event; else the clocks disagree",
+    )
     columns[name][bad] = NONE

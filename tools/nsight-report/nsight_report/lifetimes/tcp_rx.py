@@ -25,20 +25,36 @@ def reads(events: Events, streams: Streams, ledger: Ledger) -> I64:
     peek = (events.flags[row] & MSG_PEEK) != 0
     length = events.length[row]
     ledger.add("reads that only peeked", int(np.count_nonzero(peek)), "info", "they take no data: no message")
-    ledger.add("reads at the end of the stream", int(np.count_nonzero(~peek & (length == 0))), "info",
-               "the peer had closed: no message")
-    ledger.add("reads that failed", int(np.count_nonzero(~peek & (length < 0))), "info",
-               "such as EAGAIN on an empty socket: no message")
+    ledger.add(
+        "reads at the end of the stream",
+        int(np.count_nonzero(~peek & (length == 0))),
+        "info",
+        "the peer had closed: no message",
+    )
+    ledger.add(
+        "reads that failed",
+        int(np.count_nonzero(~peek & (length < 0))),
+        "info",
+        "such as EAGAIN on an empty socket: no message",
+    )
     position = position[~peek & (length > 0)]
     key, end = streams.key[position], streams.key[position] + events.length[streams.row[position]]
     order = np.lexsort((end, key))
     follows = streams.conn[position[order[1:]]] == streams.conn[position[order[:-1]]]
     gap = key[order[1:]] - end[order[:-1]]
-    ledger.add("bytes that no read event took", int(gap[follows & (gap > 0)].sum()), "warning",
-               f"in {int(np.count_nonzero(follows & (gap > 0)))} places read events are missing: so are their messages",
-               "narrow the filter of the probes")
-    ledger.add("bytes that two reads took", int(-gap[follows & (gap < 0)].sum()), "warning",
-               "overlapping reads: both are kept as messages")
+    ledger.add(
+        "bytes that no read event took",
+        int(gap[follows & (gap > 0)].sum()),
+        "warning",
+        f"in {int(np.count_nonzero(follows & (gap > 0)))} places read events are missing: so are their messages",
+        "narrow the filter of the probes",
+    )
+    ledger.add(
+        "bytes that two reads took",
+        int(-gap[follows & (gap < 0)].sum()),
+        "warning",
+        "overlapping reads: both are kept as messages",
+    )
     return position
 
 
@@ -121,8 +137,12 @@ def _arrivals(events: Events, streams: Streams, ledger: Ledger) -> _Arrivals:
     single = np.flatnonzero(length == 1)
     before = all_packets.coverage.first(all_packets.start[single])
     probe = (before != single) & (length[before] > 1) & (all_packets.end[before] == all_packets.end[single])
-    ledger.add("keep-alive probes", int(np.count_nonzero(probe)), "info",
-               "one byte that had arrived before: no message, no retransmission")
+    ledger.add(
+        "keep-alive probes",
+        int(np.count_nonzero(probe)),
+        "info",
+        "one byte that had arrived before: no message, no retransmission",
+    )
     if not probe.any():
         return all_packets
     keep = np.ones(len(length), dtype=bool)
@@ -176,12 +196,21 @@ def _all_packets(events: Events, streams: Streams) -> _Arrivals:
     position = np.flatnonzero(streams.kind == PEER)
     position = position[events.length[streams.row[position]] > 0]
     start = streams.key[position]
-    return _Arrivals(streams.row[position], streams.conn[position], start, start + events.length[streams.row[position]])
+    return _Arrivals(
+        streams.row[position], streams.conn[position], start, start + events.length[streams.row[position]]
+    )
 
 
 def _count_missing(
-    streams: Streams, conn: I64, start: I64, end: I64, arrived: _Arrivals,
-    arrival_row: I64, last_row: I64, handoff_row: I64, ledger: Ledger,
+    streams: Streams,
+    conn: I64,
+    start: I64,
+    end: I64,
+    arrived: _Arrivals,
+    arrival_row: I64,
+    last_row: I64,
+    handoff_row: I64,
+    ledger: Ledger,
 ) -> None:
     """Account for reads whose arrival or hand-off is not known: captured too late, or lost."""
     unknown = np.iinfo(np.int64).max
@@ -189,16 +218,32 @@ def _count_missing(
     np.minimum.at(first_byte, arrived.conn, arrived.start)
     earlier = (start < first_byte[conn]) & ~streams.rx_syn_seen[conn]
     missing = (arrival_row == NONE) | (last_row == NONE)
-    ledger.add("read without arrival: older than the capture", int(np.count_nonzero(missing & earlier)), "info",
-               "the message arrived before the recording began; its first stamps are null")
-    ledger.add("read without arrival", int(np.count_nonzero(missing & ~earlier)), "warning",
-               "arrival events are missing (lost, or not recorded); the stamps are null",
-               "narrow the filter of the probes; record both directions for loopback")
-    ledger.add("read without hand-off", int(np.count_nonzero((handoff_row == NONE) & ~earlier)), "warning",
-               "hand-off events are missing; handoff_ns is null", "narrow the filter of the probes")
-    ledger.add("read without hand-off: older than the capture",
-               int(np.count_nonzero((handoff_row == NONE) & earlier)), "info",
-               "the message was handed off before the recording began")
+    ledger.add(
+        "read without arrival: older than the capture",
+        int(np.count_nonzero(missing & earlier)),
+        "info",
+        "the message arrived before the recording began; its first stamps are null",
+    )
+    ledger.add(
+        "read without arrival",
+        int(np.count_nonzero(missing & ~earlier)),
+        "warning",
+        "arrival events are missing (lost, or not recorded); the stamps are null",
+        "narrow the filter of the probes; record both directions for loopback",
+    )
+    ledger.add(
+        "read without hand-off",
+        int(np.count_nonzero((handoff_row == NONE) & ~earlier)),
+        "warning",
+        "hand-off events are missing; handoff_ns is null",
+        "narrow the filter of the probes",
+    )
+    ledger.add(
+        "read without hand-off: older than the capture",
+        int(np.count_nonzero((handoff_row == NONE) & earlier)),
+        "info",
+        "the message was handed off before the recording began",
+    )
 
 
 def _count_unread(
@@ -209,12 +254,26 @@ def _count_unread(
     np.maximum.at(read_to, conn, end)
     is_read = read_to[arrived.conn] != NONE
     unread = arrived.end > read_to[arrived.conn]
-    ledger.add("arrived but not read", int(np.count_nonzero(unread & is_read)), "info",
-               "packets at the end of the capture or of a connection: their messages are not in the table")
-    ledger.add("arrived on connections without reads", int(np.count_nonzero(~is_read)), "info",
-               "packets of connections that no recorded application read from")
+    ledger.add(
+        "arrived but not read",
+        int(np.count_nonzero(unread & is_read)),
+        "info",
+        "packets at the end of the capture or of a connection: their messages are not in the table",
+    )
+    ledger.add(
+        "arrived on connections without reads",
+        int(np.count_nonzero(~is_read)),
+        "info",
+        "packets of connections that no recorded application read from",
+    )
     handed = streams.of("H")
     # A hand-off for the peer's FIN counts one number beyond the data.
-    waiting = (streams.key[handed] > read_to[streams.conn[handed]] + 1) & (read_to[streams.conn[handed]] != NONE)
-    ledger.add("handed off but not read", int(np.count_nonzero(waiting)), "info",
-               "hand-offs at the end of the capture or of a connection")
+    waiting = (streams.key[handed] > read_to[streams.conn[handed]] + 1) & (
+        read_to[streams.conn[handed]] != NONE
+    )
+    ledger.add(
+        "handed off but not read",
+        int(np.count_nonzero(waiting)),
+        "info",
+        "hand-offs at the end of the capture or of a connection",
+    )

@@ -34,16 +34,33 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
     arrival_row = np.where(handoff_row >= 0, arrival_of[handoff_row], NONE) if len(events) else handoff_row
     size, room = pick(events.length, arrival_row), events.length[read_row]
     wrong = (arrival_row >= 0) & (room > size)
-    ledger.add("datagram read longer than it arrived", int(np.count_nonzero(wrong)), "warning",
-               "events are missing, so reads and arrivals were paired wrongly; these stamps are null",
-               "narrow the filter of the probes")
+    ledger.add(
+        "datagram read longer than it arrived",
+        int(np.count_nonzero(wrong)),
+        "warning",
+        "events are missing, so reads and arrivals were paired wrongly; these stamps are null",
+        "narrow the filter of the probes",
+    )
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
-    ledger.add("datagrams cut short by the reader", int(np.count_nonzero((arrival_row >= 0) & (room < size))), "info",
-               "the read took less than had arrived")
-    ledger.add("datagram read without arrival", int(np.count_nonzero(arrival_row == NONE)), "warning",
-               "arrived before the capture, or its events are missing; the stamps are null")
-    nic = nic_stamps(events, arrival_row, peers(events, ledger)[arrival_row] if len(events) else arrival_row,
-                     options, ledger)
+    ledger.add(
+        "datagrams cut short by the reader",
+        int(np.count_nonzero((arrival_row >= 0) & (room < size))),
+        "info",
+        "the read took less than had arrived",
+    )
+    ledger.add(
+        "datagram read without arrival",
+        int(np.count_nonzero(arrival_row == NONE)),
+        "warning",
+        "arrived before the capture, or its events are missing; the stamps are null",
+    )
+    nic = nic_stamps(
+        events,
+        arrival_row,
+        peers(events, ledger)[arrival_row] if len(events) else arrival_row,
+        options,
+        ledger,
+    )
     no_arrival = arrival_row == NONE
     nic.ns[no_arrival], nic.source[no_arrival], nic.error[no_arrival] = NONE, 0, NONE
     return read_row, {
@@ -86,9 +103,13 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
     result[rows[fits]] = candidate[fits]
     dropped = arrival & (events.proto == UDP) & np.isin(events.lport, np.unique(events.lport[handoff]))
     dropped[candidate[fits]] = False
-    ledger.add("datagrams dropped before the socket", int(np.count_nonzero(dropped)), "warning",
-               "arrived, but no hand-off followed: the socket's buffer was full, or the event was lost",
-               "compare with UdpRcvbufErrors in /proc/net/snmp")
+    ledger.add(
+        "datagrams dropped before the socket",
+        int(np.count_nonzero(dropped)),
+        "warning",
+        "arrived, but no hand-off followed: the socket's buffer was full, or the event was lost",
+        "compare with UdpRcvbufErrors in /proc/net/snmp",
+    )
     return result
 
 
@@ -111,8 +132,12 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     epoch = np.cumsum(first | (role == 2))
     bounded = np.isin(epoch + 1, epoch[(role == 2) & ~first])
     older = _older(epoch, role, first, bounded)
-    ledger.add("datagrams older than the capture", int(np.count_nonzero(older)), "info",
-               "they waited in the socket when the recording began")
+    ledger.add(
+        "datagrams older than the capture",
+        int(np.count_nonzero(older)),
+        "info",
+        "they waited in the socket when the recording began",
+    )
     use = (role != 2) & ~older
     index = np.flatnonzero(use)
     taken, _ = fifo.pair(epoch[index], role[index] == 1)
@@ -122,11 +147,19 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     left = np.zeros(len(rows), dtype=bool)
     left[index[role[index] == 0]] = True
     left[index[taken[done]]] = False
-    ledger.add("datagrams handed off without read", int(np.count_nonzero(left & bounded)), "warning",
-               "the socket was empty later, so they were read: the read events are missing",
-               "narrow the filter of the probes")
-    ledger.add("datagrams not read", int(np.count_nonzero(left & ~bounded)), "info",
-               "still in the socket when the capture ended, or nobody reads it")
+    ledger.add(
+        "datagrams handed off without read",
+        int(np.count_nonzero(left & bounded)),
+        "warning",
+        "the socket was empty later, so they were read: the read events are missing",
+        "narrow the filter of the probes",
+    )
+    ledger.add(
+        "datagrams not read",
+        int(np.count_nonzero(left & ~bounded)),
+        "info",
+        "still in the socket when the capture ended, or nobody reads it",
+    )
     return handoff_of[reads]
 
 
@@ -139,12 +172,18 @@ def _older(epoch: I64, role: I64, first: Bool, bounded: Bool) -> Bool:
     initial = np.zeros(int(epoch[-1]) + 2 if len(epoch) else 1, dtype=bool)
     initial[epoch[first & (role != 2)]] = True
     n_epochs = len(initial)
-    surplus = np.bincount(epoch[role == 1], minlength=n_epochs) - np.bincount(epoch[role == 0], minlength=n_epochs)
+    surplus = np.bincount(epoch[role == 1], minlength=n_epochs) - np.bincount(
+        epoch[role == 0], minlength=n_epochs
+    )
     surplus = np.where(initial, np.maximum(surplus, 0), 0)
     is_read = role == 1
     nth = np.cumsum(is_read)
     start = np.zeros(n_epochs, np.int64)
-    begins = np.flatnonzero(np.concatenate(([True], epoch[1:] != epoch[:-1]))) if len(epoch) else np.zeros(0, np.int64)
+    begins = (
+        np.flatnonzero(np.concatenate(([True], epoch[1:] != epoch[:-1])))
+        if len(epoch)
+        else np.zeros(0, np.int64)
+    )
     start[epoch[begins]] = nth[begins] - is_read[begins]
     return np.asarray(is_read & bounded & (nth - start[epoch] <= surplus[epoch]))
 
@@ -174,13 +213,19 @@ def peers(events: Events, ledger: Ledger) -> I64:
     position = np.arange(len(rows))
     previous, earlier = np.maximum(position - 1, 0), np.maximum(position - 2, 0)
     alone = (
-        is_arrival & (way[previous] == way) & ~is_arrival[previous]
+        is_arrival
+        & (way[previous] == way)
+        & ~is_arrival[previous]
         & ~((way[earlier] == way) & ~is_arrival[earlier] & (earlier != previous))
     )
     taken = np.where(leaky, np.where(alone, previous, NONE), taken)
     unclear = int(np.count_nonzero(leaky & is_arrival & ~alone))
-    ledger.add("sender of a datagram ambiguous", unclear, "warning",
-               "a datagram was lost between the two drivers; nic_ns is null where order does not tell which")
+    ledger.add(
+        "sender of a datagram ambiguous",
+        unclear,
+        "warning",
+        "a datagram was lost between the two drivers; nic_ns is null where order does not tell which",
+    )
     found = is_arrival & (taken >= 0)
     result[rows[found]] = rows[taken[found]]
     return result

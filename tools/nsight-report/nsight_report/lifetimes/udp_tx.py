@@ -29,8 +29,12 @@ def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArra
     driver_row = _inside_call(events, send_row, driver)
     driver_row = _later(events, send_row, driver, driver_row)
     missing = driver_row == NONE
-    ledger.add("datagrams sent without driver event", int(np.count_nonzero(missing)), "warning",
-               "still queued at the end of the capture, sent in fragments, or events are missing")
+    ledger.add(
+        "datagrams sent without driver event",
+        int(np.count_nonzero(missing)),
+        "warning",
+        "still queued at the end of the capture, sent in fragments, or events are missing",
+    )
     return send_row, {
         "driver_row": driver_row,
         "driver_ns": pick(events.ts, driver_row),
@@ -58,7 +62,9 @@ def _inside_call(events: Events, sends: I64, driver: I64) -> I64:
     before = np.maximum(np.arange(len(rows)) - 1, 0)
     # A packet that crosses several devices of the namespace has an X at each; the first counts.
     fits = (
-        is_send & ~is_send[before] & (thread == thread[before])
+        is_send
+        & ~is_send[before]
+        & (thread == thread[before])
         & (events.length[rows] == events.length[rows[before]])
         & (events.ts[rows[before]] >= events.call[rows])
     )
