@@ -177,3 +177,18 @@ def test_causes_never_exceed_the_deviation_of_their_message():
 def test_a_slice_that_cannot_be_read_is_refused(text):
     with pytest.raises(Exception, match="slice"):
         Slice.parse(text)
+
+
+def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing():
+    scene = Scene()
+    # Beyond 2**53 ns a float moves by two; a column with a missing stamp must not become one.
+    t = scene.quiet(40, start=2**53 + 1)
+    # The hog holds the receive core until after the hand-off at t + 5000, which is odd.
+    slow(scene, t, 5000, 5500,
+         [(0, 5400, "thread", "hog", 50, "hog"), (5400, 20_000, "idle", "idle", *IDLE)],
+         [(0, 5100, "idle", "idle", *IDLE), (5100, 6000, "syscall", "read", TID, "server")],
+         [(0, 5100, "sleeping"), (5100, 6000, "running")])  # fmt: skip
+    scene.messages[3]["handoff_ns"] = None
+    result, causes = diagnose(scene)
+    row = result.anomalies.to_pylist()[0]
+    assert (row["subject"], row["side"], row["start_ns"], row["end_ns"]) == ("hog", "R", t, t + 5000)

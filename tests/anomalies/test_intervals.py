@@ -4,7 +4,6 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from nsight_report.anomalies.intervals import overlaps, tile
 
 GAPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(1, 9)), max_size=20)
@@ -33,7 +32,9 @@ def test_overlaps_equal_the_double_loop(gaps, queries):
     assert sorted(zip(*(x.tolist() for x in found))) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=20))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=20)
+)
 def test_tile_covers_all_time_once_and_gives_it_to_the_latest_start(rows):
     group, start, length = columns(rows, 3)
     g, low, high, owner = tile(group, start, start + length)

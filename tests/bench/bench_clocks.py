@@ -76,7 +76,11 @@ def main() -> int:
     tsc = np.linspace(first, end - 1, args.values).astype(np.int64)
     ns, error = clock_map.convert(tsc, "tsc", "realtime")
     n = args.values / 1e6
-    for src, dst, values in (("tsc", "realtime", tsc), ("realtime", "tsc", ns), ("realtime", "monotonic", ns)):
+    for src, dst, values in (
+        ("tsc", "realtime", tsc),
+        ("realtime", "tsc", ns),
+        ("realtime", "monotonic", ns),
+    ):
         took = best(lambda src=src, dst=dst, values=values: clock_map.convert(values, src, dst))
         print(f"convert {src} to {dst}: {n / took:.1f} M/s (bound at most {error.max()} ns)")
 

@@ -149,7 +149,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ordering_record.arguments(parser)
     parser.add_argument("--guest", metavar="KERNEL", help="record in a guest with this kernel, such as 6.12")
-    parser.add_argument("--guest-append", default="", metavar="WORDS", help="more for its kernel command line")
+    parser.add_argument(
+        "--guest-append", default="", metavar="WORDS", help="more for its kernel command line"
+    )
     parser.add_argument("--stale", action="store_true", help="use only the first state of the clock")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the recording there")
     args = parser.parse_args()
@@ -169,7 +171,9 @@ def main() -> int:
     print(fresh)
     for loss in losses.to_pylist():
         print(f"loss: {loss['severity']}: {loss['cause']}: {loss['count']}")
-    print(f"with a stale map (first state only): {outdated.violations} out of order (worst {outdated.worst_ns} ns)")
+    print(
+        f"with a stale map (first state only): {outdated.violations} out of order (worst {outdated.worst_ns} ns)"
+    )
     contradicted = "error" in losses["severity"].cast(pa.string()).to_pylist()
     failed = contradicted or (outdated if args.stale else fresh).violations > 0
     print("FAIL" if failed else "PASS")

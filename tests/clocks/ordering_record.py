@@ -63,7 +63,9 @@ def _record(folder: Path, n_pairs: int, seconds: float, poll_us: int, disturb: b
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options that recording and ordering.py share."""
-    parser.add_argument("--pairs", type=int, default=N_PAIRS, help="pairs of one TSC and one realtime reading")
+    parser.add_argument(
+        "--pairs", type=int, default=N_PAIRS, help="pairs of one TSC and one realtime reading"
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="spread them over this time")
     parser.add_argument("--poll-us", type=int, default=POLL_US, help="nsight-clock --poll-us")
     parser.add_argument("--disturb", action="store_true", help="bend and step the clock (guests only)")

@@ -53,7 +53,9 @@ def test_scale_equals_python_integers(delta: int, mult: int, shift: int, data: s
 
 
 @given(st.integers(-(2**60), 2**60), mults, shifts, st.data())
-def test_unscale_gives_the_first_cycle_of_a_nanosecond(ns: int, mult: int, shift: int, data: st.DataObject) -> None:
+def test_unscale_gives_the_first_cycle_of_a_nanosecond(
+    ns: int, mult: int, shift: int, data: st.DataObject
+) -> None:
     frac = data.draw(st.integers(0, (1 << shift) - 1))
     exact = -((-((ns << shift) - frac)) // mult)
     if abs(exact) < 2**62:

@@ -51,7 +51,11 @@ def test_two_clocks_meet_exactly() -> None:
     # monotonic is realtime - 1000 s, TAI realtime + 37 s
     clock_map = cl.clock_map(*PLAIN)
     times = T0 + np.arange(500, 499500)
-    for src, dst, offset in (("realtime", "monotonic", -1000), ("tai", "monotonic", -1037), ("boottime", "tai", 1037)):
+    for src, dst, offset in (
+        ("realtime", "monotonic", -1000),
+        ("tai", "monotonic", -1037),
+        ("boottime", "tai", 1037),
+    ):
         shift = {"realtime": 0, "tai": 37 * SEC, "boottime": -1000 * SEC}[src]
         ns, error = clock_map.convert(times + shift, src, dst)
         assert np.all(ns - (times + shift) == offset * SEC)
@@ -70,7 +74,10 @@ def test_nothing_is_lost_on_the_way_back() -> None:
 def test_deltas_beyond_what_int64_products_hold() -> None:
     # one state for 10 years: 6.3e17 cycles * 2**22 needs 82 bits
     cycles = 10 * 365 * 86400 * 2 * SEC
-    clock_map = cl.clock_map(cl.state(2000, 2000, 100, 1000, T0), cl.bracket("tai", cycles, T0 + 37 * SEC + cycles // 2 - 500, cycles))
+    clock_map = cl.clock_map(
+        cl.state(2000, 2000, 100, 1000, T0),
+        cl.bracket("tai", cycles, T0 + 37 * SEC + cycles // 2 - 500, cycles),
+    )
     ns, _ = clock_map.convert(cl.ints(cycles - 1), "tsc", "realtime")
     assert ns.tolist() == [T0 + (cycles - 1 - 1000) // 2]
 
@@ -95,7 +102,10 @@ def test_a_time_shown_twice_is_refused() -> None:
     with pytest.raises(clocks.OutOfRange, match="twice or never"):
         clock_map.convert(twice, "realtime", "monotonic")
     # from TSC there is no doubt, nor in the clock that was not stepped
-    assert clock_map.convert(cl.ints(401000, 601000), "tsc", "realtime")[0].tolist() == [T0 + 200000, T0 + 200000]
+    assert clock_map.convert(cl.ints(401000, 601000), "tsc", "realtime")[0].tolist() == [
+        T0 + 200000,
+        T0 + 200000,
+    ]
     monotonic = T0 - 1000 * SEC + cl.ints(200000)
     assert clock_map.convert(monotonic, "monotonic", "tsc")[0].tolist() == [401000]
 
@@ -191,7 +201,9 @@ def slewed(draw: st.DrawFn) -> tuple[list[str], int]:
         mult = cl.MULT + draw(st.integers(-2097, 2097))
         late = draw(st.integers(0, 2 * 10**6))
         lines.append(
-            cl.state(tsc, tsc + late, 2 * i, tsc, ns_frac >> cl.SHIFT, frac=ns_frac % (1 << cl.SHIFT), mult=mult)
+            cl.state(
+                tsc, tsc + late, 2 * i, tsc, ns_frac >> cl.SHIFT, frac=ns_frac % (1 << cl.SHIFT), mult=mult
+            )
         )
         tsc, ns_frac = tsc + late, ns_frac + late * mult
     return lines, tsc

@@ -62,14 +62,18 @@ def test_a_bend_between_readings_is_inside_the_bound() -> None:
 
 def test_a_small_step_between_readings_is_inside_the_bound() -> None:
     # 40 us ahead, 1 us after the reading at 10 ms: the chord reaches them only at 20 ms
-    table, _ = cl.build(*recording(T0 + 10_000_000 * np.arange(6) + np.array([0, 0, 40_000, 40_000, 40_000, 40_000])))
+    table, _ = cl.build(
+        *recording(T0 + 10_000_000 * np.arange(6) + np.array([0, 0, 40_000, 40_000, 40_000, 40_000]))
+    )
     after = cl.ints(2 * EVERY + 2000)
     ns, error = clocks.ClockMap(table).convert(after, "tsc", "realtime")
     assert abs(int(ns[0]) - (T0 + 10_000_000 + 1000 + 40_000)) <= error[0] <= 40_030
 
 
 def test_a_step_between_readings_is_as_uncertain_as_it_is_high() -> None:
-    table, losses = cl.build(*recording(T0 + 10_000_000 * np.arange(6) + np.array([0, 0, 0, -SEC, -SEC, -SEC])))
+    table, losses = cl.build(
+        *recording(T0 + 10_000_000 * np.arange(6) + np.array([0, 0, 0, -SEC, -SEC, -SEC]))
+    )
     errors = [s[2] for s in cl.segments(table)]
     assert errors[2] >= SEC and max(errors[:2] + errors[3:]) == 27
     assert cl.losses(losses)["clock stepped between paired readings"] == ("warning", 1)
@@ -128,7 +132,10 @@ def test_a_check_across_two_segments_uses_the_wider_bound() -> None:
 
 
 # realtime is T0 + (tsc - 1000) / 2 up to TSC 2e9, exactly
-EXACT = (cl.state(2000, 2000, 100, 1000, T0), cl.bracket("tai", 2 * 10**9 - 10, T0 + 37 * SEC + 10**9 - 504, 2 * 10**9))
+EXACT = (
+    cl.state(2000, 2000, 100, 1000, T0),
+    cl.bracket("tai", 2 * 10**9 - 10, T0 + 37 * SEC + 10**9 - 504, 2 * 10**9),
+)
 
 
 def phc_lines(n: int, ppm: int, width_ns: int, method: str = "extended") -> list[str]:

@@ -13,7 +13,11 @@ FIRST = cl.state(2000, 2000, 100, 1000, T0)
 
 def test_an_update_that_changes_nothing_leaves_no_error() -> None:
     # second state: 8000 cycles later, 4000 ns later: the same line
-    table, losses = cl.build(FIRST, cl.state(9500, 10000, 102, 9000, T0 + 4000), cl.bracket("tai", 19990, T0 + 37 * SEC + 9496, 20000))
+    table, losses = cl.build(
+        FIRST,
+        cl.state(9500, 10000, 102, 9000, T0 + 4000),
+        cl.bracket("tai", 19990, T0 + 37 * SEC + 9496, 20000),
+    )
     # bracket: 9500 .. 10000; the last reading looks at the state, so it holds until 20000
     assert cl.segments(table) == [(2000, 9500, 0), (9500, 10000, 0), (10000, 20000, 0)]
     assert losses.num_rows == 0
@@ -46,7 +50,9 @@ def test_a_state_cannot_hold_before_its_own_cycle_last() -> None:
 
 def test_a_step_makes_its_bracket_as_uncertain_as_it_is_high() -> None:
     # stepped 7 s ahead at TSC 9000, first seen at 10000
-    table, _ = cl.build(FIRST, cl.state(8800, 10000, 102, 9000, T0 + 4000 + 7 * SEC, monotonic_ns=T0 + 4000 - 1000 * SEC))
+    table, _ = cl.build(
+        FIRST, cl.state(8800, 10000, 102, 9000, T0 + 4000 + 7 * SEC, monotonic_ns=T0 + 4000 - 1000 * SEC)
+    )
     assert cl.segments(table) == [(2000, 9000, 0), (9000, 10000, 7 * SEC)]
     # CLOCK_MONOTONIC was not stepped
     assert cl.segments(table, "monotonic") == [(2000, 9000, 0), (9000, 10000, 0)]
@@ -96,7 +102,12 @@ def test_polled_states_fill_in_where_the_probe_was_silent() -> None:
     probed = [cl.state(t, t, s, 1000, T0, kind="K") for t, s in ((5000, 0), (7000, 2))]
     table, _ = cl.build(FIRST, *probed, cl.state(9500, 10000, 102, 9000, T0 + 4000))
     sources = [(r["tsc_start"], r["tsc_end"], r["source"]) for r in table.to_pylist() if r["domain"] == "tai"]
-    assert sources == [(2000, 5000, "vvar"), (5000, 7000, "timekeeper"), (7000, 9500, "vvar"), (9500, 10000, "vvar")]
+    assert sources == [
+        (2000, 5000, "vvar"),
+        (5000, 7000, "timekeeper"),
+        (7000, 9500, "vvar"),
+        (9500, 10000, "vvar"),
+    ]
 
 
 def test_another_clocksource_is_not_taken_for_tsc() -> None:
@@ -111,7 +122,9 @@ def test_paired_readings_fill_in_while_the_clocksource_is_another() -> None:
     # readings of 10 cycles: at TSC t realtime is T0 + (t - 1000) / 2
     lines += [cl.bracket("realtime", t - 5, T0 + (t - 1000) // 2, t + 5) for t in (9000, 29000, 49000)]
     table, _ = cl.build(*lines)
-    rows = [(r["tsc_start"], r["tsc_end"], r["source"]) for r in table.to_pylist() if r["domain"] == "realtime"]
+    rows = [
+        (r["tsc_start"], r["tsc_end"], r["source"]) for r in table.to_pylist() if r["domain"] == "realtime"
+    ]
     assert rows == [(2000, 9500, "vvar"), (9500, 29000, "bracket"), (29000, 49000, "bracket")]
 
 

@@ -107,7 +107,9 @@ def test_this_machines_clock_is_kept_in_order(host: tuple[np.ndarray, clock_read
     assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
 
 
-def test_this_machines_clock_with_paired_readings_only(host: tuple[np.ndarray, clock_readings.Readings]) -> None:
+def test_this_machines_clock_with_paired_readings_only(
+    host: tuple[np.ndarray, clock_readings.Readings],
+) -> None:
     pairs, readings = host
     table, _ = clocks.build(ordering.paired_only(readings))
     start, end = clocks.ClockMap(table).range_tsc("realtime")

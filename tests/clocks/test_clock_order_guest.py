@@ -48,7 +48,16 @@ def test_a_disturbed_clock_is_kept_in_order_and_a_stale_map_is_not(kernel: str, 
 
 def test_another_clocksource_is_served_by_paired_readings(tmp_path: Path) -> None:
     # the kernel keeps time with the ACPI timer: the vvar page says nothing about TSC
-    options = ["--guest", "6.12", "--guest-append", "clocksource=acpi_pm", "--pairs", "50000", "--seconds", "2"]
+    options = [
+        "--guest",
+        "6.12",
+        "--guest-append",
+        "clocksource=acpi_pm",
+        "--pairs",
+        "50000",
+        "--seconds",
+        "2",
+    ]
     done = record(tmp_path, *options)
     assert done.returncode == 0 and done.stdout.endswith("PASS\n"), done.stdout + done.stderr
     assert "using paired readings: the clocksource is not the raw TSC" in done.stderr

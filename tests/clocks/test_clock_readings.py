@@ -106,7 +106,11 @@ def test_comments_are_not_damage() -> None:
 
 def test_numbers_are_read_exactly() -> None:
     # 19 digits, where a float64 would be off by hundreds
-    readings = parse(cl.HEADER, cl.bracket("realtime", 8999999999999999999, 1795224061980694787, 8999999999999999999), cl.END)
+    readings = parse(
+        cl.HEADER,
+        cl.bracket("realtime", 8999999999999999999, 1795224061980694787, 8999999999999999999),
+        cl.END,
+    )
     b = readings.brackets["realtime"]
     assert (b.before.tolist(), b.ns.tolist()) == ([8999999999999999999], [1795224061980694787])
 
@@ -128,7 +132,9 @@ numbers = st.one_of(st.integers(0, 40), st.integers(0, 1 << 34), st.integers(0, 
 
 
 def line_of(prefix: str, n_fields: int) -> st.SearchStrategy[str]:
-    return st.lists(numbers, min_size=n_fields, max_size=n_fields).map(lambda n: "\t".join([prefix, *map(str, n)]))
+    return st.lists(numbers, min_size=n_fields, max_size=n_fields).map(
+        lambda n: "\t".join([prefix, *map(str, n)])
+    )
 
 
 def states(kind: str) -> st.SearchStrategy[str]:

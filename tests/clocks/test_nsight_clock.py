@@ -99,7 +99,9 @@ def test_a_signal_ends_the_recording_properly(tmp_path: Path, sig: signal.Signal
         (["-o", "/dev/full"], 5, "/dev/full: ", ""),
     ],
 )
-def test_errors_name_the_cause_the_cure_and_the_exit_code(args: list[str], code: int, message: str, hint: str) -> None:
+def test_errors_name_the_cause_the_cure_and_the_exit_code(
+    args: list[str], code: int, message: str, hint: str
+) -> None:
     done = run(*args)
     assert done.returncode == code
     assert message in done.stderr and hint in done.stderr
@@ -117,7 +119,9 @@ def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_error_and_keeps_what_was_written() -> None:
     # /dev/full refuses every write; opened as standard output
     with open("/dev/full", "w") as full:
-        done = subprocess.run([PROGRAM, "-d", "1"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [PROGRAM, "-d", "1"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
     assert done.returncode == 5
     assert done.stderr.startswith("error: standard output: No space left on device\nhint: ")
 

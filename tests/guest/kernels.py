@@ -52,7 +52,9 @@ def mirror() -> str:
     """Base address of the Debian archive that apt on this machine uses."""
     out = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.split()
     for uri in out:
         if "security" not in uri:
@@ -68,14 +70,22 @@ def _apt(suite: str, work: Path) -> list[str]:
     (work / "etc" / "sources.list").write_text(f"deb [signed-by={keyring}] {mirror()} {suite} main\n")
     (work / "status").touch()
     return [
-        "-o", f"Dir::Etc::sourcelist={work}/etc/sources.list",
-        "-o", f"Dir::Etc::sourceparts={work}/etc/parts",
-        "-o", f"Dir::Etc::preferencesparts={work}/etc/parts",
-        "-o", f"Dir::State::lists={work}/lists",
-        "-o", f"Dir::State::status={work}/status",
-        "-o", f"Dir::Cache={work}/cache",
-        "-o", "APT::Sandbox::User=root",
-        "-o", "Acquire::Languages=none",
+        "-o",
+        f"Dir::Etc::sourcelist={work}/etc/sources.list",
+        "-o",
+        f"Dir::Etc::sourceparts={work}/etc/parts",
+        "-o",
+        f"Dir::Etc::preferencesparts={work}/etc/parts",
+        "-o",
+        f"Dir::State::lists={work}/lists",
+        "-o",
+        f"Dir::State::status={work}/status",
+        "-o",
+        f"Dir::Cache={work}/cache",
+        "-o",
+        "APT::Sandbox::User=root",
+        "-o",
+        "Acquire::Languages=none",
     ]
 
 
@@ -110,8 +120,9 @@ def _download(series: str, tree: Path) -> None:
     options = _apt(SUITES[series], work)
     subprocess.run(["apt-get", *options, "-q", "update"], check=True, stdout=subprocess.DEVNULL)
     package = _image_package(options)
-    subprocess.run(["apt-get", *options, "-q", "download", package], check=True, cwd=work,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["apt-get", *options, "-q", "download", package], check=True, cwd=work, stdout=subprocess.DEVNULL
+    )
     (deb,) = work.glob("*.deb")
     subprocess.run(["dpkg", "-x", str(deb), str(tree)], check=True)
     if (tree / "usr/lib/modules").exists():
@@ -169,8 +180,13 @@ def initramfs(kernel: Kernel, init: str, stage2: str) -> Path:
         (root / name).write_text(text)
         (root / name).chmod(0o755)
     names = b"\0".join(os.fsencode(p.relative_to(root)) for p in sorted(root.rglob("*")))
-    cpio = subprocess.run([need("busybox", "busybox-static"), "cpio", "-0", "-o", "-H", "newc"], cwd=root, input=names,
-                          capture_output=True, check=True).stdout
+    cpio = subprocess.run(
+        [need("busybox", "busybox-static"), "cpio", "-0", "-o", "-H", "newc"],
+        cwd=root,
+        input=names,
+        capture_output=True,
+        check=True,
+    ).stdout
     shutil.rmtree(root)
     image = root.with_suffix(".gz")
     image.write_bytes(gzip.compress(cpio, 1))

@@ -23,10 +23,28 @@ class Recording:
         """Append one event; ``seq`` is taken modulo 2**32."""
         local, remote = fields.pop("local", SERVER), fields.pop("remote", CLIENT)
         row: dict[str, Any] = {
-            "kind": kind, "ts_ns": ts, "cpu": 0, "pid": 0, "tid": 0, "comm": "swapper/0", "fd": -1,
-            "call_ns": None, "sk": 0, "netns": 1, "proto": self.proto, "family": 2,
-            "laddr": local[0], "lport": local[1], "raddr": remote[0], "rport": remote[1],
-            "seq": 0, "len": 0, "hw_stamp": 0, "sw_stamp": 0, "ifindex": 0, "flags": 0,
+            "kind": kind,
+            "ts_ns": ts,
+            "cpu": 0,
+            "pid": 0,
+            "tid": 0,
+            "comm": "swapper/0",
+            "fd": -1,
+            "call_ns": None,
+            "sk": 0,
+            "netns": 1,
+            "proto": self.proto,
+            "family": 2,
+            "laddr": local[0],
+            "lport": local[1],
+            "raddr": remote[0],
+            "rport": remote[1],
+            "seq": 0,
+            "len": 0,
+            "hw_stamp": 0,
+            "sw_stamp": 0,
+            "ifindex": 0,
+            "flags": 0,
         }
         row.update(fields)
         row["seq"] %= 1 << 32
@@ -39,8 +57,15 @@ class Recording:
 
     def peer_sends(self, ts: int, seq: int, length: int, **fields: Any) -> Recording:
         """X at the client, in the client's namespace."""
-        own = {"seq": seq, "len": length, "ifindex": 3, "flags": ACK | PSH, "netns": 2,
-               "local": CLIENT, "remote": SERVER}
+        own = {
+            "seq": seq,
+            "len": length,
+            "ifindex": 3,
+            "flags": ACK | PSH,
+            "netns": 2,
+            "local": CLIENT,
+            "remote": SERVER,
+        }
         return self.event("X", ts, **(own | fields))
 
     def hand_off(self, ts: int, rcv_nxt: int, **fields: Any) -> Recording:
@@ -49,28 +74,51 @@ class Recording:
 
     def read(self, ts: int, seq: int, length: int, **fields: Any) -> Recording:
         """R at the server, by thread 7 on core 1."""
-        own = {"seq": seq, "len": length, "sk": 0x100, "cpu": 1, "pid": 6, "tid": 7, "comm": "memcached",
-               "fd": 9, "call_ns": ts - 5}
+        own = {
+            "seq": seq,
+            "len": length,
+            "sk": 0x100,
+            "cpu": 1,
+            "pid": 6,
+            "tid": 7,
+            "comm": "memcached",
+            "fd": 9,
+            "call_ns": ts - 5,
+        }
         return self.event("R", ts, **(own | fields))
 
     def send(self, ts: int, seq: int, length: int, **fields: Any) -> Recording:
         """S at the server, by thread 7 on core 1."""
-        own = {"seq": seq, "len": length, "sk": 0x100, "cpu": 1, "pid": 6, "tid": 7, "comm": "memcached",
-               "fd": 9, "call_ns": ts - 30}
+        own = {
+            "seq": seq,
+            "len": length,
+            "sk": 0x100,
+            "cpu": 1,
+            "pid": 6,
+            "tid": 7,
+            "comm": "memcached",
+            "fd": 9,
+            "call_ns": ts - 30,
+        }
         return self.event("S", ts, **(own | fields))
 
     def drive(self, ts: int, seq: int, length: int, **fields: Any) -> Recording:
         """X at the server."""
-        return self.event("X", ts, **({"seq": seq, "len": length, "ifindex": 2, "flags": ACK | PSH, "cpu": 1,
-                                       "tid": 7} | fields))
+        return self.event(
+            "X",
+            ts,
+            **({"seq": seq, "len": length, "ifindex": 2, "flags": ACK | PSH, "cpu": 1, "tid": 7} | fields),
+        )
 
     def table(self) -> pa.Table:
         """The events in order of time."""
         rows = sorted(self.rows, key=lambda row: row["ts_ns"])
-        plain = pa.schema([
-            pa.field(c.name, pa.string() if pa.types.is_dictionary(c.type) else c.type)
-            for c in schema.EVENTS.columns
-        ])
+        plain = pa.schema(
+            [
+                pa.field(c.name, pa.string() if pa.types.is_dictionary(c.type) else c.type)
+                for c in schema.EVENTS.columns
+            ]
+        )
         return schema.conform("events", pa.Table.from_pylist(rows, schema=plain))
 
     def build(self, options: lifetimes.Options | None = None) -> tuple[list[dict[str, Any]], dict[str, int]]:

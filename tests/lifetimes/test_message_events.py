@@ -12,9 +12,29 @@ from nsight_report.errors import BadInput
 
 HEADER = "#nsight-events 1 clock=boottime"
 FIELDS = {
-    "kind": "A", "ts": 5000, "cpu": 1, "pid": 10, "tid": 11, "comm0": "65686361636d656d", "comm1": "64", "fd": -1,
-    "call_ts": 0, "sk": 0, "netns": 4026531840, "proto": 6, "family": 2, "laddr_hi": "0", "laddr_lo": "100000a",
-    "lport": 11211, "raddr_hi": "0", "raddr_lo": "200000a", "rport": 40000, "seq": 7, "len": 50, "hw": 0, "sw": 0,
+    "kind": "A",
+    "ts": 5000,
+    "cpu": 1,
+    "pid": 10,
+    "tid": 11,
+    "comm0": "65686361636d656d",
+    "comm1": "64",
+    "fd": -1,
+    "call_ts": 0,
+    "sk": 0,
+    "netns": 4026531840,
+    "proto": 6,
+    "family": 2,
+    "laddr_hi": "0",
+    "laddr_lo": "100000a",
+    "lport": 11211,
+    "raddr_hi": "0",
+    "raddr_lo": "200000a",
+    "rport": 40000,
+    "seq": 7,
+    "len": 50,
+    "hw": 0,
+    "sw": 0,
     "aux": 2 << 8 | 0x18,
 }
 
@@ -36,7 +56,14 @@ def counts(**per_kind: int) -> list[str]:
 
 def test_every_field_of_an_arrival_is_decoded(tmp_path: Path) -> None:
     (e,), losses = load(tmp_path, "Attaching 9 probes...", HEADER, line(), "", *counts(A=1), "#end")
-    assert (e["kind"], e["ts_ns"], e["cpu"], e["pid"], e["tid"], e["comm"]) == ("A", 5000, 1, 10, 11, "memcached")
+    assert (e["kind"], e["ts_ns"], e["cpu"], e["pid"], e["tid"], e["comm"]) == (
+        "A",
+        5000,
+        1,
+        10,
+        11,
+        "memcached",
+    )
     assert (e["laddr"], e["lport"], e["raddr"], e["rport"]) == ("10.0.0.1", 11211, "10.0.0.2", 40000)
     assert (e["ifindex"], e["flags"], e["call_ns"], e["seq"], e["len"]) == (2, 0x18, None, 7, 50)
     assert losses == {}
@@ -48,26 +75,37 @@ def test_addresses_of_both_families_and_mapped_ones_are_decoded(tmp_path: Path) 
     mapped = line(family=10, laddr_lo="100000affff0000", raddr_lo="200000affff0000", ts=2)
     rows, losses = load(tmp_path, HEADER, six, mapped, *counts(A=2), "#end")
     assert [(r["family"], r["laddr"], r["raddr"]) for r in rows] == [
-        (10, "2001:db8::1", "::"), (2, "10.0.0.1", "10.0.0.2")]
+        (10, "2001:db8::1", "::"),
+        (2, "10.0.0.1", "10.0.0.2"),
+    ]
     assert losses == {}
 
 
 def test_events_are_sorted_and_converted_together_with_their_call(tmp_path: Path) -> None:
     r = line(kind="R", ts=900, call_ts=850, sk="ffff888100000001", fd=5, aux=0)
-    rows, _ = load(tmp_path, HEADER, line(ts=1000), r, *counts(A=1, R=1), "#end", to_monotonic=lambda t: t - 100)
+    rows, _ = load(
+        tmp_path, HEADER, line(ts=1000), r, *counts(A=1, R=1), "#end", to_monotonic=lambda t: t - 100
+    )
     assert [(e["kind"], e["ts_ns"], e["call_ns"]) for e in rows] == [("R", 800, 750), ("A", 900, None)]
     assert rows[0]["sk"] == 0xFFFF888100000001
 
 
 def test_monotonic_file_is_not_converted(tmp_path: Path) -> None:
-    rows, _ = load(tmp_path, HEADER.replace("boottime", "monotonic"), line(), *counts(A=1), "#end",
-                   to_monotonic=lambda t: t - 100)
+    rows, _ = load(
+        tmp_path,
+        HEADER.replace("boottime", "monotonic"),
+        line(),
+        *counts(A=1),
+        "#end",
+        to_monotonic=lambda t: t - 100,
+    )
     assert rows[0]["ts_ns"] == 5000
 
 
 def test_events_outside_the_clock_readings_are_counted(tmp_path: Path) -> None:
-    rows, losses = load(tmp_path, HEADER, line(ts=10), line(ts=20), *counts(A=2), "#end",
-                        to_monotonic=lambda t: (t, t > 15))
+    rows, losses = load(
+        tmp_path, HEADER, line(ts=10), line(ts=20), *counts(A=2), "#end", to_monotonic=lambda t: (t, t > 15)
+    )
     assert [e["ts_ns"] for e in rows] == [20] and losses == {"events outside the clock readings": 1}
 
 
@@ -78,8 +116,9 @@ def test_events_the_probe_produced_but_nobody_delivered_are_lost(tmp_path: Path)
 
 
 def test_cut_recording_says_so_and_its_last_heartbeat_still_bounds_the_loss(tmp_path: Path) -> None:
-    rows, losses = load(tmp_path, HEADER, line(), *counts(A=1), line(ts=6000), *counts(A=5), line(ts=7000)[:40],
-                        end="")
+    rows, losses = load(
+        tmp_path, HEADER, line(), *counts(A=1), line(ts=6000), *counts(A=5), line(ts=7000)[:40], end=""
+    )
     assert len(rows) == 2
     assert losses == {"A events lost": 3, "message events were cut": 1, "unfinished last line": 1}
 
@@ -152,7 +191,9 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
         (b"#nsight-events 1 clock=tea\n", "clock 'tea'"),
     ],
 )
-def test_files_that_are_none_of_ours_are_refused_with_a_reason(tmp_path: Path, content: bytes, words: str) -> None:
+def test_files_that_are_none_of_ours_are_refused_with_a_reason(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     path = tmp_path / "events.tsv"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=words) as error:
@@ -170,7 +211,9 @@ def test_recording_without_a_message_is_an_empty_table(tmp_path: Path) -> None:
     assert rows == [] and losses == {"probe count: ack": 3}
 
 
-def test_large_file_with_lines_across_block_borders_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_with_lines_across_block_borders_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nsight_report.capture import event_lines
 
     monkeypatch.setattr(event_lines, "_BLOCK", 1000)
@@ -180,7 +223,9 @@ def test_large_file_with_lines_across_block_borders_loses_none(tmp_path: Path, m
 
 def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    whole = ("\n".join([HEADER, *(line(ts=5000 + i) for i in range(30)), "@n[A]: 30", "#end"]) + "\n").encode()
+    whole = (
+        "\n".join([HEADER, *(line(ts=5000 + i) for i in range(30)), "@n[A]: 30", "#end"]) + "\n"
+    ).encode()
     path = tmp_path / "events.tsv"
     for _ in range(150):
         data = bytearray(whole)

@@ -10,12 +10,24 @@ def test_a_request_has_all_four_stamps_and_the_cores_that_took_them() -> None:
     r = Recording()
     r.peer_sends(90, 1000, 50).arrive(100, 1000, 50, cpu=3).hand_off(110, 1050, cpu=3).read(150, 1000, 50)
     (m,), losses = r.build()
-    assert (m["nic_ns"], m["arrival_ns"], m["arrival_last_ns"], m["handoff_ns"], m["call_ns"], m["app_ns"]) == (
-        90, 100, 100, 110, 145, 150)
+    assert (
+        m["nic_ns"],
+        m["arrival_ns"],
+        m["arrival_last_ns"],
+        m["handoff_ns"],
+        m["call_ns"],
+        m["app_ns"],
+    ) == (90, 100, 100, 110, 145, 150)
     assert (m["first_ns"], m["last_ns"], m["latency_ns"]) == (90, 150, 60)  # 150 - 90
     assert (m["nic_source"], m["nic_error_ns"], m["stamps"]) == ("peer_xmit", 0, "nahr")
     assert (m["recv_cpu"], m["handoff_cpu"], m["app_cpu"], m["pid"], m["tid"], m["fd"]) == (3, 3, 1, 6, 7, 9)
-    assert (m["direction"], m["byte_start"], m["byte_end"], m["nbytes"], m["n_arrivals"]) == ("rx", 0, 50, 50, 1)
+    assert (m["direction"], m["byte_start"], m["byte_end"], m["nbytes"], m["n_arrivals"]) == (
+        "rx",
+        0,
+        50,
+        50,
+        1,
+    )
     assert losses == {}
 
 
@@ -83,7 +95,14 @@ def test_retransmitted_single_byte_is_a_retransmission() -> None:
 
 
 def test_short_reads_share_the_hand_off_only_if_it_had_all_their_bytes() -> None:
-    r = Recording().arrive(100, 0, 30).hand_off(101, 30).read(110, 0, 20).arrive(120, 30, 10).hand_off(121, 40)
+    r = (
+        Recording()
+        .arrive(100, 0, 30)
+        .hand_off(101, 30)
+        .read(110, 0, 20)
+        .arrive(120, 30, 10)
+        .hand_off(121, 40)
+    )
     r.read(130, 20, 20)
     (a, b), _ = r.build()
     assert (a["handoff_ns"], b["handoff_ns"]) == (101, 121)
@@ -95,12 +114,22 @@ def test_end_of_stream_failed_and_peeking_reads_are_counted_and_no_messages() ->
     r.read(111, 10, -11).arrive(120, 10, 0, flags=FIN).hand_off(121, 11).read(130, 10, 0)
     messages, losses = r.build()
     assert len(messages) == 1
-    assert losses == {"reads that only peeked": 1, "reads that failed": 1, "reads at the end of the stream": 1}
+    assert losses == {
+        "reads that only peeked": 1,
+        "reads that failed": 1,
+        "reads at the end of the stream": 1,
+    }
 
 
 def test_same_addresses_with_a_new_socket_are_another_connection() -> None:
     # The first connection leaves 20 bytes unread; the second starts at nearly the same number.
-    r = Recording().arrive(90, 999, 0, flags=SYN).arrive(100, 1000, 30).hand_off(101, 1030).read(110, 1000, 10)
+    r = (
+        Recording()
+        .arrive(90, 999, 0, flags=SYN)
+        .arrive(100, 1000, 30)
+        .hand_off(101, 1030)
+        .read(110, 1000, 10)
+    )
     r.arrive(120, 1030, 0, flags=FIN)
     r.arrive(500, 1009, 0, flags=SYN).arrive(510, 1010, 20).hand_off(511, 1030, sk=0x200)
     r.read(520, 1010, 20, sk=0x200)
@@ -143,7 +172,14 @@ def test_capture_starting_mid_message_leaves_its_first_stamps_null() -> None:
 
 
 def test_capture_ending_mid_message_counts_what_was_not_read() -> None:
-    r = Recording().arrive(100, 0, 10).hand_off(101, 10).read(110, 0, 10).arrive(120, 10, 10).hand_off(121, 20)
+    r = (
+        Recording()
+        .arrive(100, 0, 10)
+        .hand_off(101, 10)
+        .read(110, 0, 10)
+        .arrive(120, 10, 10)
+        .hand_off(121, 20)
+    )
     messages, losses = r.build()
     assert len(messages) == 1
     assert losses == {"arrived but not read": 1, "handed off but not read": 1}
@@ -216,7 +252,13 @@ def test_events_recorded_twice_count_once() -> None:
 
 
 def test_second_pass_through_a_bridge_is_no_retransmission() -> None:
-    r = Recording().arrive(100, 0, 50, ifindex=2).arrive(103, 0, 50, ifindex=5).hand_off(110, 50).read(120, 0, 50)
+    r = (
+        Recording()
+        .arrive(100, 0, 50, ifindex=2)
+        .arrive(103, 0, 50, ifindex=5)
+        .hand_off(110, 50)
+        .read(120, 0, 50)
+    )
     (m,), _ = r.build()
     assert (m["arrival_ns"], m["retransmitted"], m["n_arrivals"]) == (100, False, 1)
 

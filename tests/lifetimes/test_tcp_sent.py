@@ -11,7 +11,13 @@ from nsight_report.lifetimes import Options
 def test_a_reply_lasts_from_the_call_to_the_driver() -> None:
     r = Recording().drive(95, 500, 40, cpu=2).send(100, 500, 40, call_ns=70)
     (m,), losses = r.build()
-    assert (m["direction"], m["call_ns"], m["app_ns"], m["driver_ns"], m["completion_ns"]) == ("tx", 70, 100, 95, None)
+    assert (m["direction"], m["call_ns"], m["app_ns"], m["driver_ns"], m["completion_ns"]) == (
+        "tx",
+        70,
+        100,
+        95,
+        None,
+    )
     assert (m["first_ns"], m["last_ns"], m["latency_ns"], m["stamps"]) == (70, 95, 25, "sd")
     assert (m["recv_cpu"], m["app_cpu"], m["byte_start"], m["byte_end"]) == (2, 1, 0, 40)
     assert losses == {}
@@ -81,6 +87,9 @@ def test_both_directions_of_a_connection_have_the_same_id_and_their_own_offsets(
     r = Recording().arrive(10, 99, 0, flags=SYN).drive(11, 4999, 0, flags=SYN)
     r.arrive(100, 100, 20).hand_off(101, 120).read(110, 100, 20).drive(120, 5000, 30).send(121, 5000, 30)
     (rx, tx), losses = r.build()
-    assert (rx["direction"], tx["direction"]) == ("tx", "rx") or (rx["direction"], tx["direction"]) == ("rx", "tx")
+    assert (rx["direction"], tx["direction"]) == ("tx", "rx") or (rx["direction"], tx["direction"]) == (
+        "rx",
+        "tx",
+    )
     assert rx["conn_id"] == tx["conn_id"] and (rx["byte_start"], tx["byte_start"]) == (0, 0)
     assert losses == {}

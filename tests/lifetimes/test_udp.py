@@ -70,7 +70,9 @@ def test_datagrams_older_than_the_capture_do_not_shift_the_rest() -> None:
     r.datagram(200, 10).take(210, 10)
     (*_, c, d), losses = r.build()
     assert (c["app_ns"], c["arrival_ns"], d["app_ns"], d["arrival_ns"]) == (130, 100, 210, 200) or (
-        d["app_ns"], d["arrival_ns"]) == (210, 200)
+        d["app_ns"],
+        d["arrival_ns"],
+    ) == (210, 200)
     by_read = {m["app_ns"]: m["arrival_ns"] for m in r.build()[0]}
     assert by_read == {110: None, 120: None, 130: 100, 210: 200}
     assert losses["datagrams older than the capture"] == 2

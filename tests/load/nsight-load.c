@@ -169,7 +169,8 @@ int main(int argc, char **argv)
 	srand48((long)opts.seed);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	/* A report files threads called nsight-* under NSight's own cost; the load is no part of it. */
+	/* A report files threads called nsight-* under NSight's own cost; the load is no part of
+	 * it. */
 	prctl(PR_SET_NAME, "load-client");
 	prctl(PR_SET_TIMERSLACK, 1); /* the default of 50 us would bunch the open loop's requests */
 	if (opts.cpu >= 0) {

@@ -110,7 +110,11 @@ CLOCK_MAP = Table(
         _c("mult", pa.int64(), "ns = anchor_ns + (((tsc - anchor_tsc) * mult + anchor_frac) >> shift)"),
         _c("shift", pa.int32(), "see mult"),
         _c("error_ns", pa.int64(), "bound on |converted - true| inside the segment"),
-        _c("source", _CAT, "timekeeper (probe or tracepoint), vvar (polled), bracket (paired readings), phc, perf (perf.s own parameters)"),
+        _c(
+            "source",
+            _CAT,
+            "timekeeper (probe or tracepoint), vvar (polled), bracket (paired readings), phc, perf (perf.s own parameters)",
+        ),
     ),
 )
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import schema
+from ..frames import to_pandas
 from ..losses import Ledger
 from . import exposure
 from .deviation import deviations
@@ -26,10 +27,10 @@ def find(
     what preceded them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
     ledger = Ledger("anomalies")
-    every = messages.to_pandas()
+    every = to_pandas(messages)
     population = select(every, options, ledger)
-    machine = Machine.build(contexts.to_pandas(), calls.to_pandas(), every)
-    states = thread_states.to_pandas()
+    machine = Machine.build(to_pandas(contexts), to_pandas(calls), every)
+    states = to_pandas(thread_states)
     rows = {
         name: exposure.measure(population.messages, getattr(population, name), states, machine)
         for name in ("target", "reference")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from .. import schema
 from ..anomalies import Options, select
+from ..frames import to_pandas
 from ..losses import Ledger
 from .categories import categorise, load
 
@@ -28,7 +29,7 @@ def attribute(
     largest are kept whole, the smallest give way.
     """
     ledger = Ledger("attribution")
-    population = select(messages.to_pandas(), options, Ledger("anomalies"))  # already counted there
+    population = select(to_pandas(messages), options, Ledger("anomalies"))  # already counted there
     latency = population.messages["latency_ns"].to_numpy(np.int64)
     usual = int(np.median(latency[population.reference]))
     ids = population.messages["message_id"].to_numpy(np.int64)[population.target]

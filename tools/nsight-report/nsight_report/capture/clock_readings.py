@@ -112,7 +112,8 @@ def _by_domain(lines: list[bytes], first: int) -> dict[str, Brackets]:
     names = np.array([line.split(b"\t", 2)[1].decode("ascii") for line in lines], dtype=object)
     n = _integers(lines, first, 3)
     return {
-        str(name): Brackets(*(n[names == name, i] for i in range(3))) for name in dict.fromkeys(names.tolist())
+        str(name): Brackets(*(n[names == name, i] for i in range(3)))
+        for name in dict.fromkeys(names.tolist())
     }
 
 
@@ -136,9 +137,13 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
     *lines, tail = data.split(b"\n")
     header = _HEADER.fullmatch(lines[0]) if lines else None
     if not header:
-        raise BadInput(f"{name}: not a recording of clock readings", "its first line is '#nsight-clock 1 ...'")
+        raise BadInput(
+            f"{name}: not a recording of clock readings", "its first line is '#nsight-clock 1 ...'"
+        )
     if int(header[1]) != 1:
-        raise BadInput(f"{name}: version {int(header[1])} of the format is unknown", "use a newer nsight-report")
+        raise BadInput(
+            f"{name}: version {int(header[1])} of the format is unknown", "use a newer nsight-report"
+        )
 
     kinds: dict[bytes, list[bytes]] = {kind: [] for kind in _LINES}
     gaps: dict[bytes, list[bool]] = {b"V": [], b"K": []}
@@ -187,5 +192,7 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
     elif tail:
         ledger.add("clock reading incomplete", 1, "warning", "the last line is incomplete and was left out")
     if not (len(readings.polled) or len(readings.probed) or readings.brackets):
-        raise BadInput(f"{name}: no clock reading in it", "record again; nsight-clock says on stderr what failed")
+        raise BadInput(
+            f"{name}: no clock reading in it", "record again; nsight-clock says on stderr what failed"
+        )
     return readings

@@ -32,11 +32,14 @@ def decode(table: pa.Table, ledger: Ledger) -> Columns:
 
     Text columns (kind, comm, laddr, raddr) are ``pandas.Categorical``, which slice like the others.
     """
-    raw = {name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)}
+    raw = {
+        name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
+    }
     good = _possible(raw, ledger)
     n_rows = len(good)
     hexes = {
-        name: _hex(table[name]) for name in ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
+        name: _hex(table[name])
+        for name in ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
     }
     columns: Columns = {}
     columns["kind"] = _categorical(table["kind"])
@@ -83,10 +86,13 @@ def _possible(raw: Columns, ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Which rows hold values that a probe can have printed; reasons are counted, first reason only."""
     good = np.ones(len(raw["ts"]), dtype=bool)
     tests = {
-        "impossible time": (raw["ts"] <= 0) | (raw["ts"] >= 1 << 62)
-        | (raw["call_ts"] < 0) | (raw["call_ts"] > raw["ts"]),
+        "impossible time": (raw["ts"] <= 0)
+        | (raw["ts"] >= 1 << 62)
+        | (raw["call_ts"] < 0)
+        | (raw["call_ts"] > raw["ts"]),
         "impossible core": (raw["cpu"] < 0) | (raw["cpu"] >= MAX_CPU),
-        "impossible process or thread": (raw["pid"] < 0) | (raw["tid"] < 0)
+        "impossible process or thread": (raw["pid"] < 0)
+        | (raw["tid"] < 0)
         | (np.maximum(raw["pid"], raw["tid"]) >= 1 << 31),
         "impossible sequence number": (raw["seq"] < 0) | (raw["seq"] >= 1 << 32),
         "impossible length": (np.abs(raw["len"]) >= MAX_LEN),
@@ -94,13 +100,22 @@ def _possible(raw: Columns, ledger: Ledger) -> npt.NDArray[np.bool_]:
         | ~np.isin(raw["family"], (AF_INET, AF_INET6)),
         "impossible port": (np.minimum(raw["lport"], raw["rport"]) < 0)
         | (np.maximum(raw["lport"], raw["rport"]) >= 1 << 16),
-        "impossible descriptor, namespace or stamp": (np.abs(raw["fd"]) >= 1 << 31) | (raw["netns"] < 0)
-        | (raw["netns"] >= 1 << 32) | (raw["hwstamp"] < 0) | (raw["swstamp"] < 0)
-        | (raw["aux"] < 0) | (raw["aux"] >= 1 << 39),
+        "impossible descriptor, namespace or stamp": (np.abs(raw["fd"]) >= 1 << 31)
+        | (raw["netns"] < 0)
+        | (raw["netns"] >= 1 << 32)
+        | (raw["hwstamp"] < 0)
+        | (raw["swstamp"] < 0)
+        | (raw["aux"] < 0)
+        | (raw["aux"] >= 1 << 39),
     }
     for reason, bad in tests.items():
-        ledger.add(f"events with {reason}", int(np.count_nonzero(bad & good)), "warning",
-                   "they were rejected", "the file is damaged or was not written by the probes")
+        ledger.add(
+            f"events with {reason}",
+            int(np.count_nonzero(bad & good)),
+            "warning",
+            "they were rejected",
+            "the file is damaged or was not written by the probes",
+        )
         good &= ~bad
     return good
 
@@ -125,9 +140,13 @@ def _in_order(ts: I64, cpu: I64, good: npt.NDArray[np.bool_], ledger: Ledger) ->
         before = np.concatenate((np.repeat(medians[:1], 3), medians[:-3]))
         after = np.concatenate((medians[3:], np.repeat(medians[-1:], 3)))
         keep[part] = (times >= before - ROW_SPACING_NS) & (times <= after + ROW_SPACING_NS)
-    ledger.add("events far out of order", int(np.count_nonzero(~keep & good)), "warning",
-               "their time is more than 10 s away from their neighbours'; they were rejected",
-               "the file is damaged or holds two recordings")
+    ledger.add(
+        "events far out of order",
+        int(np.count_nonzero(~keep & good)),
+        "warning",
+        "their time is more than 10 s away from their neighbours'; they were rejected",
+        "the file is damaged or holds two recordings",
+    )
     return keep
 
 
@@ -154,7 +173,9 @@ def _codes(kind: pd.Categorical, letters: str) -> list[int]:
 
 
 def _pairs(
-    high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], mark: I64,
+    high: npt.NDArray[np.uint64],
+    low: npt.NDArray[np.uint64],
+    mark: I64,
     text: Callable[[int, int, int], str],
 ) -> pd.Categorical:
     """Categorical of ``text(high, low, mark)``, computed once for every distinct combination."""

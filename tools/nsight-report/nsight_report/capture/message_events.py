@@ -31,7 +31,32 @@ ToMonotonic = Callable[[I64], "I64 | tuple[I64, npt.NDArray[np.bool_]]"]
 MAX_EVENTS = 50_000_000  # about 10 GiB of tables; a capture of seconds has a hundredth of it
 _HEADER = re.compile(rb"^#nsight-events (\d+) clock=([a-z_]+)\s*$", re.MULTILINE)
 _HINT = "events.tsv must be the unchanged output of bpftrace/nsight-record.bt"
-_COLUMNS = ["kind", "ts", "cpu", "pid", "tid", "comm0", "comm1", "fd", "call_ts", "sk", "netns", "proto", "family", "laddr_hi", "laddr_lo", "lport", "raddr_hi", "raddr_lo", "rport", "seq", "len", "hwstamp", "swstamp", "aux"]
+_COLUMNS = [
+    "kind",
+    "ts",
+    "cpu",
+    "pid",
+    "tid",
+    "comm0",
+    "comm1",
+    "fd",
+    "call_ts",
+    "sk",
+    "netns",
+    "proto",
+    "family",
+    "laddr_hi",
+    "laddr_lo",
+    "lport",
+    "raddr_hi",
+    "raddr_lo",
+    "rport",
+    "seq",
+    "len",
+    "hwstamp",
+    "swstamp",
+    "aux",
+]
 _HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
 _HEX_PATTERN = "^(0x)?[0-9a-f]{1,16}$"
 _DICT = pa.dictionary(pa.int32(), pa.string())
@@ -106,9 +131,13 @@ def _read(view: memoryview, notes: Notes, ledger: Ledger) -> pa.Table:
             table = table.slice(0, room)
         n_events += table.num_rows
         tables.append(table)
-    ledger.add("event lines beyond the limit", over, "error",
-               f"more than {MAX_EVENTS} events: the rest was not read",
-               "record for a shorter time or with a filter")
+    ledger.add(
+        "event lines beyond the limit",
+        over,
+        "error",
+        f"more than {MAX_EVENTS} events: the rest was not read",
+        "record for a shorter time or with a filter",
+    )
     ledger.add("event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT)
     if not tables:
         return pa.table({name: pa.array([], _field_type(name)) for name in _COLUMNS})
@@ -127,9 +156,7 @@ def _parse(block: bytes, as_text: bool = False) -> tuple[pa.Table, int]:
             pa.BufferReader(block),
             read_options=csv.ReadOptions(column_names=_COLUMNS, block_size=8 << 20),
             parse_options=csv.ParseOptions(delimiter="\t", quote_char=False, escape_char=False),
-            convert_options=csv.ConvertOptions(
-                column_types=types, null_values=[], strings_can_be_null=False
-            ),
+            convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
         )
     except pa.ArrowInvalid:
         if as_text:
@@ -169,14 +196,29 @@ def _account(table: pa.Table, notes: Notes, ledger: Ledger) -> None:
         lost = notes.counts.get(kind, 0) - seen.get(kind, 0)
         if lost > 0:
             missing += lost
-            ledger.add(f"{kind} events lost", lost, "warning",
-                       "the probe produced them, bpftrace did not deliver them", again)
+            ledger.add(
+                f"{kind} events lost",
+                lost,
+                "warning",
+                "the probe produced them, bpftrace did not deliver them",
+                again,
+            )
         elif lost < 0 and notes.ended and kind in notes.counts:
-            ledger.add(f"more {kind} events than the probes counted", -lost, "warning",
-                       "the file was changed or holds more than one recording", _HINT)
+            ledger.add(
+                f"more {kind} events than the probes counted",
+                -lost,
+                "warning",
+                "the file was changed or holds more than one recording",
+                _HINT,
+            )
     # The two counts see the same losses from two sides; only the excess is news.
-    ledger.add("events lost by bpftrace", max(0, notes.reported_lost - missing), "warning",
-               "bpftrace says so; of which kind is not known", again)
+    ledger.add(
+        "events lost by bpftrace",
+        max(0, notes.reported_lost - missing),
+        "warning",
+        "bpftrace says so; of which kind is not known",
+        again,
+    )
     for key, severity, detail in (
         ("unparsed", "warning", "packets whose headers the probe could not parse have no stamps"),
         ("ack", "info", "pure acknowledgements carry no message and are not printed"),
@@ -184,8 +226,12 @@ def _account(table: pa.Table, notes: Notes, ledger: Ledger) -> None:
     ):
         ledger.add(f"probe count: {key}", notes.counts.get(key, 0), severity, detail)
     if not notes.ended:
-        ledger.add("message events were cut", 1, "warning",
-                   "the recording did not end by itself; lost events are known up to its last second")
+        ledger.add(
+            "message events were cut",
+            1,
+            "warning",
+            "the recording did not end by itself; lost events are known up to its last second",
+        )
     elif not notes.counts:
         ledger.add("probe counts missing", 1, "warning", "lost events cannot be known", _HINT)
     ledger.add("unfinished last line", notes.truncated, "warning", "the recording was cut in it")
@@ -202,9 +248,13 @@ def _in_monotonic(
     if isinstance(result, tuple):
         converted, good = result
         bad = int(len(good) - np.count_nonzero(good))
-        ledger.add("events outside the clock readings", bad, "warning",
-                   "their time cannot be converted; they were left out",
-                   "let the clock readings span the recording")
+        ledger.add(
+            "events outside the clock readings",
+            bad,
+            "warning",
+            "their time cannot be converted; they were left out",
+            "let the clock readings span the recording",
+        )
         columns = {name: values[good] for name, values in columns.items()}
         converted = converted[good]
     else:

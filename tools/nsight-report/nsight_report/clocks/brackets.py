@@ -24,6 +24,7 @@ WIDE = 4
 # adjtimex() can change a rate by a tenth (its `tick`); more is a step of the clock.
 MAX_RATE_CHANGE = 0.12
 
+
 def _knots(b: Brackets, domain: str, ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Readings to draw the lines through."""
     width = b.after - b.before

@@ -22,7 +22,16 @@ def perf_segment(time_mult: int, time_shift: int, time_zero: int) -> Segments:
     """perf's own clock: one line, fixed at boot (struct perf_event_mmap_page, time_mult ff.)."""
     if not 0 < time_mult < 1 << 32 or not 0 <= time_shift <= 32:
         return empty()
-    values = (0, min(_MAX_TSC, ((1 << 62) << time_shift) // time_mult), 0, time_zero, 0, time_mult, time_shift, 0)
+    values = (
+        0,
+        min(_MAX_TSC, ((1 << 62) << time_shift) // time_mult),
+        0,
+        time_zero,
+        0,
+        time_mult,
+        time_shift,
+        0,
+    )
     columns = [np.array([value], np.int64) for value in values]
     segment = Segments.made_of([*columns, np.array(["perf"], object)])
     return segment.take(computable(segment))

@@ -133,7 +133,9 @@ class ClockMap:
         last = s.tsc_end[row] - 1
         # A value before its segment's first one, or in the rounding between two, is clamped;
         # how far it was off is part of the error.
-        tsc = np.clip(s.tsc(np.clip(ns, inverse.floor[row] - STEP_NS, s.ns(last, row)), row), s.tsc_start[row], last)
+        tsc = np.clip(
+            s.tsc(np.clip(ns, inverse.floor[row] - STEP_NS, s.ns(last, row)), row), s.tsc_start[row], last
+        )
         off = np.abs(s.ns(tsc, row) - ns)
         ok &= off <= STEP_NS
         return tsc, s.error_ns[row] + inverse.fold_ns[row] + off, ok

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Messages at the protocol's own boundaries."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from event_builder import CLIENT, SERVER, Recording
+from nsight_report.capture import native
+from nsight_report.errors import BadInput
+from nsight_report.lifetimes import Options
+from nsight_report.lifetimes.frames import load
+from nsight_report.losses import Ledger
+from pcap_bytes import SYN, packet, pcap
+
+NATIVE = Path(native.__file__).parents[2] / "native"
+GET = b"get key\r\n"  # 9 bytes
+SET = b"set key 0 0 10\r\n0123456789\r\n"  # 16 + 12 = 28 bytes
+
+
+def requests(*payloads: bytes, seq: int = 1000) -> list[bytes]:
+    """A SYN and one packet for each payload, from the client to the server."""
+    packets = [packet(CLIENT, SERVER, seq - 1, b"", SYN)]
+    for payload in payloads:
+        packets.append(packet(CLIENT, SERVER, seq, payload))
+        seq += len(payload)
+    return packets
+
+
+def framed(tmp_path: Path, protocol: str, packets: list[bytes], **how: object) -> list[tuple[int, int, str]]:
+    """(offset, length, type) of the messages from the client."""
+    path = tmp_path / "payload.pcap"
+    path.write_bytes(pcap(packets, **how))
+    frames = load(path, protocol, Ledger("lifetimes"))
+    types = [frames.types[t] for t in frames.type]
+    return [
+        (int(o), int(n), t)
+        for s, o, n, t in zip(frames.stream, frames.offset, frames.length, types)
+        if frames.source[s] == CLIENT
+    ]
+
+
+def rows(tmp_path: Path, recording: Recording, packets: list[bytes], protocol: str = "memcached"):
+    path = tmp_path / "payload.pcap"
+    path.write_bytes(pcap(packets))
+    return recording.build(Options(framing=protocol, payload=path))
+
+
+def test_memcached_text_requests_end_where_the_protocol_says(tmp_path):
+    assert framed(tmp_path, "memcached", requests(GET + SET, GET)) == [
+        (0, 9, "get"),
+        (9, 28, "set"),
+        (37, 9, "get"),
+    ]
+
+
+def test_memcached_binary_requests_have_their_length_in_the_header(tmp_path):
+    # Header of 24 bytes: magic, opcode (0 get, 1 set), key length, extras length, ..., body length.
+    get = struct.pack("!BBHBBHIIQ", 0x80, 0, 3, 0, 0, 0, 3, 0, 0) + b"key"
+    store = struct.pack("!BBHBBHIIQ", 0x80, 1, 3, 8, 0, 0, 15, 0, 0) + bytes(8) + b"keyabcd"
+    found = framed(tmp_path, "memcached", requests(get + store[:30], store[30:]))
+    assert [(o, n) for o, n, _ in found] == [(0, 27), (27, 39)]
+
+
+def test_redis_arrays_nest_and_inline_commands_end_with_the_line(tmp_path):
+    ping = b"*1\r\n$4\r\nPING\r\n"  # 14 bytes
+    store = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n"  # 4+9+7+11 = 31 bytes
+    found = framed(tmp_path, "redis", requests(ping + store[:20], store[20:] + ping))
+    assert [(o, n, t.upper()) for o, n, t in found] == [(0, 14, "PING"), (14, 31, "SET"), (45, 14, "PING")]
+
+
+def test_http_bodies_count_by_length_and_by_chunks(tmp_path):
+    get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"  # 27 bytes
+    post = b"POST /x HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"
+    chunks = b"POST /y HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    found = framed(tmp_path, "http", requests(get + post[:10], post[10:] + chunks, get))
+    at = [0, 27, 27 + len(post), 27 + len(post) + len(chunks)]
+    assert found == [
+        (at[0], 27, "GET"),
+        (at[1], len(post), "POST"),
+        (at[2], len(chunks), "POST"),
+        (at[3], 27, "GET"),
+    ]
+
+
+@pytest.mark.parametrize(("magic", "order"), [(0xA1B2C3D4, ">"), (0xA1B23C4D, "<"), (0xA1B23C4D, ">")])
+def test_byte_order_and_nanoseconds_of_the_file_do_not_matter(tmp_path, magic, order):
+    assert framed(tmp_path, "memcached", requests(GET), magic=magic, order=order) == [(0, 9, "get")]
+
+
+def test_packets_out_of_order_and_sent_twice_give_each_message_once(tmp_path):
+    a, b, c, d = requests(GET, SET, GET)
+    assert framed(tmp_path, "memcached", [a, c, b, b, d, c]) == [
+        (0, 9, "get"),
+        (9, 28, "set"),
+        (37, 9, "get"),
+    ]
+
+
+def test_several_messages_in_one_read_share_it(tmp_path):
+    # One packet with 9 + 28 + 9 = 46 bytes, read at once.
+    recording = Recording().arrive(100, 1000, 46).hand_off(110, 1046).read(200, 1000, 46)
+    messages, _ = rows(tmp_path, recording, requests(GET + SET + GET))
+    assert [(m["byte_start"], m["nbytes"], m["request_type"]) for m in messages] == [
+        (0, 9, "get"),
+        (9, 28, "set"),
+        (37, 9, "get"),
+    ]
+    assert {(m["app_ns"], m["n_in_read"], m["n_reads"]) for m in messages} == {(200, 3, 1)}
+
+
+def test_one_message_over_two_reads_ends_with_the_last(tmp_path):
+    recording = Recording().arrive(100, 1000, 28).hand_off(110, 1028).read(200, 1000, 16).read(300, 1016, 12)
+    (m,), _ = rows(tmp_path, recording, requests(SET))
+    assert (m["nbytes"], m["n_reads"], m["n_in_read"]) == (28, 2, 1)
+    # The read of the value was entered at 295.
+    assert (m["arrival_ns"], m["handoff_ns"], m["call_ns"], m["app_ns"], m["latency_ns"]) == (
+        100,
+        110,
+        295,
+        300,
+        200,
+    )
+
+
+def test_message_that_ends_in_the_next_read_counts_for_that_read(tmp_path):
+    # Reads of 20 and 17 bytes over get (9) and set (28): the set begins in the first, ends in the second.
+    recording = Recording().arrive(100, 1000, 37).hand_off(110, 1037).read(200, 1000, 20).read(300, 1020, 17)
+    messages, _ = rows(tmp_path, recording, requests(GET + SET))
+    assert [(m["app_ns"], m["n_reads"], m["n_in_read"]) for m in messages] == [(200, 1, 1), (300, 2, 1)]
+
+
+def test_reads_without_packets_stay_messages_and_are_counted(tmp_path):
+    recording = Recording().arrive(100, 1000, 9).hand_off(110, 1009).read(200, 1000, 9)
+    recording.arrive(300, 1009, 50).hand_off(310, 1059).read(400, 1009, 50)
+    messages, losses = rows(tmp_path, recording, requests(GET))
+    assert [(m["nbytes"], m["request_type"]) for m in messages] == [(9, "get"), (50, None)]
+    assert losses["read calls without framing"] == 1
+
+
+def test_messages_that_nobody_read_are_counted(tmp_path):
+    recording = Recording().arrive(100, 1000, 37).hand_off(110, 1037).read(200, 1000, 9)
+    messages, losses = rows(tmp_path, recording, requests(GET + SET))
+    assert [m["nbytes"] for m in messages] == [9]
+    assert losses["framed messages that were not read in the capture"] == 1
+
+
+def test_a_reply_over_two_writes_begins_with_the_first_call(tmp_path):
+    reply = b"VALUE key 0 10\r\n0123456789\r\nEND\r\n"  # 16 + 12 + 5 = 33 bytes
+    recording = Recording().send(200, 500, 16, call_ns=170).send(300, 516, 17, call_ns=270)
+    recording.drive(190, 500, 16).drive(290, 516, 17)
+    packets = [packet(SERVER, CLIENT, 499, b"", SYN), packet(SERVER, CLIENT, 500, reply)]
+    (m,), _ = rows(tmp_path, recording, packets)
+    assert (m["direction"], m["nbytes"], m["n_reads"]) == ("tx", 33, 2)
+    assert (m["first_ns"], m["driver_ns"], m["latency_ns"]) == (170, 290, 120)
+
+
+def test_sequence_numbers_that_wrap_do_not_move_the_messages(tmp_path):
+    begin = 2**32 - 5
+    recording = Recording().arrive(100, begin, 37).hand_off(110, begin + 37).read(200, begin, 37)
+    messages, _ = rows(tmp_path, recording, requests(GET + SET, seq=begin))
+    assert [(m["byte_start"], m["byte_end"]) for m in messages] == [(0, 9), (9, 37)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no packets here", pcap(requests(GET))[:20], b"\x0a\x0d\x0d\x0a" + bytes(60)]
+)
+def test_what_is_no_pcap_file_is_refused(tmp_path, content):
+    path = tmp_path / "payload.pcap"
+    path.write_bytes(content)
+    with pytest.raises(BadInput):
+        load(path, "memcached", Ledger("lifetimes"))
+
+
+def test_damaged_packets_never_crash_the_native_program(tmp_path):
+    subprocess.run(["make", "-s", "-C", str(NATIVE), "build/asan/nsight-framing"], check=True)
+    program = NATIVE / "build" / "asan" / "nsight-framing"
+    get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    chunks = b"POST /y HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    array = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n"
+    seeds = {
+        "memcached": pcap(requests(GET + SET[:9], SET[9:], GET)),
+        "redis": pcap(requests(array, array[:7], array[7:])),
+        "http": pcap(requests(get, chunks[:60], chunks[60:])),
+    }
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
+    path = tmp_path / "damaged.pcap"
+    codes = set()
+    for number in range(150):
+        rng = random.Random(f"framing {number}")
+        protocol, seed = rng.choice(sorted(seeds.items()))
+        content = bytearray(seed)
+        for _ in range(rng.randint(1, 8)):
+            at = rng.randrange(len(content))
+            content[at] = rng.choice([0, 0x7F, 0x80, 0xFF, content[at] ^ 1 << rng.randrange(8)])
+        path.write_bytes(content[: rng.randrange(len(content))] if rng.random() < 0.2 else content)
+        done = subprocess.run([program, protocol, path], capture_output=True, timeout=60, env=environment)
+        assert done.returncode in (0, 3), (number, done.stderr.decode(errors="replace")[-2000:])
+        codes.add(done.returncode)
+    assert codes == {0, 3}
