@@ -189,6 +189,6 @@ def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing
          [(0, 5100, "idle", "idle", *IDLE), (5100, 6000, "syscall", "read", TID, "server")],
          [(0, 5100, "sleeping"), (5100, 6000, "running")])  # fmt: skip
     scene.messages[3]["handoff_ns"] = None
-    result, causes = diagnose(scene)
+    result, _ = diagnose(scene)
     row = result.anomalies.to_pylist()[0]
     assert (row["subject"], row["side"], row["start_ns"], row["end_ns"]) == ("hog", "R", t, t + 5000)
