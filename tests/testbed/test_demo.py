@@ -104,14 +104,19 @@ def test_interrupted_demo_leaves_nothing_running(
     assert own_processes(run.mark) == []
 
 
-def test_demo_ends_with_truth_and_report_path(needs: Callable[..., None], tmp_path: Path) -> None:
-    needs(*demo.PROGRAMS)
-    code, out, err = Demo(tmp_path, fake=True).finish()
+@pytest.mark.live
+def test_demo_names_the_hog_and_ends_with_the_report(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs(*demo.PROGRAMS, "bpftrace", "perf")
+    before = all_testbeds()
+    code, out, err = Demo(tmp_path, fake=False).finish()
     assert code == 0, err
     assert [line[1:4] for line in err.splitlines() if line.startswith("[")] == ["1/4", "2/4", "3/4", "4/4"]
-    assert "fake diagnosis" in out
+    causes = out[out.index("Causes of the slow messages") :].splitlines()
+    assert causes[2].split()[:2] == ["hog", "(A)"]
     assert "hog burned memcached's core for 8 ms of every 20 ms" in out
+    assert "<html" in (tmp_path / "out" / "report" / "report.html").read_text()
     assert out.rstrip().endswith(f"Capture: {tmp_path / 'out' / 'demo.nsight'}")
+    assert all_testbeds() <= before
 
 
 def test_failed_recording_fails_the_demo(needs: Callable[..., None], tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_send_time_is_that_of_the_call_with_the_first_byte(tmp_path: Path) -> No
         log = load(port, "echo", tmp_path / "log", *options, "--burst-value-size", "1000000", "-n", "2")
     sent = log[log.kind == "burst"].groupby("intended_ns").send_ns
     assert sent.apply(lambda t: t.is_monotonic_increasing).all()
-    assert (sent.max() > sent.min()).all()
+    # The first burst met an empty socket; a later one may follow whole on what was still queued.
+    assert sent.max().iloc[0] > sent.min().iloc[0]
     assert (log.recv_ns > log.send_ns).all()
 
 
