@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs inside a guest, where function probes work: the three scripts that a locked-down host refuses.
+
+Writes into the folder it is given: legacy.json, events of nsight-record-legacy.bt held against the
+known traffic; tx.txt, output of nsight-tx-stamp.bt; clock.tsv and timekeeper.txt, the same
+seconds by nsight-clock and by nsight-timekeeper.bt.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from probes.probe_run import BPFTRACE, ROOT, check_counts, check_traffic, record
+
+PORT = 7791
+SO_TIMESTAMPING = 37
+TX_SOFTWARE, SOFTWARE, TX_SCHED, TX_ACK = 1 << 1, 1 << 4, 1 << 8, 1 << 9
+
+
+def legacy(folder: Path) -> None:
+    """The known traffic, checked here because the events need not leave the guest."""
+    output, truth = record("nsight-record-legacy.bt", folder / "legacy.txt", PORT, PORT)
+    check_traffic(output, truth)
+    check_counts(output)
+    (folder / "legacy.json").write_text(json.dumps(output.counts))
+
+
+def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
+    """bpftrace once it has printed something."""
+    with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
+        child = subprocess.Popen(["bpftrace", str(BPFTRACE / script), *args], stdout=stdout, stderr=stderr)
+    deadline = time.monotonic() + 60
+    while b"\n" not in out.read_bytes().partition(b"Attaching")[2][20:]:
+        assert child.poll() is None and time.monotonic() < deadline, out.with_suffix(".err").read_text()
+        time.sleep(0.05)
+    return child
+
+
+def transmit(folder: Path) -> None:
+    """Three requests of 10 bytes from a socket that asks for every software stamp."""
+    probe = attached("nsight-tx-stamp.bt", folder / "tx.txt", str(PORT))
+    with socket.create_server(("127.0.0.1", PORT)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            while data := connection.recv(100):
+                connection.sendall(data)
+            connection.close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with socket.create_connection(("127.0.0.1", PORT)) as client:
+            client.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | SOFTWARE | TX_SCHED | TX_ACK)
+            for _ in range(3):
+                client.sendall(bytes(10))
+                client.recv(100)
+            time.sleep(0.5)
+        server.join()
+    time.sleep(1)
+    probe.send_signal(signal.SIGINT)
+    probe.wait(30)
+
+
+def timekeeper(folder: Path) -> None:
+    """Five seconds of the timekeeper, polled and probed at once."""
+    probe = attached("nsight-timekeeper.bt", folder / "timekeeper.txt")
+    clock = ROOT / "tools/nsight-record/clock/nsight-clock"
+    subprocess.run([clock, "-d", "5", "--poll-us", "300", "-o", folder / "clock.tsv"], check=True, timeout=60)
+    probe.send_signal(signal.SIGINT)
+    probe.wait(30)
+
+
+def main() -> None:
+    """Entry point."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    shared = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        legacy(folder)
+        transmit(folder)
+        timekeeper(folder)
+        for path in folder.iterdir():
+            (shared / path.name).write_bytes(path.read_bytes())
+
+
+if __name__ == "__main__":
+    main()

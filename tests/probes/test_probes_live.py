@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-record.bt on this kernel: every event kind to the byte, filters, counts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from probes.probe_run import ROOT, check_counts, check_traffic, record
+
+from conftest import skip_or_fail
+
+pytestmark = pytest.mark.live
+PORT = 7791
+
+
+@pytest.fixture(autouse=True)
+def needs() -> None:
+    if os.geteuid():
+        skip_or_fail("bpf", "probes need root")
+    if not shutil.which("bpftrace"):
+        skip_or_fail("bpf", "bpftrace is not installed")
+    if not any(
+        Path(p, "events/sock/sk_data_ready").exists()
+        for p in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+    ):
+        skip_or_fail("bpf", "tracefs is not mounted, or the kernel is older than 6.3")
+
+
+def test_every_kind_of_event_has_the_right_bytes(tmp_path):
+    output, truth = record("nsight-record.bt", tmp_path / "o", PORT, PORT)
+    check_traffic(output, truth)
+    check_counts(output)
+    assert output.counts["ack"] > 0
+    assert set(output.lines()) == set("AHRSXO")
+
+
+def test_filter_by_port_leaves_other_ports_out(tmp_path):
+    output, _ = record("nsight-record.bt", tmp_path / "o", PORT, PORT + 1)
+    assert output.events == []
+
+
+def test_filter_by_pid_leaves_reads_and_sends_of_others_out(tmp_path):
+    output, _ = record("nsight-record.bt", tmp_path / "o", PORT, PORT, 1)
+    assert output.of("R") == output.of("S") == []
+    assert output.of("A") != []  # a packet knows no process
+
+
+def test_filter_by_namespace_leaves_other_namespaces_out(tmp_path):
+    here = Path("/proc/self/ns/net").stat().st_ino
+    output, truth = record("nsight-record.bt", tmp_path / "a", PORT, PORT, 0, 0, 0, here)
+    check_traffic(output, truth)
+    output, _ = record("nsight-record.bt", tmp_path / "b", PORT, PORT, 0, 0, 0, here + 1)
+    # X stays: on a veth pair the sender lives in another namespace.
+    assert set(output.lines()) == {"X"}
+
+
+@pytest.mark.parametrize(("direction", "kinds"), [(1, "AHRXO"), (2, "SXO")])
+def test_filter_by_direction(tmp_path, direction, kinds):
+    output, _ = record("nsight-record.bt", tmp_path / "o", PORT, PORT, 0, 0, 0, 0, direction)
+    assert set(output.lines()) == set(kinds)
+
+
+@pytest.mark.trixie
+def test_newer_bpftrace_prints_the_same(tmp_path):
+    if not shutil.which("debootstrap"):
+        skip_or_fail("trixie", "debootstrap is not installed")
+    trixie = ROOT / "tests" / "guest" / "trixie"
+    ready = subprocess.run([trixie, "bpftrace", "--version"], capture_output=True, text=True, timeout=600)
+    if ready.returncode == 125:
+        skip_or_fail("trixie", ready.stderr.strip())
+    version = tuple(int(n) for n in ready.stdout.split("v")[-1].split(".")[:2])
+    assert version >= (0, 23)
+    output, truth = record("nsight-record.bt", tmp_path / "o", PORT, PORT, bpftrace=[str(trixie), "bpftrace"])
+    check_traffic(output, truth)
+    check_counts(output)
