@@ -17,7 +17,32 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 BPFTRACE = ROOT / "bpftrace"
 TRAFFIC = Path(__file__).with_name("echo_traffic.py")
-FIELDS = ["kind", "ts", "cpu", "pid", "tid", "comm0", "comm1", "fd", "call_ts", "sk", "netns", "proto", "family", "laddr_hi", "laddr_lo", "lport", "raddr_hi", "raddr_lo", "rport", "seq", "len", "hwstamp", "swstamp", "aux"]
+FIELDS = [
+    "kind",
+    "ts",
+    "cpu",
+    "pid",
+    "tid",
+    "comm0",
+    "comm1",
+    "fd",
+    "call_ts",
+    "sk",
+    "netns",
+    "proto",
+    "family",
+    "laddr_hi",
+    "laddr_lo",
+    "lport",
+    "raddr_hi",
+    "raddr_lo",
+    "rport",
+    "seq",
+    "len",
+    "hwstamp",
+    "swstamp",
+    "aux",
+]
 HEX = {"comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"}
 
 
