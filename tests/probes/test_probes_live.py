@@ -77,3 +77,24 @@ def test_newer_bpftrace_prints_the_same(tmp_path):
     output, truth = record("nsight-record.bt", tmp_path / "o", PORT, PORT, bpftrace=[str(trixie), "bpftrace"])
     check_traffic(output, truth)
     check_counts(output)
+
+
+def test_filter_by_interface_leaves_other_interfaces_out(tmp_path):
+    loopback = int(Path("/sys/class/net/lo/ifindex").read_text())
+    output, truth = record("nsight-record.bt", tmp_path / "a", PORT, PORT, 0, 0, loopback)
+    check_traffic(output, truth)
+    output, _ = record("nsight-record.bt", tmp_path / "b", PORT, PORT, 0, 0, loopback + 1000)
+    assert output.of("A") == []
+
+
+def test_filter_by_cgroup_leaves_sockets_of_others_out(tmp_path):
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    root = next((m[1] for m in mounts if m[2] == "cgroup2"), None)
+    if root is None:
+        skip_or_fail("bpf", "no cgroup2 is mounted")
+    path = next(p[3:] for p in Path("/proc/self/cgroup").read_text().splitlines() if p.startswith("0::"))
+    own = Path(root + path).stat().st_ino
+    output, truth = record("nsight-record.bt", tmp_path / "a", PORT, PORT, 0, own)
+    check_traffic(output, truth)
+    output, _ = record("nsight-record.bt", tmp_path / "b", PORT, PORT, 0, own + 1000)
+    assert output.of("R") == output.of("S") == output.of("H") == output.of("O") == []

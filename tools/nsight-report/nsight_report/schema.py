@@ -113,7 +113,7 @@ CLOCK_MAP = Table(
         _c(
             "source",
             _CAT,
-            "timekeeper (probe or tracepoint), vvar (polled), bracket (paired readings), phc, perf (perf.s own parameters)",
+            "timekeeper (probe or tracepoint), vvar (polled), bracket (paired readings), phc, perf (parameters that perf recorded)",
         ),
     ),
 )
