@@ -16,7 +16,7 @@ from probes.probe_run import BPFTRACE, parse
 from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-PORT = 7793
+PORT = 7797
 DATAGRAMS = 20_000
 
 
