@@ -111,12 +111,13 @@ def test_categories_file_that_does_not_exist(run: Run, capture: Path) -> None:
     assert_one_error(run(capture, "--categories", "/nonexistent.csv"), 3, "/nonexistent.csv")
 
 
-def test_cut_capture_is_analysed_with_a_warning(run: Run, capture: Path) -> None:
+@pytest.mark.parametrize("state", ["recording", "cut"])
+def test_cut_capture_is_analysed_with_a_warning(run: Run, capture: Path, state: str) -> None:
     # The stand-in tables stay good: only what the manifest says about the end differs.
     path = capture / "manifest.json"
     stages = capture / "tables/stages.json"
     before = path.stat()
-    path.write_text(json.dumps(manifest(state="recording")))
+    path.write_text(json.dumps(manifest(state=state)))
     after = path.stat()
     text = stages.read_text()
     assert str(before.st_mtime_ns) in text

@@ -16,6 +16,7 @@ from .errors import BadInput
 FORMAT = "nsight-capture"
 VERSIONS = (1,)
 GRADES = ("trace", "pt")
+STATES = ("recording", "cut", "complete")
 _MAX_BYTES = 16 << 20
 
 _RERECORD = "record again with nsight-record"
@@ -143,9 +144,9 @@ def _check(path: Path, raw: Any) -> Manifest:
     if grade not in GRADES:
         raise BadInput(f"{path}: unknown grade {str(grade)[:20]!r} (known: {', '.join(GRADES)})", _RERECORD)
     state = raw.get("state")
-    if state not in ("recording", "complete"):
+    if state not in STATES:
         raise BadInput(f"{path}: unknown state {str(state)[:20]!r}", _RERECORD)
-    manifest = Manifest(grade, state == "recording", raw)
+    manifest = Manifest(grade, state != "complete", raw)
     start, stop = manifest.ns("start", "monotonic_ns"), manifest.ns("stop", "monotonic_ns")
     impossible = (start is not None and not 0 <= start < 1 << 62) or (
         start is not None and stop is not None and not start <= stop < 1 << 62
