@@ -73,7 +73,7 @@ class Manifest:
                 "capture was cut",
                 1,
                 "warning",
-                "the recorder did not finish; only what was written before is analysed, and the "
+                "the recorder, or a program it ran, did not finish; only what was written before is analysed, and the "
                 "probes' final counts may be missing",
                 _RERECORD,
             )

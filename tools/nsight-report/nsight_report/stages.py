@@ -130,7 +130,12 @@ def _events(ctx: Context) -> Result:
 
 def _no_events(path: Path, lost: pa.Table) -> BadInput:
     """Why there is nothing to analyse: events that were rejected, or none at all."""
-    rejected = [row for row in lost.to_pylist() if row["severity"] != "info"]
+    # What the probes themselves counted says nothing about why no line came.
+    rejected = [
+        row
+        for row in lost.to_pylist()
+        if row["severity"] != "info" and not row["cause"].startswith("probe count")
+    ]
     if rejected:
         worst = max(rejected, key=lambda row: row["count"])
         return BadInput(

@@ -74,7 +74,7 @@ def _losses(console: Console, s: Summary) -> None:
     n_info = len(s.losses) - len(bad)
     _title(console, "Lost, rejected or inferred")
     if s.cut:
-        _item(console, "This capture was cut: the recorder did not finish.", "yellow")
+        _item(console, "This capture was cut: the recorder, or a program it ran, did not finish.", "yellow")
     for row in each(bad):
         text = f"{row.severity}: {printable(row.stage)}: {printable(row.cause)}: {row.count:,}. {printable(row.detail, 400)}"
         if row.remedy:
