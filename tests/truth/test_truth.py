@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> dict:
+def truth(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """score.json of one run of the suite."""
     if os.geteuid() != 0:
         skip_or_fail("bpf", "recording needs root")
@@ -31,8 +31,8 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> dict:
         text=True,
         timeout=1800,
     )
-    sys.__stdout__.write("\n" + done.stdout)
-    sys.__stdout__.flush()
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("\n" + done.stdout, flush=True)
     return json.loads((out / "score.json").read_text())
 
 
