@@ -12,7 +12,7 @@ PY      := $(VENV)/bin/python
 DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace linux-perf memcached iproute2 ethtool util-linux procps
 DEPS_TEST  := $(DEPS_DEMO) redis-server nginx-light nftables tcpdump socat tmux \
-	shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod
+	shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
 
 NATIVE := tools/nsight-record/clock tools/nsight-report/native
 

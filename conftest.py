@@ -2,7 +2,9 @@
 """Paths for every test, and NSIGHT_REQUIRE: preconditions whose absence is a failure, not a skip."""
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,18 @@ def skip_or_fail(precondition: str, why: str) -> None:
     if precondition in REQUIRED:
         pytest.fail(f"NSIGHT_REQUIRE={precondition}: {why}")
     pytest.skip(f"{precondition}: {why}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracefs() -> Iterator[None]:
+    """tracefs, mounted for the tests where nothing mounts it at boot (no systemd), and unmounted again."""
+    places = ("tracing/events", "debug/tracing/events")
+    mounted = any(os.access(f"/sys/kernel/{p}", os.F_OK) for p in places)
+    if mounted or os.geteuid() != 0:
+        yield
+        return
+    where = "/sys/kernel/tracing"
+    done = subprocess.run(["mount", "-t", "tracefs", "nodev", where], capture_output=True)
+    yield
+    if done.returncode == 0:
+        subprocess.run(["umount", where], check=False)

@@ -114,7 +114,8 @@ def demo(args: argparse.Namespace) -> int:
                 "--port",
                 str(server.port),
             ]
-            argv += ["--rx", "--cpus", str(bed.load_cpu)]
+            # tracefs is not mounted everywhere; it is unmounted again.
+            argv += ["--fix", "--rx", "--cpus", str(bed.load_cpu)]
             recorder = bed.start("nsight-record", argv, on_terminal=True, grace_s=20)
             if recorder.wait(args.seconds + 120):
                 return 1

@@ -54,6 +54,7 @@ def record(
             "-q",
             "--port",
             str(server.port),
+            "--fix",
             "--rx",
             "--cpus",
             "0",
