@@ -98,6 +98,18 @@ def test_probed_states_need_no_bracket() -> None:
     assert set(table["source"].to_pylist()) == {"timekeeper"}
 
 
+def test_probed_states_of_two_cores_are_put_in_order() -> None:
+    # bpftrace reads one core's buffer after the other's
+    lines = [
+        cl.state(2000, 2000, 0, 1000, T0, kind="K"),
+        cl.state(20000, 20000, 4, 19000, T0 + 9000, kind="K"),
+        cl.state(10000, 10000, 2, 9000, T0 + 4000, mult=cl.MULT + 99, kind="K"),
+    ]
+    table, losses = cl.build(*lines)
+    assert cl.segments(table) == [(2000, 10000, 0), (10000, 20000, 0)]
+    assert losses.num_rows == 0
+
+
 def test_polled_states_fill_in_where_the_probe_was_silent() -> None:
     probed = [cl.state(t, t, s, 1000, T0, kind="K") for t, s in ((5000, 0), (7000, 2))]
     table, _ = cl.build(FIRST, *probed, cl.state(9500, 10000, 102, 9000, T0 + 4000))

@@ -41,7 +41,7 @@ _LINES = {
 
 @dataclass
 class States:
-    """Timekeeper states, one per update, in the order written.
+    """Timekeeper states, one per update, in the order published.
 
     ``sec`` and ``snsec`` have a column per domain of ``TIMEKEEPER_DOMAINS``; ``snsec`` is in
     ns shifted left by ``shift``. ``gap_before`` marks a state before which lines were lost.
@@ -108,6 +108,11 @@ def _states(lines: list[bytes], gaps: list[bool]) -> States:
     return States(prev, now, seq, mode, cycle_last, mult, shift, n[:, 7::2], n[:, 8::2], np.array(gaps, bool))
 
 
+def _in_order(s: States) -> States:
+    """Probed states by time: bpftrace writes each core's lines as it reads that core's buffer."""
+    return s.take(np.argsort(s.tsc_now, kind="stable"))
+
+
 def _by_domain(lines: list[bytes], first: int) -> dict[str, Brackets]:
     names = np.array([line.split(b"\t", 2)[1].decode("ascii") for line in lines], dtype=object)
     n = _integers(lines, first, 3)
@@ -167,7 +172,7 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
         tsc_khz=int(header[2]),
         clocksource=header[3].decode("ascii"),
         polled=_states(kinds[b"V"], gaps[b"V"]),
-        probed=_states(kinds[b"K"], gaps[b"K"]),
+        probed=_in_order(_states(kinds[b"K"], gaps[b"K"])),
         brackets=_by_domain(kinds[b"B"], 2),
         phcs=_by_domain(kinds[b"P"], 3),
     )
