@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What one CPU did, branch by branch: the step between the observer's log and the packets.
+//!
+//! The walker makes these from a log, the encoder turns them into packets, the gate compares
+//! them with what a decoder makes of the packets. They know nothing of QEMU or of packets.
+
+/// One thing that one CPU did. Events of a CPU are in the order of execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Guest TSC when the instruction had retired, or when the asynchronous event was taken.
+    pub tsc: u64,
+    pub kind: Kind,
+}
+
+/// Addresses are linear, as the guest used them; the kernel's half has bit 63 set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Observation begins before the instruction at `ip`.
+    Enable {
+        ip: u64,
+        cr3: u64,
+    },
+    /// Observation ends before the instruction at `ip`.
+    Disable {
+        ip: u64,
+    },
+    /// Conditional branch at `from`; `to` is the next instruction executed, taken or not.
+    Cond {
+        from: u64,
+        to: u64,
+        taken: bool,
+    },
+    /// Direct unconditional jump.
+    Jump {
+        from: u64,
+        to: u64,
+    },
+    /// Direct call; `next` is the address it pushed.
+    Call {
+        from: u64,
+        to: u64,
+        next: u64,
+    },
+    IndirectJump {
+        from: u64,
+        to: u64,
+    },
+    IndirectCall {
+        from: u64,
+        to: u64,
+        next: u64,
+    },
+    /// Near return.
+    Ret {
+        from: u64,
+        to: u64,
+    },
+    /// Far transfer that an instruction made: syscall, sysret, iret, int n, int3.
+    Far {
+        from: u64,
+        to: u64,
+    },
+    /// Interrupt or exception; `from` is the address saved in its frame.
+    Async {
+        from: u64,
+        to: u64,
+        vector: u8,
+    },
+    /// CR3 was written with a value other than its last one.
+    Cr3 {
+        value: u64,
+    },
+    /// HLT: from here to the `Wake`, no instruction retires.
+    Halt {
+        ip: u64,
+    },
+    Wake,
+    /// RDTSC gave `value`. For checks: its `tsc` must agree.
+    Tsc {
+        value: u64,
+    },
+    /// The traced program executed a mark (`nop dword [rax + MARK + id]`).
+    Mark {
+        id: u16,
+        rdi: u64,
+        rsi: u64,
+    },
+    /// Execution came to a watched address; the registers as they were there.
+    Watch {
+        ip: u64,
+        rdi: u64,
+        rsi: u64,
+        rdx: u64,
+    },
+}
+
+/// Whether an address is the kernel's.
+pub const fn is_kernel(ip: u64) -> bool {
+    ip >> 63 != 0
+}
