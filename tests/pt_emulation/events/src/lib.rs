@@ -98,3 +98,42 @@ pub enum Kind {
 pub const fn is_kernel(ip: u64) -> bool {
     ip >> 63 != 0
 }
+
+impl Kind {
+    /// How an event is called in reports and listings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Enable { .. } => "enable",
+            Kind::Disable { .. } => "disable",
+            Kind::Cond { .. } => "cond",
+            Kind::Jump { .. } => "jump",
+            Kind::Call { .. } => "call",
+            Kind::IndirectJump { .. } => "indirect jump",
+            Kind::IndirectCall { .. } => "indirect call",
+            Kind::Ret { .. } => "ret",
+            Kind::Far { .. } => "far",
+            Kind::Async { .. } => "async",
+            Kind::Cr3 { .. } => "cr3",
+            Kind::Halt { .. } => "halt",
+            Kind::Wake => "wake",
+            Kind::Tsc { .. } => "tsc",
+            Kind::Mark { .. } => "mark",
+            Kind::Watch { .. } => "watch",
+        }
+    }
+
+    /// Where a branch, interrupt or exception left and where it came to. None: it is none.
+    pub fn ends(&self) -> Option<(u64, u64)> {
+        match *self {
+            Kind::Cond { from, to, .. }
+            | Kind::Jump { from, to }
+            | Kind::Call { from, to, .. }
+            | Kind::IndirectJump { from, to }
+            | Kind::IndirectCall { from, to, .. }
+            | Kind::Ret { from, to }
+            | Kind::Far { from, to }
+            | Kind::Async { from, to, .. } => Some((from, to)),
+            _ => None,
+        }
+    }
+}

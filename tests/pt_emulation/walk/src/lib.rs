@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From the observer's log to what each CPU did, branch by branch, with exact times.
+//!
+//! On the way every transition from one block to the next is held against the code: a log whose
+//! transitions the code does not allow is not the record of an execution.
+
+pub mod block;
+pub mod code;
+pub mod report;
+pub mod time;
+pub mod transition;
+mod walker;
+
+use std::io::Read;
+
+use pt_events::Event;
+use pt_log::Reader;
+
+pub use code::Code;
+pub use report::Report;
+
+/// What a log says.
+pub struct Walk {
+    pub tsc_khz: u64,
+    /// Events of each CPU, in order; times never decrease.
+    pub cpus: Vec<Vec<Event>>,
+    pub report: Report,
+    pub code: Code,
+}
+
+/// Walk a log from its beginning to its end, or to where it was cut.
+///
+/// Err: the log is damaged. A log that contradicts itself is no error here: `report` has it.
+pub fn walk<R: Read>(mut log: Reader<R>) -> Result<Walk, pt_log::Error> {
+    let mut walker = walker::Walker::new(log.header());
+    for record in log.by_ref() {
+        walker.record(record?);
+    }
+    Ok(walker.finish(log.was_cut()))
+}

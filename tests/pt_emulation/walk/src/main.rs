@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! pt-walk: look into a log of the observer.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use pt_events::Kind;
+use pt_walk::Walk;
+
+/// Look into a log of the observer.
+#[derive(Parser)]
+#[command(name = "pt-walk", version)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Hold every transition against the code; exit code 1 when one contradicts it
+    Check { log: PathBuf },
+    /// Every branch: cpu, tsc, kind, from, to
+    Branches { log: PathBuf },
+    /// Executed pages: address space (0: kernel), address, bytes executed
+    Pages { log: PathBuf },
+    /// Marks and watches: cpu, tsc, kind, then id, rdi, rsi or address, rdi, rsi, rdx
+    Marks { log: PathBuf },
+}
+
+fn load(path: &Path) -> Result<Walk> {
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let reader = pt_log::Reader::new(BufReader::with_capacity(1 << 20, file));
+    reader.and_then(pt_walk::walk).with_context(|| path.display().to_string())
+}
+
+fn branches(walk: &Walk, out: &mut impl Write) -> io::Result<()> {
+    for (cpu, events) in walk.cpus.iter().enumerate() {
+        for event in events {
+            if let Some((from, to)) = event.kind.ends() {
+                let kind = event.kind.name();
+                writeln!(out, "{cpu}\t{}\t{kind}\t{from:#x}\t{to:#x}", event.tsc)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn marks(walk: &Walk, out: &mut impl Write) -> io::Result<()> {
+    for (cpu, events) in walk.cpus.iter().enumerate() {
+        for event in events {
+            let tsc = event.tsc;
+            match event.kind {
+                Kind::Mark { id, rdi, rsi } => writeln!(out, "{cpu}\t{tsc}\tmark\t{id}\t{rdi:#x}\t{rsi:#x}")?,
+                Kind::Watch { ip, rdi, rsi, rdx } => {
+                    writeln!(out, "{cpu}\t{tsc}\twatch\t{ip:#x}\t{rdi:#x}\t{rsi:#x}\t{rdx:#x}")?
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(args: &Args) -> Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match &args.what {
+        What::Check { log } => {
+            let report = load(log)?.report;
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            writeln!(out)?;
+            out.flush()?;
+            return Ok(ExitCode::from(u8::from(!report.is_consistent())));
+        }
+        What::Branches { log } => branches(&load(log)?, &mut out)?,
+        What::Marks { log } => marks(&load(log)?, &mut out)?,
+        What::Pages { log } => {
+            for (space, page, n) in load(log)?.code.pages() {
+                writeln!(out, "{space:#x}\t{page:#x}\t{n}")?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(code) => code,
+        // A closed pipe is the reader's wish.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pt-walk: error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
