@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Packets in time: what precedes a packet because of when it is sent.
+
+use std::collections::BTreeMap;
+
+use crate::options::{Options, CBR};
+use crate::packet::{Buffer, Packet};
+
+/// Where a decoder can begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncPoint {
+    pub offset: usize,
+    pub tsc: u64,
+}
+
+/// One CPU's packets, stamped; knows nothing of branches.
+pub struct Stream<'a> {
+    options: &'a Options,
+    pub buffer: Buffer,
+    pub counts: BTreeMap<&'static str, u64>,
+    pub syncs: Vec<SyncPoint>,
+    last_psb: usize,
+    /// Time that the last CYC or TSC told.
+    told: u64,
+    /// The last tick of the core crystal clock that an MTC or TMA told.
+    ctc: u64,
+    tnt: u64,
+    n_tnt: u32,
+    /// Time of the oldest branch that waits for its TNT packet.
+    pub oldest: u64,
+}
+
+impl<'a> Stream<'a> {
+    pub fn new(options: &'a Options) -> Self {
+        Self {
+            options,
+            buffer: Buffer::default(),
+            counts: BTreeMap::new(),
+            syncs: Vec::new(),
+            last_psb: 0,
+            told: 0,
+            ctc: 0,
+            tnt: 0,
+            n_tnt: 0,
+            oldest: 0,
+        }
+    }
+
+    fn push(&mut self, packet: Packet) {
+        *self.counts.entry(packet.name()).or_default() += 1;
+        self.buffer.push(packet);
+    }
+
+    /// The cycle count before a packet at `tsc`.
+    fn cyc(&mut self, tsc: u64) {
+        let cycles = tsc - self.told;
+        if self.options.cyc && cycles >= self.options.min_cycles() {
+            self.push(Packet::Cyc(cycles));
+            self.told = tsc;
+        }
+    }
+
+    /// A packet that carries a cycle count.
+    pub fn stamped(&mut self, tsc: u64, packet: Packet) {
+        self.flush(tsc);
+        self.cyc(tsc);
+        self.push(packet);
+    }
+
+    /// A branch's bit.
+    pub fn bit(&mut self, tsc: u64, taken: bool) {
+        if self.n_tnt == 0 {
+            self.oldest = tsc;
+        }
+        self.tnt = self.tnt << 1 | u64::from(taken);
+        self.n_tnt += 1;
+        if self.n_tnt == self.options.tnt_bits {
+            self.flush(tsc);
+        }
+    }
+
+    /// Send the bits that wait: what follows must come after them.
+    pub fn flush(&mut self, tsc: u64) {
+        if self.n_tnt > 0 {
+            self.cyc(tsc);
+            self.push(Packet::Tnt { bits: self.tnt, n: self.n_tnt });
+            self.drop_bits();
+        }
+    }
+
+    /// Whether branches wait for their packet.
+    pub fn has_bits(&self) -> bool {
+        self.n_tnt > 0
+    }
+
+    pub fn drop_bits(&mut self) {
+        (self.tnt, self.n_tnt) = (0, 0);
+    }
+
+    /// MTC packets up to `tsc`. They do not make waiting bits leave.
+    pub fn tick(&mut self, tsc: u64) {
+        if !self.options.mtc {
+            return;
+        }
+        let period = 1 << self.options.mtc_period;
+        loop {
+            let next = (self.ctc / period + 1) * period;
+            let at = next * u64::from(self.options.tsc_ctc_n);
+            if at > tsc {
+                return;
+            }
+            self.cyc(at.max(self.told));
+            self.push(Packet::Mtc((next >> self.options.mtc_period) as u8));
+            self.ctc = next;
+        }
+    }
+
+    /// TSC and what goes with it. The CYC directly before makes perf count cycles from here.
+    fn time(&mut self, tsc: u64) {
+        self.push(Packet::Tsc(tsc));
+        self.told = tsc;
+        let (ctc, fast_counter) = self.options.ctc(tsc);
+        if self.options.mtc {
+            self.push(Packet::Tma { ctc: ctc as u16, fast_counter: fast_counter as u16 });
+        }
+        self.ctc = ctc;
+        self.push(Packet::Cbr(CBR));
+    }
+
+    /// The clock goes on after the CPU had halted, in which it did not count cycles.
+    pub fn wake(&mut self, tsc: u64) {
+        self.flush(tsc);
+        if self.options.cyc {
+            self.push(Packet::Cyc(1));
+        }
+        self.time(tsc);
+    }
+
+    /// PSB to PSBEND. `fup`: the next instruction's address, when it is traced.
+    pub fn psb_plus(&mut self, tsc: u64, cr3: u64, fup: Option<u64>) {
+        self.flush(tsc);
+        self.last_psb = self.buffer.bytes.len();
+        self.syncs.push(SyncPoint { offset: self.last_psb, tsc });
+        self.push(Packet::Psb);
+        if self.options.cyc {
+            self.push(Packet::Cyc(tsc.saturating_sub(self.told).clamp(1, 1 << 12)));
+        }
+        self.time(tsc);
+        self.push(Packet::ModeExec64);
+        self.push(Packet::Pip { cr3 });
+        if let Some(ip) = fup {
+            self.push(Packet::Fup(ip));
+        }
+        self.push(Packet::Psbend);
+    }
+
+    /// Whether it is time for the next PSB.
+    pub fn is_psb_due(&self) -> bool {
+        self.buffer.bytes.len() - self.last_psb >= self.options.psb_every()
+    }
+
+    /// After an overflow. Its cycles are not counted: the next PSB tells the time.
+    pub fn overflow(&mut self, tsc: u64, fup: Option<u64>) {
+        self.push(Packet::Ovf);
+        self.told = tsc;
+        self.ctc = self.options.ctc(tsc).0;
+        if let Some(ip) = fup {
+            self.push(Packet::Fup(ip));
+        }
+    }
+
+    /// Bytes so far.
+    pub fn position(&self) -> usize {
+        self.buffer.bytes.len()
+    }
+}
