@@ -26,6 +26,11 @@ impl TimeConv {
         None.context("its clock is not the TSC (no TIME_CONV record): boot with tsc=reliable clocksource=tsc")
     }
 
+    /// Of a file that has AUX data: TIME_CONV comes before them.
+    pub fn find_in_merged(bytes: &[u8]) -> Result<Self> {
+        Self::find(&File::parse(bytes)?)
+    }
+
     pub fn ns(&self, tsc: u64) -> u64 {
         let (high, low) = (tsc >> self.shift, tsc & ((1 << self.shift) - 1));
         let ns = high.wrapping_mul(self.mult).wrapping_add(low.wrapping_mul(self.mult) >> self.shift);

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use crate::time::{Clock, Place};
+
 pub const PAGE: u64 = 4096;
 
 /// An address space: 0 for the kernel's half, else CR3 without the bits that a kernel with
@@ -15,43 +17,84 @@ pub fn space(ip: u64, cr3: u64) -> u64 {
     }
 }
 
-/// Bytes of one page that were executed; the last ones where they changed.
+/// Bytes of one page that were executed, while they stayed as they were.
+#[derive(Clone)]
 struct Page {
+    /// Which of the changes of code it begins with; 0 is the log's beginning.
+    since: usize,
     bytes: Box<[u8; PAGE as usize]>,
     known: Box<[bool; PAGE as usize]>,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { bytes: Box::new([0; PAGE as usize]), known: Box::new([false; PAGE as usize]) }
+        Self { since: 0, bytes: Box::new([0; PAGE as usize]), known: Box::new([false; PAGE as usize]) }
+    }
+}
+
+impl Page {
+    fn n_known(&self) -> usize {
+        self.known.iter().filter(|&&known| known).count()
     }
 }
 
 #[derive(Default)]
 pub struct Code {
-    pages: BTreeMap<(u64, u64), Page>,
-    seen: HashSet<(u32, u64, u64)>,
+    /// By address space and address: what the page was, one after the other.
+    pages: BTreeMap<(u64, u64), Vec<Page>>,
+    /// Blocks that are in `pages`: number, address, space, and how often code changed before.
+    seen: HashSet<(u32, u64, u64, usize)>,
+    /// When code changed: the kernel patches itself, and page tables of processes that ended
+    /// are used again.
+    changes: Vec<Place>,
+    /// The same in TSC, after `date`. The first is the beginning.
+    dates: Vec<u64>,
     /// Bytes that were executed with more than one value.
     pub n_changed: u64,
 }
 
 impl Code {
-    /// Block `id` was executed at `ip`.
-    pub fn add(&mut self, id: u32, ip: u64, cr3: u64, bytes: &[u8]) {
+    /// Block `id` was executed at `ip`, from `place` on.
+    pub fn add(&mut self, id: u32, ip: u64, cr3: u64, bytes: &[u8], place: Place) {
         let space = space(ip, cr3);
-        if !self.seen.insert((id, ip, space)) {
+        if !self.seen.insert((id, ip, space, self.changes.len())) {
             return;
         }
+        let mut changed = false;
         for (address, &byte) in (ip..).zip(bytes) {
-            let page = self.pages.entry((space, address & !(PAGE - 1))).or_default();
+            let pages =
+                self.pages.entry((space, address & !(PAGE - 1))).or_insert_with(|| vec![Page::default()]);
             let at = (address % PAGE) as usize;
-            self.n_changed += u64::from(page.known[at] && page.bytes[at] != byte);
-            page.bytes[at] = byte;
-            page.known[at] = true;
+            let Some(last) = pages.last_mut() else { continue };
+            if !last.known[at] || last.bytes[at] == byte {
+                last.bytes[at] = byte;
+                last.known[at] = true;
+                continue;
+            }
+            self.n_changed += 1;
+            if !changed {
+                changed = true;
+                self.changes.push(place);
+            }
+            if last.since == self.changes.len() {
+                last.bytes[at] = byte;
+            } else {
+                let mut page = last.clone();
+                page.since = self.changes.len();
+                page.bytes[at] = byte;
+                pages.push(page);
+            }
         }
     }
 
-    /// Copies executed bytes from `ip` on; returns how many there are without a hole.
+    pub(crate) fn date(&mut self, clock: &Clock) {
+        let mut times = clock.times();
+        self.dates = vec![0];
+        self.dates.extend(self.changes.iter().map(|&place| times.tsc(place).unwrap_or(0)));
+    }
+
+    /// Copies executed bytes from `ip` on, as they were last; returns how many there are without
+    /// a hole.
     pub fn read(&self, ip: u64, cr3: u64, to: &mut [u8]) -> usize {
         let space = space(ip, cr3);
         let mut page: Option<(u64, &Page)> = None;
@@ -59,7 +102,7 @@ impl Code {
             let address = ip.wrapping_add(n as u64);
             let base = address & !(PAGE - 1);
             if page.map(|p| p.0) != Some(base) {
-                page = self.pages.get(&(space, base)).map(|p| (base, p));
+                page = self.pages.get(&(space, base)).and_then(|p| Some((base, p.last()?)));
             }
             let at = (address % PAGE) as usize;
             match page {
@@ -70,9 +113,30 @@ impl Code {
         to.len()
     }
 
+    /// Like `read`, in whichever address space has the address.
+    pub fn read_any(&self, ip: u64, to: &mut [u8]) -> usize {
+        let page = ip & !(PAGE - 1);
+        let spaces = self.pages.keys().filter(|key| key.1 == page).map(|key| key.0);
+        let mut best = 0;
+        for space in spaces.collect::<Vec<_>>() {
+            best = best.max(self.read(ip, space, to));
+        }
+        best
+    }
+
     /// (space, page address, bytes executed) in order; space 0 is the kernel's.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64, usize)> + '_ {
-        self.pages.iter().map(|(&(space, page), p)| (space, page, p.known.iter().filter(|&&k| k).count()))
+        let known = |pages: &Vec<Page>| pages.iter().map(Page::n_known).max().unwrap_or(0);
+        self.pages.iter().map(move |(&(space, page), pages)| (space, page, known(pages)))
+    }
+
+    /// Every page as it was from a time on: (space, address, TSC, bytes), in this order. Bytes
+    /// that were not executed are 0.
+    pub fn versions(&self) -> impl Iterator<Item = (u64, u64, u64, &[u8])> + '_ {
+        self.pages.iter().flat_map(move |(&(space, address), pages)| {
+            let tsc = |page: &Page| self.dates.get(page.since).copied().unwrap_or(0);
+            pages.iter().map(move |page| (space, address, tsc(page), &page.bytes[..]))
+        })
     }
 }
 
@@ -80,12 +144,14 @@ impl Code {
 mod tests {
     use super::*;
 
+    const BEGINNING: Place = Place { stretch: 0, count: 0 };
+
     #[test]
     fn processes_have_their_own_code_and_share_the_kernels() {
         let mut code = Code::default();
-        code.add(0, 0x1ffe, 0x5000, &[1, 2, 3]); // over a page's end
-        code.add(1, 0x1ffe, 0x8000, &[7]);
-        code.add(2, u64::MAX - 0xfff, 0x5000, &[9]);
+        code.add(0, 0x1ffe, 0x5000, &[1, 2, 3], BEGINNING); // over a page's end
+        code.add(1, 0x1ffe, 0x8000, &[7], BEGINNING);
+        code.add(2, u64::MAX - 0xfff, 0x5000, &[9], BEGINNING);
         let mut bytes = [0; 4];
         assert_eq!(code.read(0x1ffe, 0x5000, &mut bytes), 3);
         assert_eq!(bytes[..3], [1, 2, 3]);
@@ -102,10 +168,16 @@ mod tests {
     #[test]
     fn code_that_changed_is_known_as_it_was_last() {
         let mut code = Code::default();
-        code.add(0, 0x1000, 0, &[1, 2]);
-        code.add(1, 0x1000, 0, &[1, 3]);
+        code.add(0, 0x1000, 0, &[1, 2], BEGINNING);
+        code.add(1, 0x1000, 0, &[1, 3], Place { stretch: 0, count: 7 });
+        code.add(0, 0x1000, 0, &[1, 2], Place { stretch: 0, count: 9 }); // and back
         let mut bytes = [0; 2];
         code.read(0x1000, 0, &mut bytes);
-        assert_eq!((bytes, code.n_changed), ([1, 3], 1));
+        assert_eq!((bytes, code.n_changed), ([1, 2], 2));
+        let mut clock = Clock::default();
+        clock.reading(100);
+        code.date(&clock);
+        let versions: Vec<_> = code.versions().map(|(_, _, tsc, bytes)| (tsc, bytes[1])).collect();
+        assert_eq!(versions, [(0, 2), (107, 3), (109, 2)]);
     }
 }

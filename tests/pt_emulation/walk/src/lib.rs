@@ -19,6 +19,11 @@ use pt_log::Reader;
 pub use code::Code;
 pub use report::Report;
 
+/// Length of the instruction at the start of `bytes`.
+pub fn length(bytes: &[u8]) -> Option<u64> {
+    pt_insn::decode(bytes).map(|insn| insn.len.into())
+}
+
 /// What a log says.
 pub struct Walk {
     pub tsc_khz: u64,

@@ -178,7 +178,7 @@ impl Walker {
         let n_insns = block.n_insns();
         let cpu = &mut self.cpus[self.cpu];
         let ip = cpu.alias.take().unwrap_or(block.ip);
-        self.code.add(id, ip, cpu.cr3, &definition.bytes);
+        self.code.add(id, ip, cpu.cr3, &definition.bytes, self.clock.here());
         let frame = cpu.frame.take();
         let watch = cpu.watch.take();
         if std::mem::take(&mut cpu.starts) {
@@ -267,6 +267,7 @@ impl Walker {
                 *report.events.entry(event.kind.name()).or_default() += 1;
             }
         }
+        self.code.date(&self.clock);
         report.instructions = self.clock.count;
         report.tsc_readings = self.clock.n_readings();
         report.tsc_max_disagreement = self.clock.max_disagreement;

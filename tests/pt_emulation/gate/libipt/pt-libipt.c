@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pt-libipt - decode Intel PT with libipt, for comparison
+ *
+ *	pt-libipt AUX CODE
+ *
+ * AUX: packets of one CPU. CODE: records of { u64 space, u64 address, u64 since, u8 page[4096] }
+ * in order: space 0 for the kernel's half, else CR3 without its lower 13 bits; the page was so
+ * from TSC value since on.
+ *
+ * stdout: records of { u64 kind, u64 a, u64 b }:
+ *	1  branch or interrupt	from, to
+ *	2  error		offset in AUX, libipt's code; decoding goes on at the next PSB
+ *	3  overflow, or decoding begins	offset in AUX, 0
+ *	4  packet		time (TSC + CYC), TNT bits, or 0 for TIP and its kin
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <intel-pt.h>
+
+#define PAGE 4096
+
+enum kind { BRANCH = 1, ERROR = 2, BEGIN = 3, PACKET = 4 };
+
+struct page {
+	uint64_t space;
+	uint64_t address;
+	uint64_t since;
+	uint8_t bytes[PAGE];
+};
+
+/* The packets' time at an offset in AUX; libipt's own estimate is off where the CPU had halted. */
+struct stamp {
+	uint64_t offset;
+	uint64_t tsc;
+};
+
+struct code {
+	const struct page *pages;
+	size_t n;
+	const struct pt_insn_decoder *decoder;
+	struct stamp *stamps;
+	size_t n_stamps;
+};
+
+static int die(const char *what, const char *why)
+{
+	fprintf(stderr, "pt-libipt: error: %s: %s\n", what, why);
+	exit(2);
+}
+
+static void put(enum kind kind, uint64_t a, uint64_t b)
+{
+	const uint64_t words[] = { kind, a, b };
+
+	if (fwrite(words, sizeof(words), 1, stdout) != 1)
+		die("stdout", strerror(errno));
+}
+
+static void *slurp(const char *name, size_t *size)
+{
+	FILE *file = fopen(name, "rb");
+	uint8_t *bytes;
+	long end;
+
+	if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
+		die(name, strerror(errno));
+	bytes = malloc(end + 1);
+	if (!bytes || fread(bytes, 1, end, file) != (size_t)end)
+		die(name, "cannot be read");
+	fclose(file);
+	*size = end;
+	return bytes;
+}
+
+static int order(const void *left, const void *right)
+{
+	const struct page *a = left, *b = right;
+
+	if (a->space != b->space)
+		return a->space < b->space ? -1 : 1;
+	return a->address < b->address ? -1 : a->address > b->address;
+}
+
+static uint64_t now(const struct code *code)
+{
+	size_t low = 0, high = code->n_stamps;
+	uint64_t offset = 0;
+
+	pt_insn_get_offset(code->decoder, &offset);
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (code->stamps[middle].offset <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low ? code->stamps[low - 1].tsc : 0;
+}
+
+static int read_code(uint8_t *buffer, size_t size, const struct pt_asid *asid, uint64_t ip, void *context)
+{
+	const struct code *code = context;
+	const uint64_t tsc = now(code);
+	size_t done = 0;
+
+	while (done < size) {
+		struct page key = {
+			.space = ip >> 63 ? 0 : asid->cr3 & ~0x1fffull,
+			.address = ip & ~(uint64_t)(PAGE - 1),
+		};
+		const struct page *page = bsearch(&key, code->pages, code->n, sizeof(key), order);
+		const struct page *end = code->pages + code->n;
+		size_t at = ip % PAGE, n = PAGE - at;
+
+		if (!page)
+			break;
+		while (page > code->pages && !order(page - 1, &key))
+			page--;
+		while (page + 1 < end && !order(page + 1, &key) && page[1].since <= tsc)
+			page++;
+		if (n > size - done)
+			n = size - done;
+		memcpy(buffer + done, page->bytes + at, n);
+		done += n;
+		ip += n;
+	}
+	return done ? (int)done : -pte_nomap;
+}
+
+/* Events between two instructions. Returns libipt's status. */
+static int events(struct pt_insn_decoder *decoder, int status, uint64_t *last, uint64_t behind)
+{
+	while (status >= 0 && status & pts_event_pending) {
+		struct pt_event event;
+		uint64_t offset = 0;
+
+		status = pt_insn_event(decoder, &event, sizeof(event));
+		if (status < 0)
+			break;
+		if (event.ip_suppressed && event.type != ptev_enabled)
+			*last = 0;
+		switch (event.type) {
+		case ptev_async_branch:
+			/* The last branch led to an instruction that did not retire. */
+			if (*last && event.variant.async_branch.from != behind)
+				put(BRANCH, *last, event.variant.async_branch.from);
+			put(BRANCH, event.variant.async_branch.from, event.variant.async_branch.to);
+			*last = 0;
+			break;
+		case ptev_enabled:
+		case ptev_disabled:
+		case ptev_async_disabled:
+			*last = 0;
+			break;
+		case ptev_overflow:
+			pt_insn_get_offset(decoder, &offset);
+			put(BEGIN, offset, 0);
+			*last = 0;
+			break;
+		default:
+			break;
+		}
+	}
+	return status;
+}
+
+static void branches(const struct pt_config *config, struct code *code)
+{
+	struct pt_insn_decoder *decoder = pt_insn_alloc_decoder(config);
+	int status;
+
+	if (!decoder || pt_image_set_callback(pt_insn_get_image(decoder), read_code, code))
+		die("libipt", "no decoder");
+	code->decoder = decoder;
+	while ((status = pt_insn_sync_forward(decoder)) >= 0) {
+		uint64_t offset = 0, last = 0, behind = 0;
+
+		pt_insn_get_offset(decoder, &offset);
+		put(BEGIN, offset, 0);
+		for (;;) {
+			struct pt_insn insn;
+
+			status = events(decoder, status, &last, behind);
+			if (status < 0)
+				break;
+			status = pt_insn_next(decoder, &insn, sizeof(insn));
+			if (!insn.size && status < 0)
+				break;
+			if (last && insn.ip != behind)
+				put(BRANCH, last, insn.ip);
+			last = insn.ip;
+			behind = insn.ip + insn.size;
+			if (status < 0)
+				break;
+		}
+		if (status == -pte_eos)
+			break;
+		pt_insn_get_offset(decoder, &offset);
+		put(ERROR, offset, -status);
+	}
+	pt_insn_free_decoder(decoder);
+}
+
+static int tnt_bits(const struct pt_packet *packet)
+{
+	return packet->payload.tnt.bit_size;
+}
+
+static void stamp(struct code *code, uint64_t offset, uint64_t tsc)
+{
+	if (!(code->n_stamps & (code->n_stamps + 1))) {
+		size_t n = 2 * code->n_stamps + 2;
+
+		code->stamps = realloc(code->stamps, n * sizeof(*code->stamps));
+		if (!code->stamps)
+			die("stamps", strerror(ENOMEM));
+	}
+	code->stamps[code->n_stamps++] = (struct stamp){ offset, tsc };
+}
+
+static void packets(const struct pt_config *config, struct code *code)
+{
+	struct pt_packet_decoder *decoder = pt_pkt_alloc_decoder(config);
+	uint64_t time = 0;
+
+	if (!decoder)
+		die("libipt", "no packet decoder");
+	while (pt_pkt_sync_forward(decoder) >= 0) {
+		struct pt_packet packet;
+		int status;
+
+		while ((status = pt_pkt_next(decoder, &packet, sizeof(packet))) >= 0) {
+			uint64_t offset = 0;
+
+			switch (packet.type) {
+			case ppt_tsc:
+			case ppt_cyc:
+				time = packet.type == ppt_tsc ? packet.payload.tsc.tsc :
+								time + packet.payload.cyc.value;
+				pt_pkt_get_offset(decoder, &offset);
+				stamp(code, offset, time);
+				break;
+			case ppt_tnt_8:
+			case ppt_tnt_64:
+				put(PACKET, time, tnt_bits(&packet));
+				break;
+			case ppt_tip:
+			case ppt_tip_pge:
+			case ppt_tip_pgd:
+				put(PACKET, time, 0);
+				break;
+			default:
+				break;
+			}
+		}
+		if (status != -pte_eos) {
+			uint64_t offset = 0;
+
+			pt_pkt_get_offset(decoder, &offset);
+			put(ERROR, offset, -status);
+		}
+	}
+	pt_pkt_free_decoder(decoder);
+}
+
+int main(int argc, char **argv)
+{
+	struct pt_config config;
+	struct code code;
+	size_t size;
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: pt-libipt AUX CODE\n");
+		return 2;
+	}
+	pt_config_init(&config);
+	config.begin = slurp(argv[1], &size);
+	config.end = config.begin + size;
+	code.pages = slurp(argv[2], &size);
+	code.n = size / sizeof(struct page);
+	code.stamps = NULL;
+	code.n_stamps = 0;
+	packets(&config, &code);
+	branches(&config, &code);
+	return fflush(stdout) ? die("stdout", strerror(errno)) : 0;
+}
