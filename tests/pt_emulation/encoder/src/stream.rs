@@ -147,7 +147,9 @@ impl<'a> Stream<'a> {
         }
         self.time(tsc);
         self.push(Packet::ModeExec64);
-        self.push(Packet::Pip { cr3 });
+        if !self.options.user_only {
+            self.push(Packet::Pip { cr3 }); // a matter of the kernel's level
+        }
         if let Some(ip) = fup {
             self.push(Packet::Fup(ip));
         }

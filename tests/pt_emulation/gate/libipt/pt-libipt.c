@@ -143,8 +143,6 @@ static int events(struct pt_insn_decoder *decoder, int status, uint64_t *last, u
 		status = pt_insn_event(decoder, &event, sizeof(event));
 		if (status < 0)
 			break;
-		if (event.ip_suppressed && event.type != ptev_enabled)
-			*last = 0;
 		switch (event.type) {
 		case ptev_async_branch:
 			/* The last branch led to an instruction that did not retire. */
@@ -153,9 +151,13 @@ static int events(struct pt_insn_decoder *decoder, int status, uint64_t *last, u
 			put(BRANCH, event.variant.async_branch.from, event.variant.async_branch.to);
 			*last = 0;
 			break;
+		case ptev_async_disabled:
+			if (*last && event.variant.async_disabled.at != behind)
+				put(BRANCH, *last, event.variant.async_disabled.at);
+			*last = 0;
+			break;
 		case ptev_enabled:
 		case ptev_disabled:
-		case ptev_async_disabled:
 			*last = 0;
 			break;
 		case ptev_overflow:
@@ -272,7 +274,7 @@ static void packets(const struct pt_config *config, struct code *code)
 int main(int argc, char **argv)
 {
 	struct pt_config config;
-	struct code code;
+	struct code code = { 0 };
 	size_t size;
 
 	if (argc != 3) {
@@ -284,8 +286,6 @@ int main(int argc, char **argv)
 	config.end = config.begin + size;
 	code.pages = slurp(argv[2], &size);
 	code.n = size / sizeof(struct page);
-	code.stamps = NULL;
-	code.n_stamps = 0;
 	packets(&config, &code);
 	branches(&config, &code);
 	return fflush(stdout) ? die("stdout", strerror(errno)) : 0;

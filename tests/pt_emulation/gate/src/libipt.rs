@@ -104,7 +104,8 @@ impl Clock<'_> {
 
 pub fn judge(capture: &Capture, cpu: usize, tool: &Path, code: &Path) -> Result<Judgement> {
     let expected = visible(capture, cpu);
-    let mut comparer = Comparer::new(cpu, &expected, &capture.aux.injected);
+    // libipt tells of an overflow before the instruction that the last branch led to.
+    let mut comparer = Comparer::new(cpu, &expected, &capture.aux.injected).with_edge(1);
     let whole = capture.aux.injected.iter().all(|i| i.cpu != cpu) && !capture.aux.options.is_filtered();
     let told: Box<dyn Iterator<Item = Told>> = Box::new(told(capture.events(cpu)));
     let mut clock = (whole && capture.aux.options.cyc).then_some(Clock {

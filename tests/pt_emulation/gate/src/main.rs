@@ -127,8 +127,19 @@ fn with_libipt(capture: &Capture, tool: &Path) -> Result<Vec<libipt::Judgement>>
     let judged = libipt::write_code(capture, &code).and_then(|()| {
         (0..capture.walk.cpus.len()).map(|cpu| libipt::judge(capture, cpu, tool, &code)).collect()
     });
-    let _ = std::fs::remove_file(&code);
+    let _ = std::fs::remove_file(&code); // of a failed run it may not be there
     judged
+}
+
+/// Why libipt cannot judge such packets.
+fn without_libipt(options: &capture::Options) -> Option<&'static str> {
+    if !options.noretcomp {
+        Some("with RET compression libipt and perf disagree on which returns are compressed")
+    } else if options.user_only {
+        Some("packets of user code alone do not tell the address space; perf has it from the side-band")
+    } else {
+        None
+    }
 }
 
 fn run(args: &Args) -> Result<bool> {
@@ -139,14 +150,13 @@ fn run(args: &Args) -> Result<bool> {
     checks.extend(perf_checks(&perf, losses));
     let mut libipt = Vec::new();
     match &args.libipt {
-        Some(tool) if capture.aux.options.noretcomp => {
-            libipt = with_libipt(&capture, tool)?;
-            checks.extend(libipt_checks(&libipt, losses > 0));
-        }
-        Some(_) => {
-            let why = "with RET compression libipt and perf disagree on which returns are compressed";
-            checks.push(Check { name: "libipt", passed: None, text: why.to_owned() });
-        }
+        Some(tool) => match without_libipt(&capture.aux.options) {
+            None => {
+                libipt = with_libipt(&capture, tool)?;
+                checks.extend(libipt_checks(&libipt, losses > 0));
+            }
+            Some(why) => checks.push(Check { name: "libipt", passed: None, text: why.to_owned() }),
+        },
         None => {}
     }
     let passed = checks.iter().all(|check| check.passed != Some(false));
