@@ -77,7 +77,8 @@ pub const LONG_TNT: u32 = 47;
 #[derive(Debug, Default)]
 pub struct Buffer {
     pub bytes: Vec<u8>,
-    last_ip: u64,
+    /// None: after a PSB, which sets it to 0.
+    last_ip: Option<u64>,
 }
 
 impl Buffer {
@@ -87,7 +88,7 @@ impl Buffer {
             Packet::Pad => bytes.push(0),
             Packet::Psb => {
                 bytes.extend([0x02, 0x82].repeat(8));
-                self.last_ip = 0;
+                self.last_ip = None;
             }
             Packet::Psbend => bytes.extend([0x02, 0x23]),
             Packet::Ovf => bytes.extend([0x02, 0xf3]),
@@ -127,12 +128,16 @@ impl Buffer {
     }
 
     /// An IP packet, in the shortest form that gives the address back from the last one.
+    ///
+    /// The first after a PSB is whole: perf (6.1 to 6.12 at least) completes the FUP within PSB+
+    /// with the address from before the PSB, and comes out wrong for one that is shortened
+    /// against 0.
     fn ip(&mut self, opcode: u8, ip: Option<u64>) {
         let Some(ip) = ip else {
             self.bytes.push(opcode);
             return;
         };
-        let changed = ip ^ self.last_ip;
+        let changed = self.last_ip.map_or(u64::MAX, |last| ip ^ last);
         let sign_extended = (ip << 16) as i64 >> 16;
         let (form, n) = match () {
             () if changed >> 16 == 0 => (1, 2),
@@ -143,7 +148,7 @@ impl Buffer {
         };
         self.bytes.push(form << 5 | opcode);
         self.bytes.extend(&ip.to_le_bytes()[..n]);
-        self.last_ip = ip;
+        self.last_ip = Some(ip);
     }
 }
 
@@ -183,9 +188,11 @@ mod tests {
 
     #[test]
     fn addresses_take_the_shortest_form() {
-        // after a PSB the last address is 0
-        check(&[Packet::Tip(0x1234)], &[0x2d, 0x34, 0x12]);
-        check(&[Packet::Tip(0x1234_5678)], &[0x4d, 0x78, 0x56, 0x34, 0x12]);
+        let first = [0x6d, 0x78, 0x56, 0x34, 0x12, 0, 0];
+        check(&[Packet::Tip(0x1234_5678)], &first);
+        check(&[Packet::Tip(0x1234_5678), Packet::Tip(0x1234_0001)], &[&first[..], &[0x2d, 1, 0]].concat());
+        let update = [0x4d, 0x78, 0x56, 0x34, 0x13];
+        check(&[Packet::Tip(0x1234_5678), Packet::Tip(0x1334_5678)], &[&first[..], &update].concat());
         let kernel = Packet::Fup(0xffff_ffff_8100_0000);
         let form3 = [0x7d, 0x00, 0x00, 0x00, 0x81, 0xff, 0xff];
         check(&[kernel], &form3);
@@ -197,15 +204,15 @@ mod tests {
         let update = [0x8d, 0x66, 0x55, 0x44, 0x33, 0x23, 0x11];
         check(&[Packet::Tip(high), Packet::Tip(high + (1 << 32))], &[&whole[..], &update].concat());
         // a suppressed address leaves the last one as it was
-        let bytes = [0x2d, 0x34, 0x12, 0x01, 0x2d, 0x35, 0x12];
+        let bytes = [0x6d, 0x34, 0x12, 0, 0, 0, 0, 0x01, 0x2d, 0x35, 0x12];
         check(&[Packet::Tip(0x1234), Packet::TipPgd(None), Packet::Tip(0x1235)], &bytes);
     }
 
     #[test]
     fn psb_forgets_the_last_address() {
-        let mut expected = vec![0x4d, 0x78, 0x56, 0x34, 0x12];
+        let mut expected = vec![0x6d, 0x78, 0x56, 0x34, 0x12, 0, 0];
         expected.extend([0x02, 0x82].repeat(8));
-        expected.extend([0x5d, 0x78, 0x56, 0x34, 0x12]);
+        expected.extend([0x7d, 0x78, 0x56, 0x34, 0x12, 0, 0]);
         check(&[Packet::Tip(0x1234_5678), Packet::Psb, Packet::Fup(0x1234_5678)], &expected);
     }
 
