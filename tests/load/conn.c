@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../pt_emulation/guest/mark.h"
 #include "conn.h"
 
 #define MAX_ANSWER (256u << 20)
@@ -20,23 +21,44 @@ struct conn *conns;
 int n_conns, n_base, epoll_fd;
 uint64_t n_stray;
 
+static uint16_t local_port(int fd)
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+
+	if (getsockname(fd, (struct sockaddr *)&addr, &len))
+		return 0;
+	return ntohs(addr.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&addr)->sin6_port
+						: ((struct sockaddr_in *)&addr)->sin_port);
+}
+
 void write_log(void)
 {
 	uint16_t *lports = calloc((size_t)n_conns, sizeof(*lports));
 
 	if (!lports)
 		die("", "out of memory");
-	for (int i = 0; i < n_conns; i++) {
-		struct sockaddr_storage addr;
-		socklen_t len = sizeof(addr);
-
-		if (getsockname(conns[i].fd, (struct sockaddr *)&addr, &len) == 0)
-			lports[i] = ntohs(addr.ss_family == AF_INET6
-						  ? ((struct sockaddr_in6 *)&addr)->sin6_port
-						  : ((struct sockaddr_in *)&addr)->sin_port);
-	}
+	for (int i = 0; i < n_conns; i++)
+		lports[i] = conns[i].lport;
 	record_write_log(&opts, lports);
 	free(lports);
+}
+
+/* What the observer of an emulated machine needs to tell requests apart. */
+static void mark(const struct conn *c, const struct request *r, bool sent)
+{
+	uint64_t which = (uint64_t)c->lport << 32 | r->number;
+
+	if (!r->counted)
+		return;
+	if (opts.marks >= 0 && sent)
+		pt_mark(PT_MARK_SENT, which, r->byte_start);
+	else if (opts.marks >= 0)
+		pt_mark(PT_MARK_RECEIVED, which, r->byte_start);
+	if (opts.mark_cause >= 0 && sent)
+		pt_mark(PT_MARK_BEGIN, opts.mark_cause, which);
+	else if (opts.mark_cause >= 0)
+		pt_mark(PT_MARK_END, opts.mark_cause, which);
 }
 
 /* The log of a load that failed is still worth having: it is written first. */
@@ -61,6 +83,12 @@ void flush_out(struct conn *c)
 {
 	bool dgram = opts.proto->socktype == SOCK_DGRAM;
 
+	for (unsigned int i = 0; c->out_len && i < c->count; i++) {
+		const struct request *r = record_at(c->queue[(c->head + i) % MAX_IN_FLIGHT]);
+
+		if (!r->send_ns)
+			mark(c, r, true);
+	}
 	while (c->out_len) {
 		int64_t before = monotonic_ns();
 		ssize_t n = send(c->fd, c->out, c->out_len, MSG_NOSIGNAL);
@@ -117,6 +145,7 @@ static void dequeue(struct conn *c, int64_t recv_ns, uint32_t nbytes)
 {
 	struct request *r = front(c);
 
+	mark(c, r, false);
 	r->recv_ns = recv_ns;
 	r->response_bytes = nbytes;
 	c->head = (c->head + 1) % MAX_IN_FLIGHT;
@@ -270,6 +299,7 @@ void open_connections(void)
 			    "%s port %s: %s", opts.host, opts.port, strerror(errno));
 		if (opts.proto->socktype == SOCK_STREAM)
 			setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		c->lport = local_port(c->fd);
 		/* Non-blocking only now: an absent server is told at once by connect(). */
 		if (fcntl(c->fd, F_SETFL, O_NONBLOCK) ||
 		    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &ev))

@@ -16,6 +16,7 @@ struct conn {
 	uint64_t built, sent;	 /* bytes since the connection began; UDP: datagrams */
 	uint32_t datagram_bytes; /* of the answer so far */
 	bool wants_write;
+	uint16_t lport;
 };
 
 /* The first n_base carry the base load, the others only bursts. */

@@ -17,6 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../pt_emulation/guest/mark.h"
+
+#define MARK_HOG 10 /* number of this disturbance among the marks */
+
 /* A clock step above this means the core was taken away; interrupts stay below it. */
 #define GAP_NS	      20000
 #define MAX_STRETCHES (4 << 20)
@@ -186,7 +190,9 @@ int main(int argc, char **argv)
 		double factor = 1.0 + (drand48() * 2 - 1) * (double)jitter / 100;
 		int64_t idle_ns = (int64_t)((double)idle_us * 1000 * factor);
 
+		pt_mark(PT_MARK_BEGIN, MARK_HOG, 0);
 		burn(burn_us * 1000);
+		pt_mark(PT_MARK_END, MARK_HOG, 0);
 		if (idle_ns && !stopped)
 			nanosleep(&(struct timespec){idle_ns / 1000000000, idle_ns % 1000000000},
 				  NULL);

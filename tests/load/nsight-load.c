@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "../pt_emulation/guest/mark.h"
 #include "conn.h"
 
 #define DRAIN_NS 2000000000LL
@@ -184,7 +185,15 @@ int main(int argc, char **argv)
 	}
 	open_connections();
 	store_keys();
+	if (opts.marks >= 0) {
+		struct timespec pause = {0, 2000000};
+
+		pt_mark(PT_MARK_START, opts.marks, 0);
+		nanosleep(&pause, NULL); /* the emulator begins at its next turn */
+	}
 	run_load();
+	if (opts.marks >= 0)
+		pt_mark(PT_MARK_STOP, 0, 0);
 	write_log();
 	record_print_summary(&opts);
 	if (n_stray)

@@ -38,6 +38,9 @@ static const char usage_text[] =
 	"      --start-delay MS       pause between the setup and the load; default 0\n"
 	"      --udp-timeout MS       a datagram without an answer is lost then; default 500\n"
 	"  -C, --cpu N                run on that core only\n"
+	"      --marks N              marks for emulated Intel PT: log N begins with the load and\n"
+	"                             ends with it, requests and answers are marked\n"
+	"      --mark-cause N         mark the time from request to answer as disturbance N\n"
 	"      --seed N               of the Poisson arrivals; default 1\n"
 	"  -l, --log FILE             one line a request (tab-separated, header line, #end)\n"
 	"\n"
@@ -98,7 +101,9 @@ enum {
 	O_DELAY,
 	O_UDP,
 	O_SEED,
-	O_BIND
+	O_BIND,
+	O_MARKS,
+	O_CAUSE
 };
 
 static const struct option long_options[] = {
@@ -128,6 +133,8 @@ static const struct option long_options[] = {
 	{"udp-timeout", 1, 0, O_UDP},
 	{"seed", 1, 0, O_SEED},
 	{"bind-port", 1, 0, O_BIND},
+	{"marks", 1, 0, O_MARKS},
+	{"mark-cause", 1, 0, O_CAUSE},
 	{0, 0, 0, 0},
 };
 
@@ -138,6 +145,8 @@ void parse_options(int argc, char **argv, struct options *opt)
 
 	*opt = (struct options){.conns = 1,
 				.cpu = -1,
+				.marks = -1,
+				.mark_cause = -1,
 				.keys = 100,
 				.pipeline = 1,
 				.udp_timeout_ms = 500,
@@ -222,6 +231,12 @@ void parse_options(int argc, char **argv, struct options *opt)
 			break;
 		case O_UDP:
 			opt->udp_timeout_ms = (int)number("udp-timeout", optarg, 1, 1e6);
+			break;
+		case O_MARKS:
+			opt->marks = (int)number("marks", optarg, 0, 1e6);
+			break;
+		case O_CAUSE:
+			opt->mark_cause = (int)number("mark-cause", optarg, 0, 1e6);
 			break;
 		case O_BIND:
 			opt->bind_port = (int)number("bind-port", optarg, 1024, 64000);

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, host, payload, perf, probes
+from . import __version__, clock, host, kernel_code, payload, perf, probes
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -132,7 +132,11 @@ class Recording:
         reader.release()
         wait(lambda: clock.has_started(log / "clock.tsv"), "starting nsight-clock")
         recorder.release()
-        control.send("disable")  # changes nothing; its answer says that every event is open
+        # The answer says that every event is open. At grade pt perf's tracking event runs from
+        # then on, and "disable" would stop it: memory maps of programs that start before the
+        # recording does, the probes among them, would be missing and their code undecodable.
+        # perf has "ping" since 5.12; at grade trace "disable" changes nothing.
+        control.send("ping" if plan.grade == "pt" else "disable")
         wait(control.acknowledged, "starting perf")
         if packets:
             packets.release()
@@ -145,6 +149,11 @@ class Recording:
         control.send("enable")
         wait(control.acknowledged, "enabling perf")
         wait(lambda: probes.has_started(events), "attaching the probes")
+        if plan.grade == "pt":
+            failure = kernel_code.copy(recorder.argv[0], self._dir / "kcore")
+            if failure:
+                self._progress.warn(f"kernel code not copied again ({failure}): the probes' own will not decode")
+            self._step("copied kernel code")
 
     def _step(self, name: str) -> None:
         """Note when a step was done: a slow start can be explained from the manifest."""
@@ -257,6 +266,8 @@ class Recording:
                 self._step(f"stopped {name}")
         if self._control:
             self._control.close()
+        if self._plan.grade == "pt":
+            manifest["kernel_code_with_probes"] = kernel_code.install(self._dir / "kcore", self._dir / "perf.data")
         manifest["stopped_by"] = stopped_by
         self._count()
         cut = list(self._supervisor.died)

@@ -3,6 +3,7 @@
  * pt-libipt - decode Intel PT with libipt, for comparison
  *
  *	pt-libipt AUX CODE
+ *	pt-libipt --packets AUX
  *
  * AUX: packets of one CPU. CODE: records of { u64 space, u64 address, u64 since, u8 page[4096] }
  * in order: space 0 for the kernel's half, else CR3 without its lower 13 bits; the page was so
@@ -13,6 +14,8 @@
  *	2  error		offset in AUX, libipt's code; decoding goes on at the next PSB
  *	3  overflow, or decoding begins	offset in AUX, 0
  *	4  packet		time (TSC + CYC), TNT bits, or 0 for TIP and its kin
+ *
+ * --packets prints a line a packet: offset, name, payload.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -271,6 +274,68 @@ static void packets(const struct pt_config *config, struct code *code)
 	pt_pkt_free_decoder(decoder);
 }
 
+static void print_packet(uint64_t offset, const struct pt_packet *p)
+{
+	static const char *const names[] = {
+		[ppt_pad] = "PAD", [ppt_psb] = "PSB", [ppt_psbend] = "PSBEND", [ppt_ovf] = "OVF",
+		[ppt_stop] = "TraceStop", [ppt_exstop] = "EXSTOP", [ppt_fup] = "FUP", [ppt_tip] = "TIP",
+		[ppt_tip_pge] = "TIP.PGE", [ppt_tip_pgd] = "TIP.PGD", [ppt_tnt_8] = "TNT",
+		[ppt_tnt_64] = "TNT", [ppt_mode] = "MODE.Exec", [ppt_pip] = "PIP", [ppt_tsc] = "TSC",
+		[ppt_cbr] = "CBR", [ppt_tma] = "TMA", [ppt_mtc] = "MTC", [ppt_cyc] = "CYC",
+		[ppt_pwre] = "PWRE", [ppt_pwrx] = "PWRX",
+	};
+	size_t n = sizeof(names) / sizeof(*names);
+
+	printf("%llx %s", (unsigned long long)offset,
+	       (size_t)p->type < n && names[p->type] ? names[p->type] : "?");
+	switch (p->type) {
+	case ppt_tnt_8:
+	case ppt_tnt_64:
+		printf(" %u %llx", p->payload.tnt.bit_size, (unsigned long long)p->payload.tnt.payload);
+		break;
+	case ppt_tsc:
+		printf(" %llx", (unsigned long long)p->payload.tsc.tsc);
+		break;
+	case ppt_cyc:
+		printf(" %llx", (unsigned long long)p->payload.cyc.value);
+		break;
+	case ppt_mtc:
+		printf(" %x", p->payload.mtc.ctc);
+		break;
+	case ppt_tma:
+		printf(" %x %x", p->payload.tma.ctc, p->payload.tma.fc);
+		break;
+	case ppt_cbr:
+		printf(" %x", p->payload.cbr.ratio);
+		break;
+	case ppt_pip:
+		printf(" %llx", (unsigned long long)p->payload.pip.cr3);
+		break;
+	default:
+		break;
+	}
+	putchar('\n');
+}
+
+static int list(const struct pt_config *config)
+{
+	struct pt_packet_decoder *decoder = pt_pkt_alloc_decoder(config);
+	struct pt_packet packet;
+	uint64_t offset = 0;
+	int status;
+
+	if (!decoder || pt_pkt_sync_set(decoder, 0))
+		die("libipt", "no packet decoder");
+	while ((status = pt_pkt_next(decoder, &packet, sizeof(packet))) > 0) {
+		print_packet(offset, &packet);
+		offset += (uint64_t)status;
+	}
+	if (status != -pte_eos)
+		printf("%llx error %d\n", (unsigned long long)offset, -status);
+	pt_pkt_free_decoder(decoder);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct pt_config config;
@@ -278,12 +343,14 @@ int main(int argc, char **argv)
 	size_t size;
 
 	if (argc != 3) {
-		fprintf(stderr, "usage: pt-libipt AUX CODE\n");
+		fprintf(stderr, "usage: pt-libipt AUX CODE | --packets AUX\n");
 		return 2;
 	}
 	pt_config_init(&config);
-	config.begin = slurp(argv[1], &size);
+	config.begin = slurp(strcmp(argv[1], "--packets") ? argv[1] : argv[2], &size);
 	config.end = config.begin + size;
+	if (!strcmp(argv[1], "--packets"))
+		return list(&config);
 	code.pages = slurp(argv[2], &size);
 	code.n = size / sizeof(struct page);
 	packets(&config, &code);

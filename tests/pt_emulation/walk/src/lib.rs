@@ -6,6 +6,7 @@
 
 pub mod block;
 pub mod code;
+pub mod intervals;
 pub mod report;
 pub mod time;
 pub mod transition;

@@ -29,6 +29,20 @@ enum What {
     Pages { log: PathBuf },
     /// Marks and watches: cpu, tsc, kind, then id, rdi, rsi or address, rdi, rsi, rdx
     Marks { log: PathBuf },
+    /// Executions of functions: cpu, function, task, start, end, ticks in which its task ran
+    Intervals {
+        log: PathBuf,
+        /// Address of __switch_to_asm, which must have been watched
+        #[arg(long, value_parser = address)]
+        switch: u64,
+        /// Address of a function; may be repeated
+        #[arg(long, value_parser = address, required = true)]
+        function: Vec<u64>,
+    },
+}
+
+fn address(text: &str) -> Result<u64, std::num::ParseIntError> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16)
 }
 
 fn load(path: &Path) -> Result<Walk> {
@@ -77,6 +91,14 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
         What::Branches { log } => branches(&load(log)?, &mut out)?,
         What::Marks { log } => marks(&load(log)?, &mut out)?,
+        What::Intervals { log, switch, function } => {
+            for (cpu, events) in load(log)?.cpus.iter().enumerate() {
+                for i in pt_walk::intervals::intervals(events, *switch, function) {
+                    let (start, end, running) = (i.start, i.end, i.running);
+                    writeln!(out, "{cpu}\t{:#x}\t{:#x}\t{start}\t{end}\t{running}", i.function, i.task)?;
+                }
+            }
+        }
         What::Pages { log } => {
             for (space, page, n) in load(log)?.code.pages() {
                 writeln!(out, "{space:#x}\t{page:#x}\t{n}")?;

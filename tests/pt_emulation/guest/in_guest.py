@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""In the guest: record scenarios one after the other with the product's own recorder.
+
+    in_guest.py FOLDER SCENARIO...
+
+Scenario number n (from 0) is observed as log n. FOLDER/<scenario>/ gets capture.nsight,
+requests.tsv, scenario.json and vdso.so; FOLDER/kallsyms is the kernel's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2]
+TOP = TESTS.parent
+sys.path[:0] = [str(TESTS)]
+
+from pt_emulation.scenarios.base import Scenario
+from pt_emulation.scenarios.table import SCENARIOS
+from testbed.bed import Server, Testbed
+from testbed.namespaces import SERVER4
+from testbed.processes import run, wait_until
+from testbed.servers import USER, ServerKind
+
+PROGRAMS = TOP / "build" / "pt_emulation"
+RECORDER = TOP / "tools" / "nsight-record" / "nsight-record"
+SHIM = Path(__file__).resolve().parent / "shim"
+APP_PORT = 7000
+
+#: What Linux shows of a processor with Intel PT, as far as the recorder and perf look.
+INTEL_PT = {
+    "type": "10",
+    "caps/psb_cyc": "1",
+    "caps/mtc": "1",
+    "caps/topa_output": "1",
+    "format/pt": "config:0",
+    "format/cyc": "config:1",
+    "format/mtc": "config:9",
+    "format/tsc": "config:10",
+    "format/noretcomp": "config:11",
+    "format/branch": "config:13",
+    "format/mtc_period": "config:14-17",
+    "format/cyc_thresh": "config:19-22",
+    "format/psb_period": "config:24-27",
+}
+
+
+def show_intel_pt() -> None:
+    """Put an intel_pt beside the machine's own event sources, by a mount over their folder."""
+    devices = Path("/sys/bus/event_source/devices")
+    if (devices / "intel_pt").exists():
+        return
+    copy = Path("/run/event_source")
+    copy.mkdir()
+    for entry in devices.iterdir():
+        (copy / entry.name).symlink_to(entry.resolve())
+    for name, value in INTEL_PT.items():
+        path = copy / "intel_pt" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(value + "\n")
+    run(["mount", "--bind", str(copy), str(devices)])
+
+
+def dump_vdso(path: Path) -> None:
+    """The guest's vDSO: perf on another machine would take that one's."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith("[vdso]"):
+            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+            with open("/proc/self/mem", "rb") as memory:
+                memory.seek(start)
+                path.write_bytes(memory.read(end - start))
+
+
+def watch(symbols: tuple[str, ...], kallsyms: str) -> None:
+    """Tell the observer where to log registers."""
+    addresses = {}
+    for line in kallsyms.splitlines():
+        address, _, name = line.split()[:3]
+        addresses.setdefault(name, address)
+    run([str(PROGRAMS / "pt-mark"), "watch", *(addresses[s] for s in symbols)])
+
+
+def start_app(bed: Testbed, scenario: Scenario) -> Server:
+    """pt-app in the server namespace."""
+    argv = [str(PROGRAMS / "pt-app"), SERVER4, str(APP_PORT), scenario.app_cause]
+    process = bed.start("pt-app", argv, bed.link.server, bed.app_cpu, USER)
+    ss = ["nsenter", f"--net=/run/netns/{bed.link.server}", "--", "ss", "-Hltn"]
+    wait_until(lambda: f":{APP_PORT} " in run(ss), "pt-app listening")
+    kind = ServerKind("app", APP_PORT, "echo", "none", lambda port, folder: argv, "pt-app")
+    return Server(kind, APP_PORT, process)
+
+
+def record(number: int, scenario: Scenario, folder: Path) -> None:
+    """One capture into ``folder``."""
+    work = Path("/tmp/pt") / scenario.name
+    work.mkdir(parents=True)
+    with Testbed(app_cpu=0, load_cpu=scenario.cpus - 1) as bed:
+        server = start_app(bed, scenario) if scenario.server == "app" else bed.start_server(scenario.server)
+        log = work / "requests.tsv"
+        load = bed.load_argv(server, [*scenario.load, "--marks", str(number)], log)
+        argv = [str(RECORDER), "--grade", "pt", "-o", str(work / "capture.nsight"), "--port", str(server.port)]
+        with scenario.disturb(bed, server):
+            done = subprocess.run(
+                [*argv, "--", *load],
+                env={**os.environ, "PATH": f"{SHIM}:{os.environ['PATH']}"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        facts = {
+            "scenario": scenario.name,
+            "what": scenario.what,
+            "kernel": platform.release(),
+            "server": scenario.server,
+            "port": server.port,
+            "server_pid": server.serving_pid,
+            "netns": bed.link.inum(),
+            "load": list(scenario.load),
+            "recorder_exit": done.returncode,
+            "recorder_output": done.stdout[-4000:],
+        }
+    (work / "scenario.json").write_text(json.dumps(facts, indent=1) + "\n")
+    dump_vdso(work / "vdso.so")
+    shutil.copytree(work, folder / scenario.name)
+    print(f"{scenario.name}: recorder exit {done.returncode}", flush=True)
+    if done.returncode:
+        print(done.stdout[-2000:], flush=True)
+
+
+def main() -> int:
+    """Entry point."""
+    folder = Path(sys.argv[1])
+    show_intel_pt()
+    kallsyms = Path("/proc/kallsyms").read_text()
+    (folder / "kallsyms").write_text(kallsyms)
+    for number, name in enumerate(sys.argv[2:]):
+        watch(SCENARIOS[name].watch, kallsyms)
+        record(number, SCENARIOS[name], folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a scenario is. Its hooks run in the guest, its truth is computed on the host."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testbed.bed import Server, Testbed
+
+Hook = Callable[["Testbed", "Server"], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def nothing(bed: Testbed, server: Server) -> Iterator[None]:
+    """No disturbance."""
+    yield
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What delays some messages, and how the log of the observer tells when.
+
+    ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
+    ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks),
+    ``excess`` (what a request took above the median of those that ``affects`` leaves out), or
+    ``none`` (nothing is delayed). ``core``: A, R, or other. ``names``: symbols or threads that
+    a right diagnosis names.
+    """
+
+    id: str
+    what: str
+    core: str
+    evidence: str
+    mark: int | None = None
+    symbols: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One capture.
+
+    ``server``: a kind of the testbed, or ``app`` (``pt-app``) with ``app_cause``. ``load``:
+    options of the load client. ``encode``: options of pt-encode; ``{from}`` and ``{to}`` stand
+    for TSC values a third and a bit more into the capture. ``expect``: what a diagnosis can
+    and cannot tell.
+    """
+
+    name: str
+    what: str
+    cause: Cause | None = None
+    server: str = "memcached"
+    app_cause: str = "none"
+    load: tuple[str, ...] = ("-c", "4", "-r", "4000", "--fixed", "-n", "120")
+    cpus: int = 1
+    disturb: Hook = nothing
+    encode: tuple[str, ...] = ()
+    expect: str = ""
+    mitigations: bool = False
+    needs: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def watch(self) -> tuple[str, ...]:
+        """Kernel functions whose entry the observer logs with its arguments."""
+        return ("__switch_to_asm",)

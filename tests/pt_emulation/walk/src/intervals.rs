@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Executions of chosen functions, with the time that was theirs.
+
+use pt_events::{Event, Kind};
+
+/// One execution of a function, from its call to its return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    pub function: u64,
+    /// `task_struct` of the task that called it; 0 before the first context switch.
+    pub task: u64,
+    pub start: u64,
+    pub end: u64,
+    /// Ticks in which its own task ran.
+    pub running: u64,
+}
+
+struct Open {
+    function: u64,
+    task: u64,
+    returns_to: u64,
+    start: u64,
+    running: u64,
+    since: u64,
+}
+
+/// Executions on one CPU that ended there. `switch` is the address of __switch_to_asm, watched:
+/// its first arguments are the task that leaves and the one that comes.
+pub fn intervals(events: &[Event], switch: u64, functions: &[u64]) -> Vec<Interval> {
+    let mut task = 0;
+    let mut open: Vec<Open> = Vec::new();
+    let mut done = Vec::new();
+    for &Event { tsc, kind } in events {
+        match kind {
+            Kind::Watch { ip, rdi, rsi, .. } if ip == switch => {
+                if task == 0 {
+                    open.iter_mut().for_each(|o| o.task = rdi);
+                    task = rdi;
+                }
+                for o in open.iter_mut().filter(|o| o.task == task) {
+                    o.running += tsc - o.since;
+                }
+                task = rsi;
+                for o in open.iter_mut().filter(|o| o.task == task) {
+                    o.since = tsc;
+                }
+            }
+            Kind::Call { to, next, .. } | Kind::IndirectCall { to, next, .. } if functions.contains(&to) => {
+                open.push(Open { function: to, task, returns_to: next, start: tsc, running: 0, since: tsc });
+            }
+            Kind::Ret { to, .. } => {
+                let mine = |o: &Open| o.task == task && o.returns_to == to;
+                if let Some(at) = open.iter().rposition(mine) {
+                    let Open { function, task, start, running, since, .. } = open.remove(at);
+                    done.push(Interval { function, task, start, end: tsc, running: running + tsc - since });
+                }
+            }
+            _ => {}
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWITCH: u64 = 0x100;
+    const F: u64 = 0x200;
+
+    fn at(tsc: u64, kind: Kind) -> Event {
+        Event { tsc, kind }
+    }
+
+    fn switch(tsc: u64, from: u64, to: u64) -> Event {
+        at(tsc, Kind::Watch { ip: SWITCH, rdi: from, rsi: to, rdx: 0 })
+    }
+
+    #[test]
+    fn time_of_other_tasks_is_not_the_functions_own() {
+        let events = [
+            at(10, Kind::Call { from: 1, to: F, next: 6 }),
+            switch(30, 0xa, 0xb),                 // 20 ticks until here
+            at(40, Kind::Ret { from: 2, to: 6 }), // the other task returns to the same address
+            switch(50, 0xb, 0xa),
+            at(55, Kind::Ret { from: 2, to: 6 }), // 5 more
+        ];
+        let expected = Interval { function: F, task: 0xa, start: 10, end: 55, running: 25 };
+        assert_eq!(intervals(&events, SWITCH, &[F]), [expected]);
+    }
+
+    #[test]
+    fn calls_nest_and_other_functions_do_not_count() {
+        let events = [
+            at(1, Kind::Call { from: 1, to: F, next: 6 }),
+            at(2, Kind::IndirectCall { from: 3, to: F, next: 7 }),
+            at(3, Kind::Call { from: 1, to: 0x300, next: 8 }),
+            at(4, Kind::Ret { from: 2, to: 8 }),
+            at(5, Kind::Ret { from: 2, to: 7 }),
+            at(9, Kind::Ret { from: 2, to: 6 }),
+        ];
+        let found = intervals(&events, SWITCH, &[F]);
+        assert_eq!(found.iter().map(|i| (i.start, i.end)).collect::<Vec<_>>(), [(2, 5), (1, 9)]);
+    }
+}
