@@ -11,17 +11,20 @@ PY      := $(VENV)/bin/python
 # What each job needs from Debian; `make deps-demo` and `make deps-test` install what is missing.
 DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace linux-perf memcached iproute2 ethtool util-linux procps
-DEPS_TEST  := $(DEPS_DEMO) redis-server nginx-light nftables tcpdump socat tmux \
+# A cargo of one's own serves too; rust-version in tests/pt_emulation/Cargo.toml says which.
+DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
+	END {if (!ok) print "rustc-web cargo-web"}')
+DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
 	shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
 
 NATIVE := tools/nsight-record/clock tools/nsight-report/native
 
-.PHONY: help demo test lint format build lock clean distclean deps-build deps-demo deps-test \
-	check-clocks truth bench
+.PHONY: help demo test lint format build emulation fixtures lock clean distclean deps-build deps-demo \
+	deps-test check-clocks truth bench
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: build lint format lock check-clocks truth bench clean distclean"
+	@echo "Also: build emulation fixtures lint format lock check-clocks truth bench clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -40,8 +43,32 @@ demo: deps-demo
 	@$(MAKE) -s -C tests/load
 	@$(PY) tests/testbed/demo.py
 
+# Emulated Intel PT: see Documentation/pt-emulation.md.
+emulation:
+	@echo "emulation: building (two minutes the first time)"
+	@cd tests/pt_emulation && cargo build -q --release --locked
+	@$(MAKE) -s -C tests/pt_emulation/guest
+
+# Every committed capture anew: half an hour.
+fixtures: deps-test
+	@$(MAKE) -s build emulation
+	@$(MAKE) -s -C tests/load
+	@tests/guest/trixie --prepare
+	@tests/pt_emulation/make-capture --out build/fixtures
+	@tests/pt_emulation/fixtures/make-fixture build/fixtures \
+		$$(tests/pt_emulation/make-capture --list | cut -d' ' -f1)
+
+# One of them: make fixture-hog
+fixture-%: deps-test
+	@$(MAKE) -s build emulation
+	@$(MAKE) -s -C tests/load
+	@tests/guest/trixie --prepare
+	@tests/pt_emulation/make-capture $* --out build/fixtures
+	@tests/pt_emulation/fixtures/make-fixture build/fixtures $*
+
 test: deps-test
 	@$(MAKE) -s build
+	@$(MAKE) -s emulation
 	@$(MAKE) -s -C tests/load
 	@$(MAKE) -s lint
 	@$(PY) -m pytest
@@ -53,6 +80,7 @@ format: $(VENV)/.stamp
 	$(VENV)/bin/ruff check --fix-only -q .
 	$(VENV)/bin/ruff format -q .
 	git ls-files '*.c' '*.h' | xargs clang-format -i
+	cd tests/pt_emulation && cargo fmt
 
 # Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a bent clock.
 check-clocks: deps-test

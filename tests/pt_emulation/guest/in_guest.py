@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """In the guest: record scenarios one after the other with the product's own recorder.
 
-    in_guest.py FOLDER SCENARIO...
+    in_guest.py [--without-probes] FOLDER SCENARIO...
+
+--without-probes: perf alone, no message events. Kernels before 6.3 need function probes, whose
+trampolines no perf can decode: it copies the kernel's code before they are made.
 
 Scenario number n (from 0) is observed as log n. FOLDER/<scenario>/ gets capture.nsight,
 requests.tsv, scenario.json and vdso.so; FOLDER/kallsyms is the kernel's.
@@ -18,9 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2]
-TOP = TESTS.parent
-sys.path[:0] = [str(TESTS)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pt_emulation.scenarios.base import Scenario
 from pt_emulation.scenarios.table import SCENARIOS
@@ -29,6 +30,7 @@ from testbed.namespaces import SERVER4
 from testbed.processes import run, wait_until
 from testbed.servers import USER, ServerKind
 
+TOP = Path(__file__).resolve().parents[3]
 PROGRAMS = TOP / "build" / "pt_emulation"
 RECORDER = TOP / "tools" / "nsight-record" / "nsight-record"
 SHIM = Path(__file__).resolve().parent / "shim"
@@ -97,7 +99,26 @@ def start_app(bed: Testbed, scenario: Scenario) -> Server:
     return Server(kind, APP_PORT, process)
 
 
-def record(number: int, scenario: Scenario, folder: Path) -> None:
+def recorder(capture: Path, port: int, probes: bool) -> list[str]:
+    """Command that records while the command behind it runs."""
+    if probes:
+        return [str(RECORDER), "--grade", "pt", "-o", str(capture), "--port", str(port), "--"]
+    capture.mkdir()
+    events = ["-e", "intel_pt/cyc=1,noretcomp=1/"]
+    return [
+        "perf",
+        "record",
+        "-a",
+        "--kcore",
+        "--switch-events",
+        "-o",
+        str(capture / "perf.data"),
+        *events,
+        "--",
+    ]
+
+
+def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
     """One capture into ``folder``."""
     work = Path("/tmp/pt") / scenario.name
     work.mkdir(parents=True)
@@ -105,10 +126,10 @@ def record(number: int, scenario: Scenario, folder: Path) -> None:
         server = start_app(bed, scenario) if scenario.server == "app" else bed.start_server(scenario.server)
         log = work / "requests.tsv"
         load = bed.load_argv(server, [*scenario.load, "--marks", str(number)], log)
-        argv = [str(RECORDER), "--grade", "pt", "-o", str(work / "capture.nsight"), "--port", str(server.port)]
+        argv = recorder(work / "capture.nsight", server.port, probes)
         with scenario.disturb(bed, server):
             done = subprocess.run(
-                [*argv, "--", *load],
+                [*argv, *load],
                 env={**os.environ, "PATH": f"{SHIM}:{os.environ['PATH']}"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -137,13 +158,17 @@ def record(number: int, scenario: Scenario, folder: Path) -> None:
 
 def main() -> int:
     """Entry point."""
-    folder = Path(sys.argv[1])
+    arguments = sys.argv[1:]
+    probes = arguments[0] != "--without-probes"
+    if not probes:
+        arguments.pop(0)
+    folder, *names = Path(arguments[0]), *arguments[1:]
     show_intel_pt()
     kallsyms = Path("/proc/kallsyms").read_text()
     (folder / "kallsyms").write_text(kallsyms)
-    for number, name in enumerate(sys.argv[2:]):
+    for number, name in enumerate(names):
         watch(SCENARIOS[name].watch, kallsyms)
-        record(number, SCENARIOS[name], folder)
+        record(number, SCENARIOS[name], folder, probes)
     return 0
 
 

@@ -20,10 +20,10 @@ enum pt_mark {
 };
 
 /* id must be a constant: it is part of the instruction. */
-#define pt_mark(id, first, second)                                                            \
-	__asm__ volatile(".byte 0x0f, 0x1f, 0x80\n\t.long 0x4e530000 + %c0"                  \
-			 :                                                                    \
-			 : "i"(id), "D"((uint64_t)(first)), "S"((uint64_t)(second))           \
+#define pt_mark(id, first, second)                                                                 \
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x80\n\t.long 0x4e530000 + %c0"                        \
+			 :                                                                         \
+			 : "i"(id), "D"((uint64_t)(first)), "S"((uint64_t)(second))                \
 			 : "memory")
 
 #endif

@@ -173,11 +173,13 @@ int main(int argc, char **argv)
 		}
 	if (argc == 5)
 		every = strtoul(argv[4], NULL, 10);
-	table = mmap(NULL, TABLE_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	table = mmap(NULL, TABLE_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		     -1, 0);
 	if (table == MAP_FAILED || !every)
 		fail("table");
 	memset(table, 1, TABLE_PAGES * PAGE);
-	if (cause == LOCK && (pthread_barrier_init(&held, NULL, 2) || pthread_create(&thread, NULL, holder, NULL)))
+	if (cause == LOCK &&
+	    (pthread_barrier_init(&held, NULL, 2) || pthread_create(&thread, NULL, holder, NULL)))
 		fail("thread");
 	fds[0] = (struct pollfd){.fd = listen_on(argv[1], argv[2]), .events = POLLIN};
 	for (;;) {
@@ -199,7 +201,8 @@ int main(int argc, char **argv)
 			got = recv(fds[i].fd, bytes, sizeof(bytes), 0);
 			if (got > 0) {
 				n_requests++;
-				serve(fds[i].fd, bytes, (size_t)got, n_requests % every == 0, cause);
+				serve(fds[i].fd, bytes, (size_t)got, n_requests % every == 0,
+				      cause);
 				continue;
 			}
 			close(fds[i].fd);

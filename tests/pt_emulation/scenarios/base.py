@@ -55,7 +55,7 @@ class Scenario:
     cause: Cause | None = None
     server: str = "memcached"
     app_cause: str = "none"
-    load: tuple[str, ...] = ("-c", "4", "-r", "4000", "--fixed", "-n", "120")
+    load: tuple[str, ...] = ("-c", "4", "-r", "0", "-n", "60")
     cpus: int = 1
     disturb: Hook = nothing
     encode: tuple[str, ...] = ()

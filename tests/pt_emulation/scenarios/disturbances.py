@@ -42,7 +42,7 @@ def hog(burn_us: int, idle_us: int) -> Hook:
 @contextlib.contextmanager
 def kworker(bed: Testbed, server: Server) -> Iterator[None]:
     """Network namespaces come and go; a kworker cleans up behind them."""
-    command = REPEAT.format("ip netns add pt-gone && ip netns del pt-gone", "0.002")
+    command = REPEAT.format("ip netns add pt-gone && ip netns del pt-gone", "0.001")
     bed.start("netns", ["sh", "-c", command])
     yield
 
@@ -52,7 +52,9 @@ def netfilter(n_rules: int, n_ports: int) -> Hook:
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
-        rules = "\n".join(f"ip saddr 203.0.113.{i % 256} tcp dport {1024 + i // 256} drop" for i in range(n_rules))
+        rules = "\n".join(
+            f"ip saddr 203.0.113.{i % 256} tcp dport {1024 + i // 256} drop" for i in range(n_rules)
+        )
         ports = ", ".join(str(PORTS + i) for i in range(n_ports))
         _nft(
             bed,
@@ -126,6 +128,7 @@ def bend(n: int) -> None:
 
 def _adjust_frequency(ppm: float) -> None:
     """adjtimex(ADJ_FREQUENCY); the frequency is in 2^-16 ppm."""
+
     class Timex(ctypes.Structure):
         _fields_ = [
             ("modes", ctypes.c_uint),

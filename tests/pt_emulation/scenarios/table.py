@@ -6,8 +6,8 @@ from __future__ import annotations
 from . import disturbances as d
 from .base import Cause, Scenario
 
-BOUND = ("-c", "8", "-r", "4000", "--fixed", "-n", "160", "--bind-port", str(d.PORTS))
-ECHO = ("-P", "echo", "-c", "4", "-r", "2000", "--fixed", "-n", "100")
+BOUND = ("-c", "8", "-r", "0", "-n", "64", "--bind-port", str(d.PORTS))
+ECHO = ("-P", "echo", "-c", "2", "-r", "0", "-n", "60")
 # Numbers of disturbances in marks; 1 to 5 are pt-app's own.
 HOG, NEIGHBOUR = 10, 11
 
@@ -28,21 +28,30 @@ SCENARIOS = {
             "hog",
             "a real-time program takes turns on the application's core",
             Cause("hog", "the core was taken", "A", "marks", mark=HOG, names=("hog",)),
-            disturb=d.hog(400, 7000),
+            disturb=d.hog(300, 1500),
         ),
         Scenario(
             "kworker",
             "a kernel worker cleans up network namespaces on the application's core",
-            Cause("kworker", "a kworker ran", "A", "functions", symbols=("process_one_work",), names=("kworker",)),
+            Cause(
+                "kworker",
+                "a kworker ran",
+                "A",
+                "functions",
+                symbols=("process_one_work",),
+                names=("kworker",),
+            ),
             disturb=d.kworker,
         ),
         Scenario(
             "head-of-line",
-            "20 requests at once on one connection",
+            "10 requests at once on one connection",
             Cause("burst", "messages before it in the same socket", "A", "excess", names=("memcached",)),
-            load=("-c", "4", "-r", "2000", "--fixed", "-n", "80", "--burst", "20", "--burst-every", "15"),
+            load=("-c", "2", "-r", "2000", "--fixed", "-n", "24", "--burst", "10", "--burst-every", "4"),
         ),
-        app("fault", "pages that the application reads were given back", 4, ("asm_exc_page_fault", "madvise")),
+        app(
+            "fault", "pages that the application reads were given back", 4, ("asm_exc_page_fault", "madvise")
+        ),
         app("mprotect", "a page's protection changes again and again", 5, ("mprotect",)),
         app("lock", "another thread holds the lock", 3, ("futex", "holder")),
         app("slow-function", "one function takes longer", 1, ("lookup", "spin"), "slow"),
@@ -50,29 +59,43 @@ SCENARIOS = {
         Scenario(
             "netfilter",
             "packets of two of eight connections pass 1000 rules",
-            Cause("netfilter", "a long chain", "R", "functions", symbols=("nft_do_chain",), names=("nft_do_chain",)),
+            Cause(
+                "netfilter",
+                "a long chain",
+                "R",
+                "functions",
+                symbols=("nft_do_chain",),
+                names=("nft_do_chain",),
+            ),
             load=BOUND,
             disturb=d.netfilter(1000, 2),
         ),
         Scenario(
             "retransmission",
-            "every sixth request of one of eight connections is lost once",
+            "every sixth packet with a request of one of eight connections is lost once",
             Cause("retransmission", "TCP sent it again", "R", "excess", names=("tcp_retransmit_skb",)),
-            load=(*BOUND[:-4], "-n", "160", "--bind-port", str(d.PORTS)),
+            load=BOUND,
             disturb=d.drop_every(6, d.PORTS),
             expect="the message arrives late: its lifetime in the host begins with the second packet",
         ),
         Scenario(
             "neighbour",
             "redis serves another client on the same core",
-            Cause("neighbour", "another application's messages", "A", "marks", mark=NEIGHBOUR, names=("redis-server",)),
-            disturb=d.neighbour("redis", ("-c", "2", "-r", "300", "--value-size", "20000"), NEIGHBOUR),
+            Cause(
+                "neighbour",
+                "another application's messages",
+                "A",
+                "marks",
+                mark=NEIGHBOUR,
+                names=("redis-server",),
+            ),
+            disturb=d.neighbour("redis", ("-c", "1", "-r", "800", "--value-size", "20000"), NEIGHBOUR),
         ),
         Scenario(
             "clock-bent",
             "the system clock is slewed and stepped during the capture",
             expect="no cause; times of all clocks still agree",
-            disturb=d.clock(d.bend, 0.004),
+            disturb=d.clock(d.bend, 0.001),
         ),
         Scenario(
             "overflow",

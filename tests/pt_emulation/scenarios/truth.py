@@ -99,7 +99,9 @@ def merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
     return [(begin, end, 1.0) for begin, end in out]
 
 
-def _functions(walk: Path, log: Path, symbols: dict[str, str], names: tuple[str, ...]) -> list[tuple[int, int, float]]:
+def _functions(
+    walk: Path, log: Path, symbols: dict[str, str], names: tuple[str, ...]
+) -> list[tuple[int, int, float]]:
     """Outermost executions of kernel functions, weighted by the part in which their own task ran."""
     argv = [str(walk), "intervals", str(log), "--switch", symbols["__switch_to_asm"]]
     for name in names:
@@ -138,7 +140,12 @@ def _excess(latency: I64, affected: npt.NDArray[np.bool_]) -> I64:
 
 
 def _cause_ns(
-    cause: Cause, marks: Marks, rows: list[dict[str, str]], sent: I64, received: I64, outer: list[tuple[int, int, float]]
+    cause: Cause,
+    marks: Marks,
+    rows: list[dict[str, str]],
+    sent: I64,
+    received: I64,
+    outer: list[tuple[int, int, float]],
 ) -> I64:
     if cause.evidence == "marks":
         return share_ns(sent, received, merged(marks.disturbances.get(cause.mark or 0, [])))
@@ -151,7 +158,9 @@ def _cause_ns(
     return _excess(latency, affected)
 
 
-def compute(scenario: Scenario, log: Path, requests: Path, kallsyms: Path, walk: Path, facts: dict[str, Any]) -> dict[str, Any]:
+def compute(
+    scenario: Scenario, log: Path, requests: Path, kallsyms: Path, walk: Path, facts: dict[str, Any]
+) -> dict[str, Any]:
     """truth.json of one capture; Documentation/pt-emulation.md has its format."""
     out = subprocess.run([str(walk), "marks", str(log)], check=True, capture_output=True, text=True).stdout
     marks = parse_marks(out)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, host, kernel_code, payload, perf, probes
+from . import __version__, clock, host, payload, perf, probes
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -149,11 +149,6 @@ class Recording:
         control.send("enable")
         wait(control.acknowledged, "enabling perf")
         wait(lambda: probes.has_started(events), "attaching the probes")
-        if plan.grade == "pt":
-            failure = kernel_code.copy(recorder.argv[0], self._dir / "kcore")
-            if failure:
-                self._progress.warn(f"kernel code not copied again ({failure}): the probes' own will not decode")
-            self._step("copied kernel code")
 
     def _step(self, name: str) -> None:
         """Note when a step was done: a slow start can be explained from the manifest."""
@@ -266,8 +261,6 @@ class Recording:
                 self._step(f"stopped {name}")
         if self._control:
             self._control.close()
-        if self._plan.grade == "pt":
-            manifest["kernel_code_with_probes"] = kernel_code.install(self._dir / "kcore", self._dir / "perf.data")
         manifest["stopped_by"] = stopped_by
         self._count()
         cut = list(self._supervisor.died)

@@ -58,7 +58,7 @@ static int die(const char *what, const char *why)
 
 static void put(enum kind kind, uint64_t a, uint64_t b)
 {
-	const uint64_t words[] = { kind, a, b };
+	const uint64_t words[] = {kind, a, b};
 
 	if (fwrite(words, sizeof(words), 1, stdout) != 1)
 		die("stdout", strerror(errno));
@@ -70,7 +70,8 @@ static void *slurp(const char *name, size_t *size)
 	uint8_t *bytes;
 	long end;
 
-	if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
+	if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 ||
+	    fseek(file, 0, SEEK_SET))
 		die(name, strerror(errno));
 	bytes = malloc(end + 1);
 	if (!bytes || fread(bytes, 1, end, file) != (size_t)end)
@@ -106,7 +107,8 @@ static uint64_t now(const struct code *code)
 	return low ? code->stamps[low - 1].tsc : 0;
 }
 
-static int read_code(uint8_t *buffer, size_t size, const struct pt_asid *asid, uint64_t ip, void *context)
+static int read_code(uint8_t *buffer, size_t size, const struct pt_asid *asid, uint64_t ip,
+		     void *context)
 {
 	const struct code *code = context;
 	const uint64_t tsc = now(code);
@@ -226,7 +228,7 @@ static void stamp(struct code *code, uint64_t offset, uint64_t tsc)
 		if (!code->stamps)
 			die("stamps", strerror(ENOMEM));
 	}
-	code->stamps[code->n_stamps++] = (struct stamp){ offset, tsc };
+	code->stamps[code->n_stamps++] = (struct stamp){offset, tsc};
 }
 
 static void packets(const struct pt_config *config, struct code *code)
@@ -246,8 +248,8 @@ static void packets(const struct pt_config *config, struct code *code)
 			switch (packet.type) {
 			case ppt_tsc:
 			case ppt_cyc:
-				time = packet.type == ppt_tsc ? packet.payload.tsc.tsc :
-								time + packet.payload.cyc.value;
+				time = packet.type == ppt_tsc ? packet.payload.tsc.tsc
+							      : time + packet.payload.cyc.value;
 				pt_pkt_get_offset(decoder, &offset);
 				stamp(code, offset, time);
 				break;
@@ -277,12 +279,13 @@ static void packets(const struct pt_config *config, struct code *code)
 static void print_packet(uint64_t offset, const struct pt_packet *p)
 {
 	static const char *const names[] = {
-		[ppt_pad] = "PAD", [ppt_psb] = "PSB", [ppt_psbend] = "PSBEND", [ppt_ovf] = "OVF",
-		[ppt_stop] = "TraceStop", [ppt_exstop] = "EXSTOP", [ppt_fup] = "FUP", [ppt_tip] = "TIP",
-		[ppt_tip_pge] = "TIP.PGE", [ppt_tip_pgd] = "TIP.PGD", [ppt_tnt_8] = "TNT",
-		[ppt_tnt_64] = "TNT", [ppt_mode] = "MODE.Exec", [ppt_pip] = "PIP", [ppt_tsc] = "TSC",
-		[ppt_cbr] = "CBR", [ppt_tma] = "TMA", [ppt_mtc] = "MTC", [ppt_cyc] = "CYC",
-		[ppt_pwre] = "PWRE", [ppt_pwrx] = "PWRX",
+		[ppt_pad] = "PAD",	   [ppt_psb] = "PSB",	     [ppt_psbend] = "PSBEND",
+		[ppt_ovf] = "OVF",	   [ppt_stop] = "TraceStop", [ppt_exstop] = "EXSTOP",
+		[ppt_fup] = "FUP",	   [ppt_tip] = "TIP",	     [ppt_tip_pge] = "TIP.PGE",
+		[ppt_tip_pgd] = "TIP.PGD", [ppt_tnt_8] = "TNT",	     [ppt_tnt_64] = "TNT",
+		[ppt_mode] = "MODE.Exec",  [ppt_pip] = "PIP",	     [ppt_tsc] = "TSC",
+		[ppt_cbr] = "CBR",	   [ppt_tma] = "TMA",	     [ppt_mtc] = "MTC",
+		[ppt_cyc] = "CYC",	   [ppt_pwre] = "PWRE",	     [ppt_pwrx] = "PWRX",
 	};
 	size_t n = sizeof(names) / sizeof(*names);
 
@@ -291,7 +294,8 @@ static void print_packet(uint64_t offset, const struct pt_packet *p)
 	switch (p->type) {
 	case ppt_tnt_8:
 	case ppt_tnt_64:
-		printf(" %u %llx", p->payload.tnt.bit_size, (unsigned long long)p->payload.tnt.payload);
+		printf(" %u %llx", p->payload.tnt.bit_size,
+		       (unsigned long long)p->payload.tnt.payload);
 		break;
 	case ppt_tsc:
 		printf(" %llx", (unsigned long long)p->payload.tsc.tsc);
@@ -339,7 +343,7 @@ static int list(const struct pt_config *config)
 int main(int argc, char **argv)
 {
 	struct pt_config config;
-	struct code code = { 0 };
+	struct code code = {0};
 	size_t size;
 
 	if (argc != 3) {

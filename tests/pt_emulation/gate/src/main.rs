@@ -149,15 +149,14 @@ fn run(args: &Args) -> Result<bool> {
     let mut checks = vec![walk_check(&capture.walk.report)];
     checks.extend(perf_checks(&perf, losses));
     let mut libipt = Vec::new();
-    match &args.libipt {
-        Some(tool) => match without_libipt(&capture.aux.options) {
+    if let Some(tool) = &args.libipt {
+        match without_libipt(&capture.aux.options) {
             None => {
                 libipt = with_libipt(&capture, tool)?;
                 checks.extend(libipt_checks(&libipt, losses > 0));
             }
             Some(why) => checks.push(Check { name: "libipt", passed: None, text: why.to_owned() }),
-        },
-        None => {}
+        }
     }
     let passed = checks.iter().all(|check| check.passed != Some(false));
     for Check { name, passed, text } in &checks {

@@ -111,7 +111,6 @@ mod tests {
             writer.record(record).unwrap();
         }
         writer.flush().unwrap();
-        drop(writer);
         out
     }
 

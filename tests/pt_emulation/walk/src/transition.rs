@@ -17,6 +17,10 @@ pub struct Step {
     pub retired: bool,
 }
 
+/// The code cannot lead there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Impossible;
+
 /// Interrupt or exception frame on the handler's stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
@@ -34,9 +38,7 @@ impl Frame {
 }
 
 /// The branch that leads from the end of a complete block to `to`.
-///
-/// Err: the code cannot lead there.
-fn branch_to(ran: &Ran, to: u64) -> Result<Option<Kind>, ()> {
+fn branch_to(ran: &Ran, to: u64) -> Result<Option<Kind>, Impossible> {
     let (from, next) = (ran.last_ip(), ran.next_ip());
     let is_target = ran.target() == Some(to);
     Ok(Some(match ran.class() {
@@ -49,18 +51,18 @@ fn branch_to(ran: &Ran, to: u64) -> Result<Option<Kind>, ()> {
         Class::IndirectCall => Kind::IndirectCall { from, to, next },
         Class::Ret => Kind::Ret { from, to },
         Class::Far => Kind::Far { from, to },
-        Class::Cond { .. } | Class::Jump { .. } | Class::Call { .. } => return Err(()),
+        Class::Cond { .. } | Class::Jump { .. } | Class::Call { .. } => return Err(Impossible),
         _ if to == next => return Ok(None),
-        _ => return Err(()),
+        _ => return Err(Impossible),
     }))
 }
 
 /// Without an interrupt or exception.
-pub fn step(ran: &Ran, to: u64) -> Result<Step, ()> {
+pub fn step(ran: &Ran, to: u64) -> Result<Step, Impossible> {
     let retired = |branch| Step { branch, entry: None, retired: true };
     let again = Step { branch: None, entry: None, retired: false };
     if ran.n_started == 0 {
-        return if to == ran.ip { Ok(again) } else { Err(()) };
+        return if to == ran.ip { Ok(again) } else { Err(Impossible) };
     }
     if let Ok(branch) = branch_to(ran, to) {
         return Ok(retired(branch));
@@ -70,17 +72,17 @@ pub fn step(ran: &Ran, to: u64) -> Result<Step, ()> {
     if to == ran.last_ip() && matches!(ran.class(), Class::Other) {
         return Ok(again);
     }
-    Err(())
+    Err(Impossible)
 }
 
 /// With one, to the handler at `to`.
-pub fn step_into_handler(ran: &Ran, frame: &Frame, to: u64) -> Result<Step, ()> {
+pub fn step_into_handler(ran: &Ran, frame: &Frame, to: u64) -> Result<Step, Impossible> {
     let rip = frame.rip();
     let vector = frame.vector;
     let entry = Some(Kind::Async { from: rip, to, vector });
     if ran.n_started == 0 {
         let before = Step { branch: None, entry, retired: false };
-        return if rip == ran.ip { Ok(before) } else { Err(()) };
+        return if rip == ran.ip { Ok(before) } else { Err(Impossible) };
     }
     let (last, next) = (ran.last_ip(), ran.next_ip());
     // int3, int n: the instruction itself goes to the handler.
@@ -113,7 +115,7 @@ mod tests {
         Ran { block, ip: 0x1000, n_started }
     }
 
-    fn branch(last: &[u8], to: u64) -> Result<Option<Kind>, ()> {
+    fn branch(last: &[u8], to: u64) -> Result<Option<Kind>, Impossible> {
         step(&ran(&block(last), 2), to).map(|s| s.branch)
     }
 
@@ -132,13 +134,13 @@ mod tests {
         let jne = [0x75, 0x10];
         assert_eq!(branch(&jne, 0x1013), Ok(Some(Kind::Cond { from: 0x1001, to: 0x1013, taken: true })));
         assert_eq!(branch(&jne, 0x1003), Ok(Some(Kind::Cond { from: 0x1001, to: 0x1003, taken: false })));
-        assert_eq!(branch(&jne, 0x1014), Err(()));
+        assert_eq!(branch(&jne, 0x1014), Err(Impossible));
         assert_eq!(branch(&[0xeb, 0x10], 0x1013), Ok(Some(Kind::Jump { from: 0x1001, to: 0x1013 })));
-        assert_eq!(branch(&[0xeb, 0x10], 0x1003), Err(()));
+        assert_eq!(branch(&[0xeb, 0x10], 0x1003), Err(Impossible));
         // call +0x10, five bytes
         let call = Kind::Call { from: 0x1001, to: 0x1016, next: 0x1006 };
         assert_eq!(branch(&[0xe8, 0x10, 0, 0, 0], 0x1016), Ok(Some(call)));
-        assert_eq!(branch(&[0xe8, 0x10, 0, 0, 0], 0x1006), Err(()));
+        assert_eq!(branch(&[0xe8, 0x10, 0, 0, 0], 0x1006), Err(Impossible));
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
         let block = block(&rep_movsb);
         let again = Step { branch: None, entry: None, retired: false };
         assert_eq!(step(&ran(&block, 2), 0x1001), Ok(again));
-        assert_eq!(step(&ran(&block, 2), 0x1000), Err(()));
+        assert_eq!(step(&ran(&block, 2), 0x1000), Err(Impossible));
     }
 
     #[test]
@@ -166,10 +168,10 @@ mod tests {
         // Only the nop started: it runs again (device), or what follows it comes next.
         assert!(!step(&ran(&block, 1), 0x1000).unwrap().retired);
         assert!(step(&ran(&block, 1), 0x1001).unwrap().retired);
-        assert_eq!(step(&ran(&block, 1), 0x1002), Err(()));
+        assert_eq!(step(&ran(&block, 1), 0x1002), Err(Impossible));
         // Nothing started.
         assert!(!step(&ran(&block, 0), 0x1000).unwrap().retired);
-        assert_eq!(step(&ran(&block, 0), 0x1001), Err(()));
+        assert_eq!(step(&ran(&block, 0), 0x1001), Err(Impossible));
     }
 
     #[test]
@@ -192,7 +194,7 @@ mod tests {
         let jne = block(&[0x75, 0x10]);
         let taken = step_into_handler(&ran(&jne, 2), &frame(236, 0x1013), HANDLER).unwrap();
         assert_eq!(taken.branch, Some(Kind::Cond { from: 0x1001, to: 0x1013, taken: true }));
-        assert_eq!(step_into_handler(&ran(&jne, 2), &frame(236, 0x1014), HANDLER), Err(()));
+        assert_eq!(step_into_handler(&ran(&jne, 2), &frame(236, 0x1014), HANDLER), Err(Impossible));
     }
 
     #[test]
