@@ -19,6 +19,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pt_emulation.scenarios.base import Scenario
 from pt_emulation.scenarios.table import SCENARIOS
 from testbed.bed import Server, Testbed
-from testbed.namespaces import SERVER4
+from testbed.namespaces import SERVER4, LinkOptions
 from testbed.processes import run, wait_until
 from testbed.servers import USER, ServerKind
 
@@ -122,7 +123,7 @@ def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
     """One capture into ``folder``."""
     work = Path("/tmp/pt") / scenario.name
     work.mkdir(parents=True)
-    with Testbed(app_cpu=0, load_cpu=scenario.cpus - 1) as bed:
+    with Testbed(LinkOptions(gro=scenario.gro), app_cpu=0, load_cpu=scenario.cpus - 1) as bed:
         server = start_app(bed, scenario) if scenario.server == "app" else bed.start_server(scenario.server)
         log = work / "requests.tsv"
         load = bed.load_argv(server, [*scenario.load, "--marks", str(number)], log)
@@ -166,10 +167,15 @@ def main() -> int:
     show_intel_pt()
     kallsyms = Path("/proc/kallsyms").read_text()
     (folder / "kallsyms").write_text(kallsyms)
+    failed = 0
     for number, name in enumerate(names):
         watch(SCENARIOS[name].watch, kallsyms)
-        record(number, SCENARIOS[name], folder, probes)
-    return 0
+        try:
+            record(number, SCENARIOS[name], folder, probes)
+        except Exception:  # the others can still be recorded
+            traceback.print_exc()
+            failed += 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

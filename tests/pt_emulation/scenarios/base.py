@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class Cause:
     """What delays some messages, and how the log of the observer tells when.
 
     ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
-    ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks),
-    ``excess`` (what a request took above the median of those that ``affects`` leaves out), or
-    ``none`` (nothing is delayed). ``core``: A, R, or other. ``names``: symbols or threads that
-    a right diagnosis names.
+    ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks) or
+    ``excess`` (what a request took above the median of the others, for requests of a burst and
+    those that took at least ``above`` ns). ``core``: A, R, or other. ``names``: symbols or
+    threads that a right diagnosis names.
     """
 
     id: str
@@ -38,6 +38,7 @@ class Cause:
     mark: int | None = None
     symbols: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    above: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ class Scenario:
 
     ``server``: a kind of the testbed, or ``app`` (``pt-app``) with ``app_cause``. ``load``:
     options of the load client. ``encode``: options of pt-encode; ``{from}`` and ``{to}`` stand
-    for TSC values a third and a bit more into the capture. ``expect``: what a diagnosis can
-    and cannot tell.
+    for TSC values a third and a bit more into the capture. ``gro``: the server's interface has
+    GRO, and with it NAPI. ``recording``: the scenario whose recording this one encodes in
+    another way. ``expect``: what a diagnosis can and cannot tell.
     """
 
     name: str
@@ -60,8 +62,8 @@ class Scenario:
     disturb: Hook = nothing
     encode: tuple[str, ...] = ()
     expect: str = ""
-    mitigations: bool = False
-    needs: tuple[str, ...] = field(default_factory=tuple)
+    gro: bool = False
+    recording: str = ""
 
     @property
     def watch(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def hog(burn_us: int, idle_us: int) -> Hook:
 @contextlib.contextmanager
 def kworker(bed: Testbed, server: Server) -> Iterator[None]:
     """Network namespaces come and go; a kworker cleans up behind them."""
-    command = REPEAT.format("ip netns add pt-gone && ip netns del pt-gone", "0.001")
+    command = REPEAT.format("ip netns add pt-gone && ip netns del pt-gone", "0.02")
     bed.start("netns", ["sh", "-c", command])
     yield
 
@@ -73,9 +73,24 @@ def drop_every(n: int, port: int) -> Hook:
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
         _nft(
             bed,
-            "table ip pt { chain input { type filter hook input priority 0;"
-            f" tcp sport {port} meta length > 80 numgen inc mod {n} == {n - 1} drop; }} }}\n",
+            "table ip pt {\nchain input { type filter hook input priority 0;"
+            f" tcp sport {port} meta length > 80 numgen inc mod {n} == {n - 1} drop; }}\n}}\n",
         )
+        yield
+
+    return hook
+
+
+def defer_interrupts(us: int) -> Hook:
+    """After a packet the interface looks for the next one by timer: interrupt coalescing in NAPI."""
+
+    @contextlib.contextmanager
+    def hook(bed: Testbed, server: Server) -> Iterator[None]:
+        for name, value in (("gro_flush_timeout", us * 1000), ("napi_defer_hard_irqs", 1)):
+            path = f"/sys/class/net/{bed.link.interface}/{name}"
+            # `ip netns exec` mounts the namespace's own sysfs.
+            tee = ["ip", "netns", "exec", bed.link.server, "tee", path]
+            subprocess.run(tee, input=str(value), text=True, check=True, stdout=subprocess.DEVNULL)
         yield
 
     return hook

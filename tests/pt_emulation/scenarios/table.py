@@ -73,10 +73,26 @@ SCENARIOS = {
         Scenario(
             "retransmission",
             "every sixth packet with a request of one of eight connections is lost once",
-            Cause("retransmission", "TCP sent it again", "R", "excess", names=("tcp_retransmit_skb",)),
+            Cause(
+                "retransmission",
+                "TCP sent it again",
+                "R",
+                "excess",
+                names=("tcp_retransmit_skb",),
+                above=100_000_000,
+            ),
             load=BOUND,
             disturb=d.drop_every(6, d.PORTS),
             expect="the message arrives late: its lifetime in the host begins with the second packet",
+        ),
+        Scenario(
+            "coalescing",
+            "packets wait for a timer: the interface's interrupts are deferred by 300 us",
+            Cause("coalescing", "deferred interrupt", "R", "excess", names=("napi_watchdog",), above=250_000),
+            load=("-c", "4", "-r", "2500", "-n", "40"),
+            gro=True,
+            disturb=d.defer_interrupts(300),
+            expect="the delay is before the message's first stamp in the host, where the NIC gives none",
         ),
         Scenario(
             "neighbour",
@@ -102,12 +118,14 @@ SCENARIOS = {
             "the internal buffer of the trace overflows",
             expect="no cause; the stretch is unknown",
             encode=("--overflow", "{from}-{to}"),
+            recording="quiet",
         ),
         Scenario(
             "truncated",
             "perf did not empty the AUX buffer in time",
             expect="no cause; the stretch is unknown",
             encode=("--truncate", "{from}-{to}"),
+            recording="quiet",
         ),
         Scenario(
             "cross-core",

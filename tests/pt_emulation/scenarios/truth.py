@@ -153,8 +153,7 @@ def _cause_ns(
         return share_ns(sent, received, outer)
     latency = received - sent
     kinds = np.array([row["kind"] == "burst" for row in rows])
-    # A retransmission waits for a timer of at least 200 ms; a burst is known from the client.
-    affected = kinds if kinds.any() else latency > 100_000_000
+    affected = kinds | (latency >= cause.above) if cause.above else kinds
     return _excess(latency, affected)
 
 

@@ -62,7 +62,8 @@ fn run(args: Args) -> Result<()> {
     let mut packets = std::collections::BTreeMap::<&str, u64>::new();
     let mut bytes = 0;
     for (cpu, events) in walk.cpus.iter().enumerate() {
-        let encoded = encode(cpu, events, &aux.options);
+        let window = aux.options.only.as_ref().map(|ticks| pt_events::only(events, ticks));
+        let encoded = encode(cpu, window.as_ref().unwrap_or(events), &aux.options);
         let file = format!("cpu{cpu}.aux");
         let path = args.out.join(&file);
         fs::write(&path, &encoded.bytes).with_context(|| path.display().to_string())?;

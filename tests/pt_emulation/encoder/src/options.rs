@@ -58,6 +58,9 @@ pub struct Options {
     /// Stop for good when code at these addresses runs
     #[arg(long, value_parser = range)]
     pub tracestop: Vec<Window>,
+    /// Trace in these ticks of TSC only (BEGIN-END in decimal)
+    #[arg(long, value_parser = window)]
+    pub only: Option<Window>,
     /// Internal buffer overflow: packets of these ticks of TSC (BEGIN-END in decimal) are lost
     #[arg(long, value_parser = window)]
     pub overflow: Vec<Window>,

@@ -77,7 +77,7 @@ pub const LONG_TNT: u32 = 47;
 #[derive(Debug, Default)]
 pub struct Buffer {
     pub bytes: Vec<u8>,
-    /// None: after a PSB, which sets it to 0.
+    /// None: after a PSB, which sets it to 0, and after an overflow, where libipt does so too.
     last_ip: Option<u64>,
 }
 
@@ -91,7 +91,10 @@ impl Buffer {
                 self.last_ip = None;
             }
             Packet::Psbend => bytes.extend([0x02, 0x23]),
-            Packet::Ovf => bytes.extend([0x02, 0xf3]),
+            Packet::Ovf => {
+                bytes.extend([0x02, 0xf3]);
+                self.last_ip = None;
+            }
             Packet::Tnt { bits, n } if n <= SHORT_TNT => bytes.push(((1 << n | bits) << 1) as u8),
             Packet::Tnt { bits, n } => {
                 debug_assert!(n <= LONG_TNT);
@@ -129,7 +132,7 @@ impl Buffer {
 
     /// An IP packet, in the shortest form that gives the address back from the last one.
     ///
-    /// The first after a PSB is whole: perf (6.1 to 6.12 at least) completes the FUP within PSB+
+    /// The first after a PSB is whole, like that after an overflow: perf (6.1 to 6.12 at least) completes the FUP within PSB+
     /// with the address from before the PSB, and comes out wrong for one that is shortened
     /// against 0.
     fn ip(&mut self, opcode: u8, ip: Option<u64>) {

@@ -94,6 +94,38 @@ pub enum Kind {
     },
 }
 
+/// What is seen when observation is on in `ticks` only: from the first branch in it, to the last.
+pub fn only(events: &[Event], ticks: &std::ops::Range<u64>) -> Vec<Event> {
+    let mut cr3 = 0;
+    let mut seen = Vec::new();
+    let mut end = None;
+    for &event in events {
+        if let Kind::Enable { cr3: value, .. } | Kind::Cr3 { value } = event.kind {
+            cr3 = value;
+        }
+        if event.tsc >= ticks.end {
+            break;
+        }
+        let branch = event.kind.ends();
+        if seen.is_empty() {
+            // Tracing begins where the first branch came to.
+            if let Some((_, ip)) = branch.filter(|_| event.tsc >= ticks.start) {
+                seen.push(Event { tsc: event.tsc, kind: Kind::Enable { ip, cr3 } });
+            }
+            continue;
+        }
+        seen.push(event);
+        end = branch.map(|(_, ip)| (seen.len(), ip, event.tsc)).or(end);
+    }
+    if let Some((n, ip, tsc)) = end {
+        seen.truncate(n);
+        if !matches!(seen[n - 1].kind, Kind::Disable { .. }) {
+            seen.push(Event { tsc, kind: Kind::Disable { ip } });
+        }
+    }
+    seen
+}
+
 /// Whether an address is the kernel's.
 pub const fn is_kernel(ip: u64) -> bool {
     ip >> 63 != 0
@@ -135,5 +167,30 @@ impl Kind {
             | Kind::Async { from, to, .. } => Some((from, to)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observation_can_be_on_for_a_while_only() {
+        let ret = |tsc, to| Event { tsc, kind: Kind::Ret { from: 1, to } };
+        let events = [
+            Event { tsc: 0, kind: Kind::Enable { ip: 9, cr3: 0x1000 } },
+            ret(5, 0x10),
+            Event { tsc: 6, kind: Kind::Cr3 { value: 0x2000 } },
+            ret(10, 0x20),
+            ret(12, 0x30),
+            Event { tsc: 13, kind: Kind::Halt { ip: 3 } }, // after the last branch
+            ret(20, 0x40),
+        ];
+        let expected = [
+            Event { tsc: 10, kind: Kind::Enable { ip: 0x20, cr3: 0x2000 } },
+            ret(12, 0x30),
+            Event { tsc: 12, kind: Kind::Disable { ip: 0x30 } },
+        ];
+        assert_eq!(only(&events, &(7..20)), expected);
     }
 }

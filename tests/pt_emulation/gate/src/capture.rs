@@ -20,6 +20,7 @@ pub struct Options {
     pub kernel_only: bool,
     pub filter: Vec<std::ops::Range<u64>>,
     pub tracestop: Vec<std::ops::Range<u64>>,
+    only: Option<std::ops::Range<u64>>,
 }
 
 impl Options {
@@ -61,11 +62,16 @@ impl Capture {
     pub fn load(log: &Path, folder: &Path) -> Result<Self> {
         let file = File::open(log).with_context(|| log.display().to_string())?;
         let reader = pt_log::Reader::new(BufReader::with_capacity(1 << 20, file));
-        let walk = reader.and_then(pt_walk::walk).with_context(|| log.display().to_string())?;
+        let mut walk = reader.and_then(pt_walk::walk).with_context(|| log.display().to_string())?;
         let path = folder.join("aux.json");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let aux: Aux = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         ensure!(aux.cpus.len() == walk.cpus.len(), "{}: is not of {}", path.display(), log.display());
+        if let Some(ticks) = &aux.options.only {
+            for events in &mut walk.cpus {
+                *events = pt_events::only(events, ticks);
+            }
+        }
         Ok(Self { walk, aux, folder: folder.to_owned() })
     }
 

@@ -32,12 +32,6 @@ impl Default for Page {
     }
 }
 
-impl Page {
-    fn n_known(&self) -> usize {
-        self.known.iter().filter(|&&known| known).count()
-    }
-}
-
 #[derive(Default)]
 pub struct Code {
     /// By address space and address: what the page was, one after the other.
@@ -124,10 +118,24 @@ impl Code {
         best
     }
 
-    /// (space, page address, bytes executed) in order; space 0 is the kernel's.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, u64, usize)> + '_ {
-        let known = |pages: &Vec<Page>| pages.iter().map(Page::n_known).max().unwrap_or(0);
-        self.pages.iter().map(move |(&(space, page), pages)| (space, page, known(pages)))
+    /// Executed bytes without holes within a page: (space, address, length), in order.
+    pub fn runs(&self) -> Vec<(u64, u64, usize)> {
+        let mut runs = Vec::new();
+        for (&(space, page), versions) in &self.pages {
+            let known = |at: usize| versions.iter().any(|v| v.known[at]);
+            let mut at = 0;
+            while at < PAGE as usize {
+                let start = at;
+                while at < PAGE as usize && known(at) {
+                    at += 1;
+                }
+                if at > start {
+                    runs.push((space, page + start as u64, at - start));
+                }
+                at += 1;
+            }
+        }
+        runs
     }
 
     /// Every page as it was from a time on: (space, address, TSC, bytes), in this order. Bytes
@@ -160,9 +168,10 @@ mod tests {
         assert_eq!(code.read(0x1ffe, 0x8000, &mut bytes), 1);
         assert_eq!(code.read(u64::MAX - 0xfff, 0x8000, &mut bytes), 1);
         assert_eq!(code.read(0x9000, 0x5000, &mut bytes), 0);
-        let pages: Vec<_> = code.pages().collect();
-        assert_eq!(pages[0], (0, u64::MAX - 0xfff, 1));
-        assert_eq!(pages[1..3], [(0x4000, 0x1000, 2), (0x4000, 0x2000, 1)]);
+        // space 0 is the kernel's; a run ends with its page
+        let runs = code.runs();
+        assert_eq!(runs[0], (0, u64::MAX - 0xfff, 1));
+        assert_eq!(runs[1..3], [(0x4000, 0x1ffe, 2), (0x4000, 0x2000, 1)]);
     }
 
     #[test]

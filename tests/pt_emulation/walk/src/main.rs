@@ -25,8 +25,8 @@ enum What {
     Check { log: PathBuf },
     /// Every branch: cpu, tsc, kind, from, to
     Branches { log: PathBuf },
-    /// Executed pages: address space (0: kernel), address, bytes executed
-    Pages { log: PathBuf },
+    /// Executed bytes: address space (0: kernel), address, how many
+    Code { log: PathBuf },
     /// Marks and watches: cpu, tsc, kind, then id, rdi, rsi or address, rdi, rsi, rdx
     Marks { log: PathBuf },
     /// Executions of functions: cpu, function, task, start, end, ticks in which its task ran
@@ -99,9 +99,9 @@ fn run(args: &Args) -> Result<ExitCode> {
                 }
             }
         }
-        What::Pages { log } => {
-            for (space, page, n) in load(log)?.code.pages() {
-                writeln!(out, "{space:#x}\t{page:#x}\t{n}")?;
+        What::Code { log } => {
+            for (space, address, n) in load(log)?.code.runs() {
+                writeln!(out, "{space:#x}\t{address:#x}\t{n}")?;
             }
         }
     }
