@@ -48,28 +48,26 @@ emulation:
 	@echo "emulation: building (two minutes the first time)"
 	@cd tests/pt_emulation && cargo build -q --release --locked
 	@$(MAKE) -s -C tests/pt_emulation/guest
+	@$(MAKE) -s -C tests/load
 
 # Every committed capture anew: half an hour.
 fixtures: deps-test
 	@$(MAKE) -s build emulation
-	@$(MAKE) -s -C tests/load
 	@tests/guest/trixie --prepare
-	@tests/pt_emulation/make-capture --out build/fixtures
-	@tests/pt_emulation/fixtures/make-fixture build/fixtures \
-		$$(tests/pt_emulation/make-capture --list | cut -d' ' -f1)
+	@$(PY) tests/pt_emulation/make-capture --out build/fixtures
+	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures \
+		$$($(PY) tests/pt_emulation/make-capture --list | cut -d' ' -f1)
 
 # One of them: make fixture-hog
 fixture-%: deps-test
 	@$(MAKE) -s build emulation
-	@$(MAKE) -s -C tests/load
 	@tests/guest/trixie --prepare
-	@tests/pt_emulation/make-capture $* --out build/fixtures
-	@tests/pt_emulation/fixtures/make-fixture build/fixtures $*
+	@$(PY) tests/pt_emulation/make-capture $* --out build/fixtures
+	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures $*
 
 test: deps-test
 	@$(MAKE) -s build
 	@$(MAKE) -s emulation
-	@$(MAKE) -s -C tests/load
 	@$(MAKE) -s lint
 	@$(PY) -m pytest
 
