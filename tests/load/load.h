@@ -17,7 +17,7 @@ struct options {
 	int bind_port; /* 0: the kernel chooses */
 	int conns, cpu, keys, pipeline, udp_timeout_ms, start_delay_ms;
 	int marks, mark_cause; /* for emulated Intel PT; -1: no */
-	double rate; /* requests per second over all connections; 0: closed loop */
+	double rate;	       /* requests per second over all connections; 0: closed loop */
 	bool poisson, big_setup, sets;
 	int burst, burst_every_ms, burst_conns;
 	enum kind burst_kind; /* KIND_GET or KIND_SET */

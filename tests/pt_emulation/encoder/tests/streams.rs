@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Short executions and the packets that they must become, one by one.
 
+#![allow(clippy::single_range_in_vec_init)] // options take several windows
+
 use pt_encoder::encoder::{AUX_FLAG_OVERWRITE, AUX_FLAG_TRUNCATED};
 use pt_encoder::options::CBR;
 use pt_encoder::{encode, Buffer, Encoded, Options, Packet};
