@@ -8,7 +8,7 @@
 trampolines no perf can decode: it copies the kernel's code before they are made.
 
 Scenario number n (from 0) is observed as log n. FOLDER/<scenario>/ gets capture.nsight,
-requests.tsv, scenario.json and vdso.so; FOLDER/kallsyms is the kernel's.
+requests.tsv, scenario.json and vdso.so.
 """
 
 from __future__ import annotations
@@ -166,7 +166,6 @@ def main() -> int:
     folder, *names = Path(arguments[0]), *arguments[1:]
     show_intel_pt()
     kallsyms = Path("/proc/kallsyms").read_text()
-    (folder / "kallsyms").write_text(kallsyms)
     failed = 0
     for number, name in enumerate(names):
         watch(SCENARIOS[name].watch, kallsyms)

@@ -27,7 +27,8 @@ class Cause:
     ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
     ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks) or
     ``excess`` (what a request took above the median of the others, for requests of a burst and
-    those that took at least ``above`` ns). ``core``: A, R, or other. ``names``: symbols or
+    those that took at least ``above`` ns; of functions, a request's share below ``above`` is
+    what every request has). ``core``: A, R, or other. ``names``: symbols or
     threads that a right diagnosis names.
     """
 

@@ -74,7 +74,7 @@ def drop_every(n: int, port: int) -> Hook:
         _nft(
             bed,
             "table ip pt {\nchain input { type filter hook input priority 0;"
-            f" tcp sport {port} meta length > 80 numgen inc mod {n} == {n - 1} drop; }}\n}}\n",
+            f" tcp sport {port} meta length > 60 numgen inc mod {n} == {n - 1} drop; }}\n}}\n",
         )
         yield
 

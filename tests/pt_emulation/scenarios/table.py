@@ -65,6 +65,7 @@ SCENARIOS = {
                 "R",
                 "functions",
                 symbols=("nft_do_chain",),
+                above=20_000,
                 names=("nft_do_chain",),
             ),
             load=BOUND,

@@ -178,7 +178,8 @@ def compute(
         outer = _functions(walk, log, read_symbols(kallsyms), cause.symbols) if cause.symbols else []
         share = _cause_ns(cause, marks, rows, sent, received, outer)
     latency = received - sent
-    affected = (share >= MIN_NS) & (share >= MIN_SHARE * latency)
+    least = max(MIN_NS, cause.above) if cause and cause.evidence == "functions" else MIN_NS
+    affected = (share >= least) & (share >= MIN_SHARE * latency)
     usual = statistics.median(latency[~affected].tolist()) if (~affected).any() else 0
     truth: dict[str, Any] = {
         "version": 1,
