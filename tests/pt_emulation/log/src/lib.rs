@@ -16,7 +16,7 @@ pub use write::Writer;
 
 pub const MAGIC: [u32; 2] = [0x5450_534e, 0x474f_4c2d]; // "NSPT-LOG"
 pub const VERSION: u32 = 1;
-/// magic (2), version, number of CPUs, TSC frequency in kHz (2), reserved (2)
+/// magic (2), version, number of CPUs, TSC frequency in kHz (2), when it was begun (2)
 pub const HEADER_WORDS: usize = 8;
 
 /// First word that is a tag and no block number.
@@ -26,6 +26,8 @@ pub const TAG: u32 = 0xffff_0000;
 pub struct Header {
     pub n_cpus: u32,
     pub tsc_khz: u64,
+    /// The emulating machine's clock, ms since 1970: with the file's own time it tells the speed.
+    pub begun_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +108,8 @@ mod tests {
 
     fn written(records: &[Record]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, Header { n_cpus: 2, tsc_khz: 1_000_000 }).unwrap();
+        let mut writer =
+            Writer::new(&mut out, Header { n_cpus: 2, tsc_khz: 1_000_000, begun_ms: 1 << 40 }).unwrap();
         for record in records {
             writer.record(record).unwrap();
         }
@@ -118,7 +121,7 @@ mod tests {
     fn every_record_comes_back() {
         let bytes = written(&every_record());
         let mut reader = Reader::new(&bytes[..]).unwrap();
-        assert_eq!(reader.header(), Header { n_cpus: 2, tsc_khz: 1_000_000 });
+        assert_eq!(reader.header(), Header { n_cpus: 2, tsc_khz: 1_000_000, begun_ms: 1 << 40 });
         let back: Vec<Record> = reader.by_ref().collect::<Result<_, _>>().unwrap();
         assert_eq!(back, every_record());
         assert!(!reader.was_cut());

@@ -56,7 +56,8 @@ impl<R: Read> Reader<R> {
         if words[2] != VERSION {
             return Err(Error::Version(words[2]));
         }
-        let header = Header { n_cpus: words[3], tsc_khz: join(words[4], words[5]) };
+        let [tsc_khz, begun_ms] = [join(words[4], words[5]), join(words[6], words[7])];
+        let header = Header { n_cpus: words[3], tsc_khz, begun_ms };
         Ok(Self { input, header, cut: false })
     }
 

@@ -13,8 +13,9 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     pub fn new(out: W, header: Header) -> io::Result<Self> {
         let mut writer = Self { out };
-        let khz = halves(header.tsc_khz);
-        writer.words(&[MAGIC[0], MAGIC[1], VERSION, header.n_cpus, khz[0], khz[1], 0, 0])?;
+        let [khz, begun] = [header.tsc_khz, header.begun_ms].map(halves);
+        let version = [MAGIC[0], MAGIC[1], VERSION, header.n_cpus];
+        writer.words(&[&version[..], &khz, &begun].concat())?;
         Ok(writer)
     }
 

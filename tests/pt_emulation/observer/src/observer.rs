@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::ptr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pt_log::{Header, Record, Writer};
 
@@ -33,7 +34,9 @@ struct Log {
 impl Log {
     fn create(path: String, n_cpus: usize) -> Self {
         let made = File::create(&path).and_then(|file| {
-            let header = Header { n_cpus: n_cpus as u32, tsc_khz: TSC_KHZ };
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let begun_ms = since_1970.as_millis() as u64;
+            let header = Header { n_cpus: n_cpus as u32, tsc_khz: TSC_KHZ, begun_ms };
             Writer::new(BufWriter::with_capacity(1 << 20, file), header)
         });
         match made {
