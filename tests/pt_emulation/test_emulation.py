@@ -206,7 +206,6 @@ class TestFromNothing:
             ["--no-cyc", "--mtc"],
             ["--mtc", "--cyc-thresh", "4", "--tnt-bits", "47"],
             ["--user-only"],
-            ["--psb-bytes", "512"],
             ["--snapshot", "100000"],
             ["--pwr-evt"],
         ],
