@@ -5,17 +5,32 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
 
+REPEAT_S = 0.2
+
+
+def _under_way() -> bool:
+    """True while a KeyboardInterrupt is handled: in its ``except``, ``finally`` or ``__exit__``."""
+    exc = sys.exc_info()[1]
+    while exc is not None and not isinstance(exc, KeyboardInterrupt):
+        exc = exc.__context__
+    return exc is not None
+
 
 class Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, but never inside ``held()``.
+    """Turns SIGINT, SIGTERM and SIGHUP into KeyboardInterrupt, but never inside ``held()``.
 
     A signal between creating a namespace and noting that it exists would leave it behind;
     a second Ctrl-C during the teardown would too. Inside ``held()`` a signal only leaves a
     mark, and the interrupt follows when the outermost block ends. A blocked signal mask
     would do the same but is inherited by every child.
+
+    Python ignores exceptions in ``__del__`` and in weakref callbacks, those of ``import``
+    among them, so an interrupt may get lost. From the first signal on a timer repeats it
+    until ``close()``, but not while an earlier one is under way: that would break its cleanup.
     """
 
     def __init__(self) -> None:
@@ -25,17 +40,24 @@ class Interrupts:
         self._previous: dict[int, object] = {}
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self._depth or self._closing:
+        if self._closing:
+            return
+        if not self._pending:
             self._pending = True
-        else:
+            signal.setitimer(signal.ITIMER_REAL, REPEAT_S, REPEAT_S)
+        self._raise_pending()
+
+    def _raise_pending(self) -> None:
+        if self._pending and not self._depth and not self._closing and not _under_way():
             raise KeyboardInterrupt
 
     def __enter__(self) -> Interrupts:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             self._previous[signum] = signal.signal(signum, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()  # a SIGALRM after its handler is gone would kill
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
 
@@ -47,10 +69,9 @@ class Interrupts:
             yield
         finally:
             self._depth -= 1
-            if self._pending and not self._depth and not self._closing:
-                self._pending = False
-                raise KeyboardInterrupt
+            self._raise_pending()
 
     def close(self) -> None:
         """From now on signals change nothing: the teardown runs to its end."""
         self._closing = True
+        signal.setitimer(signal.ITIMER_REAL, 0)

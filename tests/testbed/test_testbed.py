@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,70 @@ def test_interrupt_in_a_held_block_comes_at_its_end() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         done.append("teardown")
     assert done == ["rest of the block", "teardown"]
+
+
+IGNORED = {
+    "__del__": """
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+Dying()
+""",
+    "weakref callback": """
+import weakref
+class Dying:
+    pass
+dying = Dying()
+ref = weakref.ref(dying, lambda _: os.kill(os.getpid(), signal.SIGINT))
+del dying
+""",
+    "except": """
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except BaseException:
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("place", IGNORED)
+def test_interrupt_that_python_ignores_is_repeated(place: str) -> None:
+    """In a process of its own: pytest has a hook for ignored exceptions."""
+    script = f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(TESTS)!r})
+from testbed.interrupts import Interrupts
+with Interrupts():
+    try:
+{textwrap.indent(IGNORED[place], " " * 8)}
+        print("lost", flush=True)
+        time.sleep(10)
+        print("not repeated")
+    finally:
+        print("cleanup", flush=True)
+        time.sleep(0.5)
+        print("end of cleanup", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["lost", "cleanup", "end of cleanup"]
+    assert done.returncode == -signal.SIGINT
+
+
+def test_second_interrupt_does_not_cut_the_cleanup_of_the_first() -> None:
+    from testbed.interrupts import Interrupts
+
+    class Resource:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *exc: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("cleanup")
+
+    done: list[str] = []
+    with Interrupts(), pytest.raises(KeyboardInterrupt), Resource():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert done == ["cleanup"]
 
 
 def test_hog_logs_what_it_burned(programs: None, tmp_path: Path) -> None:
