@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Stock Debian kernels for the guest: downloaded by package name, unpacked, never installed.
 
-The mirror is the one this machine's apt is configured with. Everything lands in
-``build/guest/`` and is reused; deleting that folder is always safe.
+The mirror is the one this machine's apt is configured with. ``kernels.lock`` pins the versions;
+Debian's archive keeps a version only until the next, and then the newest is taken, with a
+warning. Everything lands in ``build/guest/`` and is reused; deleting that folder is always safe.
 """
 
 from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import lzma
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,8 @@ BUILD = TOP / "build" / "guest"
 
 #: What a user may ask for: kernel series, and the Debian suite that ships it.
 SUITES = {"6.1": "bookworm", "6.12": "trixie"}
+
+LOCK = Path(__file__).resolve().parent / "kernels.lock"
 
 #: Modules the initramfs needs before the host's tree is the root file system.
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
@@ -38,6 +43,24 @@ class Kernel:
     release: str
     image: Path
     modules: Path
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One line of kernels.lock."""
+
+    package: str
+    version: str
+    sha256: str
+
+
+def pinned(series: str, lock: Path = LOCK) -> Pin:
+    """The version of ``series`` that was chosen for tests."""
+    for line in lock.read_text().splitlines():
+        words = line.split()
+        if words and words[0] == series and len(words) == 4:
+            return Pin(*words[1:])
+    raise GuestError(f"{lock.name} has no kernel {series} (hint: add a line like the others)")
 
 
 def need(program: str, package: str) -> str:
@@ -107,23 +130,47 @@ def fetch(series: str) -> Kernel:
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / f"{series}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two guests may be started at once
-        if not (tree / "done").exists():
-            _download(series, tree)
+        pin, done = pinned(series), tree / "done"
+        # What was asked for, not what came: an edited lock is followed, an old archive asked once.
+        if not done.exists() or done.read_text() != pin.sha256:
+            _download(series, pin, tree)
+            done.write_text(pin.sha256)
     release = next((tree / "lib/modules").iterdir()).name
     return Kernel(release, tree / "boot" / f"vmlinuz-{release}", tree / "lib/modules")
 
 
-def _download(series: str, tree: Path) -> None:
+def _fetch_deb(pin: Pin, options: list[str], work: Path) -> Path:
+    """The pinned package, or the newest if the archive no longer has that."""
+
+    def download(name: str) -> bool:
+        argv = ["apt-get", *options, "-q", "download", name]
+        return subprocess.run(argv, cwd=work, capture_output=True).returncode == 0
+
+    if download(f"{pin.package}={pin.version}"):
+        (deb,) = work.glob("*.deb")
+        found = hashlib.sha256(deb.read_bytes()).hexdigest()
+        if found != pin.sha256:
+            raise GuestError(f"{deb.name} has SHA-256 {found}, not that of {LOCK.name} (hint: correct it)")
+        return deb
+    newest = _image_package(options)
+    print(
+        f"guest: the archive no longer has {pin.package} {pin.version}; taking {newest}"
+        f" (hint: pin that in tests/guest/{LOCK.name})",
+        file=sys.stderr,
+    )
+    if not download(newest):
+        raise GuestError(f"{newest} cannot be downloaded (hint: is the mirror reachable?)")
+    (deb,) = work.glob("*.deb")
+    return deb
+
+
+def _download(series: str, pin: Pin, tree: Path) -> None:
     """Fill ``tree`` with the unpacked kernel package of ``series``."""
     shutil.rmtree(tree, ignore_errors=True)
     work = tree / "apt"
     options = _apt(SUITES[series], work)
     subprocess.run(["apt-get", *options, "-q", "update"], check=True, stdout=subprocess.DEVNULL)
-    package = _image_package(options)
-    subprocess.run(
-        ["apt-get", *options, "-q", "download", package], check=True, cwd=work, stdout=subprocess.DEVNULL
-    )
-    (deb,) = work.glob("*.deb")
+    deb = _fetch_deb(pin, options, work)
     subprocess.run(["dpkg", "-x", str(deb), str(tree)], check=True)
     if (tree / "usr/lib/modules").exists():
         (tree / "lib").mkdir(exist_ok=True)
@@ -131,7 +178,6 @@ def _download(series: str, tree: Path) -> None:
     release = next((tree / "lib/modules").iterdir()).name
     subprocess.run([need("depmod", "kmod"), "-b", str(tree), release], check=True)
     shutil.rmtree(work)
-    (tree / "done").touch()
 
 
 def _load_order(kernel: Kernel) -> list[Path]:

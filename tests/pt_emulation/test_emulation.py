@@ -74,6 +74,21 @@ def test_no_ns_counts_twice() -> None:
     assert truth.share_ns(start, end, truth.merged([(10, 30), (20, 40)])).tolist() == [30, 0]
 
 
+def test_one_message_hit_by_something_else_does_not_hide_the_cause() -> None:
+    # 50 of 50, 50 of 40 and 50 of 4000 ns: of their sums the cause would be 4 %
+    assert truth._typical_share(np.array([50, 50, 50]), np.array([50, 40, 4000])) == 1.0
+    assert truth._typical_share(np.array([], np.int64), np.array([], np.int64)) == 0.0
+
+
+def test_a_wake_up_lasts_from_the_first_interrupt_until_the_core_runs() -> None:
+    kick, kicked = truth.KICKS[0], truth.KICKED[0]
+    entries = [(5, 1, kick), (9, 1, kick), (90, 0, kicked), (95, 0, kick), (99, 1, kicked), (120, 1, kick)]
+    entries += [(125, 0, kicked)]
+    # the other direction is no wake-up of core 0, and the last one was quick
+    assert truth.wake_ups(entries, 0, 50) == [(5, 90, 1.0)]
+    assert truth.wake_ups(entries, 0, 5) == [(5, 90, 1.0), (120, 125, 1.0)]
+
+
 def test_every_scenario_says_what_a_diagnosis_should_find() -> None:
     for name, scenario in SCENARIOS.items():
         assert name == scenario.name

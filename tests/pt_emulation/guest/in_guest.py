@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pt_emulation.scenarios.base import Scenario
-from pt_emulation.scenarios.table import SCENARIOS
+from pt_emulation.scenarios.table import SCENARIOS, USER_STACK4
 from testbed.bed import Server, Testbed
 from testbed.namespaces import SERVER4, LinkOptions
 from testbed.processes import run, wait_until
@@ -100,6 +100,28 @@ def start_app(bed: Testbed, scenario: Scenario) -> Server:
     return Server(kind, APP_PORT, process)
 
 
+def start_user_stack(bed: Testbed) -> Server:
+    """pt-user-stack on the server's interface, for an address that the kernel does not have."""
+    interface = bed.link.interface
+    links = json.loads(run(["ip", "-n", bed.link.server, "-j", "link", "show", "dev", interface]))
+    neighbour = [USER_STACK4, "lladdr", links[0]["address"], "dev", bed.link.peer]
+    run(["ip", "-n", bed.link.client, "neigh", "add", *neighbour])
+    argv = [str(PROGRAMS / "pt-user-stack"), interface, USER_STACK4, str(APP_PORT)]
+    process = bed.start("pt-user-stack", argv, bed.link.server, bed.app_cpu)
+    wait_until(lambda: "ready" in process.output(), "pt-user-stack ready")
+    kind = ServerKind("user-stack", APP_PORT, "echo-udp", "none", lambda port, folder: argv, "pt-user-stack")
+    return Server(kind, APP_PORT, process)
+
+
+def start_server(bed: Testbed, scenario: Scenario) -> Server:
+    """What the scenario's client talks to."""
+    if scenario.server == "app":
+        return start_app(bed, scenario)
+    if scenario.server == "user-stack":
+        return start_user_stack(bed)
+    return bed.start_server(scenario.server)
+
+
 def recorder(capture: Path, port: int, probes: bool) -> list[str]:
     """Command that records while the command behind it runs."""
     if probes:
@@ -124,7 +146,7 @@ def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
     work = Path("/tmp/pt") / scenario.name
     work.mkdir(parents=True)
     with Testbed(LinkOptions(gro=scenario.gro), app_cpu=0, load_cpu=scenario.cpus - 1) as bed:
-        server = start_app(bed, scenario) if scenario.server == "app" else bed.start_server(scenario.server)
+        server = start_server(bed, scenario)
         log = work / "requests.tsv"
         load = bed.load_argv(server, [*scenario.load, "--marks", str(number)], log)
         argv = recorder(work / "capture.nsight", server.port, probes)
@@ -165,6 +187,9 @@ def main() -> int:
         arguments.pop(0)
     folder, *names = Path(arguments[0]), *arguments[1:]
     show_intel_pt()
+    modules = dict.fromkeys(m for name in names for m in SCENARIOS[name].modules)
+    if modules:
+        run(["modprobe", "-a", *modules])
     kallsyms = Path("/proc/kallsyms").read_text()
     failed = 0
     for number, name in enumerate(names):

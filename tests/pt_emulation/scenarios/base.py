@@ -25,8 +25,9 @@ class Cause:
     """What delays some messages, and how the log of the observer tells when.
 
     ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
-    ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks) or
-    ``excess`` (what a request took above the median of the others, for requests of a burst and
+    ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks),
+    ``wake-ups`` (from the interrupt that wakes the application's core to its first instruction,
+    where that took ``above`` ns) or ``excess`` (what a request took above the median of the others, for requests of a burst and
     those that took at least ``above`` ns; of functions, a request's share below ``above`` is
     what every request has). ``core``: A, R, or other. ``names``: symbols or
     threads that a right diagnosis names.
@@ -46,10 +47,11 @@ class Cause:
 class Scenario:
     """One capture.
 
-    ``server``: a kind of the testbed, or ``app`` (``pt-app``) with ``app_cause``. ``load``:
-    options of the load client. ``encode``: options of pt-encode; ``{from}`` and ``{to}`` stand
+    ``server``: a kind of the testbed, ``app`` (``pt-app``) with ``app_cause``, or ``user-stack``
+    (``pt-user-stack``). ``load``: options of the load client. ``encode``: options of pt-encode; ``{from}`` and ``{to}`` stand
     for TSC values a third and a bit more into the capture. ``gro``: the server's interface has
-    GRO, and with it NAPI. ``recording``: the scenario whose recording this one encodes in
+    GRO, and with it NAPI. ``modules``: kernel modules that the disturbance needs, loaded before any
+    BPF program: code of a module that lies behind one in memory is none to stock perf. ``recording``: the scenario whose recording this one encodes in
     another way. ``expect``: what a diagnosis can and cannot tell.
     """
 
@@ -64,6 +66,7 @@ class Scenario:
     encode: tuple[str, ...] = ()
     expect: str = ""
     gro: bool = False
+    modules: tuple[str, ...] = ()
     recording: str = ""
 
     @property

@@ -39,6 +39,20 @@ def hog(burn_us: int, idle_us: int) -> Hook:
     return hook
 
 
+def busy_peer(burn_us: int, idle_us: int) -> Hook:
+    """The client's core does not go idle at times; the emulator gives the other its turn later."""
+
+    @contextlib.contextmanager
+    def hook(bed: Testbed, server: Server) -> Iterator[None]:
+        from testbed.bed import HOG
+
+        core = str(bed.load_cpu)
+        bed.start("peer", [str(HOG), "-C", core, "-b", str(burn_us), "-i", str(idle_us)])
+        yield
+
+    return hook
+
+
 @contextlib.contextmanager
 def kworker(bed: Testbed, server: Server) -> Iterator[None]:
     """Network namespaces come and go; a kworker cleans up behind them."""

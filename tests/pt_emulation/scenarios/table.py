@@ -8,8 +8,12 @@ from .base import Cause, Scenario
 
 BOUND = ("-c", "8", "-r", "0", "-n", "64", "--bind-port", str(d.PORTS))
 ECHO = ("-P", "echo", "-c", "2", "-r", "0", "-n", "60")
-# Numbers of disturbances in marks; 1 to 5 are pt-app's own.
-HOG, NEIGHBOUR = 10, 11
+#: The user-space stack's address, on the link but not the kernel's.
+USER_STACK4 = "198.18.77.3"
+# Numbers of disturbances in marks; 1 to 5 are pt-app's own, 6 is pt-user-stack's.
+USER_STACK, HOG, NEIGHBOUR = 6, 10, 11
+#: Closed loops would make every connection wait for those that pass the chain.
+SPREAD = ("-c", "4", "-r", "500", "-n", "60", "--bind-port", str(d.PORTS))
 
 
 def app(name: str, what: str, mark: int, names: tuple[str, ...], cause: str | None = None) -> Scenario:
@@ -58,7 +62,7 @@ SCENARIOS = {
         app("many-calls", "one function is called a hundred times", 2, ("lookup",), "often"),
         Scenario(
             "netfilter",
-            "packets of two of eight connections pass 1000 rules",
+            "packets of one of four connections pass 1000 rules",
             Cause(
                 "netfilter",
                 "a long chain",
@@ -68,8 +72,9 @@ SCENARIOS = {
                 above=20_000,
                 names=("nft_do_chain",),
             ),
-            load=BOUND,
-            disturb=d.netfilter(1000, 2),
+            load=SPREAD,
+            disturb=d.netfilter(1000, 1),
+            modules=("nf_tables",),
         ),
         Scenario(
             "retransmission",
@@ -84,6 +89,7 @@ SCENARIOS = {
             ),
             load=BOUND,
             disturb=d.drop_every(6, d.PORTS),
+            modules=("nf_tables", "nft_numgen"),
             expect="the message arrives late: its lifetime in the host begins with the second packet",
         ),
         Scenario(
@@ -109,6 +115,16 @@ SCENARIOS = {
             disturb=d.neighbour("redis", ("-c", "1", "-r", "800", "--value-size", "20000"), NEIGHBOUR),
         ),
         Scenario(
+            "user-stack",
+            "a UDP server with a network stack of its own, every tenth request slow",
+            Cause(
+                "user-stack", "one function takes longer", "A", "marks", mark=USER_STACK, names=("lookup",)
+            ),
+            server="user-stack",
+            load=("-P", "echo-udp", "-s", USER_STACK4, "-c", "2", "-r", "0", "-n", "60"),
+            expect="arrivals without hand-off and read: the message's end is not in the kernel",
+        ),
+        Scenario(
             "clock-bent",
             "the system clock is slewed and stepped during the capture",
             expect="no cause; times of all clocks still agree",
@@ -127,6 +143,22 @@ SCENARIOS = {
             expect="no cause; the stretch is unknown",
             encode=("--truncate", "{from}-{to}"),
             recording="quiet",
+        ),
+        Scenario(
+            "wake-up",
+            "the application's core, halted, starts late when a message wakes it",
+            Cause(
+                "wake-up",
+                "the woken core started late",
+                "A",
+                "wake-ups",
+                names=("pv_native_safe_halt",),
+                above=100_000,
+            ),
+            load=("-c", "2", "-r", "1000", "-n", "60"),
+            cpus=2,
+            disturb=d.busy_peer(400, 1200),
+            expect="as a virtual CPU that its host runs late: the emulator's cores take turns",
         ),
         Scenario(
             "cross-core",

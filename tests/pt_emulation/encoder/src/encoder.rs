@@ -181,6 +181,13 @@ impl Encoder<'_> {
                     self.stream.stamped(tsc, Packet::Exstop);
                 }
             }
+            // As a guest's stream where its host takes the CPU: else branches from before and after
+            // would share a packet, and with it a time.
+            Kind::Pause => {
+                self.stream.tick(tsc);
+                self.stream.flush(tsc);
+            }
+            Kind::Resume => self.stream.wake(tsc),
             Kind::Wake => {
                 self.stream.wake(tsc);
                 if self.options.pwr_evt {

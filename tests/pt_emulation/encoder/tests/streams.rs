@@ -94,6 +94,22 @@ fn cycles_are_counted_to_the_packet_that_follows() {
 }
 
 #[test]
+fn bits_from_before_another_cpus_turn_do_not_wait_for_its_end() {
+    let events = [
+        enable(0x1000),
+        cond(105, 0x1002, true),
+        at(106, Kind::Pause),
+        at(5000, Kind::Resume),
+        cond(5001, 0x1008, true),
+        ret(5002, 0x100c, 0x2000),
+    ];
+    let mut expected = vec![Packet::TipPge(0x1000), Packet::Tnt { bits: 1, n: 1 }];
+    expected.extend([Packet::Tsc(5000), Packet::Cbr(CBR)]);
+    expected.extend([Packet::Tnt { bits: 1, n: 1 }, Packet::Tip(0x2000)]);
+    check(&encode(0, &events, &plain()), &[&psb_plus(100, None), &expected]);
+}
+
+#[test]
 fn mtc_packets_mark_the_crystal_clock() {
     // 40 ticks of TSC a tick of the crystal, an MTC each 8: at 320, 640, ...
     let options = Options { mtc: true, ..plain() };

@@ -75,6 +75,9 @@ pub enum Kind {
         ip: u64,
     },
     Wake,
+    /// Another CPU has its turn: until the `Resume` time passes and no instruction retires.
+    Pause,
+    Resume,
     /// RDTSC gave `value`. For checks: its `tsc` must agree.
     Tsc {
         value: u64,
@@ -148,6 +151,8 @@ impl Kind {
             Kind::Cr3 { .. } => "cr3",
             Kind::Halt { .. } => "halt",
             Kind::Wake => "wake",
+            Kind::Pause => "pause",
+            Kind::Resume => "resume",
             Kind::Tsc { .. } => "tsc",
             Kind::Mark { .. } => "mark",
             Kind::Watch { .. } => "watch",

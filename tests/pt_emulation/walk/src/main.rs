@@ -29,6 +29,13 @@ enum What {
     Code { log: PathBuf },
     /// Marks and watches: cpu, tsc, kind, then id, rdi, rsi or address, rdi, rsi, rdx
     Marks { log: PathBuf },
+    /// Times at which control came to addresses: cpu, address, tsc
+    Entries {
+        log: PathBuf,
+        /// May be repeated
+        #[arg(long = "function", value_parser = address, required = true)]
+        functions: Vec<u64>,
+    },
     /// Executions of functions: cpu, function, task, start, end, ticks in which its task ran
     Intervals {
         log: PathBuf,
@@ -79,6 +86,18 @@ fn marks(walk: &Walk, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+fn entries(walk: &Walk, functions: &[u64], out: &mut impl Write) -> io::Result<()> {
+    for (cpu, events) in walk.cpus.iter().enumerate() {
+        for event in events {
+            match event.kind.ends() {
+                Some((_, to)) if functions.contains(&to) => writeln!(out, "{cpu}\t{to:#x}\t{}", event.tsc)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 fn run(args: &Args) -> Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     match &args.what {
@@ -91,6 +110,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
         What::Branches { log } => branches(&load(log)?, &mut out)?,
         What::Marks { log } => marks(&load(log)?, &mut out)?,
+        What::Entries { log, functions } => entries(&load(log)?, functions, &mut out)?,
         What::Intervals { log, switch, function } => {
             for (cpu, events) in load(log)?.cpus.iter().enumerate() {
                 for i in pt_walk::intervals::intervals(events, *switch, function) {

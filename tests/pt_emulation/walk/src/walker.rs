@@ -111,7 +111,7 @@ impl Walker {
             }
             Record::Cpu { index } => {
                 if (index as usize) < self.cpus.len() {
-                    self.cpu = index as usize;
+                    self.turn(index as usize);
                 } else {
                     self.unexpected(0, "a CPU that the log's header does not have");
                 }
@@ -234,6 +234,21 @@ impl Walker {
         }
     }
 
+    /// CPUs run one at a time. What the last block of the one that pauses led to is not known yet.
+    fn turn(&mut self, index: usize) {
+        if index == self.cpu {
+            return;
+        }
+        let old = self.cpus[self.cpu].events.last().map(|e| e.kind);
+        if old.is_some_and(|kind| !matches!(kind, Kind::Halt { .. } | Kind::Disable { .. })) {
+            self.push(Kind::Pause);
+        }
+        self.cpu = index;
+        if self.cpus[index].events.last().is_some_and(|e| e.kind == Kind::Pause) {
+            self.push(Kind::Resume);
+        }
+    }
+
     /// A mark is in the middle of its block, which is charged already.
     fn mark(&mut self, at: u32, kind: Kind) {
         let n_insns = self.ran().map_or(0, |ran| ran.block.n_insns());
@@ -276,5 +291,31 @@ impl Walker {
         report.was_cut = was_cut;
         let cpus = self.cpus.into_iter().map(|cpu| cpu.events).collect();
         Walk { tsc_khz: self.tsc_khz, cpus, report, code: self.code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_did_not_halt_pauses_while_the_other_runs() {
+        let mut walker = Walker::new(Header { n_cpus: 2, tsc_khz: 1_000_000, begun_ms: 0 });
+        let jump_to_itself = vec![0xeb, 0xfe];
+        walker.record(Record::Define { id: 0, ip: 0x1000, n_insns: 1, bytes: jump_to_itself });
+        for index in [0, 1] {
+            walker.record(Record::Cpu { index });
+            walker.record(Record::Start { cr3: 0x5000 });
+            walker.record(Record::Block { id: 0 });
+        }
+        walker.record(Record::Halt);
+        walker.record(Record::Cpu { index: 0 });
+        walker.record(Record::Block { id: 0 });
+        let walk = walker.finish(false);
+        let names: Vec<Vec<_>> =
+            walk.cpus.iter().map(|events| events.iter().map(|e| e.kind.name()).collect()).collect();
+        assert_eq!(names[0], ["enable", "pause", "resume", "jump", "disable"]);
+        assert_eq!(names[1][..2], ["enable", "halt"]); // its time passes in the halt
+        assert!(!names[1].contains(&"pause"));
     }
 }
