@@ -71,16 +71,6 @@ def show_intel_pt() -> None:
     run(["mount", "--bind", str(copy), str(devices)])
 
 
-def dump_vdso(path: Path) -> None:
-    """The guest's vDSO: perf on another machine would take that one's."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if line.endswith("[vdso]"):
-            start, end = (int(x, 16) for x in line.split()[0].split("-"))
-            with open("/proc/self/mem", "rb") as memory:
-                memory.seek(start)
-                path.write_bytes(memory.read(end - start))
-
-
 def watch(symbols: tuple[str, ...], kallsyms: str) -> None:
     """Tell the observer where to log registers."""
     addresses = {}
@@ -172,7 +162,7 @@ def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
             "recorder_output": done.stdout[-4000:],
         }
     (work / "scenario.json").write_text(json.dumps(facts, indent=1) + "\n")
-    dump_vdso(work / "vdso.so")
+    run([str(PROGRAMS / "pt-mark"), "vdso", str(work / "vdso.so")])
     shutil.copytree(work, folder / scenario.name)
     print(f"{scenario.name}: recorder exit {done.returncode}", flush=True)
     if done.returncode:

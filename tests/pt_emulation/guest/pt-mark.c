@@ -5,6 +5,7 @@
  *	pt-mark watch ADDRESS...	log registers whenever execution comes there
  *	pt-mark start NUMBER		begin log NUMBER
  *	pt-mark stop
+ *	pt-mark vdso FILE		store the guest's vDSO, which no file of it has
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,23 @@ static int number(const char *text, int base, uint64_t *value)
 	return 0;
 }
 
+static int store_vdso(const char *name)
+{
+	FILE *maps = fopen("/proc/self/maps", "r"), *out = fopen(name, "wb");
+	unsigned long start, end;
+	char line[256];
+	int done = 0;
+
+	while (maps && out && !done && fgets(line, sizeof(line), maps))
+		done = strstr(line, "[vdso]") && sscanf(line, "%lx-%lx", &start, &end) == 2 &&
+		       fwrite((const void *)start, end - start, 1, out) == 1;
+	if (!done || fclose(out)) {
+		fprintf(stderr, "pt-mark: error: %s: %s\n", name, strerror(errno));
+		return 1;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t value;
@@ -43,8 +61,11 @@ int main(int argc, char **argv)
 				return 2;
 			pt_mark(PT_MARK_WATCH, value, 0);
 		}
+	} else if (argc == 3 && !strcmp(argv[1], "vdso")) {
+		return store_vdso(argv[2]);
 	} else {
-		fprintf(stderr, "usage: pt-mark watch HEX-ADDRESS... | start NUMBER | stop\n");
+		fputs("usage: pt-mark watch HEX-ADDRESS... | start NUMBER | stop | vdso FILE\n",
+		      stderr);
 		return 2;
 	}
 	return 0;

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from .base import Hook
 
 PORTS = 20000  # local ports of the client's connections, where they are told apart
-REPEAT = "while :; do {}; sleep {}; done"
 
 
 def _nft(bed: Testbed, rules: str) -> None:
@@ -53,12 +53,27 @@ def busy_peer(burn_us: int, idle_us: int) -> Hook:
     return hook
 
 
-@contextlib.contextmanager
-def kworker(bed: Testbed, server: Server) -> Iterator[None]:
-    """Network namespaces come and go; a kworker cleans up behind them."""
-    command = REPEAT.format("ip netns add pt-gone && ip netns del pt-gone", "0.02")
-    bed.start("netns", ["sh", "-c", command])
-    yield
+def kworker(n_namespaces: int, every_s: float) -> Hook:
+    """Network namespaces go, one by one; a kworker cleans up behind them."""
+    names = [f"pt-gone-{n}" for n in range(n_namespaces)]
+
+    def turn(n: int) -> None:
+        if n < n_namespaces:
+            # As `ip netns del`, without a program's start.
+            path = f"/run/netns/{names[n]}"
+            mnt_detach = 2
+            if ctypes.CDLL(None, use_errno=True).umount2(path.encode(), mnt_detach):
+                print(f"umount {path}: error {ctypes.get_errno()}", file=sys.stderr)
+            Path(path).unlink()
+
+    @contextlib.contextmanager
+    def hook(bed: Testbed, server: Server) -> Iterator[None]:
+        for name in names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        with _turns(turn, every_s):
+            yield
+
+    return hook
 
 
 def netfilter(n_rules: int, n_ports: int) -> Hook:
@@ -123,26 +138,45 @@ def neighbour(kind: str, options: tuple[str, ...], mark: int) -> Hook:
     return hook
 
 
+def _load_runs() -> bool:
+    """Whether the load client lives; a guest without it is the recorder's, still starting."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if path.read_text() == "load-client\n":
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _turns(turn: Callable[[int], None], every_s: float) -> Iterator[None]:
+    """``turn(n)`` every ``every_s`` from the load's begin on."""
+    leave = threading.Event()
+
+    def turns() -> None:
+        n = 0
+        while not _load_runs():
+            if leave.wait(0.1):
+                return
+        while not leave.wait(every_s):
+            turn(n)
+            n += 1
+
+    thread = threading.Thread(target=turns)
+    thread.start()
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
 def clock(turn: Callable[[int], None], every_s: float) -> Hook:
-    """``turn(n)`` every ``every_s``."""
+    """``turn(n)`` of the system clock every ``every_s``."""
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
-        leave = threading.Event()
-
-        def turns() -> None:
-            n = 0
-            while not leave.wait(every_s):
-                turn(n)
-                n += 1
-
-        thread = threading.Thread(target=turns)
-        thread.start()
-        try:
+        with _turns(turn, every_s):
             yield
-        finally:
-            leave.set()
-            thread.join()
 
     return hook
 

@@ -45,7 +45,8 @@ SCENARIOS = {
                 symbols=("process_one_work",),
                 names=("kworker",),
             ),
-            disturb=d.kworker,
+            load=("-c", "4", "-r", "1000", "-n", "60"),
+            disturb=d.kworker(20, 0.004),
         ),
         Scenario(
             "head-of-line",
