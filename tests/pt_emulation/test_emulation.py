@@ -223,6 +223,7 @@ class TestFromNothing:
             ["--user-only"],
             ["--snapshot", "100000"],
             ["--pwr-evt"],
+            ["--psb-bytes", "512"],
         ],
         ids=" ".join,
     )

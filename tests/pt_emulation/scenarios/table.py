@@ -7,6 +7,8 @@ from . import disturbances as d
 from .base import Cause, Scenario
 
 BOUND = ("-c", "8", "-r", "0", "-n", "64", "--bind-port", str(d.PORTS))
+#: For disturbances that look for the client every 100 ms before they begin.
+NOTICED = ("--start-delay", "300")
 ECHO = ("-P", "echo", "-c", "2", "-r", "0", "-n", "60")
 #: The user-space stack's address, on the link but not the kernel's.
 USER_STACK4 = "198.18.77.3"
@@ -45,7 +47,7 @@ SCENARIOS = {
                 symbols=("process_one_work",),
                 names=("kworker",),
             ),
-            load=("-c", "4", "-r", "1000", "-n", "60"),
+            load=("-c", "4", "-r", "1000", "-n", "60", *NOTICED),
             disturb=d.kworker(20, 0.004),
         ),
         Scenario(
@@ -128,6 +130,7 @@ SCENARIOS = {
         Scenario(
             "clock-bent",
             "the system clock is slewed and stepped during the capture",
+            load=("-c", "4", "-r", "0", "-n", "60", *NOTICED),
             expect="no cause; times of all clocks still agree",
             disturb=d.clock(d.bend, 0.001),
         ),

@@ -53,7 +53,7 @@ impl<'a> Stream<'a> {
 
     /// The cycle count before a packet at `tsc`.
     fn cyc(&mut self, tsc: u64) {
-        let cycles = tsc - self.told;
+        let cycles = tsc.saturating_sub(self.told);
         if self.options.cyc && cycles >= self.options.min_cycles() {
             self.push(Packet::Cyc(cycles));
             self.told = tsc;
@@ -115,6 +115,17 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// A time for a TSC packet: later than what was told. perf counts cycles from the CYC directly
+    /// before it, keeps the later of the two times, and with a CYC that the TSC does not have would be
+    /// ahead by one tick more at each PSB.
+    fn later(&self, tsc: u64) -> u64 {
+        if self.options.cyc {
+            tsc.max(self.told + 1)
+        } else {
+            tsc
+        }
+    }
+
     /// TSC and what goes with it. The CYC directly before makes perf count cycles from here.
     fn time(&mut self, tsc: u64) {
         self.push(Packet::Tsc(tsc));
@@ -130,6 +141,7 @@ impl<'a> Stream<'a> {
     /// The clock goes on after the CPU had halted, in which it did not count cycles.
     pub fn wake(&mut self, tsc: u64) {
         self.flush(tsc);
+        let tsc = self.later(tsc);
         if self.options.cyc {
             self.push(Packet::Cyc(1));
         }
@@ -142,8 +154,9 @@ impl<'a> Stream<'a> {
         self.last_psb = self.buffer.bytes.len();
         self.syncs.push(SyncPoint { offset: self.last_psb, tsc });
         self.push(Packet::Psb);
+        let tsc = self.later(tsc);
         if self.options.cyc {
-            self.push(Packet::Cyc(tsc.saturating_sub(self.told).clamp(1, 1 << 12)));
+            self.push(Packet::Cyc((tsc - self.told).min(1 << 12)));
         }
         self.time(tsc);
         self.push(Packet::ModeExec64);
