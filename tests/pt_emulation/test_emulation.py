@@ -139,6 +139,22 @@ def test_stock_perf_decodes_it_as_when_it_was_made(fixture: Path) -> None:
     assert (n, digest, errors) == (expected["branches"], expected["branches_sha256"], expected["errors"])
 
 
+@pytest.mark.trixie
+def test_perf_of_the_next_debian_decodes_the_same() -> None:
+    trixie = TOP / "tests/guest/trixie"
+    if subprocess.run([trixie, "--prepare"], capture_output=True).returncode:
+        skip_or_fail("emulation", "build/trixie, which has perf 6.12, cannot be made")
+    place = TOP / "build" / "tmp" / "fixtures"  # it sees the checkout alone
+    shutil.rmtree(place, ignore_errors=True)
+    for name in unpack.names():
+        folder = unpack.unpack(name, place)
+        expected = json.loads((folder / "fixture.json").read_text())
+        data, symfs = folder / "capture.nsight" / "perf.data", folder / "symfs"
+        n, digest, errors = trim.branches(data, symfs, (str(trixie), "perf"))
+        assert (n, digest, errors) == (expected["branches"], expected["branches_sha256"], expected["errors"])
+    shutil.rmtree(place)
+
+
 def test_it_is_a_whole_capture(fixture: Path) -> None:
     capture = fixture / "capture.nsight"
     for name in ("manifest.json", "events.tsv", "clock.tsv", "truth.json", "perf.data/data"):
