@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which context was innermost when: nested rows of a core become stretches that tile it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """``row``: the row that was innermost on ``cpu`` from ``start`` to ``end``. Ordered by cpu, start."""
+
+    row: I64
+    cpu: I64
+    start: I64
+    end: I64
+
+
+def nearest(chosen: npt.NDArray[np.bool_], parent: I64) -> I64:
+    """For each row the innermost chosen one that it is or lies in; -1: none.
+
+    A parent comes before its children.
+
+    >>> nearest(np.array([True, False, False, True]), np.array([-1, 0, 1, 2])).tolist()
+    [0, 0, 0, 3]
+    """
+    none = len(parent)
+    up = np.append(np.where(chosen, np.arange(none), np.where(parent < 0, none, parent)), none)
+    while True:
+        further = up[up]
+        if (further == up).all():
+            return np.where(up[:-1] == none, -1, up[:-1])
+        up = further
+
+
+def stretches(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Stretches:
+    """Stretches of ``rows`` (indices, in table order), which nest.
+
+    ``cpu``, ``start``, ``end`` are those of ``rows``; ``parent`` is the index of the enclosing one
+    among ``rows``, or -1. Rows without length are innermost never.
+
+    >>> s = stretches(np.array([5, 9]), np.array([0, 0]), np.array([0, 10]), np.array([50, 20]), np.array([-1, 5]))
+    >>> list(zip(s.row.tolist(), s.start.tolist(), s.end.tolist()))
+    [(5, 0, 10), (9, 10, 20), (5, 20, 50)]
+    """
+    long = end > start
+    rows, cpu, start, end, parent = (a[long] for a in (rows, cpu, start, end, parent))
+    n = len(rows)
+    # At the same time: what ends before what begins, the inner end and the outer begin first.
+    order_in_time = np.arange(n)
+    when = np.concatenate([start, end])
+    where = np.concatenate([cpu, cpu])
+    begins = np.repeat([1, 0], n)
+    rank = np.concatenate([order_in_time, -order_in_time])
+    inside = np.concatenate([rows, parent])
+    order = np.lexsort((rank, begins, when, where))
+    when, where, inside = when[order], where[order], inside[order]
+    if not n:
+        return Stretches(rows, cpu, start, end)
+    keep = (inside[:-1] >= 0) & (where[1:] == where[:-1]) & (when[1:] > when[:-1])
+    return Stretches(inside[:-1][keep], where[:-1][keep], when[:-1][keep], when[1:][keep])
