@@ -8,7 +8,7 @@ from .base import Cause, Scenario
 
 BOUND = ("-c", "8", "-r", "0", "-n", "64", "--bind-port", str(d.PORTS))
 #: For disturbances that look for the client every 100 ms before they begin.
-NOTICED = ("--start-delay", "300")
+NOTICED = ("--start-delay", "150")
 ECHO = ("-P", "echo", "-c", "2", "-r", "0", "-n", "60")
 #: The user-space stack's address, on the link but not the kernel's.
 USER_STACK4 = "198.18.77.3"
@@ -48,7 +48,7 @@ SCENARIOS = {
                 names=("kworker",),
             ),
             load=("-c", "4", "-r", "1000", "-n", "60", *NOTICED),
-            disturb=d.kworker(20, 0.004),
+            disturb=d.kworker(50, 0.005),
         ),
         Scenario(
             "head-of-line",
