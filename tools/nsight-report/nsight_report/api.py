@@ -72,6 +72,18 @@ class Capture:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *schema.TABLES]
 
+    def lifetime(self, message_id: int) -> pd.DataFrame:
+        """The calls of one message, from the NIC to the application; see ``calls.of_message.calls_of``.
+
+        Raises KeyError for a message that is not there.
+        """
+        from .calls.of_message import calls_of
+
+        rows = self.messages[self.messages["message_id"] == message_id]
+        if not len(rows):
+            raise KeyError(f"no message {message_id}")
+        return calls_of(rows.iloc[0], self.frame("calls"))
+
     def summary(self) -> dict[str, Any]:
         """The object that ``nsight-report --json`` prints."""
         from .export.json import summary_object

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A message's lifetime is calls of two cores, cut where its stretches begin and end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from nsight_report.calls.of_message import Stretch, calls_of, stretches
+
+#: (call_id, parent_id, cpu, symbol, start, end)
+CALLS = [
+    (0, -1, 0, "swapper", 0, 100),
+    (1, 0, 0, "net_rx_action", 20, 60),
+    (2, 1, 0, "tcp_v4_rcv", 30, 50),
+    (3, -1, 1, "server", 0, 200),
+    (4, 3, 1, "recv", 70, 150),
+    (5, 4, 1, "tcp_recvmsg", 90, 140),
+]
+
+
+def calls() -> pd.DataFrame:
+    frame = pd.DataFrame(CALLS, columns=["call_id", "parent_id", "cpu", "symbol", "start_ns", "end"])
+    return frame.assign(dur_ns=frame["end"] - frame["start_ns"])
+
+
+def message(**values: Any) -> pd.Series:
+    row = {"direction": "rx", "first_ns": 25, "handoff_ns": 40, "app_ns": 120, "recv_cpu": 0, "app_cpu": 1}
+    return pd.Series({**row, "call_ns": 70, "driver_ns": pd.NA, **values}, dtype=object)
+
+
+def told(row: pd.Series) -> list[tuple[str, str, int, int, int]]:
+    columns = ["side", "symbol", "within_start_ns", "within_dur_ns", "within_self_ns"]
+    return list(calls_of(row, calls())[columns].itertuples(index=False, name=None))
+
+
+def test_receive_core_to_the_hand_off_then_application_core_to_the_read() -> None:
+    assert told(message()) == [
+        # 25 to 40 on core 0
+        ("R", "swapper", 25, 15, 0),
+        ("R", "net_rx_action", 25, 15, 5),
+        ("R", "tcp_v4_rcv", 30, 10, 10),
+        # 40 to 120 on core 1
+        ("A", "server", 40, 80, 30),
+        ("A", "recv", 70, 50, 20),
+        ("A", "tcp_recvmsg", 90, 30, 30),
+    ]
+
+
+def test_own_times_add_up_to_the_lifetime() -> None:
+    row = message()
+    assert sum(r[4] for r in told(row)) == row["app_ns"] - row["first_ns"]
+
+
+def test_without_a_hand_off_nothing_can_be_said() -> None:
+    row = message(handoff_ns=pd.NA)
+    assert stretches(row) == []
+    assert told(row) == []
+
+
+def test_a_core_that_is_not_known_leaves_out_its_side() -> None:
+    assert [s.side for s in stretches(message(recv_cpu=pd.NA))] == ["A"]
+
+
+def test_sent_from_the_call_to_the_driver() -> None:
+    row = message(direction="tx", first_ns=70, app_ns=95, driver_ns=130, recv_cpu=0)
+    assert stretches(row) == [Stretch("A", 1, 70, 95), Stretch("R", 0, 95, 130)]
