@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Calls and returns of an Intel PT recording: a summary, and an edge stream for NSight.
+
+    perf script -i perf.data --itrace=cr -s perf-scripts/nsight.py [-- OPTIONS]
+
+Runs in the interpreter within perf, and needs nothing else. It is thin on purpose, since perf is to lose its
+interpreter: what an edge stream means is told by nsight-decode, not here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import stat
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from nsight_perf import edge_stream, perf_file, problem, second_pass, summary  # noqa: E402
+from nsight_perf.collect import BLOCK_ROWS, Events, Tables  # noqa: E402
+
+PROGRAM = "nsight.py"
+ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: where the command line has no --itrace
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(
+        prog="perf script --itrace=cr -s nsight.py --",
+        usage="%(prog)s [OPTIONS]",
+        description="Calls and returns of an Intel PT recording: what ran on each core.",
+        epilog=problem.EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help="write the edge stream, for nsight-decode build")
+    made.add_argument("--top", type=int, default=20, metavar="N", help="functions to list (default: 20)")
+    made.add_argument(
+        "--api",
+        choices=("tables", "process_event"),
+        default="tables",
+        help="how perf hands over samples: both give the same, process_event takes five times as long "
+        "(default: tables)",
+    )
+    return made
+
+
+options = parser().parse_args()
+problem.default_interrupt()
+command = second_pass.own_command_line()
+recording: perf_file.Recording | None = None
+other_perf: second_pass.SecondPass | None = None
+output = None
+
+
+def give_up(error: OSError) -> None:
+    """The output cannot be written."""
+    problem.cannot_write(PROGRAM, options.output, error)
+
+
+try:
+    if options.output:
+        output = Path(options.output).open("wb")
+    writer = edge_stream.Writer(output)
+except OSError as problem_with_output:
+    give_up(problem_with_output)
+
+totals = summary.Summary()
+collector = (Tables if options.api == "tables" else Events)(writer, totals)
+rows = collector.rows
+# perf looks for this name when it has run the script.
+perf_db_export_mode = options.api == "tables"
+
+
+def from_pipe() -> bool:
+    """Whether perf reads a pipe, which cannot be read again."""
+    if command.input == "-":
+        return True
+    unnamed = "-i" not in command.decoding and "--input" not in " ".join(command.decoding)
+    return unnamed and stat.S_ISFIFO(os.fstat(0).st_mode)
+
+
+def trace_begin() -> None:
+    """perf has opened the file, and is about to read it."""
+    global recording, other_perf
+    asks_for_errors = command.asks_for_errors()
+    if command.itrace is None:
+        from perf_trace_context import perf_set_itrace_options
+
+        perf_set_itrace_options(perf_script_context, ITRACE)  # type: ignore[name-defined]  # noqa: F821
+        asks_for_errors = True
+    if from_pipe():
+        return
+    try:
+        recording = perf_file.read(command.input)
+        recording.check()
+    except problem.Unusable as error:
+        problem.stop(PROGRAM, str(error), error.cure, error.code)
+    if not asks_for_errors:
+        other_perf = second_pass.SecondPass(str(Path("/proc/self/exe").readlink()), command)
+        atexit.register(other_perf.abandon)
+
+
+def flush() -> None:
+    """Write and add up the rows so far."""
+    try:
+        collector.flush()
+    except OSError as error:
+        give_up(error)
+
+
+# -- what perf calls with --api tables: the names and the order of arguments are perf's --
+
+
+def evsel_table(number, name, *_):
+    collector.event_type(number, name)
+
+
+def thread_table(number, machine, process, pid, tid, *_):
+    collector.thread(number, pid, tid)
+
+
+def dso_table(number, machine, short_name, long_name, *_):
+    collector.dso(number, short_name, long_name)
+
+
+def symbol_table(number, dso, start, end, binding, name, *_):
+    collector.symbol(number, dso, start, end, name)
+
+
+def sample_table(*row):
+    rows.append(row)
+    if len(rows) >= BLOCK_ROWS:
+        flush()
+
+
+def synth_data(number, config, raw, *_):
+    if rows:
+        collector.packet(config, raw)
+
+
+def context_switch_table(number, machine, time, cpu, thread_out, comm_out, thread_in, comm_in, flags, *_):
+    if recording is None:
+        collector.switch(time, cpu, thread_out, thread_in, flags)
+
+
+# -- with --api process_event -------------------------------------------------------------
+
+
+def process_event(given):
+    try:
+        collector.process_event(given)
+    except OSError as error:
+        give_up(error)
+
+
+def context_switch(time, cpu, pid, tid, other_pid, other_tid, machine_pid, out, preempted, *_):
+    if recording is None:
+        code = edge_stream.SWITCH_OUT if out else edge_stream.SWITCH_IN
+        collector.events.append(edge_stream.Event(time, cpu, pid, tid, code, int(preempted)))
+
+
+# -- with both ----------------------------------------------------------------------------
+
+
+def auxtrace_error(kind, code, cpu, pid, tid, ip, time, message, mode, *_):
+    collector.events.append(second_pass.error(time, cpu, pid, tid, code))
+
+
+def throttle(time, *_):
+    if recording is None:
+        collector.events.append(edge_stream.Event(time, -1, -1, -1, edge_stream.THROTTLED, 0))
+
+
+def remarks() -> list[tuple[str, str]]:
+    """What limits the result beside single losses, each with its cure."""
+    if recording is None:
+        return [("read from a pipe: full trace buffers and lost records are not seen", "record to a file")]
+    said = recording.remarks()
+    for cpu, (*_, before_last, _last) in sorted((c, a) for c, a in recording.last_aux.items() if len(a) > 1):
+        core = totals.cores.get(cpu)
+        if core and command.whole() and core.last < before_last:
+            said.append(
+                (
+                    f"core {cpu}: decoded until {summary.when(core.last)}, but the recording goes on: perf was "
+                    "interrupted or gave up",
+                    "let it run to its end",
+                )
+            )
+    if not collector.n_edges:
+        said.append(("perf gave no call and no return", "decode with --itrace=cr; record without branch=0"))
+    return said
+
+
+def trace_end() -> None:
+    """perf has read everything."""
+    flush()
+    said = remarks()
+    if other_perf:
+        atexit.unregister(other_perf.abandon)
+        found, well = other_perf.errors()
+        collector.events += found
+        if not well:
+            said.append(("decode errors are not known: a second perf failed", "decode with --itrace=cre"))
+    events = collector.events + (recording.events if recording else [])
+    try:
+        writer.events(events)
+        if output:
+            output.close()
+    except OSError as error:
+        give_up(error)
+    lines = ["Lost or not decoded", *(summary.losses(events, said) or ["  nothing"])]
+    lines += summary.report(totals, writer.names, options.top)
+    if options.output:
+        lines += ["", f"{collector.n_edges:,} edges, {len(events):,} events written to {options.output}"]
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        problem.drop_stdout()

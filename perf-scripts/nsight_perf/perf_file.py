@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What perf does not tell scripts: losses and switches in the raw records of a perf.data.
+
+perf hands scripts the decoded branches. That the buffer of a core was full (AUX records), that records were
+lost, and where threads switched stands in the file itself, and is read from there without decoding.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import edge_stream as stream
+from .problem import Unusable
+
+# Types of records (include/uapi/linux/perf_event.h, tools/lib/perf/include/perf/event.h).
+LOST, THROTTLE, AUX, LOST_SAMPLES, SWITCH, SWITCH_CPU_WIDE = 2, 5, 11, 13, 14, 15
+AUXTRACE_INFO, AUXTRACE, COMPRESSED, COMPRESSED2 = 70, 71, 81, 83
+MISC_SWITCH_OUT, MISC_SWITCH_OUT_PREEMPT = 1 << 13, 1 << 14
+AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
+AUX_COLLISION = 8
+
+# PERF_SAMPLE_* that stand, in this order, at the end of a record that is no sample, 8 bytes each.
+TRAILER = {"tid": 1 << 1, "time": 1 << 2, "id": 1 << 6, "stream_id": 1 << 9, "cpu": 1 << 7, "identifier": 1 << 16}
+SAMPLE_ID_ALL = 1 << 18
+FEATURE_ARCH = 6
+
+AUXTRACE_TYPES = {1: "Intel PT", 2: "Intel BTS", 3: "ARM CoreSight", 4: "ARM SPE", 5: "s390", 6: "HiSilicon PTT"}
+PT_CPUS = ("x86_64", "i386", "i686")
+RECORD = "record it with: perf record -e intel_pt// -a"
+
+HEADER = struct.Struct("<IHH")
+U64 = struct.Struct("<Q")
+PAIR = struct.Struct("<ii")
+THREE = struct.Struct("<QQQ")
+
+
+@dataclass
+class Recording:
+    """What the raw records of a perf.data say."""
+
+    path: str
+    events: list[stream.Event] = field(default_factory=list)
+    lost_totals: list[stream.Event] = field(default_factory=list)  # LOST_SAMPLES
+    last_aux: dict[int, list[int]] = field(default_factory=dict)  # core: times of its last two AUX records
+    arch: str = ""
+    auxtrace: str = ""
+    trace_bytes: int = 0
+    snapshot: bool = False
+    switches: bool = False
+    compressed: bool = False
+    truncated_at: int | None = None
+
+    def check(self) -> None:
+        """Raise Unusable unless perf can decode Intel PT from it."""
+        if self.arch and self.arch not in PT_CPUS:
+            raise Unusable(
+                f"{self.path}: recorded on {self.arch}: Intel PT is there on x86 only",
+                "record on an x86 machine with an Intel CPU; elsewhere use nsight-record, grade trace",
+            )
+        if self.auxtrace != "Intel PT" and not (self.compressed and not self.auxtrace):
+            has = f"its trace is {self.auxtrace}" if self.auxtrace else "it has no hardware trace"
+            raise Unusable(f"{self.path}: no Intel PT in it ({has})", RECORD)
+        if self.trace_bytes == 0 and not self.compressed:
+            why = "no data was recorded" if self.truncated_at is None else "it is cut before the first data"
+            raise Unusable(f"{self.path}: Intel PT was set up, but {why}", f"let it run longer; {RECORD}")
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """What limits a diagnosis, each with its cure."""
+        said = []
+        if self.truncated_at is not None:
+            said.append(
+                (
+                    f"the file is cut at byte {self.truncated_at:,}: perf was killed, or the copy is not complete",
+                    "end perf record with SIGINT; copy the file again",
+                )
+            )
+        if self.compressed:
+            said.append(
+                (
+                    "records are compressed: full trace buffers and lost records cannot be read",
+                    "record without -z",
+                )
+            )
+        if self.snapshot:
+            said.append(
+                (
+                    "recorded in snapshot mode: each snapshot is a stretch of its own, what lies between is gone",
+                    "record without -S to see everything",
+                )
+            )
+        return said
+
+
+class _Trailer:
+    """Where time, thread and core stand at the end of records that are no samples."""
+
+    def __init__(self, sample_type: int) -> None:
+        self.at: dict[str, int] = {}
+        present = [name for name, bit in TRAILER.items() if sample_type & bit]
+        for back, name in enumerate(reversed(present)):
+            self.at[name] = -8 * (back + 1)
+        self.size = 8 * len(present)
+
+    def read(self, data: mmap.mmap | bytes, end: int) -> tuple[int, int, int, int]:
+        """time, cpu, pid, tid of the record that ends at ``end``; 0 and -1 where not recorded."""
+        at = self.at
+        time = U64.unpack_from(data, end + at["time"])[0] if "time" in at else 0
+        cpu = PAIR.unpack_from(data, end + at["cpu"])[0] if "cpu" in at else -1
+        pid, tid = PAIR.unpack_from(data, end + at["tid"]) if "tid" in at else (-1, -1)
+        return time, cpu, pid, tid
+
+
+def _attributes(data: mmap.mmap | bytes, path: str) -> tuple[_Trailer, dict[int, _Trailer]]:
+    """Trailer of the first event, and of each event by its ids."""
+    attr_size, attrs, attrs_size = THREE.unpack_from(data, 16)
+    if attr_size < 64 + 16 or attrs + attrs_size > len(data):
+        raise Unusable(f"{path}: its header is damaged", "record or copy it again")
+    trailers: list[_Trailer] = []
+    by_id: dict[int, _Trailer] = {}
+    for at in range(attrs, attrs + attrs_size - attr_size + 1, attr_size):
+        sample_type, _, flags = THREE.unpack_from(data, at + 24)
+        trailer = _Trailer(sample_type if flags & SAMPLE_ID_ALL else 0)
+        trailers.append(trailer)
+        ids, size = struct.unpack_from("<QQ", data, at + attr_size - 16)
+        if ids + size <= len(data):
+            by_id.update((U64.unpack_from(data, i)[0], trailer) for i in range(ids, ids + size - 7, 8))
+    if not trailers:
+        raise Unusable(f"{path}: it has no events", RECORD)
+    if all(t.at == trailers[0].at for t in trailers):
+        by_id = {}
+    return trailers[0], by_id
+
+
+def _architecture(data: mmap.mmap | bytes, end: int) -> str:
+    """Machine in the header's features, which perf writes when it ends; '' if not there."""
+    bitmap = int.from_bytes(data[72:104], "little")
+    if not bitmap >> FEATURE_ARCH & 1:
+        return ""
+    at = end + 16 * bin(bitmap & ((1 << FEATURE_ARCH) - 1)).count("1")
+    if at + 16 > len(data):
+        return ""
+    offset, size = struct.unpack_from("<QQ", data, at)
+    return bytes(data[offset + 4 : offset + size]).split(b"\0")[0].decode("ascii", "replace")
+
+
+def read(name: str) -> Recording:
+    """Read the raw records of ``name``, a perf.data or the folder of perf record --kcore."""
+    path = Path(name)
+    if path.is_dir():
+        if (path / "data.0").exists():
+            raise Unusable(f"{name}: recorded with --threads, which perf cannot decode", "record without it")
+        path = path / "data"
+    recording = Recording(name)
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < 104:
+                raise Unusable(f"{name}: it is empty or cut", "record or copy it again")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise Unusable(f"cannot read {name}: {error.strerror}", "name the perf.data with -i") from None
+    with data:
+        magic = data[:8]
+        if magic == b"2ELIFREP":
+            raise Unusable(f"{name}: recorded on a big-endian machine", "Intel PT is there on x86 only")
+        if magic != b"PERFILE2":
+            raise Unusable(f"{name}: not a perf.data", RECORD)
+        if U64.unpack_from(data, 8)[0] < 104:
+            raise Unusable(f"{name}: written by perf record -o -", "write it with: perf inject -i FILE -o perf.data")
+        _records(data, recording)
+    return recording
+
+
+def _records(data: mmap.mmap, recording: Recording) -> None:
+    trailer, by_id = _attributes(data, recording.path)
+    start, size = struct.unpack_from("<QQ", data, 40)
+    at = start
+    if size == 0:  # perf was killed: it writes the size when it ends
+        end = len(data)
+        recording.truncated_at = end
+    else:
+        end = min(at + size, len(data))
+        recording.arch = _architecture(data, at + size)
+    header = HEADER.unpack_from
+    while at + 8 <= end:
+        kind, misc, length = header(data, at)
+        if length < 8 or at + length > end:
+            recording.truncated_at = at
+            break
+        if kind == AUXTRACE and length >= 16:
+            length += U64.unpack_from(data, at + 8)[0]
+            recording.trace_bytes += length
+            if at + length > end:
+                recording.truncated_at = at
+                break
+        elif kind in _HANDLERS and length >= 8 + trailer.size:
+            if by_id:
+                trailer = by_id.get(U64.unpack_from(data, at + length - 8)[0], trailer)
+            _HANDLERS[kind](data, at + 8, at + length, misc, trailer, recording)
+        at += length
+    if at + 8 > end and size and size + start > len(data):
+        recording.truncated_at = len(data)
+    _lost_totals(recording)
+
+
+def _lost_totals(recording: Recording) -> None:
+    """perf's totals per event at the end of the file include what LOST records told when it happened."""
+    told = sum(event.value for event in recording.events if event.code == stream.LOST)
+    rest = sum(event.value for event in recording.lost_totals) - told
+    if rest > 0:
+        last = recording.lost_totals[-1]
+        recording.events.append(stream.Event(last.time, -1, -1, -1, stream.LOST, rest))
+
+
+def _switch(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    time, cpu, pid, tid = trailer.read(data, end)
+    code = stream.SWITCH_OUT if misc & MISC_SWITCH_OUT else stream.SWITCH_IN
+    preempted = 1 if misc & MISC_SWITCH_OUT_PREEMPT else 0
+    recording.switches = True
+    recording.events.append(stream.Event(time, cpu, pid, tid, code, preempted))
+
+
+def _aux(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    if end - at < 24:
+        return
+    _, size, flags = THREE.unpack_from(data, at)
+    time, cpu, pid, tid = trailer.read(data, end)
+    if size:
+        recording.last_aux[cpu] = [*recording.last_aux.get(cpu, [])[-1:], time]
+    if flags & AUX_TRUNCATED:
+        recording.events.append(stream.Event(time, cpu, pid, tid, stream.TRUNCATED, size))
+    if flags & AUX_OVERWRITE:
+        recording.snapshot = True
+    if flags & (AUX_OVERWRITE | AUX_PARTIAL | AUX_COLLISION):
+        recording.events.append(stream.Event(time, cpu, pid, tid, stream.PARTIAL, flags))
+
+
+def _lost(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    if end - at < trailer.size + 16:
+        return
+    count = U64.unpack_from(data, at + 8)[0]  # after the event's id
+    time, cpu, pid, tid = trailer.read(data, end)
+    recording.events.append(stream.Event(time, cpu, pid, tid, stream.LOST, count))
+
+
+def _lost_samples(
+    data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording
+) -> None:
+    if end - at < trailer.size + 8:
+        return
+    count = U64.unpack_from(data, at)[0]
+    time, cpu, pid, tid = trailer.read(data, end)
+    recording.lost_totals.append(stream.Event(time, cpu, pid, tid, stream.LOST, count))
+
+
+def _throttle(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    time, cpu, pid, tid = trailer.read(data, end)
+    recording.events.append(stream.Event(time, cpu, pid, tid, stream.THROTTLED, 0))
+
+
+def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    kind = struct.unpack_from("<I", data, at)[0]
+    recording.auxtrace = AUXTRACE_TYPES.get(kind, f"of an unknown type ({kind})")
+    # u64 priv[]: the ninth tells snapshot mode (INTEL_PT_SNAPSHOT_MODE of tools/perf/util/intel-pt.h).
+    if kind == 1 and end - at >= 8 + 8 * 9:
+        recording.snapshot = U64.unpack_from(data, at + 8 + 8 * 8)[0] != 0
+
+
+def _compressed(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    recording.compressed = True
+
+
+_HANDLERS = {
+    SWITCH: _switch,
+    SWITCH_CPU_WIDE: _switch,
+    AUX: _aux,
+    LOST: _lost,
+    LOST_SAMPLES: _lost_samples,
+    THROTTLE: _throttle,
+    AUXTRACE_INFO: _info,
+    COMPRESSED: _compressed,
+    COMPRESSED2: _compressed,
+}

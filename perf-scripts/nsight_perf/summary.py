@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What ran on each core, from its edges: counts, times and functions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import compress
+
+from . import edge_stream as stream
+
+NOT_TRACED = -1
+_IS_CALL = [kind in stream.CALLS for kind in range(256)]
+
+# Events that mean something is missing: what to call them, and the cure.
+LOSSES = {
+    stream.ERROR: (
+        "stretches that could not be decoded",
+        "code missing in perf's cache or changed since: record with --kcore, and keep programs as they were",
+    ),
+    stream.OVERFLOW: (
+        "overflows inside the processor: it made packets faster than memory took them",
+        "trace less: a filter, cyc_thresh=N, or noretcomp=0",
+    ),
+    stream.TRUNCATED: (
+        "times that the trace buffer of a core was full",
+        "larger buffers (-m,64M), a shorter recording, or no other load on the core of perf record",
+    ),
+    stream.LOST: ("records lost beside the trace", "larger buffers for them (-m 4M,64M)"),
+    stream.PARTIAL: ("buffers with overwritten or partial data", "record without -S or aux-sample"),
+    stream.THROTTLED: ("times that the kernel throttled an event", "sysctl kernel.perf_event_max_sample_rate"),
+}
+
+
+class _Core:
+    """One core, up to its last edge."""
+
+    def __init__(self) -> None:
+        self.first = self.last = 0
+        self.owner = NOT_TRACED  # symbol that runs after the last edge
+        self.tid = -1
+        self.since = 0  # when that thread came
+        self.threads: defaultdict[int, int] = defaultdict(int)
+        self.not_traced = 0
+        self.n_edges = 0
+
+
+class Summary:
+    """Adds up blocks of edges, which may be of several cores, each in order of time."""
+
+    def __init__(self) -> None:
+        self.cores: dict[int, _Core] = {}
+        self.self_time: defaultdict[int, int] = defaultdict(int)
+        self.n_calls: Counter[int] = Counter()
+        self.kinds: Counter[tuple[int, int]] = Counter()
+
+    def edges(self, columns: Sequence[Sequence[int]]) -> None:
+        """Add a block of edges, columns as in the stream."""
+        times, _, _, _, tids, cpus, _, to_syms, kinds = columns
+        self.n_calls.update(compress(to_syms, map(_IS_CALL.__getitem__, kinds)))
+        self.kinds.update(zip(cpus, kinds))
+        self_time = self.self_time
+        cpu, core = None, _Core()
+        last = owner = tid = 0
+        for now, now_tid, now_cpu, to_sym, kind in zip(times, tids, cpus, to_syms, kinds):
+            if now_cpu != cpu:
+                core.last, core.owner = last, owner
+                cpu, core = now_cpu, self._core(now_cpu, now, now_tid)
+                last, owner, tid = core.last, core.owner, core.tid
+            if now_tid != tid:
+                core.threads[tid] += last - core.since
+                core.since, core.tid, tid = last, now_tid, now_tid
+            if kind == stream.BEGIN:
+                # Without an end before: what lies between was lost.
+                owner = NOT_TRACED
+            if owner == NOT_TRACED:
+                core.not_traced += now - last
+            else:
+                self_time[owner] += now - last
+            last = now
+            owner = NOT_TRACED if kind == stream.END else to_sym
+        core.last, core.owner = last, owner
+
+    def _core(self, cpu: int, now: int, tid: int) -> _Core:
+        core = self.cores.get(cpu)
+        if core is None:
+            core = self.cores[cpu] = _Core()
+            core.first = core.last = core.since = now
+            core.tid = tid
+        return core
+
+    def count(self, cpu: int, kinds: frozenset[int]) -> int:
+        """Edges of these kinds on a core."""
+        return sum(self.kinds[cpu, kind] for kind in kinds)
+
+    def thread_times(self, cpu: int) -> dict[int, int]:
+        """Time of each thread on a core."""
+        core = self.cores[cpu]
+        times = dict(core.threads)
+        times[core.tid] = times.get(core.tid, 0) + core.last - core.since
+        return times
+
+
+def span(ns: int) -> str:
+    """A duration for people."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if ns >= size:
+            return f"{ns / size:.3f} {unit}"
+    return f"{ns} ns"
+
+
+def when(ns: int) -> str:
+    """A time as perf script prints it."""
+    return f"{ns // 10**9}.{ns % 10**9:09d}"
+
+
+def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -> list[str]:
+    """Lines that say what is missing and the cure, first things first; none if nothing is."""
+    lines = []
+    for what, cure in remarks:
+        lines += [f"  - {what}", f"    hint: {cure}"]
+    for code, (what, cure) in LOSSES.items():
+        found = sorted(event for event in events if event.code == code)
+        if not found:
+            continue
+        count = sum(event.value for event in found) if code == stream.LOST else len(found)
+        places = ", ".join(f"core {e.cpu} at {when(e.time)}" for e in found[:3])
+        more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+        lines += [f"  - {count:,} {what}: {places}{more}", f"    hint: {cure}"]
+    return lines
+
+
+def report(summary: Summary, names: Sequence[tuple[str, str]], top: int) -> list[str]:
+    """Lines about cores and functions."""
+    lines = ["", "Cores", "  core       calls     returns      traced  idle thread  not traced  threads"]
+    for cpu in sorted(summary.cores):
+        core, times = summary.cores[cpu], summary.thread_times(cpu)
+        length = core.last - core.first
+        share = [100 * t / length if length else 0 for t in (times.get(0, 0), core.not_traced)]
+        lines.append(
+            f"  {cpu if cpu >= 0 else 'any':<4} {summary.count(cpu, stream.CALLS):11,}"
+            f" {summary.count(cpu, stream.RETURNS):11,} {span(length):>11} {share[0]:10.1f} %"
+            f" {share[1]:9.1f} % {len(times):8}"
+        )
+    total = sum(summary.self_time.values())
+    ranked = sorted(summary.self_time.items(), key=lambda item: (-item[1], names[item[0]]))[:top]
+    lines += ["", "Functions by self time", "      self time  share       calls  function"]
+    for number, ns in ranked:
+        name, dso = names[number]
+        where = f" ({dso})" if dso else ""
+        lines.append(
+            f"  {span(ns):>13} {100 * ns / (total or 1):5.1f}% {summary.n_calls[number]:11,}"
+            f"  {name or '[unknown]'}{where}"
+        )
+    return lines
