@@ -9,15 +9,15 @@ VENV    := .venv
 PY      := $(VENV)/bin/python
 
 # What each job needs from Debian; `make deps-demo` and `make deps-test` install what is missing.
-DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev
-DEPS_DEMO  := $(DEPS_BUILD) bpftrace linux-perf memcached iproute2 ethtool util-linux procps
+DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev linux-perf
+DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procps
 # A cargo of one's own serves too; rust-version in tests/pt_emulation/Cargo.toml says which.
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
 	shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
 
-NATIVE := tools/nsight-record/clock tools/nsight-report/native
+NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 
 .PHONY: help demo test lint format build emulation fixtures lock clean distclean deps-build deps-demo \
 	deps-test check-clocks truth bench

@@ -18,8 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from nsight_perf import edge_stream, perf_file, problem, second_pass, summary  # noqa: E402
-from nsight_perf.collect import BLOCK_ROWS, Events, Tables  # noqa: E402
+from nsight_perf import edge_stream, perf_file, problem, second_pass, summary
+from nsight_perf.collect import BLOCK_ROWS, Events, Tables
+
+try:
+    # Of perf itself, from 5.14 on; it can be imported here, but no longer in trace_begin().
+    from perf_trace_context import perf_set_itrace_options
+except ImportError:
+    perf_set_itrace_options = None
 
 PROGRAM = "nsight.py"
 ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: where the command line has no --itrace
@@ -61,7 +67,7 @@ def give_up(error: OSError) -> None:
 
 try:
     if options.output:
-        output = Path(options.output).open("wb")
+        output = Path(options.output).open("wb")  # noqa: SIM115  (closed in trace_end)
     writer = edge_stream.Writer(output)
 except OSError as problem_with_output:
     give_up(problem_with_output)
@@ -85,9 +91,7 @@ def trace_begin() -> None:
     """perf has opened the file, and is about to read it."""
     global recording, other_perf
     asks_for_errors = command.asks_for_errors()
-    if command.itrace is None:
-        from perf_trace_context import perf_set_itrace_options
-
+    if command.itrace is None and perf_set_itrace_options:
         perf_set_itrace_options(perf_script_context, ITRACE)  # type: ignore[name-defined]  # noqa: F821
         asks_for_errors = True
     if from_pipe():
@@ -199,10 +203,9 @@ def trace_end() -> None:
     said = remarks()
     if other_perf:
         atexit.unregister(other_perf.abandon)
-        found, well = other_perf.errors()
+        found, about_errors = other_perf.errors()
         collector.events += found
-        if not well:
-            said.append(("decode errors are not known: a second perf failed", "decode with --itrace=cre"))
+        said += about_errors
     events = collector.events + (recording.events if recording else [])
     try:
         writer.events(events)

@@ -22,7 +22,9 @@ CALLS = frozenset((CALL, SYSCALL, INTERRUPT, TAIL_CALL, SOFTWARE_INTERRUPT))
 # They make it shallower.
 RETURNS = frozenset((RETURN, SYSRET, IRET))
 
-ERROR, OVERFLOW, TRUNCATED, LOST, PTWRITE, POWER, CBR, SWITCH_IN, SWITCH_OUT, PARTIAL, THROTTLED = range(1, 12)
+ERROR, OVERFLOW, TRUNCATED, LOST, PTWRITE, POWER, CBR, SWITCH_IN, SWITCH_OUT, PARTIAL, THROTTLED = range(
+    1, 12
+)
 # Value of POWER: which packet in the top byte, its payload below.
 POWER_PACKETS = {"mwait": 1, "pwre": 2, "exstop": 3, "pwrx": 4}
 
@@ -78,6 +80,18 @@ def column(typecode: str, values: Sequence[int]) -> array[int]:
     return made
 
 
+def block(block_type: int, n_rows: int, payload: bytes) -> bytes:
+    """A block as it stands in the file."""
+    payload += bytes(-len(payload) % 8)
+    return BLOCK.pack(block_type, n_rows, len(payload)) + payload
+
+
+def events_block(rows: Sequence[Event]) -> bytes:
+    """A block of events. They are not in order with the edges: perf learns of them elsewhere."""
+    made = [column(t, values) for t, values in zip(EVENT_TYPES, zip(*rows))]
+    return block(EVENTS, len(rows), b"".join(c.tobytes() for c in made))
+
+
 class Writer:
     """Writes an edge stream. Without a file it only numbers the symbols."""
 
@@ -99,34 +113,22 @@ class Writer:
             self.names.append(key)
         return number
 
-    def _block(self, block_type: int, n_rows: int, payload: bytes) -> None:
-        assert self._file is not None
-        payload += bytes(-len(payload) % 8)
-        self._file.write(BLOCK.pack(block_type, n_rows, len(payload)) + payload)
-
-    def _symbols(self) -> None:
+    def _symbols(self) -> bytes:
         new = self.names[self._written :]
-        if new:
-            text = "".join(f"{name}\0{dso}\0".replace("\n", " ") for name, dso in new)
-            self._block(SYMBOLS, len(new), text.encode("utf-8", "surrogateescape"))
-            self._written = len(self.names)
+        self._written = len(self.names)
+        text = "".join(f"{name}\0{dso}\0" for name, dso in new)
+        return block(SYMBOLS, len(new), text.encode("utf-8", "surrogateescape")) if new else b""
 
     def edges(self, columns: Sequence[Sequence[int]]) -> None:
-        """Write a block: time, from, to, pid, tid, cpu, from_sym, to_sym, kind. The symbols come first."""
-        if self._file is None:
-            return
-        self._symbols()
-        made = [column(t, values) for t, values in zip(EDGE_TYPES, columns)]
-        if made[0]:
-            self._block(EDGES, len(made[0]), b"".join(c.tobytes() for c in made))
+        """Write a block: time, from, to, pid, tid, cpu, from_sym, to_sym, kind. Its symbols come first."""
+        if self._file is not None and columns[0]:
+            made = b"".join(column(t, values).tobytes() for t, values in zip(EDGE_TYPES, columns))
+            self._file.write(self._symbols() + block(EDGES, len(columns[0]), made))
 
     def events(self, rows: Sequence[Event]) -> None:
-        """Write a block of events. They are not in order with the edges: perf learns of them elsewhere."""
-        if self._file is None or not rows:
-            return
-        self._symbols()
-        made = [column(t, values) for t, values in zip(EVENT_TYPES, zip(*rows))]
-        self._block(EVENTS, len(rows), b"".join(c.tobytes() for c in made))
+        """Write a block of events."""
+        if self._file is not None and rows:
+            self._file.write(events_block(rows))
 
 
 def read(file: BinaryIO) -> Iterator[tuple[int, list[Sequence[int]] | list[tuple[str, str]]]]:

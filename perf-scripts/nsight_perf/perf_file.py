@@ -24,11 +24,25 @@ AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
 AUX_COLLISION = 8
 
 # PERF_SAMPLE_* that stand, in this order, at the end of a record that is no sample, 8 bytes each.
-TRAILER = {"tid": 1 << 1, "time": 1 << 2, "id": 1 << 6, "stream_id": 1 << 9, "cpu": 1 << 7, "identifier": 1 << 16}
+TRAILER = {
+    "tid": 1 << 1,
+    "time": 1 << 2,
+    "id": 1 << 6,
+    "stream_id": 1 << 9,
+    "cpu": 1 << 7,
+    "identifier": 1 << 16,
+}
 SAMPLE_ID_ALL = 1 << 18
 FEATURE_ARCH = 6
 
-AUXTRACE_TYPES = {1: "Intel PT", 2: "Intel BTS", 3: "ARM CoreSight", 4: "ARM SPE", 5: "s390", 6: "HiSilicon PTT"}
+AUXTRACE_TYPES = {
+    1: "Intel PT",
+    2: "Intel BTS",
+    3: "ARM CoreSight",
+    4: "ARM SPE",
+    5: "s390",
+    6: "HiSilicon PTT",
+}
 PT_CPUS = ("x86_64", "i386", "i686")
 RECORD = "record it with: perf record -e intel_pt// -a"
 
@@ -169,7 +183,9 @@ def read(name: str) -> Recording:
         if magic != b"PERFILE2":
             raise Unusable(f"{name}: not a perf.data", RECORD)
         if U64.unpack_from(data, 8)[0] < 104:
-            raise Unusable(f"{name}: written by perf record -o -", "write it with: perf inject -i FILE -o perf.data")
+            raise Unusable(
+                f"{name}: written by perf record -o -", "write it with: perf inject -i FILE -o perf.data"
+            )
         _records(data, recording)
     return recording
 
@@ -269,7 +285,9 @@ def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, reco
         recording.snapshot = U64.unpack_from(data, at + 8 + 8 * 8)[0] != 0
 
 
-def _compressed(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+def _compressed(
+    data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording
+) -> None:
     recording.compressed = True
 
 

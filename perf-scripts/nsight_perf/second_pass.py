@@ -86,6 +86,32 @@ def parse_error(line: bytes) -> stream.Event | None:
     return error(seconds * 1_000_000_000 + nanoseconds, cpu, pid, tid, code)
 
 
+# perf's own counts at its end: a check that no line was missed.
+_COUNT = re.compile(
+    rb"(?:Warning:\n)?(\d+) instruction trace errors?\n\n?|Warning:\nAUX data lost \d+ times.*\n\n?"
+)
+
+
+def counted(said: bytes) -> int:
+    """How many decode errors perf says, on stderr, that there were."""
+    return sum(int(found[1] or 0) for found in _COUNT.finditer(said))
+
+
+def other_words(said: bytes) -> bytes:
+    """What else perf said on stderr."""
+    return _COUNT.sub(b"", said)
+
+
+def missed(errors: Sequence[stream.Event], said: bytes) -> list[tuple[str, str]]:
+    """A remark when perf counted more decode errors than it told."""
+    n_missed = counted(said) - len(errors)
+    if n_missed <= 0:
+        return []
+    return [
+        (f"perf counted {n_missed:,} more decode errors than it told where", "try another version of perf")
+    ]
+
+
 def error(time: int, cpu: int, pid: int, tid: int, code: int) -> stream.Event:
     """A decode error by perf's code of it."""
     kind = stream.OVERFLOW if code == PERF_OVERFLOW else stream.ERROR
@@ -96,25 +122,30 @@ class SecondPass:
     """Runs the other perf, beside this one."""
 
     def __init__(self, perf: str, command: CommandLine) -> None:
-        # A file, not a pipe: nobody reads before the end, and a full pipe would stall it.
-        self._output = tempfile.TemporaryFile()
+        # Files, not pipes: nobody reads before the end, and a full pipe would stall it.
+        self._output, self._said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [perf, "script", *command.decoding, "--itrace=e"],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
         )
 
-    def errors(self) -> tuple[list[stream.Event], bool]:
-        """Every error, and whether the other perf ended well. Waits for it."""
-        done = self._process.wait()
-        self._output.seek(0)
-        with self._output:
+    def errors(self) -> tuple[list[stream.Event], list[tuple[str, str]]]:
+        """Every error, and remarks if something is amiss. Waits for it."""
+        code = self._process.wait()
+        with self._output, self._said:
+            self._output.seek(0)
+            self._said.seek(0)
             found = [event for event in map(parse_error, self._output) if event]
-        return found, done == 0
+            remarks = missed(found, self._said.read())
+        if code:
+            remarks.append(
+                ("a second perf, which should tell of decode errors, failed", "decode with --itrace=cre")
+            )
+        return found, remarks
 
     def abandon(self) -> None:
         """End it; its answer is no longer wanted."""
         self._process.kill()
         self._process.wait()
-        self._output.close()

@@ -12,24 +12,34 @@ from . import edge_stream as stream
 NOT_TRACED = -1
 _IS_CALL = [kind in stream.CALLS for kind in range(256)]
 
-# Events that mean something is missing: what to call them, and the cure.
+_BUFFER_FULL = "larger buffers (-m,64M), a shorter recording, or no other load on the core of perf record"
+# Events that mean something is missing: what to call them, and the cure. By code, and for decode errors by
+# perf's number of the error (INTEL_PT_ERR_* of tools/perf/util/intel-pt-decoder).
 LOSSES = {
-    stream.ERROR: (
-        "stretches that could not be decoded",
-        "code missing in perf's cache or changed since: record with --kcore, and keep programs as they were",
-    ),
     stream.OVERFLOW: (
-        "overflows inside the processor: it made packets faster than memory took them",
+        "overflow(s) inside the processor: it made packets faster than memory took them",
         "trace less: a filter, cyc_thresh=N, or noretcomp=0",
     ),
-    stream.TRUNCATED: (
-        "times that the trace buffer of a core was full",
-        "larger buffers (-m,64M), a shorter recording, or no other load on the core of perf record",
+    stream.TRUNCATED: ("time(s) that the trace buffer of a core was full", _BUFFER_FULL),
+    stream.LOST: ("record(s) lost beside the trace", "larger buffers for them (-m 4M,64M)"),
+    stream.PARTIAL: ("buffer(s) with overwritten or partial data", "record without -S and --aux-sample"),
+    stream.THROTTLED: (
+        "time(s) that the kernel throttled an event",
+        "raise kernel.perf_event_max_sample_rate",
     ),
-    stream.LOST: ("records lost beside the trace", "larger buffers for them (-m 4M,64M)"),
-    stream.PARTIAL: ("buffers with overwritten or partial data", "record without -S or aux-sample"),
-    stream.THROTTLED: ("times that the kernel throttled an event", "sysctl kernel.perf_event_max_sample_rate"),
 }
+_ERRORS = {
+    3: ("damaged packet(s)", "copy or record the file again"),
+    5: (
+        "stretch(es) not decoded: their code is not there",
+        "give perf the programs of the recorded machine (--symfs, perf archive); record with --kcore",
+    ),
+    8: ("stretch(es) of trace lost, as a buffer was full", _BUFFER_FULL),
+}
+_OTHER_ERROR = (
+    "stretch(es) not decoded: trace and code do not agree",
+    "give perf the programs as they were (--symfs, perf archive), record with --kcore; or the file is damaged",
+)
 
 
 class _Core:
@@ -116,14 +126,17 @@ def when(ns: int) -> str:
 
 def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -> list[str]:
     """Lines that say what is missing and the cure, first things first; none if nothing is."""
+    groups: defaultdict[tuple[str, str], list[stream.Event]] = defaultdict(list)
+    for event in sorted(events):
+        if event.code == stream.ERROR:
+            groups[_ERRORS.get(event.value, _OTHER_ERROR)].append(event)
+        elif event.code in LOSSES:
+            groups[LOSSES[event.code]].append(event)
     lines = []
     for what, cure in remarks:
         lines += [f"  - {what}", f"    hint: {cure}"]
-    for code, (what, cure) in LOSSES.items():
-        found = sorted(event for event in events if event.code == code)
-        if not found:
-            continue
-        count = sum(event.value for event in found) if code == stream.LOST else len(found)
+    for (what, cure), found in groups.items():
+        count = sum(event.value if event.code == stream.LOST else 1 for event in found)
         places = ", ".join(f"core {e.cpu} at {when(e.time)}" for e in found[:3])
         more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
         lines += [f"  - {count:,} {what}: {places}{more}", f"    hint: {cure}"]
