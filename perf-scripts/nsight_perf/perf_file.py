@@ -45,6 +45,9 @@ AUXTRACE_TYPES = {
 }
 PT_CPUS = ("x86_64", "i386", "i686")
 RECORD = "record it with: perf record -e intel_pt// -a"
+UNCUT = "end perf record with SIGINT, and copy all of the file"
+
+IMPOSSIBLE = 1 << 40  # bytes of one AUX buffer
 
 HEADER = struct.Struct("<IHH")
 U64 = struct.Struct("<Q")
@@ -79,8 +82,9 @@ class Recording:
             has = f"its trace is {self.auxtrace}" if self.auxtrace else "it has no hardware trace"
             raise Unusable(f"{self.path}: no Intel PT in it ({has})", RECORD)
         if self.trace_bytes == 0 and not self.compressed:
-            why = "no data was recorded" if self.truncated_at is None else "it is cut before the first data"
-            raise Unusable(f"{self.path}: Intel PT was set up, but {why}", f"let it run longer; {RECORD}")
+            if self.truncated_at is not None:
+                raise Unusable(f"{self.path}: it is cut before the first data of Intel PT", UNCUT)
+            raise Unusable(f"{self.path}: Intel PT was set up, but nothing was recorded", "let it run longer")
 
     def remarks(self) -> list[tuple[str, str]]:
         """What limits a diagnosis, each with its cure."""
@@ -89,7 +93,7 @@ class Recording:
             said.append(
                 (
                     f"the file is cut at byte {self.truncated_at:,}: perf was killed, or the copy is not complete",
-                    "end perf record with SIGINT; copy the file again",
+                    UNCUT,
                 )
             )
         if self.compressed:
@@ -207,7 +211,12 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
             recording.truncated_at = at
             break
         if kind == AUXTRACE and length >= 16:
-            length += U64.unpack_from(data, at + 8)[0]
+            size_after = U64.unpack_from(data, at + 8)[0]
+            if size_after > IMPOSSIBLE:  # perf would go around in circles
+                raise Unusable(
+                    f"{recording.path}: the record at byte {at:,} is damaged", "copy the file again"
+                )
+            length += size_after
             recording.trace_bytes += length
             if at + length > end:
                 recording.truncated_at = at

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Committed captures, unpacked once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pt_emulation.fixtures import unpack
+
+from conftest import skip_or_fail
+from perf_scripts import runs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs() -> None:
+    """perf, and the filter."""
+    if not shutil.which("perf"):
+        skip_or_fail("perf", "perf is not installed")
+    subprocess.run(["make", "-s", "-C", str(runs.FILTER.parent)], check=True)
+
+
+@pytest.fixture(scope="session")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the committed captures by name."""
+    folder = tmp_path_factory.mktemp("captures")
+    return {name: unpack.unpack(name, folder) for name in unpack.names()}
+
+
+@pytest.fixture(scope="session")
+def edges(captures: dict[str, Path]) -> dict[str, list[runs.Edge]]:
+    """What perf itself prints of each."""
+    return {name: runs.text_edges(folder) for name, folder in captures.items()}
