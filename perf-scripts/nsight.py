@@ -174,7 +174,7 @@ def auxtrace_error(kind, code, cpu, pid, tid, ip, time, message, mode, *_):
 
 def throttle(time, *_):
     if recording is None:
-        collector.events.append(edge_stream.Event(time, -1, -1, -1, edge_stream.THROTTLED, 0))
+        collector.events.append(edge_stream.Event(time, -1, -1, -1, edge_stream.LOST, 0))
 
 
 def remarks() -> list[tuple[str, str]]:
@@ -209,6 +209,7 @@ def trace_end() -> None:
     events = collector.events + (recording.events if recording else [])
     try:
         writer.events(events)
+        writer.thread_names(recording.names if recording else [])
         if output:
             output.close()
     except OSError as error:

@@ -24,25 +24,50 @@ struct filter {
 	const char *branches;
 };
 
-/* Events that perf makes of packets, with --itrace=pw. Their raw data: tools/perf/util/event.h. */
+/* Packets that perf makes events of, with --itrace=pw. Their raw data: tools/perf/util/event.h. */
 static const struct {
 	const char *name;
 	enum event_code code;
-	__u32 packet;  /* tells those with the same code apart: top byte of the value */
-	__u32 payload; /* bytes of the value */
-	__u32 offset;  /* of it in the raw data */
+	__u32 offset, size; /* of the payload in the raw data */
 } packets[] = {
 	/* clang-format off */
-	{ "ptwrite", EVENT_PTWRITE, 0, 8, 4 },
-	{ "mwait",   EVENT_POWER,   1, 8, 4 },
-	{ "pwre",    EVENT_POWER,   2, 8, 4 },
-	{ "exstop",  EVENT_POWER,   3, 0, 0 },
-	{ "pwrx",    EVENT_POWER,   4, 8, 4 },
-	{ "cbr",     EVENT_CBR,     0, 1, 0 },
+	{ "ptwrite", EVENT_PTWRITE, 4, 8 },
+	{ "mwait",   EVENT_POWER,   4, 8 },
+	{ "pwre",    EVENT_POWER,   4, 8 },
+	{ "exstop",  EVENT_POWER,   0, 0 },
+	{ "pwrx",    EVENT_POWER,   4, 8 },
+	{ "cbr",     EVENT_CBR,     0, 1 },
 	/* clang-format on */
 };
 
-#define N_PACKETS (sizeof(packets) / sizeof(*packets))
+enum {
+	PACKET_PTWRITE,
+	PACKET_MWAIT,
+	PACKET_PWRE,
+	PACKET_EXSTOP,
+	PACKET_PWRX,
+	PACKET_CBR,
+	N_PACKETS,
+};
+
+/* What is in the value of an event: power events have their packet in the top byte. */
+static __u64 value_of(int packet, __u64 payload)
+{
+	switch (packet) {
+	case PACKET_MWAIT: /* hints, extensions */
+		return 1ULL << 56 | (payload & 0x3000000ff);
+	case PACKET_PWRE: /* C-state, sub-state, by hardware */
+		return 2ULL << 56 | (payload >> 12 & 15) | (payload >> 8 & 15) << 8 |
+		       (payload >> 7 & 1) << 16;
+	case PACKET_EXSTOP:
+		return 3ULL << 56;
+	case PACKET_PWRX: /* last C-state, deepest one, wake reasons */
+		return 4ULL << 56 | (payload >> 4 & 15) | (payload & 15) << 8 |
+		       (payload >> 8 & 15) << 16;
+	default:
+		return payload;
+	}
+}
 
 /*
  * A branch out of what is traced is an end, whatever instruction it was: a call into a kernel that
@@ -81,7 +106,9 @@ static void packet_event(struct filter *f, const struct perf_dlfilter_sample *sa
 		.pid = sample->pid,
 		.tid = sample->tid,
 	};
-	size_t i, length;
+	__u64 payload = 0;
+	size_t length;
+	int i;
 
 	for (i = 0; i < N_PACKETS; i++) {
 		length = strlen(packets[i].name);
@@ -89,13 +116,10 @@ static void packet_event(struct filter *f, const struct perf_dlfilter_sample *sa
 		    (!sample->event[length] || sample->event[length] == ':'))
 			break;
 	}
-	if (i == N_PACKETS || sample->raw_size < packets[i].offset + packets[i].payload)
+	if (i == N_PACKETS || sample->raw_size < packets[i].offset + packets[i].size)
 		return;
-	if (packets[i].payload)
-		memcpy(&event.value, (const char *)sample->raw_data + packets[i].offset,
-		       packets[i].payload);
-	if (packets[i].packet)
-		event.value = (event.value & ~0ULL >> 8) | (__u64)packets[i].packet << 56;
+	memcpy(&payload, (const char *)sample->raw_data + packets[i].offset, packets[i].size);
+	event.value = value_of(i, payload);
 	event.code = packets[i].code;
 	stream_event(f->stream, &event);
 }

@@ -38,18 +38,28 @@ def _bits_of_chars(flags: str) -> int:
 
 
 def synthesised(name: str, raw: bytes) -> tuple[int, int] | None:
-    """Code and value of an event that perf makes from a packet; None if it is of no interest."""
+    """Code and value of an event that perf makes from a packet; None if it is of no interest.
+
+    The value of a power event has its packet in the top byte, and below it the fields of the packet, a byte
+    or more each.
+    """
     if name == "cbr" and len(raw) >= 4:
         return stream.CBR, raw[0]
     if name == "exstop":
-        return stream.POWER, stream.POWER_PACKETS[name] << 56
+        return stream.POWER, 3 << 56
     if len(raw) < 12:
         return None
     payload = struct.unpack_from("<Q", raw, 4)[0]
     if name == "ptwrite":
         return stream.PTWRITE, payload
-    if name in stream.POWER_PACKETS:
-        return stream.POWER, stream.POWER_PACKETS[name] << 56 | payload & (1 << 56) - 1
+    if name == "mwait":  # hints, extensions
+        return stream.POWER, 1 << 56 | payload & 0x3_0000_00FF
+    if name == "pwre":  # C-state, sub-state, by hardware
+        fields = payload >> 12 & 15 | (payload >> 8 & 15) << 8 | (payload >> 7 & 1) << 16
+        return stream.POWER, 2 << 56 | fields
+    if name == "pwrx":  # last C-state, deepest one, wake reasons
+        fields = payload >> 4 & 15 | (payload & 15) << 8 | (payload >> 8 & 15) << 16
+        return stream.POWER, 4 << 56 | fields
     return None
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 MAGIC = b"NSEDGE01"
 BLOCK = struct.Struct("<IIQ")
-EDGES, SYMBOLS, EVENTS = 1, 2, 3
+EDGES, SYMBOLS, EVENTS, NAMES = 1, 2, 3, 4
 
 CALL, RETURN, SYSCALL, SYSRET, INTERRUPT, IRET, BEGIN, END, TAIL_CALL, SOFTWARE_INTERRUPT = range(1, 11)
 # They make the stack deeper.
@@ -25,8 +25,6 @@ RETURNS = frozenset((RETURN, SYSRET, IRET))
 ERROR, OVERFLOW, TRUNCATED, LOST, PTWRITE, POWER, CBR, SWITCH_IN, SWITCH_OUT, PARTIAL, THROTTLED = range(
     1, 12
 )
-# Value of POWER: which packet in the top byte, its payload below.
-POWER_PACKETS = {"mwait": 1, "pwre": 2, "exstop": 3, "pwrx": 4}
 
 # Bits of perf's sample flags (PERF_IP_FLAG_* of tools/perf/util/event.h).
 F_CALL, F_RETURN, F_SYSCALLRET, F_ASYNC, F_INTERRUPT = 1 << 1, 1 << 2, 1 << 4, 1 << 5, 1 << 6
@@ -92,14 +90,32 @@ def events_block(rows: Sequence[Event]) -> bytes:
     return block(EVENTS, len(rows), b"".join(c.tobytes() for c in made))
 
 
+class Name(NamedTuple):
+    """What a thread is called since a time."""
+
+    time: int
+    pid: int
+    tid: int
+    name: bytes
+
+
+def names_block(rows: Sequence[Name]) -> bytes:
+    """A block of names of threads, 16 bytes each."""
+    times, pids, tids, names = zip(*rows)
+    made = [column(t, values).tobytes() for t, values in zip("Qii", (times, pids, tids))]
+    return block(NAMES, len(rows), b"".join([*made, *(name[:16].ljust(16, b"\0") for name in names)]))
+
+
 class Writer:
     """Writes an edge stream. Without a file it only numbers the symbols."""
 
-    def __init__(self, file: BinaryIO | None) -> None:
+    def __init__(self, file: BinaryIO | None, append: bool = False) -> None:
         self._file = file
         self._ids: dict[tuple[str, str], int] = {}
         self.names: list[tuple[str, str]] = []
         self._written = 0
+        if append:  # events and names only: the numbers of symbols are another's
+            return
         if file is not None:
             file.write(MAGIC)
         self.symbol("", "")  # 0: unknown
@@ -130,6 +146,11 @@ class Writer:
         if self._file is not None and rows:
             self._file.write(events_block(rows))
 
+    def thread_names(self, rows: Sequence[Name]) -> None:
+        """Write a block of names."""
+        if self._file is not None and rows:
+            self._file.write(names_block(rows))
+
 
 def read(file: BinaryIO) -> Iterator[tuple[int, list[Sequence[int]] | list[tuple[str, str]]]]:
     """Blocks of a stream: type and columns, or names for SYMBOLS. Ends where the file is cut."""
@@ -143,6 +164,8 @@ def read(file: BinaryIO) -> Iterator[tuple[int, list[Sequence[int]] | list[tuple
         if block_type == SYMBOLS:
             words = payload.decode("utf-8", "surrogateescape").split("\0")
             yield block_type, list(zip(words[0 : 2 * n_rows : 2], words[1 : 2 * n_rows : 2]))
+            continue
+        if block_type not in (EDGES, EVENTS):
             continue
         columns: list[Sequence[int]] = []
         at = 0

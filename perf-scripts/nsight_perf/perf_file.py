@@ -17,7 +17,7 @@ from . import edge_stream as stream
 from .problem import Unusable
 
 # Types of records (include/uapi/linux/perf_event.h, tools/lib/perf/include/perf/event.h).
-LOST, THROTTLE, AUX, LOST_SAMPLES, SWITCH, SWITCH_CPU_WIDE = 2, 5, 11, 13, 14, 15
+LOST, COMM, THROTTLE, AUX, LOST_SAMPLES, SWITCH, SWITCH_CPU_WIDE = 2, 3, 5, 11, 13, 14, 15
 AUXTRACE_INFO, AUXTRACE, COMPRESSED, COMPRESSED2 = 70, 71, 81, 83
 MISC_SWITCH_OUT, MISC_SWITCH_OUT_PREEMPT = 1 << 13, 1 << 14
 AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
@@ -61,6 +61,7 @@ class Recording:
 
     path: str
     events: list[stream.Event] = field(default_factory=list)
+    names: list[stream.Name] = field(default_factory=list)
     lost_totals: list[stream.Event] = field(default_factory=list)  # LOST_SAMPLES
     last_aux: dict[int, list[int]] = field(default_factory=dict)  # core: times of its last two AUX records
     arch: str = ""
@@ -221,7 +222,7 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
             if at + length > end:
                 recording.truncated_at = at
                 break
-        elif kind in _HANDLERS and length >= 8 + trailer.size:
+        elif kind in _HANDLERS and length >= 16 + trailer.size:
             if by_id:
                 trailer = by_id.get(U64.unpack_from(data, at + length - 8)[0], trailer)
             _HANDLERS[kind](data, at + 8, at + length, misc, trailer, recording)
@@ -260,7 +261,7 @@ def _aux(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recor
     if flags & AUX_OVERWRITE:
         recording.snapshot = True
     if flags & (AUX_OVERWRITE | AUX_PARTIAL | AUX_COLLISION):
-        recording.events.append(stream.Event(time, cpu, pid, tid, stream.PARTIAL, flags))
+        recording.events.append(stream.Event(time, cpu, pid, tid, stream.PARTIAL, size))
 
 
 def _lost(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
@@ -283,7 +284,13 @@ def _lost_samples(
 
 def _throttle(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
     time, cpu, pid, tid = trailer.read(data, end)
-    recording.events.append(stream.Event(time, cpu, pid, tid, stream.THROTTLED, 0))
+    recording.events.append(stream.Event(time, cpu, pid, tid, stream.LOST, 0))  # how many, nobody counted
+
+
+def _comm(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
+    pid, tid = PAIR.unpack_from(data, at)
+    name = bytes(data[at + 8 : end - trailer.size]).split(b"\0")[0]
+    recording.names.append(stream.Name(trailer.read(data, end)[0], pid, tid, name))
 
 
 def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
@@ -307,6 +314,7 @@ _HANDLERS = {
     LOST: _lost,
     LOST_SAMPLES: _lost_samples,
     THROTTLE: _throttle,
+    COMM: _comm,
     AUXTRACE_INFO: _info,
     COMPRESSED: _compressed,
     COMPRESSED2: _compressed,

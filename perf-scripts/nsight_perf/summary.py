@@ -36,6 +36,7 @@ _ERRORS = {
     ),
     8: ("stretch(es) of trace lost, as a buffer was full", _BUFFER_FULL),
 }
+_THROTTLED = ("time(s) that the kernel throttled an event", "raise kernel.perf_event_max_sample_rate")
 _OTHER_ERROR = (
     "stretch(es) not decoded: trace and code do not agree",
     "give perf the programs as they were (--symfs, perf archive), record with --kcore; or the file is damaged",
@@ -130,13 +131,15 @@ def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -
     for event in sorted(events):
         if event.code == stream.ERROR:
             groups[_ERRORS.get(event.value, _OTHER_ERROR)].append(event)
+        elif event.code == stream.LOST and event.value == 0:
+            groups[_THROTTLED].append(event)
         elif event.code in LOSSES:
             groups[LOSSES[event.code]].append(event)
     lines = []
     for what, cure in remarks:
         lines += [f"  - {what}", f"    hint: {cure}"]
     for (what, cure), found in groups.items():
-        count = sum(event.value if event.code == stream.LOST else 1 for event in found)
+        count = sum(event.value or 1 if event.code == stream.LOST else 1 for event in found)
         places = ", ".join(f"core {e.cpu} at {when(e.time)}" for e in found[:3])
         more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
         lines += [f"  - {count:,} {what}: {places}{more}", f"    hint: {cure}"]

@@ -20,7 +20,7 @@ EDGES_PROGRAM = SCRIPTS / "nsight-edges"
 
 # perf's names of branches (perf-script(1)), and the kinds of Documentation/formats.md.
 KINDS = {"call": 1, "return": 2, "syscall": 3, "sysret": 4, "hw int": 5, "iret": 6, "tr strt": 7, "int": 10}
-ERROR, OVERFLOW, TRUNCATED, LOST, CBR, SWITCH_IN, SWITCH_OUT, PARTIAL, THROTTLED = 1, 2, 3, 4, 7, 8, 9, 10, 11
+ERROR, OVERFLOW, TRUNCATED, LOST, CBR, SWITCH_IN, SWITCH_OUT, PARTIAL = 1, 2, 3, 4, 7, 8, 9, 10
 Edge = tuple[int, int, int, int, int, int, tuple[str, str], tuple[str, str], int]
 _LINE = re.compile(
     r" *(-?\d+)/(-?\d+) +\[(\d+)\] +(\d+)\.(\d{9}): +([a-z ]+?) +([0-9a-f]+) (.*) \((.*)\) => +([0-9a-f]+) (.*) \((.*)\)$"
@@ -86,6 +86,7 @@ class Stream:
     edges: list[Edge] = field(default_factory=list)
     events: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     names: list[tuple[str, str]] = field(default_factory=list)
+    threads: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
 
     def codes(self, code: int) -> list[tuple[int, int, int, int, int, int]]:
@@ -109,6 +110,12 @@ def read_stream(path: Path) -> Stream:
         if kind == 2:
             words = payload.split(b"\0")[: 2 * n_rows]
             stream.names += [(words[i].decode(), words[i + 1].decode()) for i in range(0, len(words), 2)]
+            continue
+        if kind == 4:
+            layout = (("<u8", 0), ("<i4", 8), ("<i4", 12))
+            columns = [np.frombuffer(payload, t, n_rows, int(n_rows) * o).tolist() for t, o in layout]
+            words = [payload[16 * (int(n_rows) + i) :][:16].rstrip(b"\0") for i in range(n_rows)]
+            stream.threads += zip(*columns, words)
             continue
         types = (
             ["u8", "u8", "u8", "i4", "i4", "i4", "u4", "u4", "u1"]

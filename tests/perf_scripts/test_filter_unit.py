@@ -164,10 +164,13 @@ def test_many_symbols_and_blocks(dlfilter):
 PACKETS = [
     (b"ptwrite", struct.pack("<IQ", 1, 0xFFEEDDCCBBAA9988), 5, 0xFFEEDDCCBBAA9988),
     (b"ptwrite:", struct.pack("<IQ", 0, 7), 5, 7),
-    (b"mwait", struct.pack("<IQ", 0, 0x20), 6, 1 << 56 | 0x20),
-    (b"pwre", struct.pack("<IQ", 0, 0x3280), 6, 2 << 56 | 0x3280),
+    # The fields are those of tools/perf/util/event.h: perf_synth_intel_mwait and so on.
+    (b"mwait", struct.pack("<IQ", 0, 0x20 | 1 << 32), 6, 1 << 56 | 1 << 32 | 0x20),
+    # by hardware (bit 7), sub-state 2 (bit 8), C-state 3 (bit 12)
+    (b"pwre", struct.pack("<IQ", 0, 1 << 7 | 2 << 8 | 3 << 12), 6, 2 << 56 | 3 | 2 << 8 | 1 << 16),
     (b"exstop", struct.pack("<I", 1), 6, 3 << 56),
-    (b"pwrx", struct.pack("<IQ", 0, 0x433), 6, 4 << 56 | 0x433),
+    # deepest 5 (bit 0), last 2 (bit 4), wake reason 4 (bit 8)
+    (b"pwrx", struct.pack("<IQ", 0, 5 | 2 << 4 | 4 << 8), 6, 4 << 56 | 2 | 5 << 8 | 4 << 16),
     (b"cbr", struct.pack("<BBBBII", 34, 0, 20, 0, 3_400_000, 0), 7, 34),
 ]
 

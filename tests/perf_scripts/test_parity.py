@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -69,6 +70,20 @@ def test_switches_are_those_of_the_file(captures, tmp_path):
     # "comm tid [cpu] s.ns: PERF_RECORD_SWITCH_CPU_WIDE IN prev pid/tid: ..."
     told = [line.split("[")[0].split()[-1] for line in lines if " IN " in line]
     assert sorted(int(tid) for tid in told) == sorted(event[3] for event in coming)
+
+
+def test_names_of_threads_are_those_of_the_file(captures, tmp_path):
+    done = runs.perf("script", *runs.inputs(captures["quiet"]), "--no-itrace", "--show-task-events", "--ns")
+    # "comm tid [cpu] s.ns: PERF_RECORD_COMM exec: name:pid/tid"
+    told = re.findall(r"PERF_RECORD_COMM(?: exec)?: (.*):(-?\d+)/(-?\d+)$", done.stdout, re.M)
+    for route in ("script", "program"):
+        if route == "script":
+            runs.by_script(captures["quiet"], "-o", tmp_path / route)
+        else:
+            runs.by_program(captures["quiet"], tmp_path / route)
+        threads = runs.read_stream(tmp_path / route).threads
+        assert sorted((n.decode(), str(p), str(t)) for _, p, t, n in threads) == sorted(told)
+        assert (len(told) > 50, b"mc-worker" in {t[3] for t in threads}) == (True, True)
 
 
 def test_symbols_come_before_the_edges_that_name_them(captures, tmp_path):
