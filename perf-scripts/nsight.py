@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gc
 import os
 import stat
 import sys
@@ -22,10 +23,10 @@ from nsight_perf import edge_stream, perf_file, problem, second_pass, summary
 from nsight_perf.collect import BLOCK_ROWS, Events, Tables
 
 try:
-    # Of perf itself, from 5.14 on; it can be imported here, but no longer in trace_begin().
-    from perf_trace_context import perf_set_itrace_options
+    # perf's own module. It can be imported here, but no longer in trace_begin().
+    import perf_trace_context
 except ImportError:
-    perf_set_itrace_options = None
+    perf_trace_context = None
 
 PROGRAM = "nsight.py"
 ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: where the command line has no --itrace
@@ -34,8 +35,8 @@ ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: where the com
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(
-        prog="perf script --itrace=cr -s nsight.py --",
-        usage="%(prog)s [OPTIONS]",
+        prog=PROGRAM,
+        usage="perf script [PERF_SCRIPT_OPTIONS] -s nsight.py [-- OPTIONS]",
         description="Calls and returns of an Intel PT recording: what ran on each core.",
         epilog=problem.EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,7 +54,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 options = parser().parse_args()
+if perf_trace_context is None:
+    problem.stop(
+        PROGRAM,
+        "it runs within perf only",
+        "perf script -i perf.data --itrace=cr -s nsight.py; a perf without Python takes nsight-edges",
+        problem.EXIT_USAGE,
+    )
 problem.default_interrupt()
+gc.disable()  # there are no cycles to find among millions of rows
 command = second_pass.own_command_line()
 recording: perf_file.Recording | None = None
 other_perf: second_pass.SecondPass | None = None
@@ -91,8 +100,8 @@ def trace_begin() -> None:
     """perf has opened the file, and is about to read it."""
     global recording, other_perf
     asks_for_errors = command.asks_for_errors()
-    if command.itrace is None and perf_set_itrace_options:
-        perf_set_itrace_options(perf_script_context, ITRACE)  # type: ignore[name-defined]  # noqa: F821
+    if command.itrace is None and hasattr(perf_trace_context, "perf_set_itrace_options"):
+        perf_trace_context.perf_set_itrace_options(perf_script_context, ITRACE)  # type: ignore[name-defined]  # noqa: F821
         asks_for_errors = True
     if from_pipe():
         return
@@ -207,8 +216,10 @@ def trace_end() -> None:
         collector.events += found
         said += about_errors
     events = collector.events + (recording.events if recording else [])
+    n_switches = len(recording.switches) if recording else 0
     try:
-        writer.events(events)
+        writer.events(list(zip(*events)))
+        writer.events(recording.switches.columns if recording else [])
         writer.thread_names(recording.names if recording else [])
         if output:
             output.close()
@@ -217,7 +228,10 @@ def trace_end() -> None:
     lines = ["Lost or not decoded", *(summary.losses(events, said) or ["  nothing"])]
     lines += summary.report(totals, writer.names, options.top)
     if options.output:
-        lines += ["", f"{collector.n_edges:,} edges, {len(events):,} events written to {options.output}"]
+        lines += [
+            "",
+            f"{collector.n_edges:,} edges, {len(events) + n_switches:,} events written to {options.output}",
+        ]
     try:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:

@@ -32,6 +32,7 @@ F_BEGIN, F_END, F_VMENTRY, F_VMEXIT = 1 << 8, 1 << 9, 1 << 11, 1 << 12
 
 EDGE_TYPES = "QQQiiiIIB"
 EVENT_TYPES = "QiiiIQ"
+EVENT_ROWS = 1 << 16  # of a block
 
 
 class Event(NamedTuple):
@@ -82,12 +83,6 @@ def block(block_type: int, n_rows: int, payload: bytes) -> bytes:
     """A block as it stands in the file."""
     payload += bytes(-len(payload) % 8)
     return BLOCK.pack(block_type, n_rows, len(payload)) + payload
-
-
-def events_block(rows: Sequence[Event]) -> bytes:
-    """A block of events. They are not in order with the edges: perf learns of them elsewhere."""
-    made = [column(t, values) for t, values in zip(EVENT_TYPES, zip(*rows))]
-    return block(EVENTS, len(rows), b"".join(c.tobytes() for c in made))
 
 
 class Name(NamedTuple):
@@ -141,10 +136,14 @@ class Writer:
             made = b"".join(column(t, values).tobytes() for t, values in zip(EDGE_TYPES, columns))
             self._file.write(self._symbols() + block(EDGES, len(columns[0]), made))
 
-    def events(self, rows: Sequence[Event]) -> None:
-        """Write a block of events."""
-        if self._file is not None and rows:
-            self._file.write(events_block(rows))
+    def events(self, columns: Sequence[Sequence[int]]) -> None:
+        """Write events, columns as in Event. They are not in order with the edges."""
+        if self._file is None or not columns:
+            return
+        for first in range(0, len(columns[0]), EVENT_ROWS):
+            part = [values[first : first + EVENT_ROWS] for values in columns]
+            made = b"".join(column(t, values).tobytes() for t, values in zip(EVENT_TYPES, part))
+            self._file.write(block(EVENTS, len(part[0]), made))
 
     def thread_names(self, rows: Sequence[Name]) -> None:
         """Write a block of names."""

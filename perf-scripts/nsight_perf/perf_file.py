@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from .problem import Unusable
 # Types of records (include/uapi/linux/perf_event.h, tools/lib/perf/include/perf/event.h).
 LOST, COMM, THROTTLE, AUX, LOST_SAMPLES, SWITCH, SWITCH_CPU_WIDE = 2, 3, 5, 11, 13, 14, 15
 AUXTRACE_INFO, AUXTRACE, COMPRESSED, COMPRESSED2 = 70, 71, 81, 83
-MISC_SWITCH_OUT, MISC_SWITCH_OUT_PREEMPT = 1 << 13, 1 << 14
+MISC_SWITCH_OUT = 1 << 13  # and 1 << 14: preempted
 AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
 AUX_COLLISION = 8
 
@@ -32,6 +35,8 @@ TRAILER = {
     "cpu": 1 << 7,
     "identifier": 1 << 16,
 }
+# The same for struct: what is not read is padding.
+_FIELDS = {"tid": "ii", "time": "Q", "id": "8x", "stream_id": "8x", "cpu": "i4x", "identifier": "8x"}
 SAMPLE_ID_ALL = 1 << 18
 FEATURE_ARCH = 6
 
@@ -55,12 +60,30 @@ PAIR = struct.Struct("<ii")
 THREE = struct.Struct("<QQQ")
 
 
+class Switches:
+    """Context switches, as columns of EVENTS: there are far more of them than of all other records."""
+
+    def __init__(self) -> None:
+        self.columns = [array(t) for t in stream.EVENT_TYPES]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def add(self, times: Iterable, cpus: Iterable, pids: Iterable, tids: Iterable, misc: Sequence) -> None:
+        """Add switches; ``misc`` are the flags of their records."""
+        codes = [stream.SWITCH_OUT if m & MISC_SWITCH_OUT else stream.SWITCH_IN for m in misc]
+        preempted = [m >> 14 & m >> 13 & 1 for m in misc]
+        for column, values in zip(self.columns, (times, cpus, pids, tids, codes, preempted)):
+            column.extend(values)
+
+
 @dataclass
 class Recording:
     """What the raw records of a perf.data say."""
 
     path: str
     events: list[stream.Event] = field(default_factory=list)
+    switches: Switches = field(default_factory=Switches)
     names: list[stream.Name] = field(default_factory=list)
     lost_totals: list[stream.Event] = field(default_factory=list)  # LOST_SAMPLES
     last_aux: dict[int, list[int]] = field(default_factory=dict)  # core: times of its last two AUX records
@@ -68,7 +91,6 @@ class Recording:
     auxtrace: str = ""
     trace_bytes: int = 0
     snapshot: bool = False
-    switches: bool = False
     compressed: bool = False
     truncated_at: int | None = None
 
@@ -120,9 +142,9 @@ class _Trailer:
     def __init__(self, sample_type: int) -> None:
         self.at: dict[str, int] = {}
         present = [name for name, bit in TRAILER.items() if sample_type & bit]
-        for back, name in enumerate(reversed(present)):
-            self.at[name] = -8 * (back + 1)
         self.size = 8 * len(present)
+        for place, name in enumerate(present):
+            self.at[name] = 8 * place - self.size
 
     def read(self, data: mmap.mmap | bytes, end: int) -> tuple[int, int, int, int]:
         """time, cpu, pid, tid of the record that ends at ``end``; 0 and -1 where not recorded."""
@@ -206,8 +228,14 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
         end = min(at + size, len(data))
         recording.arch = _architecture(data, at + size)
     header = HEADER.unpack_from
+    runs = None if by_id else _SwitchRuns(trailer)
     while at + 8 <= end:
         kind, misc, length = header(data, at)
+        if runs and kind in (SWITCH, SWITCH_CPU_WIDE):
+            after = runs.take(data, at, end, kind, recording)
+            if after > at:
+                at = after
+                continue
         if length < 8 or at + length > end:
             recording.truncated_at = at
             break
@@ -243,10 +271,31 @@ def _lost_totals(recording: Recording) -> None:
 
 def _switch(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
     time, cpu, pid, tid = trailer.read(data, end)
-    code = stream.SWITCH_OUT if misc & MISC_SWITCH_OUT else stream.SWITCH_IN
-    preempted = 1 if misc & MISC_SWITCH_OUT_PREEMPT else 0
-    recording.switches = True
-    recording.events.append(stream.Event(time, cpu, pid, tid, code, preempted))
+    recording.switches.add((time,), (cpu,), (pid,), (tid,), (misc,))
+
+
+class _SwitchRuns:
+    """Reads runs of equal switch records at once: one by one they would take longer than perf's decoding."""
+
+    def __init__(self, trailer: _Trailer) -> None:
+        layout = "".join(_FIELDS[name] for name in trailer.at)
+        self._usable = all(name in trailer.at for name in ("tid", "time", "cpu"))
+        self._kinds = {}
+        for kind, body in ((SWITCH, 0), (SWITCH_CPU_WIDE, 8)):
+            record = struct.Struct(f"<4xHH{body}x{layout}")
+            head, size = re.escape(struct.pack("<I", kind)), re.escape(struct.pack("<H", record.size))
+            run = re.compile(b"(?s:(?:%b..%b.{%d}){1,4096})" % (head, size, record.size - 8))
+            self._kinds[kind] = (run, record)
+
+    def take(self, data: mmap.mmap, at: int, end: int, kind: int, recording: Recording) -> int:
+        """Read the run that begins at ``at``; returns its end, or ``at`` if there is none."""
+        run, record = self._kinds[kind]
+        found = run.match(data, at, end) if self._usable else None
+        if not found:
+            return at
+        misc, _, pids, tids, times, cpus = zip(*record.iter_unpack(found[0]))
+        recording.switches.add(times, cpus, pids, tids, misc)
+        return found.end()
 
 
 def _aux(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:

@@ -236,6 +236,11 @@ def test_help_and_wrong_options(captures):
     assert "--nonsense" in done.stderr
 
 
+def test_script_outside_of_perf():
+    done = subprocess.run([sys.executable, runs.SCRIPT], capture_output=True, text=True)
+    fails(done, 2, "runs within perf only", "perf script -i perf.data --itrace=cr -s nsight.py")
+
+
 def test_program_without_perf_or_filter(captures, tmp_path):
     done = runs.by_program(captures["lock"], tmp_path / "out", "--perf", tmp_path / "perf")
     fails(done, 4, "cannot run", "linux-perf")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A recording of one core as one of N cores, each with the same trace: for growth of cost with size."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+AUX, SWITCHES, AUXTRACE = 11, (14, 15), 71
+FEATURE_AUXTRACE = 18
+HEADER_BYTES = 104
+
+
+def features(data: bytes) -> dict[int, bytes]:
+    """Sections of the header's features by number."""
+    start, size = struct.unpack_from("<QQ", data, 40)
+    bits = int.from_bytes(data[72:HEADER_BYTES], "little")
+    found, at = {}, start + size
+    for feature in range(256):
+        if bits >> feature & 1:
+            offset, length = struct.unpack_from("<QQ", data, at)
+            found[feature] = data[offset : offset + length]
+            at += 16
+    return found
+
+
+def multiply(source: Path, target: Path, n_cores: int) -> None:
+    """Write the perf.data folder ``source`` to ``target`` with the trace of core 0 on ``n_cores`` cores.
+
+    Records of core 0 end with tid, time, cpu and identifier, 8 bytes each, as perf record -a writes them.
+    """
+    shutil.copytree(source, target)
+    data = (source / "data").read_bytes()
+    start, size = struct.unpack_from("<QQ", data, 40)
+    out = bytearray(data[:start])
+    index = []  # offset and header of each AUXTRACE record
+    at = start
+    while at < start + size:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        whole = length + (struct.unpack_from("<Q", data, at + 8)[0] if kind == AUXTRACE else 0)
+        copies = n_cores if kind in (AUX, AUXTRACE, *SWITCHES) else 1
+        for core in range(copies):
+            record = bytearray(data[at : at + whole])
+            if core and kind == AUXTRACE:
+                struct.pack_into("<I", record, 32, core)  # idx
+                struct.pack_into("<I", record, 40, core)  # cpu
+            elif core:
+                struct.pack_into("<I", record, length - 16, core)
+            if kind == AUXTRACE:
+                index.append((len(out), length))
+            out += record
+        at += whole
+    kept = features(data)
+    if FEATURE_AUXTRACE in kept:
+        entries = b"".join(struct.pack("<QQ", *entry) for entry in index)
+        kept[FEATURE_AUXTRACE] = struct.pack("<Q", len(index)) + entries
+    struct.pack_into("<Q", out, 48, len(out) - start)
+    where = len(out) + 16 * len(kept)
+    for section in kept.values():
+        out += struct.pack("<QQ", where, len(section))
+        where += len(section)
+    out += b"".join(kept.values())
+    (target / "data").write_bytes(out)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Raw records: fast and slow way, files with events of different layouts."""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+from perf_scripts import files, runs
+
+sys.path.insert(0, str(runs.SCRIPTS))
+from nsight_perf import perf_file, second_pass
+
+
+def test_runs_of_switches_read_as_one_by_one(captures, monkeypatch):
+    path = str(captures["lock"] / "capture.nsight/perf.data")
+    fast = perf_file.read(path)
+    monkeypatch.setattr(perf_file._SwitchRuns, "take", lambda self, data, at, *_: at)
+    slow = perf_file.read(path)
+    assert len(fast.switches) > 1000
+    assert fast.switches.columns == slow.switches.columns
+    assert (fast.events, fast.names, fast.last_aux) == (slow.events, slow.names, slow.last_aux)
+
+
+def test_events_of_different_layouts_are_told_apart_by_their_ids(captures, tmp_path):
+    # Only the events that own no switch lose the core from their records: switches must read as before.
+    damaged = files.Damaged(captures["lock"], tmp_path / "damaged")
+    at, length = next(damaged.records(14, files.SWITCH))
+    (owner,) = struct.unpack_from("<Q", damaged.data, at + length - 8)
+    attr_size, attrs, size = struct.unpack_from("<QQQ", damaged.data, 16)
+    changed = 0
+    for attr in range(attrs, attrs + size, attr_size):
+        ids, n_bytes = struct.unpack_from("<QQ", damaged.data, attr + attr_size - 16)
+        if owner not in struct.unpack_from(f"<{n_bytes // 8}Q", damaged.data, ids):
+            (sample_type,) = struct.unpack_from("<Q", damaged.data, attr + 24)
+            damaged.put(attr + 24, "Q", sample_type & ~(1 << 7))
+            changed += 1
+    assert changed
+    before = perf_file.read(str(captures["lock"] / "capture.nsight/perf.data"))
+    after = perf_file.read(str(damaged.write() / "capture.nsight/perf.data"))
+    assert after.switches.columns == before.switches.columns
+    assert len(after.switches) > 1000
+
+
+def test_command_line_keeps_what_decoding_depends_on():
+    words = "perf script -i a.data --symfs s --itrace=cr --time 1,2 -F ip -C0-3 -s nsight.py --kallsyms=k -- -i b -o c"
+    command = second_pass.CommandLine(words.split())
+    assert command.input == "a.data"
+    assert command.decoding == ["-i", "a.data", "--symfs", "s", "--time", "1,2", "-C0-3", "--kallsyms=k"]
+    assert not command.asks_for_errors()
+    assert not command.whole()
+    for itrace, asks in (("cre", True), ("cr", False), ("i100usce", True), ("crd+e", False), ("cre-o", True)):
+        assert second_pass.CommandLine(["perf", f"--itrace={itrace}"]).asks_for_errors() is asks, itrace
+    assert second_pass.CommandLine(["perf", "-ix"]).input == "x"
+    assert second_pass.CommandLine(["perf", "--input=y"]).input == "y"
+
+
+def test_lines_of_errors_in_all_forms():
+    def parsed(line: bytes):
+        return second_pass.parse_error(line)
+
+    text = (
+        b" instruction trace error type 1 time 40.000000005 cpu 3 pid 7 tid 8 ip 0 code 7: Overflow packet\n"
+    )
+    assert parsed(text) == (40_000_000_005, 3, 7, 8, 2, 7)
+    assert parsed(text.replace(b"time 40.000000005", b"time 0").replace(b"code 7", b"code 5")) == (
+        0,
+        3,
+        7,
+        8,
+        1,
+        5,
+    )
+    assert parsed(text.replace(b" cpu", b" machine_pid 9 vcpu 1 cpu").replace(b"cpu 3", b"cpu -1")) == (
+        40_000_000_005, -1, 7, 8, 2, 7,
+    )  # fmt: skip
+    assert parsed(b"something else\n") is None
