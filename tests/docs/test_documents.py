@@ -17,6 +17,8 @@ MAN = DOCS / "man"
 PYTHON_TOOLS = {
     "nsight-record.8": ROOT / "tools/nsight-record/nsight-record",
     "nsight-report.1": ROOT / "tools/nsight-report/nsight-report",
+    "nsight.py.1": ROOT / "perf-scripts/nsight.py",
+    "nsight-edges.1": ROOT / "perf-scripts/nsight-edges",
 }
 NATIVE_TOOLS = {
     "nsight-clock.8": ROOT / "tools/nsight-record/clock/nsight-clock",
@@ -105,10 +107,24 @@ def test_variants_share_the_probes_that_they_do_not_replace():
 
 
 def test_formats_lists_the_fields_in_the_order_they_are_loaded():
-    text = (DOCS / "formats.md").read_text()
+    text = (DOCS / "formats.md").read_text().partition("\n## Message events")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| (\w+) \|", text, re.M)
     assert [int(n) for n, _ in rows] == list(range(1, 25))
     assert [name for _, name in rows] == list(message_events._COLUMNS)
+
+
+def test_formats_names_every_kind_and_code_of_the_edge_stream():
+    sys.path.insert(0, str(ROOT / "perf-scripts"))
+    from nsight_perf import edge_stream
+
+    text = (DOCS / "formats.md").read_text().partition("\n## Edge stream")[2].partition("\n## ")[0]
+    types, kinds, codes = (t.splitlines() for t in re.findall(r"^\|---.*\n((?:\| .*\n)+)", text, re.M))
+    for rows, known in (
+        (types, (edge_stream.EDGES, edge_stream.SYMBOLS, edge_stream.EVENTS, edge_stream.NAMES)),
+        (kinds, {*edge_stream.CALLS, *edge_stream.RETURNS, edge_stream.BEGIN, edge_stream.END}),
+        (codes, range(edge_stream.ERROR, edge_stream.PARTIAL + 1)),
+    ):
+        assert [int(row.split()[1]) for row in rows] == sorted(known)
 
 
 def test_every_documented_exit_code_of_the_report_exists():
@@ -131,7 +147,9 @@ def test_links_and_make_targets_exist(path):
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
 def test_named_files_of_the_tree_exist(path):
-    for name in re.findall(r"(?:bpftrace|tools|tests|Documentation)/[\w./-]*\w", path.read_text()):
+    for name in re.findall(
+        r"(?:bpftrace|perf-scripts|tools|tests|Documentation)/[\w./-]*\w", path.read_text()
+    ):
         name = re.sub(r"/build/.*", "", name)  # made by make
         candidates = [ROOT / name, ROOT / f"{name}.bt"]
         assert any(c.exists() for c in candidates), name
@@ -140,7 +158,7 @@ def test_named_files_of_the_tree_exist(path):
 @pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
 def test_options_in_examples_exist(path):
     for page in PYTHON_TOOLS:
-        tool = page.partition(".")[0]
+        tool = re.escape(page.rpartition(".")[0])
         said = options(help_text(page))
         for line in re.findall(rf"^    (?:\S*/)?{tool} (.*)$", path.read_text(), re.M):
             used = options(line.partition(" -- ")[0].partition("#")[0])
