@@ -8,15 +8,18 @@ tenth of the time, on another core.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import edge_stream as stream
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PERF_OVERFLOW = 7  # INTEL_PT_ERR_OVR of perf's decoder
 
 # perf options that change what is decoded, by whether they take a value.
@@ -118,6 +121,22 @@ def error(time: int, cpu: int, pid: int, tid: int, code: int) -> stream.Event:
     return stream.Event(time, cpu, pid, tid, kind, code)
 
 
+def end_with_parent() -> Callable[[], None]:
+    """For preexec_fn: the child is killed when this process ends, however it ends.
+
+    perf can read a damaged file for ever, and would go on when nobody waits for it any more.
+    """
+    libc = ctypes.CDLL(None)  # before the fork, where loading is safe
+    parent = os.getpid()
+
+    def in_child() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended in between
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return in_child
+
+
 class SecondPass:
     """Runs the other perf, beside this one."""
 
@@ -129,6 +148,7 @@ class SecondPass:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._said,
+            preexec_fn=end_with_parent(),
         )
 
     def errors(self) -> tuple[list[stream.Event], list[tuple[str, str]]]:

@@ -248,19 +248,47 @@ def test_program_without_perf_or_filter(captures, tmp_path):
     fails(done, 4, "is not there", "make build")
 
 
-def test_program_that_is_ended_ends_perf(captures, tmp_path):
+def waits_for(condition, seconds: float = 20) -> None:
+    """Wait until ``condition()``, or fail."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def runs_still(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_perf_ends_with_the_program(number, captures, tmp_path):
     perf = tmp_path / "perf"
-    perf.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    perf.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pid\nexec sleep 60\n")
     perf.chmod(0o755)
     data = runs.inputs(captures["lock"])[:2]
     argv = [sys.executable, str(runs.EDGES_PROGRAM), *data, "-o", str(tmp_path / "out"), "--perf", str(perf)]
     with subprocess.Popen(argv) as program:
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.01)
-        program.terminate()
-    assert program.returncode == 143
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        waits_for((tmp_path / "pid").exists)
+        program.send_signal(number)
+        assert program.wait(20) == (143 if number == signal.SIGTERM else -number)
+    waits_for(lambda: not runs_still(int((tmp_path / "pid").read_text())), 5)
+
+
+def test_second_perf_ends_with_the_first(captures):
+    # A stream that is decoded slowly enough for a look at the processes: the script's own child is perf.
+    argv = ["perf", "script", *runs.inputs(captures["hog"]), "--itrace=cr", "-s", str(runs.SCRIPT)]
+    argv += ["--", "--api", "process_event"]
+    children: list[str] = []
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        listed = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+        waits_for(lambda: children.extend(listed.read_text().split()) or children)
+        os.kill(int(children[0]), signal.SIGSTOP)  # it must be there when the first one goes
+        first.kill()
+    waits_for(lambda: not runs_still(int(children[0])), 5)
 
 
 def test_program_says_when_perf_fails(captures, tmp_path):

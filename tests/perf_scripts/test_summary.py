@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from collections import defaultdict
 from itertools import pairwise
 
@@ -13,6 +14,9 @@ import pytest
 from pt_emulation.fixtures import unpack
 
 from perf_scripts import runs
+
+sys.path.insert(0, str(runs.SCRIPTS))
+from nsight_perf import summary
 
 CALLS, RETURNS = {1, 3, 5, 9, 10}, {2, 4, 6}
 UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -103,3 +107,30 @@ def test_window_is_perfs_own_option(captures, edges, tmp_path):
     assert 0 < len(times) < len(edges["lock"]) / 2
     runs.by_program(captures["lock"], tmp_path / "program", perf_options=["--time", ",".join(window)])
     assert [e[0] for e in runs.read_stream(tmp_path / "program").edges] == times
+
+
+def test_times_of_threads_and_of_the_idle_one_by_hand():
+    # One core: thread 5 runs f from 100 to 130 and g until 150; idle from 150; nothing traced from 170 to 190,
+    # idle until 200; an overflow from there to 260. Another core in the same block must not mix in.
+    rows = [
+        (100, 5, 0, 1, 1), (105, 9, 1, 7, 1), (130, 5, 0, 2, 1), (150, 0, 0, 3, 2), (170, 0, 0, 0, 8),
+        (175, 9, 1, 8, 1), (190, 0, 0, 3, 7), (200, 0, 0, 4, 1), (260, 5, 0, 1, 7), (270, 5, 0, 2, 2),
+    ]  # fmt: skip
+    whole, parts = summary.Summary(), summary.Summary()
+
+    def columns(some):
+        return [[r[0] for r in some], [], [], [], *([r[i] for r in some] for i in (1, 2)), [], *(
+            [r[i] for r in some] for i in (3, 4)
+        )]  # fmt: skip
+
+    whole.edges(columns(rows))
+    for row in rows:  # one block each: what is carried from block to block
+        parts.edges(columns([row]))
+    for made in (whole, parts):
+        # time up to an edge is that of the edge's thread: 5 from 100 to 130 and from 200 to 270
+        assert made.thread_times(0) == {5: 30 + 70, 0: 70}
+        assert made.thread_times(1) == {9: 70}
+        assert made.cores[0].not_traced == 20 + 60
+        assert dict(made.self_time) == {1: 30 + 10, 2: 20, 3: 20 + 10, 7: 70}
+        assert dict(made.n_calls) == {1: 1, 2: 1, 4: 1, 7: 1, 8: 1}
+        assert (made.cores[0].first, made.cores[0].last) == (100, 270)
