@@ -48,7 +48,7 @@ SCENARIOS = {
                 names=("kworker",),
             ),
             load=("-c", "4", "-r", "1000", "-n", "60", *NOTICED),
-            disturb=d.kworker(50, 0.005),
+            disturb=d.kworker(15, 0.02),
         ),
         Scenario(
             "head-of-line",

@@ -202,7 +202,8 @@ def _typical_share(share: I64, excess: I64) -> float:
     >>> _typical_share(np.array([50, 50, 50]), np.array([50, 40, 4000]))
     1.0
     """
-    return round(float(np.median(share / np.maximum(excess, 1))), 3) if len(share) else 0.0
+    longer = excess > 0
+    return round(float(np.median(share[longer] / excess[longer])), 3) if longer.any() else 0.0
 
 
 def compute(
