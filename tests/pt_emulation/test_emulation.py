@@ -85,8 +85,8 @@ def test_a_wake_up_lasts_from_the_first_interrupt_until_the_core_runs() -> None:
     entries = [(5, 1, kick), (9, 1, kick), (90, 0, kicked), (95, 0, kick), (99, 1, kicked), (120, 1, kick)]
     entries += [(125, 0, kicked)]
     # the other direction is no wake-up of core 0, and the last one was quick
-    assert truth.wake_ups(entries, 0, 50) == [(5, 90, 1.0)]
-    assert truth.wake_ups(entries, 0, 5) == [(5, 90, 1.0), (120, 125, 1.0)]
+    assert truth.wake_ups(entries, 0, 50) == [(5, 90)]
+    assert truth.wake_ups(entries, 0, 5) == [(5, 90), (120, 125)]
 
 
 def test_every_scenario_says_what_a_diagnosis_should_find() -> None:

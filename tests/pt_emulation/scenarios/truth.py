@@ -72,23 +72,23 @@ def parse_marks(text: str) -> Marks:
     return Marks(flights, dict(disturbances), min(times, default=0), max(times, default=0))
 
 
-def share_ns(start: I64, end: I64, intervals: list[tuple[int, int, float]]) -> I64:
-    """Of each [start, end), how many ns lie in the intervals, each weighted.
+def share_ns(start: I64, end: I64, intervals: list[tuple[int, int]]) -> I64:
+    """Of each [start, end), how many ns lie in the intervals.
 
-    >>> share_ns(np.array([0, 100]), np.array([50, 200]), [(40, 60, 1.0), (150, 160, 0.5)]).tolist()
+    >>> share_ns(np.array([0, 100]), np.array([50, 200]), [(40, 60), (150, 155)]).tolist()
     [10, 5]
     """
-    total = np.zeros(len(start))
-    for begin, stop, weight in intervals:
-        total += np.maximum(np.minimum(end, stop) - np.maximum(start, begin), 0) * weight
-    return np.rint(total).astype(np.int64)
+    total = np.zeros(len(start), np.int64)
+    for begin, stop in intervals:
+        total += np.maximum(np.minimum(end, stop) - np.maximum(start, begin), 0)
+    return total
 
 
-def merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
+def merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Union of intervals, so that no ns counts twice.
 
     >>> merged([(5, 9), (0, 2), (8, 12)])
-    [(0, 2, 1.0), (5, 12, 1.0)]
+    [(0, 2), (5, 12)]
     """
     out: list[list[int]] = []
     for begin, end in sorted(intervals):
@@ -96,27 +96,22 @@ def merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
             out[-1][1] = max(out[-1][1], end)
         else:
             out.append([begin, end])
-    return [(begin, end, 1.0) for begin, end in out]
+    return [(begin, end) for begin, end in out]
 
 
 def _functions(
     walk: Path, log: Path, symbols: dict[str, str], names: tuple[str, ...]
-) -> list[tuple[int, int, float]]:
-    """Outermost executions of kernel functions, weighted by the part in which their own task ran."""
+) -> list[tuple[int, int]]:
+    """When the outermost executions of kernel functions ran, without the time of other tasks."""
     argv = [str(walk), "intervals", str(log), "--switch", symbols["__switch_to_asm"]]
     for name in names:
         argv += ["--function", symbols[name]]
     out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     rows = []
     for line in out.splitlines():
-        _, _, _, start, end, running = line.split("\t")
-        rows.append((int(start), int(end), int(running)))
-    rows.sort(key=lambda row: (row[0], -row[1]))
-    outer: list[tuple[int, int, float]] = []
-    for start, end, running in rows:
-        if end > start and not (outer and start >= outer[-1][0] and end <= outer[-1][1]):
-            outer.append((start, end, running / (end - start)))
-    return outer
+        _, _, _, start, end = line.split("\t")
+        rows.append((int(start), int(end)))
+    return merged([row for row in rows if row[1] > row[0]])
 
 
 #: Where the kernel begins to wake another core, and where that core begins to run for it.
@@ -124,14 +119,14 @@ KICKS = ("native_smp_send_reschedule", "native_send_call_func_single_ipi")
 KICKED = ("asm_sysvec_reschedule_ipi", "asm_sysvec_call_function_single")
 
 
-def wake_ups(entries: list[tuple[int, int, str]], core: int, least: int) -> list[tuple[int, int, float]]:
+def wake_ups(entries: list[tuple[int, int, str]], core: int, least: int) -> list[tuple[int, int]]:
     """From another core's interrupt to ``core`` until it runs, where that took ``least`` ns.
 
     ``entries``: (tsc, cpu, symbol) of KICKS and KICKED. Of several kicks before it runs, the
     first counts.
 
     >>> wake_ups([(5, 1, KICKS[0]), (9, 1, KICKS[0]), (90, 0, KICKED[0]), (95, 0, KICKS[0])], 0, 50)
-    [(5, 90, 1.0)]
+    [(5, 90)]
     """
     found = []
     since: int | None = None
@@ -140,7 +135,7 @@ def wake_ups(entries: list[tuple[int, int, str]], core: int, least: int) -> list
             since = tsc if since is None else since
         elif cpu == core and symbol in KICKED and since is not None:
             if tsc - since >= least:
-                found.append((since, tsc, 1.0))
+                found.append((since, tsc))
             since = None
     return found
 
@@ -181,7 +176,7 @@ def _cause_ns(
     rows: list[dict[str, str]],
     sent: I64,
     received: I64,
-    outer: list[tuple[int, int, float]],
+    outer: list[tuple[int, int]],
 ) -> I64:
     if cause.evidence == "marks":
         return share_ns(sent, received, merged(marks.disturbances.get(cause.mark or 0, [])))
@@ -224,7 +219,7 @@ def compute(
     sent, received = (np.array([f[i] for f in flights], np.int64) for i in (0, 1))
     cause, share = scenario.cause, np.zeros(len(rows), np.int64)
     if cause:
-        outer: list[tuple[int, int, float]] = []
+        outer: list[tuple[int, int]] = []
         if cause.evidence == "functions":
             outer = _functions(walk, log, read_symbols(kallsyms), cause.symbols)
         elif cause.evidence == "wake-ups":

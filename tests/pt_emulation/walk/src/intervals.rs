@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Executions of chosen functions, with the time that was theirs.
+//! When chosen functions ran: their executions, less the time of other tasks.
 
 use pt_events::{Event, Kind};
 
-/// One execution of a function, from its call to its return.
+/// A stretch of an execution of a function in which its own task ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub function: u64,
@@ -11,21 +11,23 @@ pub struct Interval {
     pub task: u64,
     pub start: u64,
     pub end: u64,
-    /// Ticks in which its own task ran.
-    pub running: u64,
 }
 
 struct Open {
     function: u64,
     task: u64,
     returns_to: u64,
-    start: u64,
-    running: u64,
     since: u64,
 }
 
-/// Executions on one CPU that ended there. `switch` is the address of __switch_to_asm, watched:
-/// its first arguments are the task that leaves and the one that comes.
+impl Open {
+    fn until(&self, end: u64) -> Interval {
+        Interval { function: self.function, task: self.task, start: self.since, end }
+    }
+}
+
+/// Stretches on one CPU of executions that ended there. `switch` is the address of
+/// __switch_to_asm, watched: its first arguments are the task that leaves and the one that comes.
 pub fn intervals(events: &[Event], switch: u64, functions: &[u64]) -> Vec<Interval> {
     let mut task = 0;
     let mut open: Vec<Open> = Vec::new();
@@ -37,22 +39,17 @@ pub fn intervals(events: &[Event], switch: u64, functions: &[u64]) -> Vec<Interv
                     open.iter_mut().for_each(|o| o.task = rdi);
                     task = rdi;
                 }
-                for o in open.iter_mut().filter(|o| o.task == task) {
-                    o.running += tsc - o.since;
-                }
+                done.extend(open.iter().filter(|o| o.task == task).map(|o| o.until(tsc)));
                 task = rsi;
-                for o in open.iter_mut().filter(|o| o.task == task) {
-                    o.since = tsc;
-                }
+                open.iter_mut().filter(|o| o.task == task).for_each(|o| o.since = tsc);
             }
             Kind::Call { to, next, .. } | Kind::IndirectCall { to, next, .. } if functions.contains(&to) => {
-                open.push(Open { function: to, task, returns_to: next, start: tsc, running: 0, since: tsc });
+                open.push(Open { function: to, task, returns_to: next, since: tsc });
             }
             Kind::Ret { to, .. } => {
                 let mine = |o: &Open| o.task == task && o.returns_to == to;
                 if let Some(at) = open.iter().rposition(mine) {
-                    let Open { function, task, start, running, since, .. } = open.remove(at);
-                    done.push(Interval { function, task, start, end: tsc, running: running + tsc - since });
+                    done.push(open.remove(at).until(tsc));
                 }
             }
             _ => {}
@@ -80,13 +77,13 @@ mod tests {
     fn time_of_other_tasks_is_not_the_functions_own() {
         let events = [
             at(10, Kind::Call { from: 1, to: F, next: 6 }),
-            switch(30, 0xa, 0xb),                 // 20 ticks until here
+            switch(30, 0xa, 0xb),
             at(40, Kind::Ret { from: 2, to: 6 }), // the other task returns to the same address
             switch(50, 0xb, 0xa),
-            at(55, Kind::Ret { from: 2, to: 6 }), // 5 more
+            at(55, Kind::Ret { from: 2, to: 6 }),
         ];
-        let expected = Interval { function: F, task: 0xa, start: 10, end: 55, running: 25 };
-        assert_eq!(intervals(&events, SWITCH, &[F]), [expected]);
+        let stretch = |start, end| Interval { function: F, task: 0xa, start, end };
+        assert_eq!(intervals(&events, SWITCH, &[F]), [stretch(10, 30), stretch(50, 55)]);
     }
 
     #[test]

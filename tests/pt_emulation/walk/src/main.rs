@@ -36,7 +36,7 @@ enum What {
         #[arg(long = "function", value_parser = address, required = true)]
         functions: Vec<u64>,
     },
-    /// Executions of functions: cpu, function, task, start, end, ticks in which its task ran
+    /// When functions ran, without the time of other tasks: cpu, function, task, start, end
     Intervals {
         log: PathBuf,
         /// Address of __switch_to_asm, which must have been watched
@@ -114,8 +114,8 @@ fn run(args: &Args) -> Result<ExitCode> {
         What::Intervals { log, switch, function } => {
             for (cpu, events) in load(log)?.cpus.iter().enumerate() {
                 for i in pt_walk::intervals::intervals(events, *switch, function) {
-                    let (start, end, running) = (i.start, i.end, i.running);
-                    writeln!(out, "{cpu}\t{:#x}\t{:#x}\t{start}\t{end}\t{running}", i.function, i.task)?;
+                    let (start, end) = (i.start, i.end);
+                    writeln!(out, "{cpu}\t{:#x}\t{:#x}\t{start}\t{end}", i.function, i.task)?;
                 }
             }
         }
