@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Images of libipt: the code of one process at one time, and symbols by address.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::object::Object;
+use super::symbols::Found;
+use super::{Code, KERNEL_BEGIN};
+use crate::error::{Error, Result};
+use crate::perfdata::Map;
+use crate::pt::ffi;
+
+/// Images kept for each thread that decodes; beyond, all are made anew.
+const MAX_IMAGES: usize = 512;
+/// Entries of the cache of symbols: a power of 2.
+const CACHED: usize = 1 << 14;
+
+struct UserMap {
+    map: Arc<Map>,
+    object: Option<Arc<Object>>,
+}
+
+pub struct Image {
+    pointer: *mut ffi::Image,
+    maps: Vec<UserMap>,
+    number: u32,
+    /// Time for which it was made.
+    time: u64,
+    /// It holds until then.
+    pub until: u64,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: decoders that used it have another one, or are gone: they hold an Rc.
+        unsafe { ffi::pt_image_free(self.pointer) };
+    }
+}
+
+impl Image {
+    pub fn pointer(&self) -> *mut ffi::Image {
+        self.pointer
+    }
+
+    /// Whether there is code at an address.
+    pub fn has(&self, address: u64, code: &Code) -> bool {
+        if address >= KERNEL_BEGIN {
+            return code.kernel.is_known();
+        }
+        self.map(address).is_some_and(|m| m.object.is_some())
+    }
+
+    fn map(&self, address: u64) -> Option<&UserMap> {
+        let at = self.maps.partition_point(|m| m.map.begin <= address);
+        self.maps[..at].last().filter(|m| address < m.map.end)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    address: u64,
+    image: u32,
+    found: Found,
+}
+
+/// The images of one thread that decodes. libipt reorders an image's sections while it reads them:
+/// threads cannot share it.
+pub struct Images<'a> {
+    code: &'a Code,
+    made: HashMap<(i32, usize, usize), Rc<Image>>,
+    n_made: u32,
+    cache: Vec<Cached>,
+}
+
+impl<'a> Images<'a> {
+    pub fn new(code: &'a Code) -> Self {
+        let none = Cached { address: 0, image: u32::MAX, found: Found { id: 0, start: 0, end: 0 } };
+        Self { code, made: HashMap::new(), n_made: 0, cache: vec![none; CACHED] }
+    }
+
+    /// The code of a process at a time (ns).
+    pub fn get(&mut self, pid: i32, time: u64) -> Result<Rc<Image>> {
+        let (user, until_user) = self.code.tasks.epoch(pid, time);
+        let (kernel, until_kernel) = self.code.kernel.epoch(time);
+        if let Some(image) = self.made.get(&(pid, user, kernel)) {
+            return Ok(image.clone());
+        }
+        if self.made.len() >= MAX_IMAGES {
+            self.made.clear();
+        }
+        let mut image = self.make(pid, time)?;
+        image.until = until_user.min(until_kernel);
+        let image = Rc::new(image);
+        self.made.insert((pid, user, kernel), image.clone());
+        Ok(image)
+    }
+
+    fn make(&mut self, pid: i32, time: u64) -> Result<Image> {
+        // SAFETY: a name is optional.
+        let pointer = unsafe { ffi::pt_image_alloc(std::ptr::null()) };
+        if pointer.is_null() {
+            return Err(Error::memory("libipt: no memory for an image"));
+        }
+        let number = self.n_made;
+        self.n_made += 1;
+        let mut image = Image { pointer, maps: Vec::new(), number, time, until: 0 };
+        let sections = &self.code.sections;
+        let add = |id| {
+            // SAFETY: the cache lives as long as `code`. Without address space: for all.
+            unsafe { ffi::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
+        };
+        self.code.kernel.sections(time).for_each(add);
+        for map in self.code.tasks.maps(pid, time) {
+            if map.begin >= KERNEL_BEGIN {
+                continue;
+            }
+            let object = self.code.object(&map);
+            if let Some(object) = &object {
+                let ids = sections.add(&object.path, map.offset, map.end - map.begin, map.begin);
+                ids.into_iter().for_each(add);
+            }
+            image.maps.push(UserMap { map, object });
+        }
+        image.maps.sort_by_key(|m| m.map.begin);
+        Ok(image)
+    }
+
+    /// The function at an address. Without one: number 0, of that address alone.
+    pub fn symbol(&mut self, image: &Image, address: u64) -> Found {
+        let slot = (address ^ address >> 14) as usize & (CACHED - 1);
+        let cached = &self.cache[slot];
+        if cached.address == address && cached.image == image.number {
+            return cached.found;
+        }
+        let found = self.look_up(image, address).unwrap_or(Found { id: 0, start: address, end: address });
+        self.cache[slot] = Cached { address, image: image.number, found };
+        found
+    }
+
+    fn look_up(&self, image: &Image, address: u64) -> Option<Found> {
+        let interner = &self.code.interner;
+        if address >= KERNEL_BEGIN {
+            return self.code.kernel.find(address, image.time, interner);
+        }
+        let UserMap { map, object } = image.map(address)?;
+        // Without symbol, its object is known at least.
+        let nameless =
+            || Found { id: interner.id("", &map.name.as_str().into()), start: address, end: address };
+        let Some(object) = object else { return Some(nameless()) };
+        let Some(in_object) = object.address(map.offset.wrapping_add(address - map.begin)) else {
+            return Some(nameless());
+        };
+        let Some(found) = object.symbols().find(in_object, interner) else { return Some(nameless()) };
+        let moved = |a: u64| address.wrapping_add(a.wrapping_sub(in_object));
+        Some(Found { id: found.id, start: moved(found.start), end: moved(found.end) })
+    }
+}

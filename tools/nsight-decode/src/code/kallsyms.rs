@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Symbols of the kernel and its modules, as /proc/kallsyms lists them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::symbols::{Binding, Symbol, Symbols};
+
+pub const KERNEL: &str = "[kernel.kallsyms]";
+
+/// Where user addresses end.
+pub const KERNEL_BEGIN: u64 = 1 << 63;
+
+/// Symbols by object: of the kernel proper first.
+pub fn parse(text: &str) -> Vec<Symbols> {
+    let mut by_object: BTreeMap<&str, Vec<Symbol>> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let Ok(start) = u64::from_str_radix(address, 16) else { continue };
+        // As perf does: no absolute ones, no read-only data.
+        if start < KERNEL_BEGIN || !matches!(kind, "t" | "T" | "w" | "W" | "d" | "D" | "b" | "B") {
+            continue;
+        }
+        let binding = match kind.as_bytes()[0] {
+            b'W' => Binding::Weak,
+            b if b.is_ascii_uppercase() => Binding::Global,
+            _ => Binding::Local,
+        };
+        let label = !matches!(kind, "t" | "T" | "w" | "W");
+        let symbol = Symbol { start, end: start, name: name.to_owned(), binding, label };
+        by_object.entry(words.next().unwrap_or(KERNEL)).or_default().push(symbol);
+    }
+    let mut all = Vec::new();
+    let kernel = by_object.remove(KERNEL);
+    let named = kernel.map(|symbols| (KERNEL, symbols)).into_iter().chain(by_object);
+    for (object, symbols) in named {
+        let dso: Arc<str> = object.into();
+        // perf gives each the next one's start as its end, and then prefers those that are not empty.
+        let last = |_: &Symbol, _: &Symbol| true;
+        all.push(Symbols::with_aliases(symbols, dso, last, |this, next| {
+            // Between the kernel's parts lies nothing.
+            if next.start - this.start > 1 << 28 {
+                (this.start / 4096 + 2) * 4096
+            } else {
+                next.start
+            }
+        }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::symbols::Interner;
+    use super::*;
+
+    const TEXT: &str = "0000000000000000 A fixed_percpu_data\n\
+        ffffffff81000000 T _text\n\
+        ffffffff81000040 t local\n\
+        ffffffff81000040 T global\n\
+        ffffffffc0201000 t netfs_read\t[netfs]\n\
+        broken line\n\
+        zzzz T x\n";
+
+    #[test]
+    fn modules_are_objects_of_their_own() {
+        let all = parse(TEXT);
+        let interner = Interner::default();
+        let name = |table: &Symbols, address| {
+            let id = table.find(address, &interner)?.id as usize;
+            let (symbol, dso) = interner.since(0)[id].clone();
+            Some((symbol.to_string(), dso.to_string()))
+        };
+        assert_eq!(all.len(), 2);
+        assert_eq!(name(&all[0], 0xffff_ffff_8100_0050), Some(("global".into(), KERNEL.into())));
+        assert_eq!(name(&all[1], 0xffff_ffff_c020_1004), Some(("netfs_read".into(), "[netfs]".into())));
+        assert_eq!(all[0].address("_text"), Some(0xffff_ffff_8100_0000));
+    }
+}

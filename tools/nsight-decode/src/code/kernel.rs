@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel's code over time: a copy of it, with what changed and came meanwhile laid over it.
+//!
+//! A PT decoder needs the code as it was. TEXT_POKE records have the old and the new bytes of
+//! each change, KSYMBOL records say when BPF programs came and went. `epoch` numbers the stretches
+//! of time between these; a section of libipt is made for each page in each state that it had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bpf::{self, BpfCode};
+use super::kallsyms::{self, KERNEL_BEGIN};
+use super::sections::{MemoryFile, Sections};
+use super::symbols::{Found, Interner, Symbols};
+use crate::error::{Error, Result};
+use crate::perfdata::layout::{feature, u16_at, u32_at, u64_at};
+use crate::perfdata::{Ksymbol, Poke, Recording};
+
+const PAGE: u64 = 4096;
+/// A kcore has all memory; of what it maps, code is here.
+const CODE_BEGIN: u64 = 0xffff_ffff_8000_0000;
+/// Larger pieces are no code.
+const MAX_SEGMENT: u64 = 1 << 31;
+
+/// Bytes of a file at an address.
+struct Segment {
+    address: u64,
+    size: u64,
+    offset: u64,
+}
+
+/// Something that is laid over the base from one time to another.
+struct Layer {
+    from: u64,
+    to: u64,
+    id: i32,
+}
+
+#[derive(Default)]
+pub struct Kernel {
+    symbols: Vec<Symbols>,
+    base: Vec<i32>,
+    layers: Vec<Layer>,
+    ksymbols: Vec<(Ksymbol, u64, Arc<str>)>,
+    changes: Vec<u64>,
+    /// Where a thread is replaced by the next one.
+    pub switch_ip: Option<u64>,
+    /// Keeps the layers' code open.
+    _memory: Option<MemoryFile>,
+}
+
+/// Where the kernel's code is to be taken from.
+#[derive(Clone, Debug, Default)]
+pub struct KernelSource {
+    /// A folder with kcore, kallsyms (and modules): kcore_dir, or /proc.
+    pub kcore: Option<PathBuf>,
+    pub vmlinux: Option<PathBuf>,
+}
+
+impl Kernel {
+    pub fn load(recording: &Recording, source: &KernelSource, sections: &Sections) -> Result<Self> {
+        let own = recording.file.folder.as_ref().map(|folder| folder.join("kcore_dir"));
+        let folder = source.kcore.clone().or(own.filter(|own| own.is_dir()));
+        let mut kernel = Self::default();
+        let mut file = None;
+        if let Some(folder) = &folder {
+            let hint =
+                "give the folder that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
+            let read = |name: &str| {
+                let path = folder.join(name);
+                fs::read(&path).map_err(|e| Error::input(&path, e, hint))
+            };
+            kernel.symbols = kallsyms::parse(&String::from_utf8_lossy(&read("kallsyms")?));
+            let path = folder.join("kcore");
+            let segments = segments(&path, 0).map_err(|e| Error::input(&path, e, hint))?;
+            file = Some((path, segments));
+        }
+        if let Some(path) = &source.vmlinux {
+            let hint = "give the vmlinux (not vmlinuz) of the kernel that was recorded";
+            let damaged = |e: std::io::Error| Error::input(path, e, hint);
+            let object = super::object::Object::open(path, kallsyms::KERNEL, Path::new("/"))
+                .map_err(|e| Error::input(path, e, hint))?;
+            let slide = slide(recording, &object).unwrap_or(0);
+            file = Some((path.clone(), segments(path, slide).map_err(damaged)?));
+            if kernel.symbols.is_empty() {
+                kernel.symbols = vec![object.into_symbols(slide)];
+            }
+        }
+        let Some((path, segments)) = file else { return Ok(kernel) };
+        for segment in &segments {
+            kernel.base.extend(sections.add(&path, segment.offset, segment.size, segment.address));
+        }
+        kernel.switch_ip = kernel.symbols.first().and_then(|s| s.address("__switch_to"));
+        kernel.lay_over(recording, &path, &segments, sections)?;
+        Ok(kernel)
+    }
+
+    pub fn is_known(&self) -> bool {
+        !self.base.is_empty()
+    }
+
+    fn lay_over(
+        &mut self,
+        recording: &Recording,
+        path: &Path,
+        segments: &[Segment],
+        sections: &Sections,
+    ) -> Result<()> {
+        let code = recording.file.feature(feature::BPF_PROG_INFO).map(bpf::programs).unwrap_or_default();
+        self.ksymbols = lifetimes(&recording.side.ksymbols);
+        let file = fs::File::open(path).map_err(|e| Error::input(path, e, "is it readable?"))?;
+        let pages = pages(&recording.side.pokes, |address, page| {
+            let inside = |s: &&Segment| address >= s.address && address - s.address + PAGE <= s.size;
+            segments
+                .iter()
+                .find(inside)
+                .is_some_and(|s| file.read_exact_at(page, s.offset + (address - s.address)).is_ok())
+        });
+
+        // libipt checks that a file is as it was when a section of it was made: write all before.
+        let mut memory = MemoryFile::new()?;
+        let mut planned = Vec::new();
+        for (address, versions) in &pages {
+            for (index, (from, page)) in versions.iter().enumerate() {
+                let to = versions.get(index + 1).map_or(u64::MAX, |(to, _)| *to);
+                planned.push((*from, to, *address, memory.push(page)?, PAGE));
+            }
+        }
+        for BpfCode { address, code } in &code {
+            let (from, to) = self
+                .ksymbols
+                .iter()
+                .rev()
+                .find(|(k, _, _)| k.address == *address && u64::from(k.size) >= code.len() as u64)
+                .map_or((0, u64::MAX), |(k, to, _)| (k.time, *to));
+            planned.push((from, to, *address, memory.push(code)?, code.len() as u64));
+        }
+        // What came later covers what was before.
+        planned.sort_by_key(|p| p.0);
+        let mut changes = BTreeSet::new();
+        for (from, to, address, offset, size) in planned {
+            changes.extend([from, to]);
+            for id in sections.add(&memory.path(), offset, size, address) {
+                self.layers.push(Layer { from, to, id });
+            }
+        }
+        changes.extend(self.ksymbols.iter().flat_map(|(k, to, _)| [k.time, *to]));
+        self.changes = changes.into_iter().filter(|&t| t != 0 && t != u64::MAX).collect();
+        self._memory = Some(memory);
+        Ok(())
+    }
+
+    /// The stretch without change that a time lies in, and when it ends.
+    pub fn epoch(&self, time: u64) -> (usize, u64) {
+        let epoch = self.changes.partition_point(|&change| change <= time);
+        (epoch, self.changes.get(epoch).copied().unwrap_or(u64::MAX))
+    }
+
+    /// Sections of the kernel at a time, in the order in which they cover each other.
+    pub fn sections(&self, time: u64) -> impl Iterator<Item = i32> + '_ {
+        let layers = self.layers.iter().filter(move |l| l.from <= time && time < l.to).map(|l| l.id);
+        self.base.iter().copied().chain(layers)
+    }
+
+    pub fn find(&self, address: u64, time: u64, interner: &Interner) -> Option<Found> {
+        let inside = |(k, to, _): &&(Ksymbol, u64, Arc<str>)| {
+            address >= k.address && address - k.address < u64::from(k.size) && k.time <= time && time < *to
+        };
+        if let Some((k, _, name)) = self.ksymbols.iter().rev().find(inside) {
+            let id = interner.id(name, name);
+            return Some(Found { id, start: k.address, end: k.address + u64::from(k.size) });
+        }
+        self.symbols.iter().find_map(|symbols| symbols.find(address, interner))
+    }
+}
+
+/// The program headers of a kcore or vmlinux whose code is the kernel's.
+fn segments(path: &Path, slide: u64) -> std::io::Result<Vec<Segment>> {
+    let file = fs::File::open(path)?;
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0)?;
+    if &header[..6] != b"\x7fELF\x02\x01" {
+        return Err(std::io::Error::other("no 64-bit ELF file"));
+    }
+    let (at, size, n) = (u64_at(&header, 32), u64::from(u16_at(&header, 54)), u64::from(u16_at(&header, 56)));
+    let mut segments = Vec::new();
+    for index in 0..n {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, at.saturating_add(index * size))?;
+        let segment = Segment {
+            address: u64_at(&entry, 16).wrapping_add(slide),
+            size: u64_at(&entry, 32),
+            offset: u64_at(&entry, 8),
+        };
+        let loaded = u32_at(&entry, 0) == 1 && segment.size > 0;
+        let ends = segment.address.checked_add(segment.size).is_some();
+        if loaded && ends && segment.address >= CODE_BEGIN && segment.size <= MAX_SEGMENT {
+            segments.push(segment);
+        }
+    }
+    if segments.is_empty() {
+        return Err(std::io::Error::other("has no kernel code"));
+    }
+    Ok(segments)
+}
+
+/// How far the kernel was moved when it was loaded: the kernel's MMAP record names a symbol and tells
+/// its address.
+fn slide(recording: &Recording, vmlinux: &super::object::Object) -> Option<u64> {
+    let map = recording.side.kernel_maps.iter().find(|m| m.name.starts_with("[kernel.kallsyms]"))?;
+    let symbol = map.name.split_once(']').map_or("", |(_, symbol)| symbol);
+    Some(map.offset.wrapping_sub(vmlinux.symbols().address(symbol)?))
+}
+
+/// Since when and until when each symbol was there.
+fn lifetimes(records: &[Ksymbol]) -> Vec<(Ksymbol, u64, Arc<str>)> {
+    let mut all: Vec<(Ksymbol, u64, Arc<str>)> = Vec::new();
+    let mut live: BTreeMap<u64, usize> = BTreeMap::new();
+    for record in records.iter().filter(|r| r.address >= KERNEL_BEGIN && r.size > 0) {
+        if let Some(index) = live.remove(&record.address) {
+            all[index].1 = record.time;
+        }
+        if !record.unregister {
+            live.insert(record.address, all.len());
+            all.push((record.clone(), u64::MAX, record.name.as_str().into()));
+        }
+    }
+    all
+}
+
+/// Pages that were changed, each with (since when, content) in order. `base` copies a page.
+fn pages(
+    pokes: &[Poke],
+    base: impl Fn(u64, &mut [u8]) -> bool,
+) -> BTreeMap<u64, Vec<(u64, [u8; PAGE as usize])>> {
+    let mut by_page: BTreeMap<u64, Vec<&Poke>> = BTreeMap::new();
+    for poke in pokes.iter().filter(|p| p.address >= KERNEL_BEGIN) {
+        let length = poke.new.len().max(poke.old.len()) as u64;
+        let last = poke.address.saturating_add(length.max(1) - 1);
+        for page in poke.address / PAGE..=last / PAGE {
+            by_page.entry(page * PAGE).or_default().push(poke);
+        }
+    }
+    let mut pages = BTreeMap::new();
+    for (address, pokes) in by_page {
+        let mut page = [0; PAGE as usize];
+        if !base(address, &mut page) {
+            continue;
+        }
+        let put = |page: &mut [u8], at: u64, bytes: &[u8]| {
+            for (n, &byte) in bytes.iter().enumerate() {
+                let offset = at.wrapping_add(n as u64).wrapping_sub(address);
+                if let Some(slot) = page.get_mut(offset as usize) {
+                    *slot = byte;
+                }
+            }
+        };
+        // Before the first change, whenever the base was copied; later pokes are undone first.
+        for poke in pokes.iter().rev() {
+            put(&mut page, poke.address, &poke.old);
+        }
+        let mut versions = vec![(0, page)];
+        for poke in pokes {
+            put(&mut page, poke.address, &poke.new);
+            versions.push((poke.time, page));
+        }
+        pages.insert(address, versions);
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_as_it_was_at_each_time_whenever_it_was_copied() {
+        let page = 0xffff_ffff_8100_0000;
+        let poke = |time, at, old: &[u8], new: &[u8]| Poke {
+            time,
+            address: page + at,
+            old: old.to_vec(),
+            new: new.to_vec(),
+        };
+        let pokes =
+            [poke(10, 4, &[1, 1], &[2, 2]), poke(20, 4, &[2, 2], &[3, 3]), poke(30, 4095, &[7, 8], &[9, 6])];
+        // copied after the first change
+        let pages = pages(&pokes, |_, bytes| {
+            bytes.fill(0x90);
+            bytes[4..6].copy_from_slice(&[2, 2]);
+            true
+        });
+        let first = &pages[&page];
+        assert_eq!(first.iter().map(|(t, _)| *t).collect::<Vec<_>>(), [0, 10, 20, 30]);
+        assert_eq!(first.iter().map(|(_, p)| p[4]).collect::<Vec<_>>(), [1, 2, 3, 3]);
+        assert_eq!((first[0].1[4095], first[3].1[4095], first[0].1[6]), (7, 9, 0x90));
+        let second = &pages[&(page + PAGE)];
+        assert_eq!((second[0].1[0], second[1].1[0]), (8, 6));
+    }
+
+    #[test]
+    fn symbols_end_when_they_are_unregistered_or_replaced() {
+        let k = |time, address, unregister, name: &str| Ksymbol {
+            time,
+            address: KERNEL_BEGIN + address,
+            size: 8,
+            unregister,
+            name: name.into(),
+        };
+        let all =
+            lifetimes(&[k(1, 0, false, "a"), k(2, 16, false, "b"), k(5, 0, true, "a"), k(7, 16, false, "c")]);
+        let times: Vec<_> = all.iter().map(|(k, to, _)| (k.time, *to)).collect();
+        assert_eq!(times, [(1, 5), (2, 7), (7, u64::MAX)]);
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Code that ran, over time: of the kernel, of each process, with symbols.
+
+mod bpf;
+mod image;
+mod kallsyms;
+mod kernel;
+mod object;
+mod sections;
+mod symbols;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+pub use image::{Image, Images};
+pub use kallsyms::{KERNEL, KERNEL_BEGIN};
+pub use kernel::{Kernel, KernelSource};
+pub use sections::Sections;
+pub use symbols::{Found, Interner};
+
+use crate::error::Result;
+use crate::perfdata::{Map, Recording};
+use crate::tasks::Tasks;
+use object::Object;
+
+/// All that is known of the code of a recording; shared by the threads that decode it.
+pub struct Code {
+    pub sections: Sections,
+    pub kernel: Kernel,
+    pub tasks: Tasks,
+    pub interner: Interner,
+    root: PathBuf,
+    objects: Mutex<HashMap<Key, Option<Arc<Object>>>>,
+    missing: Mutex<BTreeMap<String, String>>,
+}
+
+type Key = (String, Option<String>);
+
+impl Code {
+    /// `root`: where the recorded machine's files are; / for this one's.
+    pub fn new(recording: &Recording, root: &Path, source: &KernelSource) -> Result<Self> {
+        let sections = Sections::new()?;
+        let kernel = Kernel::load(recording, source, &sections)?;
+        let code = Self {
+            sections,
+            kernel,
+            tasks: Tasks::new(&recording.side),
+            interner: Interner::default(),
+            root: root.to_owned(),
+            objects: Mutex::default(),
+            missing: Mutex::default(),
+        };
+        code.interner.id("", &"".into());
+        Ok(code)
+    }
+
+    /// The object of a mapping; None, and noted, where there is none, or another one.
+    fn object(&self, map: &Map) -> Option<Arc<Object>> {
+        let wanted = map.build_id.map(|id| id.hex());
+        let key: Key = (map.name.clone(), wanted.clone());
+        let mut objects = self.objects.lock().unwrap_or_else(|e| e.into_inner());
+        objects
+            .entry(key)
+            .or_insert_with(|| match self.open(&map.name, wanted.as_deref()) {
+                Ok(object) => Some(Arc::new(object)),
+                Err(why) => {
+                    let mut missing = self.missing.lock().unwrap_or_else(|e| e.into_inner());
+                    missing.insert(map.name.clone(), why);
+                    None
+                }
+            })
+            .clone()
+    }
+
+    fn open(&self, name: &str, build_id: Option<&str>) -> std::result::Result<Object, String> {
+        if !name.starts_with('/') || name.starts_with("//") || name.starts_with("/memfd:") {
+            return Err("code that was made while it ran is in no file".into());
+        }
+        let relative = name.trim_start_matches('/');
+        if Path::new(relative).components().any(|c| matches!(c, std::path::Component::ParentDir)) {
+            return Err("no plain path".into());
+        }
+        let object = Object::open(&self.root.join(relative), name, &self.root)?;
+        let own: Option<String> =
+            object.build_id.as_ref().map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
+        match (build_id, own) {
+            // perf pads shorter ids.
+            (Some(wanted), Some(own)) if !wanted.starts_with(&own) && !own.starts_with(wanted) => {
+                Err(format!("another version: its build id is {own}, that of the recording {wanted}"))
+            }
+            _ => Ok(object),
+        }
+    }
+
+    /// Objects without which code could not be decoded, and why.
+    pub fn missing(&self) -> BTreeMap<String, String> {
+        self.missing.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! An ELF file that a process had mapped: its build id, its symbols, its addresses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use memmap2::Mmap;
+use object::elf;
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::{LittleEndian, Object as _};
+
+use super::symbols::{Binding, Symbol, Symbols};
+
+type Elf<'a> = ElfFile64<'a, LittleEndian>;
+const LE: LittleEndian = LittleEndian;
+
+/// Symbols of larger tables are not read: 64 million.
+const MAX_SYMBOLS: usize = 1 << 26;
+
+pub struct Object {
+    pub path: PathBuf,
+    name: Arc<str>,
+    map: Option<Mmap>,
+    /// (file offset, size, address) of what is loaded.
+    segments: Vec<(u64, u64, u64)>,
+    pub build_id: Option<Vec<u8>>,
+    symbols: OnceLock<Symbols>,
+    /// Where debug files are looked for: the root of the file system it comes from.
+    root: PathBuf,
+}
+
+impl Object {
+    /// The file `path`; `name` is what it was called where it ran.
+    pub fn open(path: &Path, name: &str, root: &Path) -> Result<Self, String> {
+        let file = fs::File::open(path).map_err(|e| e.to_string())?;
+        if !file.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
+            return Err("no file, or empty".into());
+        }
+        // SAFETY: as for perf.data: programs that are being written while they are read are not.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| e.to_string())?;
+        let (segments, build_id) = {
+            let elf = Elf::parse(&*map).map_err(|_| "no 64-bit ELF file".to_owned())?;
+            if elf.elf_header().e_machine(LE) != elf::EM_X86_64 {
+                return Err("for another processor than x86-64".into());
+            }
+            let segments = elf.elf_program_headers().iter();
+            let segments = segments
+                .filter(|p| p.p_type(LE) == elf::PT_LOAD)
+                .map(|p| (p.p_offset(LE), p.p_filesz(LE), p.p_vaddr(LE)))
+                .collect();
+            (segments, elf.build_id().ok().flatten().map(<[u8]>::to_vec))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            name: name.into(),
+            map: Some(map),
+            segments,
+            build_id,
+            symbols: OnceLock::new(),
+            root: root.to_owned(),
+        })
+    }
+
+    /// Address in the object of an offset in its file.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(begin, size, _): &&(u64, u64, u64)| offset >= begin && offset - begin < size;
+        self.segments.iter().find(inside).map(|&(begin, _, address)| address.wrapping_add(offset - begin))
+    }
+
+    pub fn symbols(&self) -> &Symbols {
+        self.symbols.get_or_init(|| {
+            let mut symbols = Vec::new();
+            if let Some(elf) = self.map.as_ref().and_then(|map| Elf::parse(&**map).ok()) {
+                // As perf: stripped programs have a table of three symbols beside the dynamic one.
+                if table(&elf, elf::SHT_SYMTAB, &mut symbols) || !self.debug_file(&mut symbols) {
+                    table(&elf, elf::SHT_DYNSYM, &mut symbols);
+                }
+                plt(&elf, &mut symbols);
+            }
+            Symbols::new(symbols, self.name.clone(), |_, next| next.start)
+        })
+    }
+
+    /// Its symbols at addresses moved by `slide`.
+    pub fn into_symbols(self, slide: u64) -> Symbols {
+        self.symbols();
+        match self.symbols.into_inner() {
+            Some(symbols) => symbols.moved(slide),
+            None => Symbols::new(Vec::new(), self.name, |_, next| next.start),
+        }
+    }
+
+    /// Symbols of the debug file that the build id names.
+    fn debug_file(&self, symbols: &mut Vec<Symbol>) -> bool {
+        let Some(id) = self.build_id.as_ref().filter(|id| id.len() > 1) else { return false };
+        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        let path = format!("usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..]);
+        let Ok(file) = fs::File::open(self.root.join(path)) else { return false };
+        // SAFETY: as above.
+        let Ok(map) = (unsafe { Mmap::map(&file) }) else { return false };
+        Elf::parse(&*map).is_ok_and(|elf| table(&elf, elf::SHT_SYMTAB, symbols))
+    }
+}
+
+/// Adds the functions of a symbol table. False: there is none.
+fn table(elf: &Elf, kind: object::elf::SectionType, symbols: &mut Vec<Symbol>) -> bool {
+    let Ok(table) = elf.elf_section_table().symbols(LE, elf.data(), kind) else { return false };
+    if table.is_empty() {
+        return false;
+    }
+    for symbol in table.iter().take(MAX_SYMBOLS) {
+        let kind = symbol.st_type();
+        let function = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
+        let label = kind == elf::STT_NOTYPE;
+        let section = symbol.st_shndx(LE);
+        let defined = section != elf::SHN_UNDEF && section != elf::SHN_ABS;
+        if !(function || label) || !defined {
+            continue;
+        }
+        let Ok(name) = table.symbol_name(LE, symbol) else { continue };
+        if name.is_empty() {
+            continue;
+        }
+        let start = symbol.st_value(LE);
+        symbols.push(Symbol {
+            start,
+            end: start.saturating_add(symbol.st_size(LE)),
+            name: String::from_utf8_lossy(name).into_owned(),
+            binding: match symbol.st_bind() {
+                elf::STB_GLOBAL => Binding::Global,
+                elf::STB_WEAK => Binding::Weak,
+                _ => Binding::Local,
+            },
+            label,
+        });
+    }
+    true
+}
+
+/// Names of the procedure linkage table: of what each entry jumps to, as perf and gdb call them.
+fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
+    let data = elf.data();
+    let sections = elf.elf_section_table();
+    let section = |name: &[u8]| sections.section_by_name(LE, name).map(|(_, s)| s);
+    let Some(relocations) = section(b".rela.plt") else { return };
+    // With indirect branch tracking, calls go to .plt.sec, which has no header.
+    let (plt, header) = match (section(b".plt.sec"), section(b".plt")) {
+        (Some(plt), _) => (plt, 0),
+        (None, Some(plt)) => (plt, 1),
+        (None, None) => return,
+    };
+    let entry = 16;
+    let Ok(Some((list, link))) = relocations.rela(LE, data) else { return };
+    let Ok(table) = sections.symbol_table_by_index(LE, data, link) else { return };
+    let room = (plt.sh_size(LE) / entry).saturating_sub(header) as usize;
+    for (index, relocation) in list.iter().enumerate().take(room.min(MAX_SYMBOLS)) {
+        let number = relocation.r_sym(LE, false) as usize;
+        // Without symbol: a target that is chosen when it is loaded.
+        let name = table.symbol(object::SymbolIndex(number)).and_then(|s| table.symbol_name(LE, s));
+        let Ok(name) = name else { continue };
+        let start = plt.sh_addr(LE).wrapping_add((index as u64 + header) * entry);
+        symbols.push(Symbol {
+            start,
+            end: start.wrapping_add(entry),
+            name: format!("{}@plt", String::from_utf8_lossy(name)),
+            binding: Binding::Global,
+            label: false,
+        });
+    }
+}

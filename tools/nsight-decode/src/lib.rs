@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Intel PT in a perf.data file to edges, and edges to calls.
+
+pub mod code;
+pub mod edges;
+pub mod error;
+pub mod insn;
+pub mod perfdata;
+pub mod pipeline;
+pub mod pt;
+pub mod tasks;
+pub mod windows;

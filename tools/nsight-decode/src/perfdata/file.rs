@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A perf.data file: header, events, features, records.
+//!
+//! The crate linux-perf-data was tried: it reads AUXTRACE payload, but copies all of it through a
+//! queue that sorts whole rounds, gives up at the first damaged or cut record, and knows no
+//! directories. Here the file is mapped, so that PT data are read where they lie.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use super::layout::{attr, feature, record, sample, text_at, u16_at, u32_at, u64_at};
+use super::layout::{FILE_HEADER, MAGIC, PIPE_HEADER};
+use crate::error::{Error, Result};
+
+/// An event of the recording: its `perf_event_attr`, as far as it matters here.
+#[derive(Clone, Debug)]
+pub struct Attr {
+    pub kind: u32,
+    pub config: u64,
+    pub sample_type: u64,
+    pub flags: u64,
+    pub ids: Vec<u64>,
+}
+
+pub struct File {
+    pub path: PathBuf,
+    /// The directory of `perf record --kcore`, which has kcore_dir beside the data.
+    pub folder: Option<PathBuf>,
+    map: Mmap,
+    pub attrs: Vec<Attr>,
+    data: Range<usize>,
+    features: BTreeMap<u8, Range<usize>>,
+    /// perf did not end by itself, or the file is shorter than its header says.
+    pub cut: bool,
+}
+
+/// A record: its type, misc and body, and where it begins in the file.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    pub at: usize,
+    pub kind: u32,
+    pub misc: u16,
+    pub body: &'a [u8],
+}
+
+/// What the kernel adds to each record, as far as it was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleId {
+    pub pid: i32,
+    pub tid: i32,
+    pub time: u64,
+    pub cpu: Option<u32>,
+}
+
+impl File {
+    pub fn open(given: &Path) -> Result<Self> {
+        let folder = given.is_dir().then(|| given.to_owned());
+        let path = folder.as_ref().map_or_else(|| given.to_owned(), |f| f.join("data"));
+        let readable = "give a perf.data file, or the directory that perf record --kcore made";
+        let file = fs::File::open(&path).map_err(|e| Error::input(&path, e, readable))?;
+        let meta = file.metadata().map_err(|e| Error::input(&path, e, readable))?;
+        if !meta.is_file() || meta.len() < PIPE_HEADER {
+            return Err(Error::input(&path, "no perf.data file (too short)", readable));
+        }
+        // SAFETY: a mapping of a file that shrinks while it is read ends the process by SIGBUS; a
+        // recording is read after it was made.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::input(&path, e, readable))?;
+        Self::parse(path, folder, map)
+    }
+
+    fn parse(path: PathBuf, folder: Option<PathBuf>, map: Mmap) -> Result<Self> {
+        let swapped: Vec<u8> = MAGIC.iter().rev().copied().collect();
+        if map[..8] == swapped[..] {
+            return Err(Error::input(
+                &path,
+                "recorded on a machine of the other byte order",
+                "Intel PT exists on x86 only: is this the right file?",
+            ));
+        }
+        if &map[..8] != MAGIC {
+            return Err(Error::input(&path, "no perf.data file", "give what perf record wrote"));
+        }
+        let header_size = u64_at(&map, 8);
+        if header_size == PIPE_HEADER {
+            return Err(Error::input(
+                &path,
+                "recorded in pipe mode (perf record -o -)",
+                "record with -o FILE, or convert it: perf inject -i FILE -o OTHER",
+            ));
+        }
+        if header_size != FILE_HEADER || (map.len() as u64) < FILE_HEADER {
+            return Err(Error::input(&path, "its header is damaged", "copy the file again, or record anew"));
+        }
+        let mut file =
+            Self { path, folder, attrs: Vec::new(), data: 0..0, features: BTreeMap::new(), cut: false, map };
+        file.attrs = file.parse_attrs()?;
+        let (begin, size) = (u64_at(&file.map, 40), u64_at(&file.map, 48));
+        let length = file.map.len() as u64;
+        let end = begin.checked_add(size).unwrap_or(u64::MAX);
+        // size is 0 until perf ends.
+        file.cut = size == 0 || end > length;
+        let end = if file.cut { length } else { end };
+        file.data = begin.min(length) as usize..end as usize;
+        if !file.cut {
+            file.parse_features();
+        }
+        Ok(file)
+    }
+
+    fn section(&self, at: usize) -> Option<Range<usize>> {
+        let (begin, size) = (u64_at(&self.map, at), u64_at(&self.map, at + 8));
+        let end = begin.checked_add(size)?;
+        (end <= self.map.len() as u64).then_some(begin as usize..end as usize)
+    }
+
+    fn parse_attrs(&self) -> Result<Vec<Attr>> {
+        let damaged = || Error::input(&self.path, "its list of events is damaged", "record anew");
+        let size = u64_at(&self.map, 16) as usize;
+        let section = self.section(24).ok_or_else(damaged)?;
+        if !(64..=4096).contains(&size) {
+            return Err(damaged());
+        }
+        let mut attrs = Vec::new();
+        for at in section.clone().step_by(size).take(section.len() / size) {
+            let bytes = &self.map[at..at + size];
+            let ids = self.section(at + size - 16).ok_or_else(damaged)?;
+            attrs.push(Attr {
+                kind: u32_at(bytes, attr::TYPE),
+                config: u64_at(bytes, attr::CONFIG),
+                sample_type: u64_at(bytes, attr::SAMPLE_TYPE),
+                flags: u64_at(bytes, attr::FLAGS),
+                ids: self.map[ids].chunks_exact(8).map(|id| u64_at(id, 0)).collect(),
+            });
+        }
+        if attrs.is_empty() {
+            return Err(damaged());
+        }
+        Ok(attrs)
+    }
+
+    /// Best effort: nothing that is decoded depends on features alone but BPF code.
+    fn parse_features(&mut self) {
+        let mut table = self.data.end;
+        for bit in 0..feature::COUNT {
+            if self.map[72 + usize::from(bit) / 8] >> (bit % 8) & 1 == 1 {
+                if let Some(section) = self.section(table) {
+                    self.features.insert(bit, section);
+                }
+                table += 16;
+            }
+        }
+    }
+
+    /// Bytes of a header feature.
+    pub fn feature(&self, bit: u8) -> Option<&[u8]> {
+        self.features.get(&bit).map(|range| &self.map[range.clone()])
+    }
+
+    /// A header feature that is a string.
+    pub fn text(&self, bit: u8) -> Option<String> {
+        self.feature(bit).map(|bytes| text_at(bytes, 4))
+    }
+
+    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.map[range]
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    pub fn records(&self) -> Records<'_> {
+        Records { file: self, at: self.data.start, lost_bytes: 0 }
+    }
+}
+
+/// Records in the order of the file.
+pub struct Records<'a> {
+    file: &'a File,
+    at: usize,
+    /// Bytes behind a damaged or cut record: what they mean is not known.
+    pub lost_bytes: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let rest = &self.file.map[self.at..self.file.data.end];
+        let size = usize::from(u16_at(rest, 6));
+        if size < 8 || size > rest.len() {
+            // Zeros at the end of a cut file are pages that were never written.
+            self.lost_bytes = rest.len();
+            self.at = self.file.data.end;
+            return None;
+        }
+        let kind = u32_at(rest, 0);
+        let found = Record { at: self.at, kind, misc: u16_at(rest, 4), body: &rest[8..size] };
+        self.at += size;
+        if kind == record::AUXTRACE {
+            // The data follow and are not of the record's size.
+            let data = u64_at(found.body, 0).min((self.file.data.end - self.at) as u64);
+            self.at += data as usize;
+        }
+        Some(found)
+    }
+}
+
+/// Finds the fields that records of each event end with.
+pub struct SampleIds {
+    /// By event id, if records tell it; else all events have the same fields.
+    by_id: BTreeMap<u64, u64>,
+    common: u64,
+    all: bool,
+}
+
+impl SampleIds {
+    pub fn new(attrs: &[Attr]) -> Self {
+        let has_id = attrs.iter().all(|a| a.sample_type & sample::IDENTIFIER != 0);
+        let by_id = attrs.iter().filter(|_| has_id).flat_map(|a| a.ids.iter().map(|&id| (id, a.sample_type)));
+        Self {
+            by_id: by_id.collect(),
+            common: attrs.first().map_or(0, |a| a.sample_type),
+            all: attrs.iter().all(|a| a.flags & attr::SAMPLE_ID_ALL != 0),
+        }
+    }
+
+    /// The fields, and where in the body they begin.
+    pub fn of(&self, record: &Record) -> (SampleId, usize) {
+        let body = record.body;
+        let mut id = SampleId { pid: -1, tid: -1, ..SampleId::default() };
+        if record.kind >= record::USER || record.kind == record::SAMPLE || !self.all {
+            return (id, body.len());
+        }
+        let last = body.len().checked_sub(8).map_or(0, |at| u64_at(body, at));
+        let kind = self.by_id.get(&last).copied().unwrap_or(self.common);
+        let has = |bit| usize::from(kind & bit != 0);
+        let n: usize =
+            [sample::TID, sample::TIME, sample::ID, sample::STREAM_ID, sample::CPU, sample::IDENTIFIER]
+                .into_iter()
+                .map(has)
+                .sum();
+        let Some(mut at) = body.len().checked_sub(n * 8) else { return (id, body.len()) };
+        let begin = at;
+        if kind & sample::TID != 0 {
+            (id.pid, id.tid) = (u32_at(body, at) as i32, u32_at(body, at + 4) as i32);
+            at += 8;
+        }
+        if kind & sample::TIME != 0 {
+            id.time = u64_at(body, at);
+            at += 8;
+        }
+        at += 8 * (has(sample::ID) + has(sample::STREAM_ID));
+        if kind & sample::CPU != 0 {
+            id.cpu = Some(u32_at(body, at));
+        }
+        (id, begin)
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a perf.data file holds: Intel PT data, and the side-band that explains them.
+
+mod file;
+pub mod layout;
+mod side_band;
+mod time;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub use file::{Attr, File, Record, SampleIds};
+pub use side_band::{
+    BuildId, Ksymbol, Loss, LossKind, Map, Poke, SideBand, Switch, TaskEvent, TaskEventKind,
+};
+pub use time::{widen, TimeConv};
+
+use crate::error::{Error, Result};
+use layout::{attr, feature, record, u32_at, u64_at};
+
+/// AUXTRACE_INFO of intel_pt, as tools/perf/util/intel-pt.h names its words.
+#[derive(Clone, Debug, Default)]
+pub struct PtInfo {
+    pub pmu: u32,
+    pub conv: TimeConv,
+    pub tsc_bit: u64,
+    pub noretcomp_bit: u64,
+    pub have_sched_switch: u64,
+    pub snapshot: bool,
+    pub per_cpu: bool,
+    pub mtc_bit: u64,
+    pub mtc_freq_bits: u64,
+    /// TSC ticks per CTC tick, as a fraction.
+    pub tsc_ctc: (u64, u64),
+    pub cyc_bit: u64,
+    pub max_non_turbo: u64,
+}
+
+/// How the event was configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PtConfig {
+    pub cyc: bool,
+    pub mtc: Option<u8>,
+    pub ret_compression: bool,
+    pub kernel: bool,
+    pub user: bool,
+}
+
+/// PT data as perf took them from one buffer at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where the data are in the file.
+    pub at: usize,
+    pub size: usize,
+    /// Where they were in the buffer's stream of data since the recording began.
+    pub offset: u64,
+    /// TSC when perf took them.
+    pub reference: u64,
+}
+
+/// Whose data a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    Cpu(i32),
+    Thread(i32),
+}
+
+pub struct Recording {
+    pub file: File,
+    pub info: PtInfo,
+    pub config: PtConfig,
+    pub streams: BTreeMap<Owner, Vec<Chunk>>,
+    pub side: SideBand,
+    /// Bytes of records that could not be read.
+    pub lost_bytes: usize,
+}
+
+/// `PERF_AUXTRACE_*`, for those who gave the wrong file.
+const AUXTRACE_TYPES: [&str; 7] = [
+    "unknown data",
+    "Intel PT",
+    "Intel BTS",
+    "CoreSight (ARM)",
+    "SPE (ARM)",
+    "s390 CPU sampling data",
+    "PTT (HiSilicon)",
+];
+
+const RECORD_PT: &str =
+    "record with perf record -e intel_pt//; nsight-record does so where the CPU has Intel PT";
+
+impl Recording {
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path)?;
+        if let Some(arch) = file.text(feature::ARCH).filter(|arch| arch != "x86_64") {
+            return Err(Error::no_pt(
+                &file.path,
+                format_args!("recorded on {arch}"),
+                "only x86_64 is decoded: Intel PT of 32-bit kernels is not",
+            ));
+        }
+        let ids = SampleIds::new(&file.attrs);
+        let mut info = None;
+        let mut streams: BTreeMap<Owner, Vec<Chunk>> = BTreeMap::new();
+        let mut side = SideBand::default();
+        let mut records = file.records();
+        for record in &mut records {
+            match record.kind {
+                record::AUXTRACE_INFO => info = Some(auxtrace_info(&file.path, &record)?),
+                record::AUXTRACE => {
+                    let (owner, chunk) = chunk(&file, &record);
+                    if chunk.size > 0 {
+                        streams.entry(owner).or_default().push(chunk);
+                    }
+                }
+                record::COMPRESSED | record::COMPRESSED2 => {
+                    return Err(Error::input(
+                        &file.path,
+                        "has compressed records",
+                        "record without -z (--compression-level)",
+                    ))
+                }
+                _ => side.take(&record, &ids),
+            }
+        }
+        let lost_bytes = records.lost_bytes;
+        let Some(info) = info else {
+            return Err(Error::no_pt(&file.path, "has no Intel PT: no event of it was recorded", RECORD_PT));
+        };
+        let config = config(&file, &info)?;
+        if info.snapshot {
+            return Err(Error::no_pt(
+                &file.path,
+                "recorded in snapshot mode (-S): its pieces overlap, and what ran between them is missing",
+                "record without -S, for a shorter time or into larger buffers (-m ,64M)",
+            ));
+        }
+        if streams.is_empty() {
+            return Err(Error::no_pt(
+                &file.path,
+                "has no Intel PT data, though the event was recorded",
+                if file.cut {
+                    "perf was killed before it wrote any: let it end by SIGINT"
+                } else {
+                    "did anything run? perf record -a, or a command that runs longer"
+                },
+            ));
+        }
+        side.finish();
+        Ok(Self { config, info, streams, side, lost_bytes, file })
+    }
+
+    /// Family, model and stepping of the CPU, as the errata of libipt want them.
+    pub fn cpu_model(&self) -> Option<(u16, u8, u8)> {
+        let text = self.file.text(feature::CPUID)?;
+        let mut parts = text.split(',');
+        if parts.next() != Some("GenuineIntel") {
+            return None;
+        }
+        let mut number = || parts.next()?.trim().parse::<u16>().ok();
+        Some((number()?, number()? as u8, number()? as u8))
+    }
+}
+
+fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
+    let kind = u32_at(record.body, 0);
+    if kind != 1 {
+        let name = AUXTRACE_TYPES.get(kind as usize).copied().unwrap_or(AUXTRACE_TYPES[0]);
+        return Err(Error::no_pt(path, format_args!("has {name} and no Intel PT"), RECORD_PT));
+    }
+    let word = |n: usize| u64_at(record.body, 8 + 8 * n);
+    let info = PtInfo {
+        pmu: word(0) as u32,
+        conv: TimeConv::new(word(1), word(2), word(3)),
+        tsc_bit: word(5),
+        noretcomp_bit: word(6),
+        have_sched_switch: word(7),
+        snapshot: word(8) != 0,
+        per_cpu: word(9) != 0,
+        mtc_bit: word(10),
+        mtc_freq_bits: word(11),
+        tsc_ctc: (word(12), word(13)),
+        cyc_bit: word(14),
+        max_non_turbo: word(15),
+    };
+    if word(4) == 0 || word(2) == 0 {
+        return Err(Error::no_pt(
+            path,
+            "does not tell how TSC and perf's clock relate",
+            "the kernel's clocksource must be the TSC (it may have been marked unstable), and perf record must not be given -k",
+        ));
+    }
+    Ok(info)
+}
+
+fn chunk(file: &File, record: &Record) -> (Owner, Chunk) {
+    let body = record.body;
+    let at = record.at + 8 + body.len();
+    let size = u64_at(body, 0).min((file.len() - at) as u64) as usize;
+    let chunk = Chunk { at, size, offset: u64_at(body, 8), reference: u64_at(body, 16) };
+    let (tid, cpu) = (u32_at(body, 28) as i32, u32_at(body, 32) as i32);
+    (if cpu >= 0 { Owner::Cpu(cpu) } else { Owner::Thread(tid) }, chunk)
+}
+
+fn config(file: &File, info: &PtInfo) -> Result<PtConfig> {
+    let Some(event) = file.attrs.iter().find(|a| a.kind == info.pmu) else {
+        return Err(Error::no_pt(&file.path, "names no Intel PT event, though it has its data", RECORD_PT));
+    };
+    let has = |bit| bit != 0 && event.config & bit == bit;
+    if info.tsc_bit != 0 && !has(info.tsc_bit) {
+        return Err(Error::no_pt(
+            &file.path,
+            "recorded without time (intel_pt/tsc=0/)",
+            "leave tsc=1, which is the default",
+        ));
+    }
+    let freq = info.mtc_freq_bits;
+    let mtc = has(info.mtc_bit).then(|| ((event.config & freq) >> freq.trailing_zeros().min(63)) as u8);
+    Ok(PtConfig {
+        cyc: has(info.cyc_bit),
+        mtc,
+        ret_compression: !has(info.noretcomp_bit),
+        kernel: event.flags & attr::EXCLUDE_KERNEL == 0,
+        user: event.flags & attr::EXCLUDE_USER == 0,
+    })
+}

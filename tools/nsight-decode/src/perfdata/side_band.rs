@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Records beside the PT data: who ran, what was mapped, what changed in the kernel, what was lost.
+
+use std::collections::BTreeMap;
+
+use super::file::{Record, SampleIds};
+use super::layout::{aux, i32_at, misc, record, text_at, u16_at, u32_at, u64_at};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuildId {
+    bytes: [u8; 20],
+    size: u8,
+}
+
+impl BuildId {
+    pub fn new(bytes: &[u8]) -> Self {
+        let size = bytes.len().min(20);
+        let mut id = Self { size: size as u8, ..Self::default() };
+        id.bytes[..size].copy_from_slice(&bytes[..size]);
+        id
+    }
+
+    pub fn hex(&self) -> String {
+        self.bytes[..usize::from(self.size)].iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+/// Code mapped into a process, or a module into the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    pub begin: u64,
+    pub end: u64,
+    /// Of `begin` in the file.
+    pub offset: u64,
+    pub name: String,
+    pub build_id: Option<BuildId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskEventKind {
+    Map(Map),
+    /// The process runs another program.
+    Exec,
+    Comm {
+        tid: i32,
+        name: String,
+    },
+    Fork {
+        tid: i32,
+        parent_pid: i32,
+        /// perf tells of a process that ran already; its mappings follow.
+        synthesized: bool,
+    },
+    Exit,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEvent {
+    pub time: u64,
+    pub pid: i32,
+    pub kind: TaskEventKind,
+}
+
+/// A context switch, told on its way out or in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    pub time: u64,
+    pub out: bool,
+    /// Who was current when it was told.
+    pub pid: i32,
+    pub tid: i32,
+    /// The other one, where the record says so.
+    pub other: Option<(i32, i32)>,
+}
+
+/// Kernel code that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poke {
+    pub time: u64,
+    pub address: u64,
+    pub old: Vec<u8>,
+    pub new: Vec<u8>,
+}
+
+/// A piece of kernel code that came or went: BPF programs, trampolines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ksymbol {
+    pub time: u64,
+    pub address: u64,
+    pub size: u32,
+    pub unregister: bool,
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossKind {
+    /// PT data, at the end of a buffer that was full; value: flags of the AUX record.
+    AuxTruncated,
+    /// Of old data by new.
+    AuxOverwritten,
+    /// By KVM, while a guest ran, or another user of the hardware.
+    AuxPartial,
+    /// Records of the side-band; value: how many.
+    Records,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub time: u64,
+    pub cpu: i32,
+    pub kind: LossKind,
+    pub value: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct SideBand {
+    /// In order of time.
+    pub tasks: Vec<TaskEvent>,
+    pub kernel_maps: Vec<Map>,
+    /// By CPU; by minus one where records do not tell it.
+    pub switches: BTreeMap<i32, Vec<Switch>>,
+    pub pokes: Vec<Poke>,
+    pub ksymbols: Vec<Ksymbol>,
+    pub losses: Vec<Loss>,
+    /// (cpu, pid, tid) of ITRACE_START: who ran when tracing began.
+    pub starts: Vec<(i32, i32, i32)>,
+    /// Events of another machine (perf kvm).
+    pub guest_records: u64,
+}
+
+const PROT_EXEC: u32 = 4;
+
+impl SideBand {
+    /// Takes what a record says.
+    pub fn take(&mut self, record: &Record, ids: &SampleIds) {
+        let body = record.body;
+        let (id, end) = ids.of(record);
+        let cpu = id.cpu.map_or(-1, |cpu| cpu as i32);
+        let own = &body[..end];
+        let (pid, tid) = (i32_at(own, 0), i32_at(own, 4));
+        let mut task = |pid, kind| self.tasks.push(TaskEvent { time: id.time, pid, kind });
+        match record.kind {
+            record::MMAP | record::MMAP2 => match record.misc & misc::CPUMODE {
+                misc::GUEST_KERNEL | misc::GUEST_USER => self.guest_records += 1,
+                misc::KERNEL => self.kernel_maps.extend(map(record, own).filter(|_| pid == -1)),
+                _ => {
+                    if let Some(map) = map(record, own) {
+                        task(pid, TaskEventKind::Map(map));
+                    }
+                }
+            },
+            record::COMM => {
+                if record.misc & misc::BIT13 != 0 {
+                    task(pid, TaskEventKind::Exec);
+                }
+                task(pid, TaskEventKind::Comm { tid, name: text_at(own, 8) });
+            }
+            record::FORK => {
+                let kind = TaskEventKind::Fork {
+                    tid: i32_at(own, 8),
+                    parent_pid: i32_at(own, 4),
+                    synthesized: record.misc & misc::BIT13 != 0,
+                };
+                task(pid, kind);
+            }
+            // Of the whole process, when its last thread ends: pid's own thread.
+            record::EXIT if i32_at(own, 8) == pid => task(pid, TaskEventKind::Exit),
+            record::SWITCH | record::SWITCH_CPU_WIDE => {
+                let other = (record.kind == record::SWITCH_CPU_WIDE).then_some((pid, tid));
+                self.switches.entry(cpu).or_default().push(Switch {
+                    time: id.time,
+                    out: record.misc & misc::BIT13 != 0,
+                    pid: id.pid,
+                    tid: id.tid,
+                    other,
+                });
+            }
+            record::AUX => {
+                let flags = u64_at(own, 16);
+                let kinds = [
+                    (aux::TRUNCATED, LossKind::AuxTruncated),
+                    (aux::OVERWRITE, LossKind::AuxOverwritten),
+                    (aux::PARTIAL, LossKind::AuxPartial),
+                ];
+                for (flag, kind) in kinds {
+                    if flags & flag != 0 {
+                        // How much is not known; how much was kept of this piece is.
+                        let value = u64_at(own, 8);
+                        self.losses.push(Loss { time: id.time, cpu, kind, value });
+                    }
+                }
+            }
+            record::LOST => {
+                let loss = Loss { time: id.time, cpu, kind: LossKind::Records, value: u64_at(own, 8) };
+                self.losses.push(loss);
+            }
+            record::LOST_SAMPLES => {
+                let loss = Loss { time: id.time, cpu, kind: LossKind::Records, value: u64_at(own, 0) };
+                self.losses.push(loss);
+            }
+            record::ITRACE_START => self.starts.push((cpu, pid, tid)),
+            record::KSYMBOL => self.ksymbols.push(Ksymbol {
+                time: id.time,
+                address: u64_at(own, 0),
+                size: u32_at(own, 8),
+                unregister: u16_at(own, 14) & 1 != 0,
+                name: text_at(own, 16),
+            }),
+            record::TEXT_POKE => {
+                let (old, new) = (usize::from(u16_at(own, 8)), usize::from(u16_at(own, 10)));
+                let bytes = own.get(12..12 + old + new).unwrap_or_default();
+                if !bytes.is_empty() {
+                    let (old, new) = bytes.split_at(old);
+                    let (old, new) = (old.to_vec(), new.to_vec());
+                    self.pokes.push(Poke { time: id.time, address: u64_at(own, 0), old, new });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// In order of time: each CPU's records are, but not all together.
+    pub fn finish(&mut self) {
+        self.tasks.sort_by_key(|e| e.time);
+        self.pokes.sort_by_key(|p| p.time);
+        self.ksymbols.sort_by_key(|k| k.time);
+        self.losses.sort_by_key(|l| l.time);
+        for switches in self.switches.values_mut() {
+            switches.sort_by_key(|s| s.time);
+        }
+    }
+}
+
+/// A mapping that can be executed. None: of data, or damaged.
+fn map(record: &Record, own: &[u8]) -> Option<Map> {
+    let (begin, length) = (u64_at(own, 8), u64_at(own, 16));
+    let (name_at, executable, build_id) = if record.kind == record::MMAP {
+        (32, record.misc & misc::BIT13 == 0, None)
+    } else {
+        let id = (record.misc & misc::MMAP_BUILD_ID != 0).then(|| {
+            let size = usize::from(own.get(32).copied().unwrap_or(0)).min(20);
+            BuildId::new(own.get(36..36 + size).unwrap_or_default())
+        });
+        (64, u32_at(own, 56) & PROT_EXEC != 0, id)
+    };
+    let end = begin.checked_add(length)?;
+    let name = text_at(own, name_at);
+    let map = Map { begin, end, offset: u64_at(own, 24), name, build_id };
+    (executable && length > 0 && !map.name.is_empty()).then_some(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(kind: u32, misc: u16, body: &[u8]) -> SideBand {
+        let mut side = SideBand::default();
+        side.take(&Record { at: 0, kind, misc, body }, &SampleIds::new(&[]));
+        side
+    }
+
+    fn mmap2(prot: u32) -> Vec<u8> {
+        let mut body = vec![7, 0, 0, 0, 8, 0, 0, 0];
+        for word in [0x1000u64, 0x2000, 0x3000, 0, 0, 0] {
+            body.extend(word.to_le_bytes());
+        }
+        body.extend(prot.to_le_bytes());
+        body.extend(2u32.to_le_bytes());
+        body.extend(b"/a\0\0\0\0\0\0");
+        body
+    }
+
+    #[test]
+    fn only_executable_mappings_count() {
+        let side = take(record::MMAP2, 2, &mmap2(5));
+        let map = Map { begin: 0x1000, end: 0x3000, offset: 0x3000, name: "/a".into(), build_id: None };
+        assert_eq!(side.tasks, [TaskEvent { time: 0, pid: 7, kind: TaskEventKind::Map(map) }]);
+        assert!(take(record::MMAP2, 2, &mmap2(1)).tasks.is_empty());
+    }
+
+    #[test]
+    fn a_mapping_that_wraps_is_none() {
+        let mut body = mmap2(5);
+        body[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(take(record::MMAP2, 2, &body).tasks.is_empty());
+    }
+
+    #[test]
+    fn build_ids_take_the_place_of_the_inode() {
+        let mut body = mmap2(5);
+        body[32] = 3;
+        body[36..39].copy_from_slice(&[0xab, 0xcd, 0x01]);
+        let side = take(record::MMAP2, 2 | misc::MMAP_BUILD_ID, &body);
+        let TaskEventKind::Map(map) = &side.tasks[0].kind else { panic!("no map") };
+        assert_eq!(map.build_id.unwrap().hex(), "abcd01");
+    }
+
+    #[test]
+    fn short_records_do_no_harm() {
+        for kind in 0..90 {
+            for length in 0..40 {
+                take(kind, misc::BIT13, &vec![0xff; length]);
+            }
+        }
+    }
+
+    #[test]
+    fn exec_comes_before_the_new_name() {
+        let mut body = vec![7, 0, 0, 0, 7, 0, 0, 0];
+        body.extend(b"new\0\0\0\0\0");
+        let side = take(record::COMM, misc::BIT13, &body);
+        assert_eq!(side.tasks[0].kind, TaskEventKind::Exec);
+        assert_eq!(side.tasks[1].kind, TaskEventKind::Comm { tid: 7, name: "new".into() });
+    }
+
+    #[test]
+    fn a_poke_has_old_and_new_bytes() {
+        let mut body = 0x1234u64.to_le_bytes().to_vec();
+        body.extend([2, 0, 2, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
+        let poke = &take(record::TEXT_POKE, 0, &body).pokes[0];
+        assert_eq!(
+            (poke.address, &poke.old[..], &poke.new[..]),
+            (0x1234, &[0xaa, 0xbb][..], &[0xcc, 0xdd][..])
+        );
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One lane for each buffer that was recorded: a CPU's, or a thread's.
+
+use std::collections::BTreeMap;
+
+use crate::code::Code;
+use crate::perfdata::{Owner, Recording, Switch};
+use crate::pt::index::{runs, Run};
+use crate::pt::switches::{pairs, Task, UNKNOWN};
+use crate::pt::walk::Lane;
+
+pub struct LaneData {
+    pub owner: Owner,
+    pub lane: Lane,
+    pub runs: Vec<Run>,
+    /// Where a traced thread ran: since when, and on which CPU.
+    pub cpus: Vec<(u64, i32)>,
+}
+
+/// Packets' times are exact with cycle counts, and as good as their period without.
+const SLACK_CYC: u64 = 2_000;
+const SLACK: u64 = 20_000;
+
+pub fn lanes(recording: &Recording, code: &Code) -> Vec<LaneData> {
+    let slack = if recording.config.cyc { SLACK_CYC } else { SLACK };
+    let side = &recording.side;
+    let mut lanes = Vec::new();
+    for (&owner, chunks) in &recording.streams {
+        let (pairs, start, cpus) = match owner {
+            Owner::Cpu(cpu) => {
+                let start = side.starts.iter().find(|(c, _, _)| *c == cpu);
+                let start = start.map_or(UNKNOWN, |&(_, pid, tid)| Task { pid, tid });
+                (side.switches.get(&cpu).map(|s| pairs(s)).unwrap_or_default(), start, Vec::new())
+            }
+            Owner::Thread(tid) => {
+                let told = side.starts.iter().find(|(_, _, t)| *t == tid).map(|&(_, pid, _)| pid);
+                let pid = told.unwrap_or_else(|| code.tasks.process_of(tid));
+                (Vec::new(), Task { pid, tid }, cpus_of(tid, &side.switches))
+            }
+        };
+        let lane = Lane { pairs, start, slack };
+        lanes.push(LaneData { owner, lane, runs: runs(chunks, recording), cpus });
+    }
+    lanes
+}
+
+fn cpus_of(tid: i32, switches: &BTreeMap<i32, Vec<Switch>>) -> Vec<(u64, i32)> {
+    let mut cpus: Vec<(u64, i32)> = Vec::new();
+    for (&cpu, records) in switches {
+        cpus.extend(records.iter().filter(|r| r.tid == tid && !r.out).map(|r| (r.time, cpu)));
+    }
+    cpus.sort_unstable();
+    cpus
+}
+
+impl LaneData {
+    /// The CPU at a time; minus one if it is not known.
+    pub fn cpu(&self, time: u64) -> i32 {
+        match self.owner {
+            Owner::Cpu(cpu) => cpu,
+            Owner::Thread(_) => {
+                let at = self.cpus.partition_point(|(since, _)| *since <= time);
+                self.cpus.get(at.saturating_sub(1)).map_or(-1, |&(_, cpu)| cpu)
+            }
+        }
+    }
+}

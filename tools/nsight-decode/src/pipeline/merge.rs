@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Slices of all lanes, which come in the order of their begins, to one sequence of edges.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::plan::Plan;
+use super::Options;
+use crate::code::Code as MachineCode;
+use crate::edges::{Code, Edge, Event, Kind, Sink, ThreadName};
+use crate::error::Result;
+use crate::perfdata::{LossKind, Owner, Recording};
+use crate::pt::item::{Item, What};
+use crate::pt::stitch::{join, Joint};
+use crate::pt::switches::{Task, UNKNOWN};
+use crate::pt::walk::Output;
+
+/// What a run did and lost.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub edges: u64,
+    pub blocks: u64,
+    pub insns: u64,
+    pub bytes: u64,
+    /// By event.
+    pub events: BTreeMap<Code, u64>,
+    /// Decode errors by perf's code.
+    pub errors: BTreeMap<u64, u64>,
+    pub bytes_before_psb: u64,
+    pub contradictions: u64,
+    pub lost_records: u64,
+    /// Times of edges: how far apart those are that differ, with how many edges each.
+    pub first_ns: u64,
+    pub last_ns: u64,
+}
+
+/// Decoded and not given on yet.
+struct Lane {
+    items: VecDeque<Item>,
+    /// The last slice: its end may still be cut by the next one.
+    held: Option<(Output, usize, bool)>,
+    task: Task,
+    /// Events of the side-band, in order.
+    side: VecDeque<Event>,
+    /// Where the last slice ended, in time.
+    last: u64,
+    /// The core:bus ratio: PSBs repeat it.
+    ratio: u64,
+}
+
+pub struct Merger<'a> {
+    recording: &'a Recording,
+    plan: &'a Plan,
+    options: &'a Options,
+    code: &'a MachineCode,
+    sink: &'a mut dyn Sink,
+    lanes: Vec<Lane>,
+    counts: Counts,
+    /// By the interner's number: that of the output, 0 while it has none.
+    numbers: Vec<u32>,
+    n_numbers: u32,
+}
+
+impl<'a> Merger<'a> {
+    pub fn new(
+        recording: &'a Recording,
+        code: &'a MachineCode,
+        plan: &'a Plan,
+        options: &'a Options,
+        sink: &'a mut dyn Sink,
+    ) -> Result<Self> {
+        sink.symbols(&[("".into(), "".into())])?;
+        let mut names: Vec<ThreadName> = code
+            .tasks
+            .names()
+            .map(|(time, pid, tid, name)| ThreadName { time, pid, tid, name: name.to_owned() })
+            .collect();
+        names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
+        sink.names(&names)?;
+        let lane = |data: &super::lanes::LaneData| Lane {
+            items: VecDeque::new(),
+            held: None,
+            task: UNKNOWN,
+            side: side_events(recording, data.owner),
+            last: 0,
+            ratio: 0,
+        };
+        let lanes = plan.lanes.iter().map(lane).collect();
+        let counts =
+            Counts { bytes_before_psb: plan.bytes_before_psb, bytes: plan.bytes(), ..Counts::default() };
+        Ok(Self { recording, plan, options, code, sink, lanes, counts, numbers: vec![0], n_numbers: 1 })
+    }
+
+    /// The slice with a number, in order.
+    pub fn take(&mut self, number: usize, mut output: Output) -> Result<()> {
+        self.counts.blocks += output.n_blocks;
+        self.counts.insns += output.n_insns;
+        let place = &self.plan.slices[number];
+        let lane = &mut self.lanes[place.lane];
+        let mut seamless = false;
+        if let Some((mut held, end, _)) = lane.held.take() {
+            if place.continues {
+                match join(&mut held, end, &mut output) {
+                    Joint::Seamless => seamless = true,
+                    Joint::Anew => {}
+                    Joint::Contradiction => {
+                        self.counts.contradictions += 1;
+                        output.items.insert(0, error_item(&output, place.slice.time, place.slice.begin));
+                    }
+                }
+            } else {
+                held.items.retain(|i| i.offset <= end || held.lost_at_end);
+            }
+            release(lane, held);
+            if !place.continues {
+                let time = place.slice.time;
+                let skipped = !self.options.windows.is_all();
+                if skipped {
+                    let what = What::Event(Code::Skipped);
+                    let from = time.saturating_sub(lane.last);
+                    let (time, offset) = (lane.last, place.slice.begin);
+                    lane.items.push_back(Item { time, from, to: 0, from_sym: 0, to_sym: 0, what, offset });
+                }
+            }
+        }
+        if !seamless {
+            if let Some(task) = output.task {
+                push_task(lane, task, place.slice.time, place.slice.begin);
+            }
+        }
+        lane.held = Some((output, place.slice.end, seamless));
+        let until = self.plan.slices.get(number + 1).map_or(u64::MAX, |p| p.slice.time);
+        self.drain(until)
+    }
+
+    pub fn finish(mut self) -> Result<Counts> {
+        for lane in &mut self.lanes {
+            if let Some((held, _, _)) = lane.held.take() {
+                release(lane, held);
+            }
+        }
+        self.drain(u64::MAX)?;
+        for index in 0..self.lanes.len() {
+            while let Some(event) = self.lanes[index].side.pop_front() {
+                self.event(event)?;
+            }
+        }
+        self.counts.lost_records = self.counts.events.get(&Code::LostRecords).copied().unwrap_or(0);
+        let _ = self.recording;
+        Ok(self.counts)
+    }
+
+    /// Gives on what is before `until`: slices that are still to come begin there.
+    fn drain(&mut self, until: u64) -> Result<()> {
+        loop {
+            let mut heads: Vec<(u64, usize)> = Vec::new();
+            for (index, lane) in self.lanes.iter().enumerate() {
+                if let Some(item) = lane.items.front() {
+                    heads.push((item.time, index));
+                }
+            }
+            heads.sort_unstable();
+            let Some(&(time, index)) = heads.first() else { return Ok(()) };
+            if time >= until && until != u64::MAX {
+                return Ok(());
+            }
+            // As long as no other lane's turn has come.
+            let limit = heads.get(1).map_or(u64::MAX, |&(time, _)| time).min(until);
+            loop {
+                self.give(index)?;
+                match self.lanes[index].items.front() {
+                    Some(item) if item.time <= limit => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// Gives on the first item of a lane, and what the side-band tells before it.
+    fn give(&mut self, index: usize) -> Result<()> {
+        let lane = &mut self.lanes[index];
+        let Some(item) = lane.items.pop_front() else { return Ok(()) };
+        let mut earlier = Vec::new();
+        while let Some(event) = lane.side.pop_front() {
+            if event.time > item.time {
+                lane.side.push_front(event);
+                break;
+            }
+            earlier.push(event);
+        }
+        let task = lane.task;
+        for event in earlier {
+            self.event(event)?;
+        }
+        let cpu = self.plan.lanes[index].cpu(item.time);
+        let kind = match item.what {
+            What::Task => {
+                self.lanes[index].task = Task { pid: item.from_sym as i32, tid: item.to_sym as i32 };
+                return Ok(());
+            }
+            What::Event(code) => {
+                let Task { pid, tid } = task;
+                if code == Code::Cbr
+                    && std::mem::replace(&mut self.lanes[index].ratio, item.from) == item.from
+                {
+                    return Ok(());
+                }
+                return self.event(Event { time: item.time, cpu, pid, tid, code, value: item.from });
+            }
+            What::Entry => Kind::TraceBegin,
+            What::Edge(kind) => kind,
+        };
+        if !self.options.with_context && !self.options.windows.contain(item.time) {
+            return Ok(());
+        }
+        let (from_sym, to_sym) = (self.number(item.from_sym)?, self.number(item.to_sym)?);
+        if self.counts.edges == 0 {
+            self.counts.first_ns = item.time;
+        }
+        self.counts.edges += 1;
+        self.counts.last_ns = self.counts.last_ns.max(item.time);
+        let Task { pid, tid } = task;
+        let (time, from, to) = (item.time, item.from, item.to);
+        self.sink.edge(&Edge { time, from, to, pid, tid, cpu, from_sym, to_sym, kind })
+    }
+
+    fn event(&mut self, event: Event) -> Result<()> {
+        if !self.options.with_context && !self.options.windows.contain(event.time) {
+            return Ok(());
+        }
+        let by = match event.code {
+            Code::LostRecords => event.value,
+            _ => 1,
+        };
+        *self.counts.events.entry(event.code).or_default() += by;
+        if event.code == Code::DecodeError {
+            *self.counts.errors.entry(event.value).or_default() += 1;
+        }
+        self.sink.event(&event)
+    }
+
+    /// The output's number of a symbol, in the order in which edges name them: threads intern them
+    /// in any order.
+    fn number(&mut self, id: u32) -> Result<u32> {
+        if id == 0 {
+            return Ok(0);
+        }
+        let index = id as usize;
+        if index >= self.numbers.len() {
+            self.numbers.resize(index + 1, 0);
+        }
+        if self.numbers[index] == 0 {
+            let (symbol, dso): (Arc<str>, Arc<str>) = self.code.interner.get(id);
+            self.sink.symbols(&[(symbol, dso)])?;
+            self.numbers[index] = self.n_numbers;
+            self.n_numbers += 1;
+        }
+        Ok(self.numbers[index])
+    }
+}
+
+fn release(lane: &mut Lane, output: Output) {
+    lane.last = output.items.last().map_or(lane.last, |i| i.time.max(lane.last));
+    lane.items.extend(output.items);
+}
+
+fn push_task(lane: &mut Lane, task: Task, time: u64, offset: usize) {
+    let (from_sym, to_sym) = (task.pid as u32, task.tid as u32);
+    lane.items.push_back(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
+}
+
+fn error_item(output: &Output, time: u64, offset: usize) -> Item {
+    let time = output.items.first().map_or(time, |i| i.time);
+    // perf's code for a trace that does not fit the code
+    Item { time, from: 6, to: 0, from_sym: 0, to_sym: 0, what: What::Event(Code::DecodeError), offset }
+}
+
+fn side_events(recording: &Recording, owner: Owner) -> VecDeque<Event> {
+    let mut events = Vec::new();
+    let side = &recording.side;
+    if let Owner::Cpu(cpu) = owner {
+        for s in side.switches.get(&cpu).into_iter().flatten() {
+            let code = if s.out { Code::SwitchOut } else { Code::SwitchIn };
+            events.push(Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code, value: 0 });
+        }
+    }
+    for loss in &side.losses {
+        let of_this = match owner {
+            Owner::Cpu(cpu) => loss.cpu == cpu,
+            Owner::Thread(_) => loss.cpu < 0 || side.switches.is_empty(),
+        };
+        let code = match loss.kind {
+            LossKind::AuxTruncated => Code::AuxTruncated,
+            LossKind::AuxOverwritten | LossKind::AuxPartial => Code::AuxPartial,
+            LossKind::Records => Code::LostRecords,
+        };
+        if of_this {
+            events.push(Event { time: loss.time, cpu: loss.cpu, pid: -1, tid: -1, code, value: loss.value });
+        }
+    }
+    events.sort_by_key(|e| e.time);
+    events.into()
+}

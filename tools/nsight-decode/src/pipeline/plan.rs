@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which slices are to be decoded.
+
+use super::lanes::{lanes, LaneData};
+use super::Options;
+use crate::code::Code;
+use crate::perfdata::Recording;
+use crate::pt::walk::Slice;
+
+/// Bytes behind a slice that may be read to join it with the next one.
+const OVERLAP_BYTES: usize = 32 << 10;
+
+/// A slice and where it belongs.
+pub struct Place {
+    pub lane: usize,
+    pub run: usize,
+    pub slice: Slice,
+    /// It goes on where the lane's slice before it ends.
+    pub continues: bool,
+}
+
+impl Place {
+    pub fn size(&self) -> u64 {
+        (self.slice.end - self.slice.begin) as u64
+    }
+}
+
+pub struct Plan {
+    pub lanes: Vec<LaneData>,
+    /// In order of time.
+    pub slices: Vec<Place>,
+    /// Bytes before the first PSB of each run: they cannot be entered.
+    pub bytes_before_psb: u64,
+}
+
+impl Plan {
+    pub fn new(recording: &Recording, code: &Code, options: &Options) -> Self {
+        let lanes = lanes(recording, code);
+        let mut plan = Self { lanes: Vec::new(), slices: Vec::new(), bytes_before_psb: 0 };
+        for (lane, data) in lanes.iter().enumerate() {
+            for (number, run) in data.runs.iter().enumerate() {
+                plan.bytes_before_psb += run.psbs.first().map_or(run.len, |p| p.offset) as u64;
+                let time = |index: usize| recording.info.conv.ns(run.psbs[index].tsc);
+                let offset = |index: usize| run.psbs.get(index).map_or(run.len, |p| p.offset);
+                let n = run.psbs.len();
+                // Wanted intervals from one PSB to the next, with one before for context.
+                let wanted = |index: usize| {
+                    let end = if index + 1 < n { time(index + 1) } else { u64::MAX };
+                    options.windows.touch(time(index), end)
+                };
+                let chosen: Vec<bool> = (0..n).map(|i| wanted(i) || i + 1 < n && wanted(i + 1)).collect();
+                let mut index = 0;
+                let mut last_end = None;
+                while index < n {
+                    if !chosen[index] {
+                        index += 1;
+                        continue;
+                    }
+                    let first = index;
+                    while index < n
+                        && chosen[index]
+                        && (index == first || offset(index + 1) - offset(first) <= options.slice)
+                    {
+                        index += 1;
+                    }
+                    let (begin, end) = (offset(first), offset(index));
+                    // Behind the last wanted one nothing is to be joined.
+                    let joined = index < n && chosen[index];
+                    let read_end = if joined { (end + OVERLAP_BYTES).min(run.len) } else { end };
+                    let slice = Slice { begin, end, read_end, time: time(first) };
+                    let continues = last_end == Some(begin);
+                    plan.slices.push(Place { lane, run: number, slice, continues });
+                    last_end = Some(end);
+                }
+            }
+        }
+        plan.slices.sort_by_key(|p| (p.slice.time, p.lane, p.run, p.slice.begin));
+        plan.lanes = lanes;
+        plan
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.slices.iter().map(Place::size).sum()
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! libipt's block decoder, safe to use.
+
+use std::os::raw::c_int;
+use std::rc::Rc;
+
+use super::ffi;
+use crate::code::Image;
+use crate::error::{Error, Result};
+use crate::perfdata::Recording;
+
+/// Decodes the packets of one piece of trace.
+pub struct Decoder<'a> {
+    pointer: *mut ffi::BlockDecoder,
+    /// In use by libipt as long as it is set.
+    image: Option<Rc<Image>>,
+    trace: &'a [u8],
+}
+
+/// What libipt's functions return: flags, or an error code as a negative number.
+pub type Status = c_int;
+
+/// How packets tell time, and the CPU's errata.
+pub fn config(trace: &[u8], recording: &Recording) -> ffi::Config {
+    let mut config = ffi::Config::new(trace);
+    if let Some((family, model, stepping)) = recording.cpu_model() {
+        config.set_cpu(family, model, stepping);
+    }
+    let info = &recording.info;
+    if let Some(period) = recording.config.mtc {
+        config.mtc_freq = period;
+        config.cpuid_0x15_ebx = info.tsc_ctc.0 as u32;
+        config.cpuid_0x15_eax = info.tsc_ctc.1 as u32;
+    }
+    config.nom_freq = info.max_non_turbo.min(255) as u8;
+    config.flags[0] = ffi::END_ON_CALL;
+    config
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(trace: &'a [u8], recording: &Recording) -> Result<Self> {
+        let config = config(trace, recording);
+        // SAFETY: the configuration is copied; the trace outlives the decoder.
+        let pointer = unsafe { ffi::pt_blk_alloc_decoder(&config) };
+        if pointer.is_null() {
+            return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
+        }
+        Ok(Self { pointer, image: None, trace })
+    }
+
+    pub fn trace(&self) -> &'a [u8] {
+        self.trace
+    }
+
+    pub fn set_image(&mut self, image: Rc<Image>) {
+        // SAFETY: both exist; the old image is dropped after the new one is set.
+        unsafe { ffi::pt_blk_set_image(self.pointer, image.pointer()) };
+        self.image = Some(image);
+    }
+
+    pub fn sync_set(&mut self, offset: usize) -> Status {
+        unsafe { ffi::pt_blk_sync_set(self.pointer, offset as u64) }
+    }
+
+    pub fn next(&mut self, block: &mut ffi::Block) -> Status {
+        // libipt leaves the block alone where it fails early.
+        block.ninsn = 0;
+        unsafe { ffi::pt_blk_next(self.pointer, block, std::mem::size_of::<ffi::Block>()) }
+    }
+
+    pub fn event(&mut self, event: &mut ffi::Event) -> Status {
+        unsafe { ffi::pt_blk_event(self.pointer, event, std::mem::size_of::<ffi::Event>()) }
+    }
+
+    /// How far the packets are read. 0: nothing yet.
+    pub fn offset(&self) -> usize {
+        let mut offset = 0;
+        unsafe { ffi::pt_blk_get_offset(self.pointer, &mut offset) };
+        offset as usize
+    }
+
+    /// TSC (56 bits) of the last packet that told time. None before the first.
+    pub fn tsc(&mut self) -> Option<u64> {
+        let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);
+        let status = unsafe { ffi::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
+        (status >= 0).then_some(tsc)
+    }
+}
+
+impl Drop for Decoder<'_> {
+    fn drop(&mut self) {
+        // SAFETY: nothing else has it. The image is dropped after it.
+        unsafe { ffi::pt_blk_free_decoder(self.pointer) };
+    }
+}

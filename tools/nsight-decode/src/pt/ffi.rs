@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! libipt 2.0 as <intel-pt.h> declares it: what the decoder uses, and no more.
+//!
+//! By hand, since bindgen needs libclang at build time, and the crates bring a libipt of their own
+//! that Debian does not keep repaired. Sizes are checked below and by libipt, which gets them.
+
+use std::os::raw::{c_char, c_int, c_void};
+
+#[repr(C)]
+pub struct Cpu {
+    pub vendor: u32,
+    pub family: u16,
+    pub model: u8,
+    pub stepping: u8,
+}
+
+#[repr(C)]
+pub struct Config {
+    pub size: usize,
+    pub begin: *const u8,
+    pub end: *const u8,
+    decode: [usize; 2],
+    pub cpu: Cpu,
+    errata: [u32; 16],
+    pub cpuid_0x15_eax: u32,
+    pub cpuid_0x15_ebx: u32,
+    pub mtc_freq: u8,
+    pub nom_freq: u8,
+    /// Of the block decoder: bit 0 end_on_call, bit 1 enable_tick_events, bit 2 end_on_jump.
+    pub flags: [u32; 4],
+    filter: [u64; 17],
+}
+
+pub const END_ON_CALL: u32 = 1 << 0;
+/// `pcv_intel`
+const VENDOR_INTEL: u32 = 1;
+
+impl Config {
+    pub fn new(trace: &[u8]) -> Self {
+        // SAFETY: libipt wants what is not set to be zeros, and zeros are a value of each field.
+        let mut config: Self = unsafe { std::mem::zeroed() };
+        config.size = std::mem::size_of::<Self>();
+        let range = trace.as_ptr_range();
+        (config.begin, config.end) = (range.start, range.end);
+        config
+    }
+
+    /// Of an Intel CPU; workarounds for its errata are enabled.
+    pub fn set_cpu(&mut self, family: u16, model: u8, stepping: u8) {
+        self.cpu = Cpu { vendor: VENDOR_INTEL, family, model, stepping };
+        // SAFETY: both are of this structure. An unknown CPU leaves no errata.
+        unsafe { pt_cpu_errata(self.errata.as_mut_ptr(), &self.cpu) };
+    }
+}
+
+#[repr(C)]
+pub struct Event {
+    pub kind: u32,
+    /// Bit 0 ip_suppressed, bit 1 status_update, bit 2 has_tsc.
+    pub bits: u32,
+    pub tsc: u64,
+    lost_mtc: u32,
+    lost_cyc: u32,
+    reserved: [u64; 2],
+    pub variant: [u64; 3],
+}
+
+impl Event {
+    pub fn ip_suppressed(&self) -> bool {
+        self.bits & 1 != 0
+    }
+
+    pub fn status_update(&self) -> bool {
+        self.bits & 2 != 0
+    }
+
+    pub fn has_tsc(&self) -> bool {
+        self.bits & 4 != 0
+    }
+}
+
+pub mod event {
+    pub const ENABLED: u32 = 0;
+    pub const DISABLED: u32 = 1;
+    pub const ASYNC_DISABLED: u32 = 2;
+    pub const ASYNC_BRANCH: u32 = 3;
+    pub const PAGING: u32 = 4;
+    pub const ASYNC_PAGING: u32 = 5;
+    pub const OVERFLOW: u32 = 6;
+    pub const STOP: u32 = 9;
+    pub const EXSTOP: u32 = 12;
+    pub const MWAIT: u32 = 13;
+    pub const PWRE: u32 = 14;
+    pub const PWRX: u32 = 15;
+    pub const PTWRITE: u32 = 16;
+    pub const CBR: u32 = 18;
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Block {
+    pub ip: u64,
+    pub end_ip: u64,
+    pub isid: i32,
+    pub mode: u32,
+    pub iclass: u32,
+    pub ninsn: u16,
+    raw: [u8; 15],
+    size: u8,
+    /// Bit 0 speculative, bit 1 truncated: the last instruction lies in two sections, and is in raw.
+    bits: u8,
+}
+
+impl Block {
+    /// The last instruction's bytes where it lies in two sections.
+    pub fn truncated(&self) -> Option<&[u8]> {
+        (self.bits & 2 != 0).then(|| &self.raw[..usize::from(self.size).min(15)])
+    }
+}
+
+/// Instruction classes of a block's end.
+pub mod iclass {
+    pub const CALL: u32 = 2;
+    pub const RETURN: u32 = 3;
+    pub const JUMP: u32 = 4;
+    pub const COND_JUMP: u32 = 5;
+    /// `ptic_error`: an indirect jump or far transfer out of the block cache, or no branch at all.
+    pub const UNKNOWN: u32 = 0;
+    pub const OTHER: u32 = 1;
+    pub const FAR_CALL: u32 = 6;
+    pub const FAR_RETURN: u32 = 7;
+    pub const FAR_JUMP: u32 = 8;
+}
+
+pub mod status {
+    pub const EVENT_PENDING: i32 = 1;
+    pub const EOS: i32 = 4;
+}
+
+use std::os::raw::c_int as Status;
+
+/// Error codes, as positive numbers.
+pub mod error {
+    pub const NOMEM: i32 = 9;
+    pub const BAD_OPC: i32 = 4;
+    pub const BAD_PACKET: i32 = 5;
+    pub const BAD_CONTEXT: i32 = 6;
+    pub const EOS: i32 = 7;
+    pub const BAD_QUERY: i32 = 8;
+    pub const NOMAP: i32 = 13;
+    pub const BAD_INSN: i32 = 14;
+    pub const BAD_IMAGE: i32 = 17;
+    pub const RETSTACK_EMPTY: i32 = 20;
+    pub const BAD_RETCOMP: i32 = 21;
+    pub const BAD_STATUS_UPDATE: i32 = 22;
+    pub const NO_ENABLE: i32 = 23;
+    pub const BAD_FILE: i32 = 26;
+}
+
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(#[repr(C)] pub struct $name { _private: [u8; 0] })*
+    };
+}
+opaque!(BlockDecoder Image Iscache);
+
+extern "C" {
+    pub fn pt_cpu_errata(errata: *mut u32, cpu: *const Cpu) -> Status;
+    pub fn pt_errstr(code: c_int) -> *const c_char;
+    pub fn pt_blk_alloc_decoder(config: *const Config) -> *mut BlockDecoder;
+    pub fn pt_blk_free_decoder(decoder: *mut BlockDecoder);
+    pub fn pt_blk_sync_forward(decoder: *mut BlockDecoder) -> Status;
+    pub fn pt_blk_sync_set(decoder: *mut BlockDecoder, offset: u64) -> Status;
+    pub fn pt_blk_get_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
+    pub fn pt_blk_get_sync_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
+    pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
+    pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
+    pub fn pt_blk_next(decoder: *mut BlockDecoder, block: *mut Block, size: usize) -> Status;
+    pub fn pt_blk_event(decoder: *mut BlockDecoder, event: *mut Event, size: usize) -> Status;
+    pub fn pt_image_alloc(name: *const c_char) -> *mut Image;
+    pub fn pt_image_free(image: *mut Image);
+    pub fn pt_image_copy(image: *mut Image, source: *const Image) -> Status;
+    pub fn pt_image_add_cached(
+        image: *mut Image,
+        cache: *mut Iscache,
+        isid: c_int,
+        asid: *const c_void,
+    ) -> Status;
+    pub fn pt_iscache_alloc(name: *const c_char) -> *mut Iscache;
+    pub fn pt_iscache_free(cache: *mut Iscache);
+    pub fn pt_iscache_set_limit(cache: *mut Iscache, limit: u64) -> Status;
+    pub fn pt_iscache_add_file(
+        cache: *mut Iscache,
+        file: *const c_char,
+        offset: u64,
+        size: u64,
+        vaddr: u64,
+    ) -> Status;
+    pub fn pt_iscache_read(cache: *mut Iscache, to: *mut u8, size: u64, isid: c_int, vaddr: u64) -> Status;
+}
+
+/// libipt's words for an error code.
+pub fn error_text(code: i32) -> String {
+    // SAFETY: a static string, or NULL for a code out of range.
+    let text = unsafe { pt_errstr(code) };
+    if text.is_null() {
+        return format!("error {code}");
+    }
+    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+// What libipt 2.0.5's header says on x86-64.
+const _: () = assert!(std::mem::size_of::<Config>() == 280);
+const _: () = assert!(std::mem::offset_of!(Config, cpuid_0x15_eax) == 112);
+const _: () = assert!(std::mem::offset_of!(Config, flags) == 124);
+const _: () = assert!(std::mem::size_of::<Event>() == 64);
+const _: () = assert!(std::mem::offset_of!(Event, variant) == 40);
+const _: () = assert!(std::mem::size_of::<Block>() == 48);
+const _: () = assert!(std::mem::offset_of!(Block, ninsn) == 28);

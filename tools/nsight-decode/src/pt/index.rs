@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where the trace of a CPU can be entered: at each PSB, whose time stands behind it.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use crate::perfdata::{widen, Chunk, Recording};
+
+pub const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
+/// perf pads data to multiples of this.
+const PADDING: u64 = 8;
+
+/// A PSB packet: where it is in its run, and its TSC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Psb {
+    pub offset: usize,
+    pub tsc: u64,
+}
+
+/// Data of one CPU or thread without holes.
+#[derive(Default)]
+pub struct Run {
+    /// With where each begins in the run.
+    chunks: Vec<(usize, Chunk)>,
+    pub len: usize,
+    pub psbs: Vec<Psb>,
+}
+
+impl Run {
+    fn push(&mut self, chunk: Chunk) {
+        self.chunks.push((self.len, chunk));
+        self.len += chunk.size;
+    }
+
+    /// TSC when perf took the data at an offset.
+    pub fn reference(&self, offset: usize) -> u64 {
+        let at = self.chunks.partition_point(|(begin, _)| *begin <= offset);
+        self.chunks.get(at.saturating_sub(1)).map_or(0, |(_, chunk)| chunk.reference)
+    }
+
+    /// A copy of some of the data.
+    pub fn bytes(&self, range: Range<usize>, recording: &Recording) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(range.len());
+        let at = self.chunks.partition_point(|(begin, _)| *begin <= range.start).saturating_sub(1);
+        for (begin, chunk) in &self.chunks[at..] {
+            let from = range.start.saturating_sub(*begin).min(chunk.size);
+            let to = range.end.saturating_sub(*begin).min(chunk.size);
+            if from < to {
+                bytes.extend_from_slice(recording.file.bytes(chunk.at + from..chunk.at + to));
+            }
+            if *begin >= range.end {
+                break;
+            }
+        }
+        bytes
+    }
+}
+
+/// Data in runs, each with its PSBs.
+pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut end = None;
+    for &chunk in chunks {
+        let follows = end.is_some_and(|end: u64| chunk.offset <= end && end - chunk.offset < PADDING);
+        match runs.last_mut().filter(|_| follows) {
+            Some(run) => run.push(chunk),
+            None => {
+                let mut run = Run::default();
+                run.push(chunk);
+                runs.push(run);
+            }
+        }
+        end = Some(chunk.offset.saturating_add(chunk.size as u64));
+    }
+    for run in &mut runs {
+        find_psbs(run, recording);
+    }
+    runs
+}
+
+fn find_psbs(run: &mut Run, recording: &Recording) {
+    let finder = memmem::Finder::new(&PSB);
+    let mut last = 0;
+    for (begin, chunk) in &run.chunks {
+        let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
+        for at in finder.find_iter(bytes) {
+            if let Some(tsc) = header(&bytes[at..]).tsc {
+                last = widen(tsc, chunk.reference);
+            }
+            run.psbs.push(Psb { offset: begin + at, tsc: last });
+        }
+    }
+    // A PSB without time has that of the one before; the first ones that of the next.
+    let first = run.psbs.iter().map(|p| p.tsc).find(|&tsc| tsc != 0).unwrap_or(0);
+    for psb in run.psbs.iter_mut().take_while(|p| p.tsc == 0) {
+        psb.tsc = first;
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    pub tsc: Option<u64>,
+    /// Offset of the first packet behind it that tells of a branch.
+    pub branch: usize,
+    /// User code ran.
+    pub user: bool,
+}
+
+/// Length of a packet that tells nothing of branches. None: it does, or is unknown or cut.
+pub fn status_packet(bytes: &[u8]) -> Option<usize> {
+    let &first = bytes.first()?;
+    let length = match first {
+        0 => 1,
+        0x19 => 8,                                 // TSC
+        0x59 => 2,                                 // MTC
+        _ if first & 3 == 3 => cyc_length(bytes)?, // CYC
+        2 => match bytes.get(1)? {
+            0x03 => 4,  // CBR
+            0x73 => 7,  // TMA
+            0xc3 => 11, // MNT
+            _ => return None,
+        },
+        _ => return None,
+    };
+    (length <= bytes.len()).then_some(length)
+}
+
+fn cyc_length(bytes: &[u8]) -> Option<usize> {
+    let mut more = bytes[0] & 4 != 0;
+    let mut length = 1;
+    while more {
+        more = bytes.get(length)? & 1 != 0;
+        length += 1;
+        if length > 15 {
+            return None;
+        }
+    }
+    Some(length)
+}
+
+/// What stands between a PSB and PSBEND.
+pub fn header(bytes: &[u8]) -> Header {
+    let mut header = Header::default();
+    let mut at = PSB.len();
+    let mut ended = false;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let length = match rest {
+            [2, 0x23, ..] => {
+                ended = true;
+                Some(2)
+            }
+            _ if ended => status_packet(rest),
+            [0x99, _, ..] => Some(2), // MODE
+            [2, 0x43, ..] => Some(8), // PIP
+            [2, 0xc8, ..] => Some(7), // VMCS
+            [first, ..] if first & 0x1f == 0x1d => {
+                Some(1 + [0, 2, 4, 6, 6, 0, 8, 0][usize::from(first >> 5)]) // FUP
+            }
+            _ => status_packet(rest),
+        };
+        let Some(length) = length else { break };
+        if !ended && rest[0] & 0x1f == 0x1d {
+            // Addresses of 2 or 4 bytes leave the upper ones 0.
+            header.user = match rest[0] >> 5 {
+                0 => false,
+                3 | 6 => rest.get(length - 1).is_some_and(|&top| top & 0x80 == 0),
+                _ => true,
+            };
+        }
+        if rest[0] == 0x19 && rest.len() >= 8 {
+            let mut tsc = [0; 8];
+            tsc[..7].copy_from_slice(&rest[1..8]);
+            header.tsc = Some(u64::from_le_bytes(tsc));
+        }
+        at += length;
+    }
+    header.branch = at.min(bytes.len());
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plus(packets: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = PSB.to_vec();
+        packets.iter().for_each(|p| bytes.extend_from_slice(p));
+        bytes
+    }
+
+    #[test]
+    fn a_header_tells_its_time_and_where_branches_begin() {
+        let tsc: &[u8] = &[0x19, 1, 2, 3, 4, 5, 6, 7];
+        let fup: &[u8] = &[0x7d, 1, 2, 3, 4, 5, 6];
+        let mut bytes =
+            plus(&[&[0x13], tsc, &[2, 3, 10, 0], &[0x99, 1], &[2, 0x43, 0, 0, 0, 0, 0, 0], fup, &[2, 0x23]]);
+        let behind = bytes.len();
+        let mut more = bytes.clone();
+        more.extend([0x0b, 0, 0x59, 7, 0x1c, 0x2d]);
+        let found = header(&more);
+        assert_eq!(found, Header { tsc: Some(0x0007_0605_0403_0201), branch: behind + 4, user: true });
+        bytes[16 + 1 + 8 + 4 + 2 + 8 + 6] = 0xff;
+        assert!(!header(&bytes).user);
+    }
+
+    #[test]
+    fn cut_headers_are_read_as_far_as_they_go() {
+        let bytes = plus(&[&[0x19, 1, 2, 3, 4, 5, 6, 7], &[2, 0x23], &[0x07, 0x01, 0x01]]);
+        for end in 0..bytes.len() {
+            let found = header(&bytes[..end]);
+            assert_eq!(found.tsc.is_some(), end >= 24, "{end}");
+            assert!(found.branch <= end);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Intel PT packets to edges.
+
+pub mod decoder;
+pub mod ffi;
+pub mod index;
+pub mod item;
+pub mod stitch;
+pub mod switches;
+pub mod tail_calls;
+pub mod walk;

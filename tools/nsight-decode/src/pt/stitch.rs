@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Slices to one sequence.
+//!
+//! A slice is decoded into the next one. Where tracing goes on over the PSB between them, both find
+//! the same from the first packet behind it on, and before it the first one alone knows how the
+//! code came there: its last instructions before the PSB tell of no packet. So the first
+//! slice's items count up to that packet, the second one's behind it.
+
+use super::item::{Item, What};
+use super::switches::Task;
+use super::walk::Output;
+use crate::edges::Code;
+
+/// How two slices were joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joint {
+    Seamless,
+    /// Decoding had failed in the first one; it begins anew.
+    Anew,
+    /// They contradict each other.
+    Contradiction,
+}
+
+/// What both slices find whatever they knew before.
+fn counts(item: &Item) -> bool {
+    !matches!(item.what, What::Task | What::Entry | What::Event(Code::Stall | Code::StallAt | Code::Cbr))
+}
+
+fn task_at(output: &Output, end: usize) -> Option<Task> {
+    let last = output.items[..end].iter().rev().find(|i| i.what == What::Task);
+    last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(output.task)
+}
+
+/// Joins `next` to `first`, which ends at `end` and may go on beyond it: afterwards one is the
+/// continuation of the other.
+pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
+    if first.lost_at_end {
+        return Joint::Anew;
+    }
+    let beyond = first.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
+    let tail: Vec<usize> = (beyond..first.items.len()).filter(|&i| counts(&first.items[i])).collect();
+    let head: Vec<usize> = (0..next.items.len()).filter(|&i| counts(&next.items[i])).collect();
+    let first_branch = next.first_branch;
+    let same = |t: usize, h: usize| {
+        let (t, h) = (&first.items[t], &next.items[h]);
+        t.same(h) && (t.offset == h.offset || h.offset <= first_branch)
+    };
+    let matches = |skip: usize| tail[skip..].iter().zip(&head).all(|(&t, &h)| same(t, h));
+    let only_before = tail.iter().all(|&t| first.items[t].offset <= first_branch);
+    let skip = (0..=tail.len()).find(|&skip| matches(skip)).unwrap_or(tail.len());
+    if skip == tail.len() && !(tail.is_empty() || head.is_empty() || only_before) {
+        first.items.truncate(beyond);
+        return Joint::Contradiction;
+    }
+    let before_branch = head.iter().take_while(|&&h| next.items[h].offset <= first_branch).count();
+    // Of the tail, what the first packet behind the PSB did not tell yet.
+    let kept = (skip + before_branch).min(tail.len());
+    let used = kept - skip;
+    let cut = tail.get(kept).copied().unwrap_or(first.items.len());
+    let mut begin = head.get(used).copied().unwrap_or(next.items.len());
+    // What does not count stands with what comes behind it.
+    while begin > 0 && !counts(&next.items[begin - 1]) && next.items[begin - 1].what != What::Entry {
+        begin -= 1;
+    }
+    let mut cut = cut;
+    while cut > beyond && cut < first.items.len() && !counts(&first.items[cut - 1]) {
+        cut -= 1;
+    }
+    let (before, after) = (task_at(first, cut), task_at(next, begin));
+    let entry = next.items.iter().position(|i| i.what == What::Entry).filter(|&at| at >= begin);
+    first.items.truncate(cut);
+    next.items.drain(..begin);
+    if let Some(at) = entry {
+        next.items.remove(at - begin);
+    }
+    if before != after {
+        match after.filter(|_| !next.unsure) {
+            Some(Task { pid, tid }) => {
+                let time = next.items.first().map_or(0, |i| i.time);
+                let (from_sym, to_sym) = (pid as u32, tid as u32);
+                let what = What::Task;
+                let offset = first_branch;
+                next.items.insert(0, Item { time, from: 0, to: 0, from_sym, to_sym, what, offset });
+            }
+            None => next.task = before,
+        }
+    }
+    Joint::Seamless
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edges::Kind;
+
+    fn edge(from: u64, offset: usize) -> Item {
+        Item { time: from, from, to: from + 1, from_sym: 0, to_sym: 0, what: What::Edge(Kind::Call), offset }
+    }
+
+    fn entry(offset: usize) -> Item {
+        Item { what: What::Entry, from: 0, ..edge(0, offset) }
+    }
+
+    fn output(items: &[Item], first_branch: usize) -> Output {
+        Output { items: items.to_vec(), first_branch, ..Output::default() }
+    }
+
+    fn joined(first: &mut Output, next: &mut Output) -> Vec<u64> {
+        assert_eq!(join(first, 100, next), Joint::Seamless);
+        first.items.iter().chain(&next.items).map(|i| i.from).collect()
+    }
+
+    #[test]
+    fn what_ran_up_to_the_first_packet_is_the_first_ones() {
+        // PSB at 100, its first packet at 140: 3 and 4 need none, the second slice entered behind 3
+        let mut first =
+            output(&[edge(1, 90), edge(2, 98), edge(3, 130), edge(4, 130), edge(5, 150), edge(6, 160)], 0);
+        let mut next = output(&[entry(140), edge(4, 140), edge(5, 150), edge(6, 160), edge(7, 170)], 140);
+        assert_eq!(joined(&mut first, &mut next), [1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_loop_is_aligned_by_its_packets() {
+        // the same call over and over; two of them before the first packet, one per packet then
+        let mut first = output(&[edge(1, 90), edge(1, 130), edge(1, 150), edge(1, 160), edge(1, 170)], 0);
+        let mut next = output(&[entry(140), edge(1, 150), edge(1, 160), edge(1, 170), edge(1, 180)], 140);
+        assert_eq!(joined(&mut first, &mut next).len(), 6);
+    }
+
+    #[test]
+    fn without_edges_beyond_the_psb_nothing_is_lost() {
+        let mut first = output(&[edge(1, 90)], 0);
+        let mut next = output(&[entry(140), edge(2, 900)], 140);
+        assert_eq!(joined(&mut first, &mut next), [1, 2]);
+    }
+
+    #[test]
+    fn contradictions_are_told() {
+        let mut first = output(&[edge(1, 90), edge(8, 150), edge(9, 160)], 0);
+        let mut next = output(&[entry(140), edge(2, 150), edge(3, 160)], 140);
+        assert_eq!(join(&mut first, 100, &mut next), Joint::Contradiction);
+        assert_eq!(first.items.len(), 1);
+    }
+
+    #[test]
+    fn after_an_error_the_next_slice_begins_anew() {
+        let mut first = output(&[edge(1, 90)], 0);
+        first.lost_at_end = true;
+        let mut next = output(&[entry(140), edge(2, 900)], 140);
+        assert_eq!(join(&mut first, 100, &mut next), Joint::Anew);
+        assert_eq!(next.items.len(), 2);
+    }
+
+    #[test]
+    fn a_thread_that_the_first_slice_knew_better_stays() {
+        let (one, two) = (Task { pid: 1, tid: 1 }, Task { pid: 2, tid: 2 });
+        let switch = Item { what: What::Task, from_sym: 2, to_sym: 2, from: 0, ..edge(0, 95) };
+        let mut first = output(&[edge(1, 90), switch, edge(3, 150)], 0);
+        first.task = Some(one);
+        let mut next = output(&[entry(140), edge(3, 150)], 140);
+        (next.task, next.unsure) = (Some(one), true);
+        assert_eq!(join(&mut first, 100, &mut next), Joint::Seamless);
+        assert_eq!(next.task, Some(two));
+        assert!(next.items.iter().all(|i| i.what != What::Task));
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who runs on a CPU, switch by switch.
+//!
+//! The kernel tells of a switch shortly before (out) and shortly after (in) it happens. Where PT
+//! shows __switch_to() in between, the threads change there, as in perf; else by time.
+
+use crate::perfdata::Switch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub pid: i32,
+    pub tid: i32,
+}
+
+pub const UNKNOWN: Task = Task { pid: -1, tid: -1 };
+
+/// One context switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub out: u64,
+    pub into: u64,
+    pub before: Task,
+    pub after: Task,
+}
+
+/// The switches of a CPU.
+pub fn pairs(records: &[Switch]) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut open: Option<(u64, Task, Option<Task>)> = None;
+    let task = |(pid, tid)| Task { pid, tid };
+    for record in records {
+        let own = Task { pid: record.pid, tid: record.tid };
+        if record.out {
+            if let Some((out, before, Some(after))) = open.take() {
+                // Its other half was lost.
+                pairs.push(Pair { out, into: out, before, after });
+            }
+            open = Some((record.time, own, record.other.map(task)));
+        } else {
+            let (out, before) = match open.take() {
+                Some((out, before, _)) => (out, before),
+                None => {
+                    let known = pairs.last().map(|p| p.after);
+                    (record.time, record.other.map(task).or(known).unwrap_or(UNKNOWN))
+                }
+            };
+            pairs.push(Pair { out, into: record.time, before, after: own });
+        }
+    }
+    if let Some((out, before, Some(after))) = open {
+        pairs.push(Pair { out, into: out, before, after });
+    }
+    pairs
+}
+
+/// Follows the switches of a CPU through its trace.
+pub struct Cursor<'a> {
+    pairs: &'a [Pair],
+    next: usize,
+    pub task: Task,
+    /// How far packets' times may be off.
+    slack: u64,
+    /// When the next switch is over in any case.
+    pub deadline: u64,
+    /// It began between the halves of a switch: which thread it is shows later.
+    pub unsure: bool,
+}
+
+impl<'a> Cursor<'a> {
+    /// `start`: who ran when tracing began, if there is no switch to tell.
+    pub fn new(pairs: &'a [Pair], time: u64, start: Task, slack: u64) -> Self {
+        let next = pairs.partition_point(|p| p.into <= time);
+        let task = match (next.checked_sub(1), pairs.first()) {
+            (Some(last), _) => pairs[last].after,
+            (None, Some(first)) => first.before,
+            (None, None) => start,
+        };
+        let unsure = pairs.get(next).is_some_and(|p| p.out <= time);
+        let mut cursor = Self { pairs, next, task, slack, deadline: 0, unsure };
+        cursor.set_deadline();
+        cursor
+    }
+
+    fn set_deadline(&mut self) {
+        self.deadline = self.pairs.get(self.next).map_or(u64::MAX, |p| p.into.saturating_add(self.slack));
+    }
+
+    fn apply(&mut self) {
+        self.task = self.pairs[self.next].after;
+        self.next += 1;
+        self.unsure = false;
+        self.set_deadline();
+    }
+
+    /// The CPU is in __switch_to(). True: another thread runs now.
+    pub fn switch_to(&mut self, time: u64) -> bool {
+        // Where the one behind has begun, this one is over.
+        while self.pairs.get(self.next + 1).is_some_and(|p| p.out <= time) {
+            self.apply();
+        }
+        let due = self.pairs.get(self.next).is_some_and(|p| p.out <= time.saturating_add(self.slack));
+        if due {
+            self.apply();
+        }
+        due
+    }
+
+    /// It is `time`; true if that is behind a switch that was not seen.
+    pub fn pass(&mut self, time: u64) -> bool {
+        let mut passed = false;
+        while time >= self.deadline {
+            self.apply();
+            passed = true;
+        }
+        passed
+    }
+
+    /// Decoding is taken up again: what happened meanwhile has passed.
+    pub fn resume(&mut self, time: u64) -> bool {
+        let mut passed = false;
+        while self.pairs.get(self.next).is_some_and(|p| p.into <= time) {
+            self.apply();
+            passed = true;
+        }
+        passed
+    }
+
+    /// Whether `time` lies between the halves of a switch.
+    pub fn is_amid(&self, time: u64) -> bool {
+        self.pairs.get(self.next).is_some_and(|p| p.out <= time && time < p.into)
+    }
+
+    /// User code runs, which it does not amid a switch.
+    pub fn user(&mut self, time: u64) -> bool {
+        let mut passed = false;
+        while self.pairs.get(self.next).is_some_and(|p| p.out <= time) {
+            self.apply();
+            passed = true;
+        }
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(time: u64, out: bool, tid: i32, other: i32) -> Switch {
+        Switch { time, out, pid: tid, tid, other: Some((other, other)) }
+    }
+
+    fn task(tid: i32) -> Task {
+        Task { pid: tid, tid }
+    }
+
+    #[test]
+    fn halves_make_a_switch() {
+        let p = pairs(&[switch(10, true, 1, 2), switch(12, false, 2, 1), switch(20, true, 2, 3)]);
+        let first = Pair { out: 10, into: 12, before: task(1), after: task(2) };
+        assert_eq!(p, [first, Pair { out: 20, into: 20, before: task(2), after: task(3) }]);
+    }
+
+    #[test]
+    fn a_lost_half_is_made_up_by_the_other() {
+        let p = pairs(&[
+            switch(10, true, 1, 2),
+            switch(20, true, 2, 3),
+            switch(22, false, 3, 2),
+            switch(30, false, 4, 3),
+        ]);
+        assert_eq!(
+            p.iter().map(|p| (p.out, p.into, p.after.tid)).collect::<Vec<_>>(),
+            [(10, 10, 2), (20, 22, 3), (30, 30, 4)]
+        );
+    }
+
+    #[test]
+    fn plain_switches_tell_who_is_current_only() {
+        let half = |time, out, tid| Switch { other: None, ..switch(time, out, tid, 0) };
+        let p = pairs(&[half(10, true, 1), half(12, false, 2)]);
+        assert_eq!(p, [Pair { out: 10, into: 12, before: task(1), after: task(2) }]);
+    }
+
+    #[test]
+    fn threads_change_in_switch_to_or_by_time() {
+        let p = pairs(&[
+            switch(100, true, 1, 2),
+            switch(120, false, 2, 1),
+            switch(900, true, 2, 3),
+            switch(920, false, 3, 2),
+        ]);
+        let mut c = Cursor::new(&p, 50, UNKNOWN, 30);
+        assert_eq!(c.task, task(1));
+        assert!(!c.switch_to(60), "no switch is due yet");
+        assert!(c.switch_to(95), "packets' times may lag");
+        assert_eq!(c.task, task(2));
+        assert!(!c.pass(900) && !c.pass(949));
+        assert!(c.pass(950));
+        assert_eq!(c.task, task(3));
+    }
+
+    #[test]
+    fn user_code_is_of_the_next_thread_already() {
+        let p = pairs(&[switch(100, true, 1, 2), switch(120, false, 2, 1)]);
+        let mut c = Cursor::new(&p, 110, UNKNOWN, 30);
+        assert!(c.unsure);
+        assert_eq!(c.task, task(1));
+        assert!(c.user(110));
+        assert_eq!((c.task, c.unsure), (task(2), false));
+    }
+}

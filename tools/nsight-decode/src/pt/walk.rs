@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One slice of trace, block by block.
+
+use std::rc::Rc;
+
+use super::decoder::{Decoder, Status};
+use super::ffi::{self, error, event, iclass, status, Block};
+use super::index::{header, Run, PSB};
+use super::item::{Item, What};
+use super::switches::{Cursor, Pair, Task};
+use super::tail_calls::Instructions;
+use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
+use crate::edges::{power, Code, Kind};
+use crate::error::Result;
+use crate::insn::Transfer;
+use crate::perfdata::{widen, Recording};
+
+/// How far a slice is decoded into the next one, for both to be joined.
+pub const OVERLAP_ITEMS: usize = 512;
+/// So many blocks without a packet are a loop that will not end.
+const MAX_BLOCKS: u32 = 1 << 18;
+/// A core that needs longer for an instruction than this many ns waits.
+const STALL_NS: u64 = 1000;
+/// Unless it executes more than one instruction in so many ns meanwhile.
+const STALL_RATE: u64 = 20;
+/// Blocks kept to find the instruction it waited at.
+const RECENT: usize = 16;
+
+/// What threads that decode have in common for one CPU (or traced thread).
+pub struct Lane {
+    pub pairs: Vec<Pair>,
+    pub start: Task,
+    /// How far packets' times may be off, ns.
+    pub slack: u64,
+}
+
+/// A slice: from a PSB to another one or the end of its run.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    pub begin: usize,
+    pub end: usize,
+    /// Up to where packets may be read to join it with the next slice.
+    pub read_end: usize,
+    pub time: u64,
+}
+
+#[derive(Default)]
+pub struct Output {
+    pub items: Vec<Item>,
+    /// Who ran at its begin, and whether that was between the halves of a switch.
+    pub task: Option<Task>,
+    pub unsure: bool,
+    /// Decoding had failed, and is to be taken up again where the next slice begins.
+    pub lost_at_end: bool,
+    /// How far packets were read when the first of them was.
+    pub first_branch: usize,
+    pub n_blocks: u64,
+    pub n_insns: u64,
+}
+
+/// A branch whose target is the next block's begin.
+#[derive(Clone, Copy)]
+struct Pending {
+    from: u64,
+    function: Found,
+    /// None: a jump, which may be a tail call.
+    kind: Option<Kind>,
+    time: u64,
+    offset: usize,
+}
+
+/// How decoding of a stretch ended.
+enum End {
+    Done,
+    Failed(i32),
+}
+
+pub struct Walker<'a> {
+    recording: &'a Recording,
+    code: &'a MachineCode,
+    images: Images<'a>,
+    insns: Instructions<'a>,
+}
+
+impl<'a> Walker<'a> {
+    pub fn new(recording: &'a Recording, code: &'a MachineCode) -> Self {
+        Self { recording, code, images: Images::new(code), insns: Instructions::new(&code.sections) }
+    }
+
+    pub fn slice(&mut self, run: &Run, lane: &Lane, slice: &Slice) -> Result<Output> {
+        let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
+        let cursor = Cursor::new(&lane.pairs, slice.time, lane.start, lane.slack);
+        let image = self.images.get(cursor.task.pid, slice.time)?;
+        let mut decoder = Decoder::new(&bytes, self.recording)?;
+        decoder.set_image(image.clone());
+        let output = Output { task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
+        let mut state = State {
+            walker: self,
+            decoder,
+            reference: run.reference(slice.begin),
+            base: slice.begin,
+            end: slice.end,
+            psbs: psbs_within(run, slice),
+            cursor,
+            image,
+            process: 0,
+            tsc: u64::MAX,
+            now: slice.time,
+            offset: slice.begin,
+            function: NOWHERE,
+            pending: None,
+            entry: true,
+            in_guest: false,
+            end_ip: 0,
+            recent: Vec::with_capacity(RECENT),
+            insns_since: 0,
+            idle_blocks: 0,
+            output,
+        };
+        state.process = state.cursor.task.pid;
+        state.run()?;
+        Ok(state.output)
+    }
+}
+
+fn psbs_within(run: &Run, slice: &Slice) -> Vec<usize> {
+    let at = run.psbs.partition_point(|p| p.offset < slice.begin);
+    run.psbs[at..].iter().map(|p| p.offset).take_while(|&offset| offset < slice.read_end).collect()
+}
+
+const NOWHERE: Found = Found { id: 0, start: 1, end: 0 };
+
+struct State<'w, 'a, 't> {
+    walker: &'w mut Walker<'a>,
+    decoder: Decoder<'t>,
+    reference: u64,
+    /// Offset in the run of the first byte.
+    base: usize,
+    end: usize,
+    psbs: Vec<usize>,
+    cursor: Cursor<'w>,
+    image: Rc<Image>,
+    /// Whose code `image` is.
+    process: i32,
+    tsc: u64,
+    now: u64,
+    offset: usize,
+    /// The function that runs.
+    function: Found,
+    pending: Option<Pending>,
+    /// The next address is where decoding begins.
+    entry: bool,
+    in_guest: bool,
+    /// Last instruction of the last block.
+    end_ip: u64,
+    /// Blocks since time went on.
+    recent: Vec<Block>,
+    insns_since: u64,
+    idle_blocks: u32,
+    output: Output,
+}
+
+impl State<'_, '_, '_> {
+    fn run(&mut self) -> Result<()> {
+        let mut at = self.base;
+        loop {
+            self.pending = None;
+            self.function = NOWHERE;
+            self.entry = true;
+            self.recent.clear();
+            self.insns_since = 0;
+            let status = self.decoder.sync_set(at - self.base);
+            self.update()?;
+            self.resume();
+            let user = header(&self.decoder.trace()[at - self.base..]).user;
+            self.show_image(user)?;
+            if at == self.base {
+                self.output.first_branch = self.offset;
+            }
+            let end = if status < 0 { End::Failed(-status) } else { self.decode(status)? };
+            let End::Failed(code) = end else { return Ok(()) };
+            if code == error::EOS {
+                return Ok(());
+            }
+            let next = self.next_psb(at);
+            if self.offset > self.end && next != Some(self.end) {
+                // What it met belongs to the next slice.
+                return Ok(());
+            }
+            self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            match next {
+                Some(next) if next < self.end => at = next,
+                next => {
+                    self.output.lost_at_end = next == Some(self.end);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Where to take up decoding again, which had begun at `at`: a PSB none of whose packets was used.
+    fn next_psb(&self, at: usize) -> Option<usize> {
+        let trace = self.decoder.trace();
+        let unused = |&&psb: &&usize| {
+            let branch = psb + header(&trace[psb - self.base..]).branch.max(PSB.len());
+            branch >= self.offset
+        };
+        self.psbs.iter().find(|&&psb| psb > at && unused(&&psb)).copied()
+    }
+
+    fn decode(&mut self, mut status: Status) -> Result<End> {
+        let mut event: ffi::Event = unsafe { std::mem::zeroed() };
+        let mut block: Block = unsafe { std::mem::zeroed() };
+        loop {
+            while status & status::EVENT_PENDING != 0 {
+                status = self.decoder.event(&mut event);
+                if status < 0 {
+                    return Ok(End::Failed(-status));
+                }
+                self.update()?;
+                self.event(&event)?;
+            }
+            if self.offset > self.end && self.overlaps_enough() {
+                return Ok(End::Done);
+            }
+            let last = status & status::EOS != 0;
+            if last && self.pending.is_none() && !self.entry {
+                return Ok(End::Done);
+            }
+            status = self.decoder.next(&mut block);
+            if block.ninsn > 0 {
+                self.arrive(block.ip)?;
+                if last {
+                    // What ran behind the last packet is not known.
+                    return Ok(End::Done);
+                }
+                self.block(&block, status)?;
+            }
+            if status < 0 {
+                return Ok(End::Failed(-status));
+            }
+            self.idle_blocks += 1;
+            if self.idle_blocks > MAX_BLOCKS {
+                self.idle_blocks = 0;
+                return Ok(End::Failed(NEVER_ENDING));
+            }
+        }
+    }
+
+    fn overlaps_enough(&self) -> bool {
+        let items = &self.output.items;
+        items.len() >= OVERLAP_ITEMS && items[items.len() - OVERLAP_ITEMS].offset > self.end
+    }
+
+    fn block(&mut self, block: &Block, status: Status) -> Result<()> {
+        self.output.n_blocks += 1;
+        self.output.n_insns += u64::from(block.ninsn);
+        self.insns_since += u64::from(block.ninsn);
+        self.end_ip = block.end_ip;
+        if self.recent.len() == RECENT {
+            self.recent.remove(0);
+        }
+        self.recent.push(*block);
+        if !(self.function.start..self.function.end).contains(&block.end_ip) {
+            self.leave_within(block)?;
+        }
+        self.update()?;
+        if status < 0 {
+            // The way out of the block is not known.
+            return Ok(());
+        }
+        let kind = match block.iclass {
+            iclass::CALL => Some(Kind::Call),
+            iclass::RETURN => Some(Kind::Return),
+            iclass::JUMP | iclass::COND_JUMP => None,
+            _ => match self.walker.insns.end(block) {
+                Transfer::None | Transfer::Jump(_) | Transfer::FarJump => None,
+                Transfer::Call | Transfer::FarCall => Some(Kind::Call),
+                Transfer::Return | Transfer::FarReturn => Some(Kind::Return),
+                Transfer::Syscall => Some(Kind::Syscall),
+                Transfer::Sysret => Some(Kind::Sysret),
+                Transfer::Iret => Some(Kind::Iret),
+                Transfer::Interrupt => Some(Kind::SoftInterrupt),
+            },
+        };
+        self.pending = Some(Pending {
+            from: block.end_ip,
+            function: self.function,
+            kind,
+            time: self.now,
+            offset: self.offset,
+        });
+        if kind == Some(Kind::Sysret) || kind == Some(Kind::Iret) && self.leads_to_user() {
+            self.show_image(true)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an iret may: it ends what a switch cannot lie within, or returns to kernel code, where
+    /// the image does not matter.
+    fn leads_to_user(&self) -> bool {
+        !self.cursor.is_amid(self.now)
+    }
+
+    /// The block left the function it began in by direct jumps, or by running on.
+    fn leave_within(&mut self, block: &Block) -> Result<()> {
+        for &(from, to) in self.walker.insns.jumps(block).iter() {
+            if !(self.function.start..self.function.end).contains(&to) {
+                self.jump(from, to, self.function, self.now, self.offset)?;
+            }
+        }
+        if !(self.function.start..self.function.end).contains(&block.end_ip) {
+            self.function = self.walker.images.symbol(&self.image, block.end_ip);
+        }
+        Ok(())
+    }
+
+    /// A jump out of a function: a tail call if it leads to another one's start.
+    fn jump(&mut self, from: u64, to: u64, function: Found, time: u64, offset: usize) -> Result<()> {
+        let target = self.walker.images.symbol(&self.image, to);
+        self.function = target;
+        if target.start == to && target.id != function.id && function.id != 0 {
+            let what = What::Edge(Kind::TailCall);
+            let (from_sym, to_sym) = (function.id, target.id);
+            self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
+            if Some(to) == self.walker.code.kernel.switch_ip && self.cursor.switch_to(self.now) {
+                self.task();
+            }
+        }
+        Ok(())
+    }
+
+    /// Execution is at `ip`: what led there is known now.
+    fn arrive(&mut self, ip: u64) -> Result<()> {
+        if self.entry {
+            self.entry = false;
+            self.function = self.walker.images.symbol(&self.image, ip);
+            let to_sym = self.function.id;
+            self.push_edge(What::Entry, 0, ip, 0, to_sym);
+        }
+        let Some(p) = self.pending.take() else { return Ok(()) };
+        let Some(kind) = p.kind else {
+            if !(p.function.start..p.function.end).contains(&ip) {
+                self.jump(p.from, ip, p.function, p.time, p.offset)?;
+            }
+            return Ok(());
+        };
+        self.function = self.walker.images.symbol(&self.image, ip);
+        self.output.items.push(Item {
+            time: p.time,
+            from: p.from,
+            to: ip,
+            from_sym: p.function.id,
+            to_sym: self.function.id,
+            what: What::Edge(kind),
+            offset: p.offset,
+        });
+        if Some(ip) == self.walker.code.kernel.switch_ip
+            && kind == Kind::Call
+            && self.cursor.switch_to(self.now)
+        {
+            self.task();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, e: &ffi::Event) -> Result<()> {
+        match e.kind {
+            event::ENABLED => {
+                self.pending = None;
+                self.entry = false;
+                self.resume();
+                let ip = e.variant[0];
+                if ip < KERNEL_BEGIN {
+                    self.show_image(true)?;
+                }
+                self.function = self.walker.images.symbol(&self.image, ip);
+                let to_sym = self.function.id;
+                self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
+            }
+            event::DISABLED => {
+                let from = self.pending.take().map_or(self.end_ip, |p| p.from);
+                self.trace_end(from, e.variant[0], e.ip_suppressed());
+            }
+            event::ASYNC_DISABLED => {
+                self.arrive(e.variant[0])?;
+                self.trace_end(e.variant[0], e.variant[1], e.ip_suppressed());
+            }
+            event::ASYNC_BRANCH => {
+                let (from, to) = (e.variant[0], e.variant[1]);
+                self.arrive(from)?;
+                if e.ip_suppressed() {
+                    self.trace_end(from, 0, true);
+                    return Ok(());
+                }
+                let from_sym = self.symbol_of_source(from);
+                self.function = self.walker.images.symbol(&self.image, to);
+                let to_sym = self.function.id;
+                self.push_edge(What::Edge(Kind::Interrupt), from, to, from_sym, to_sym);
+            }
+            event::OVERFLOW => {
+                self.pending = None;
+                self.recent.clear();
+                self.insns_since = 0;
+                self.push(What::Event(Code::Overflow), 0, 0);
+                if !e.ip_suppressed() {
+                    self.entry = false;
+                    self.resume();
+                    let ip = e.variant[0];
+                    self.show_image(ip < KERNEL_BEGIN)?;
+                    self.function = self.walker.images.symbol(&self.image, ip);
+                    let to_sym = self.function.id;
+                    self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
+                }
+            }
+            event::PAGING | event::ASYNC_PAGING => {
+                let guest = e.variant[1] & 1 != 0;
+                if guest && !self.in_guest {
+                    self.push(What::Event(Code::Guest), 0, 0);
+                }
+                self.in_guest = guest;
+            }
+            event::STOP => {}
+            event::PTWRITE => self.push(What::Event(Code::Ptwrite), e.variant[2], e.variant[0]),
+            event::CBR => self.push(What::Event(Code::Cbr), e.variant[0] & 0xffff, 0),
+            event::MWAIT => {
+                let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
+                self.push(What::Event(Code::Power), power::MWAIT | hints | extensions << 32, e.variant[0]);
+            }
+            event::PWRE => {
+                let v = e.variant[0];
+                let value = v & 0xffff | (v >> 32 & 1) << 16;
+                self.push(What::Event(Code::Power), power::PWRE | value, 0);
+            }
+            event::EXSTOP => self.push(What::Event(Code::Power), power::EXSTOP, e.variant[0]),
+            event::PWRX => {
+                let v = e.variant[0];
+                let value = v & 0xffff | (v >> 32 & 7) << 16;
+                self.push(What::Event(Code::Power), power::PWRX | value, 0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn symbol_of_source(&mut self, ip: u64) -> u32 {
+        if (self.function.start..self.function.end).contains(&ip) {
+            self.function.id
+        } else {
+            self.walker.images.symbol(&self.image, ip).id
+        }
+    }
+
+    fn trace_end(&mut self, from: u64, to: u64, suppressed: bool) {
+        let from_sym = self.symbol_of_source(from);
+        let to = if suppressed { 0 } else { to };
+        self.push_edge(What::Edge(Kind::TraceEnd), from, to, from_sym, 0);
+        self.function = NOWHERE;
+    }
+
+    /// Packets' time, and what depends on it.
+    fn update(&mut self) -> Result<()> {
+        let offset = self.base + self.decoder.offset();
+        if offset != self.offset {
+            self.offset = offset;
+            self.idle_blocks = 0;
+        }
+        let Some(tsc) = self.decoder.tsc() else { return Ok(()) };
+        if tsc == self.tsc {
+            return Ok(());
+        }
+        self.tsc = tsc;
+        let before = self.now;
+        self.now = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
+        let passed = self.now.saturating_sub(before);
+        if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
+            self.stall(before, passed);
+        }
+        self.recent.clear();
+        self.insns_since = 0;
+        if self.cursor.pass(self.now) {
+            self.task();
+        }
+        if self.now >= self.image.until {
+            self.show_image(false)?;
+        }
+        Ok(())
+    }
+
+    fn stall(&mut self, since: u64, ns: u64) {
+        let (class, address) = self.walker.insns.stall(&self.recent);
+        let value = ns.min((1 << 56) - 1) | (class as u64) << 56;
+        for (code, value) in [(Code::Stall, value), (Code::StallAt, address)] {
+            self.push(What::Event(code), value, 0);
+            if let Some(item) = self.output.items.last_mut() {
+                item.time = since;
+            }
+        }
+    }
+
+    /// Has the decoder read the code of the current process as it is now. `user`: user code follows.
+    fn show_image(&mut self, user: bool) -> Result<()> {
+        if user && self.cursor.user(self.now) {
+            self.task();
+        }
+        let pid = self.cursor.task.pid;
+        if pid != self.process || self.now >= self.image.until {
+            let image = self.walker.images.get(pid, self.now)?;
+            self.process = pid;
+            if !Rc::ptr_eq(&image, &self.image) {
+                self.decoder.set_image(image.clone());
+                self.image = image;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing was seen for a while.
+    fn resume(&mut self) {
+        if self.cursor.resume(self.now) {
+            self.task();
+        }
+    }
+
+    fn task(&mut self) {
+        let Task { pid, tid } = self.cursor.task;
+        let (time, offset) = (self.now, self.offset);
+        let (from_sym, to_sym) = (pid as u32, tid as u32);
+        self.output.items.push(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
+    }
+
+    fn push(&mut self, what: What, from: u64, to: u64) {
+        self.push_edge(what, from, to, 0, 0);
+    }
+
+    fn push_edge(&mut self, what: What, from: u64, to: u64, from_sym: u32, to_sym: u32) {
+        let (time, offset) = (self.now, self.offset);
+        self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
+    }
+}
+
+/// Not of libipt: see `MAX_BLOCKS`.
+const NEVER_ENDING: i32 = 1000;
+
+/// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
+fn perf_error(code: i32) -> u64 {
+    match code {
+        error::NOMEM => 1,
+        error::BAD_OPC | error::BAD_PACKET => 3,
+        error::NOMAP | error::BAD_INSN | error::BAD_IMAGE | error::BAD_FILE => 5,
+        error::BAD_QUERY
+        | error::BAD_CONTEXT
+        | error::RETSTACK_EMPTY
+        | error::BAD_RETCOMP
+        | error::BAD_STATUS_UPDATE
+        | error::NO_ENABLE => 6,
+        NEVER_ENDING => 10,
+        _ => 9,
+    }
+}
