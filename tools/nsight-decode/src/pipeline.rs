@@ -40,6 +40,10 @@ pub const SLICE: usize = 256 << 10;
 /// How many slices may be ahead of the one that is merged, for each thread.
 const AHEAD: usize = 3;
 
+/// Stack of a thread that decodes. libipt recurses for each of up to 65535 instructions of a block, if
+/// a damaged trace leads it through jumps; what is not used costs nothing.
+const STACK: usize = 128 << 20;
+
 /// Decodes a recording into `sink`.
 pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn Sink) -> Result<Counts> {
     let plan = Plan::new(recording, code, options);
@@ -53,7 +57,8 @@ pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn
         for _ in 0..jobs {
             let send = send.clone();
             let (plan, next, stop, merged) = (&plan, &next, &stop, &merged);
-            scope.spawn(move || {
+            let worker = std::thread::Builder::new().stack_size(STACK);
+            let spawned = worker.spawn_scoped(scope, move || {
                 let mut walker = Walker::new(recording, code);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -77,6 +82,10 @@ pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn
                     }
                 }
             });
+            if let Err(e) = spawned {
+                let _release = Release { stop, merged };
+                return Err(Error::memory(format_args!("no thread: {e}")));
+            }
         }
         drop(send);
         let _release = Release { stop: &stop, merged: &merged };

@@ -100,7 +100,7 @@ impl File {
         file.attrs = file.parse_attrs()?;
         let (begin, size) = (u64_at(&file.map, 40), u64_at(&file.map, 48));
         let length = file.map.len() as u64;
-        let end = begin.checked_add(size).unwrap_or(u64::MAX);
+        let end = begin.saturating_add(size);
         // size is 0 until perf ends.
         file.cut = size == 0 || end > length;
         let end = if file.cut { length } else { end };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::code::Code;
-use crate::perfdata::{Owner, Recording, Switch};
+use crate::perfdata::{Owner, PtConfig, Recording, Switch};
 use crate::pt::index::{runs, Run};
 use crate::pt::switches::{pairs, Task, UNKNOWN};
 use crate::pt::walk::Lane;
@@ -19,10 +19,16 @@ pub struct LaneData {
 
 /// Packets' times are exact with cycle counts, and as good as their period without.
 const SLACK_CYC: u64 = 2_000;
-const SLACK: u64 = 20_000;
+const SLACK_MTC: u64 = 20_000;
+/// From one PSB to the next.
+const SLACK_TSC: u64 = 10_000_000;
 
 pub fn lanes(recording: &Recording, code: &Code) -> Vec<LaneData> {
-    let slack = if recording.config.cyc { SLACK_CYC } else { SLACK };
+    let slack = match recording.config {
+        PtConfig { cyc: true, .. } => SLACK_CYC,
+        PtConfig { mtc: Some(_), .. } => SLACK_MTC,
+        _ => SLACK_TSC,
+    };
     let side = &recording.side;
     let mut lanes = Vec::new();
     for (&owner, chunks) in &recording.streams {

@@ -13,7 +13,7 @@ use crate::perfdata::{LossKind, Owner, Recording};
 use crate::pt::item::{Item, What};
 use crate::pt::stitch::{join, Joint};
 use crate::pt::switches::{Task, UNKNOWN};
-use crate::pt::walk::Output;
+use crate::pt::walk::{Output, Slice};
 
 /// What a run did and lost.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +37,8 @@ pub struct Counts {
 /// Decoded and not given on yet.
 struct Lane {
     items: VecDeque<Item>,
-    /// The last slice: its end may still be cut by the next one.
-    held: Option<(Output, usize, bool)>,
+    /// What the last slice found behind its end, and that end: the next one decides what of it counts.
+    held: Option<(Output, usize)>,
     task: Task,
     /// Events of the side-band, in order.
     side: VecDeque<Event>,
@@ -46,10 +46,18 @@ struct Lane {
     last: u64,
     /// The core:bus ratio: PSBs repeat it.
     ratio: u64,
+    /// Time of what was given on.
+    clock: u64,
+}
+
+impl Lane {
+    /// When the first item's turn is.
+    fn head(&self) -> Option<u64> {
+        self.items.front().map(|item| item.time.max(self.clock))
+    }
 }
 
 pub struct Merger<'a> {
-    recording: &'a Recording,
     plan: &'a Plan,
     options: &'a Options,
     code: &'a MachineCode,
@@ -63,7 +71,7 @@ pub struct Merger<'a> {
 
 impl<'a> Merger<'a> {
     pub fn new(
-        recording: &'a Recording,
+        recording: &Recording,
         code: &'a MachineCode,
         plan: &'a Plan,
         options: &'a Options,
@@ -84,11 +92,12 @@ impl<'a> Merger<'a> {
             side: side_events(recording, data.owner),
             last: 0,
             ratio: 0,
+            clock: 0,
         };
         let lanes = plan.lanes.iter().map(lane).collect();
         let counts =
             Counts { bytes_before_psb: plan.bytes_before_psb, bytes: plan.bytes(), ..Counts::default() };
-        Ok(Self { recording, plan, options, code, sink, lanes, counts, numbers: vec![0], n_numbers: 1 })
+        Ok(Self { plan, options, code, sink, lanes, counts, numbers: vec![0], n_numbers: 1 })
     }
 
     /// The slice with a number, in order.
@@ -98,7 +107,7 @@ impl<'a> Merger<'a> {
         let place = &self.plan.slices[number];
         let lane = &mut self.lanes[place.lane];
         let mut seamless = false;
-        if let Some((mut held, end, _)) = lane.held.take() {
+        if let Some((mut held, end)) = lane.held.take() {
             if place.continues {
                 match join(&mut held, end, &mut output) {
                     Joint::Seamless => seamless = true,
@@ -108,19 +117,10 @@ impl<'a> Merger<'a> {
                         output.items.insert(0, error_item(&output, place.slice.time, place.slice.begin));
                     }
                 }
-            } else {
-                held.items.retain(|i| i.offset <= end || held.lost_at_end);
             }
             release(lane, held);
             if !place.continues {
-                let time = place.slice.time;
-                let skipped = !self.options.windows.is_all();
-                if skipped {
-                    let what = What::Event(Code::Skipped);
-                    let from = time.saturating_sub(lane.last);
-                    let (time, offset) = (lane.last, place.slice.begin);
-                    lane.items.push_back(Item { time, from, to: 0, from_sym: 0, to_sym: 0, what, offset });
-                }
+                lane.items.push_back(hole(self.options.windows.is_all(), lane.last, place.slice));
             }
         }
         if !seamless {
@@ -128,14 +128,20 @@ impl<'a> Merger<'a> {
                 push_task(lane, task, place.slice.time, place.slice.begin);
             }
         }
-        lane.held = Some((output, place.slice.end, seamless));
+        let end = place.slice.end;
+        let tail = output.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
+        let held =
+            Output { items: output.items.split_off(tail), task: output.last_task(), ..Output::default() };
+        let held = Output { lost_at_end: output.lost_at_end, ..held };
+        release(lane, output);
+        lane.held = Some((held, end));
         let until = self.plan.slices.get(number + 1).map_or(u64::MAX, |p| p.slice.time);
         self.drain(until)
     }
 
     pub fn finish(mut self) -> Result<Counts> {
         for lane in &mut self.lanes {
-            if let Some((held, _, _)) = lane.held.take() {
+            if let Some((held, _)) = lane.held.take() {
                 release(lane, held);
             }
         }
@@ -146,32 +152,35 @@ impl<'a> Merger<'a> {
             }
         }
         self.counts.lost_records = self.counts.events.get(&Code::LostRecords).copied().unwrap_or(0);
-        let _ = self.recording;
         Ok(self.counts)
     }
 
     /// Gives on what is before `until`: slices that are still to come begin there.
     fn drain(&mut self, until: u64) -> Result<()> {
+        let held = self.lanes.iter().filter_map(|l| l.held.as_ref()?.0.items.first());
+        let until = held.map(|i| i.time).min().map_or(until, |time| time.min(until));
         loop {
-            let mut heads: Vec<(u64, usize)> = Vec::new();
-            for (index, lane) in self.lanes.iter().enumerate() {
-                if let Some(item) = lane.items.front() {
-                    heads.push((item.time, index));
+            // Equal times in the order of the lanes, however they were cut into slices.
+            let mut heads =
+                self.lanes.iter().enumerate().filter_map(|(index, lane)| Some((lane.head()?, index)));
+            let Some(first) = heads.next() else { return Ok(()) };
+            let (first, second) = heads.fold((first, (u64::MAX, usize::MAX)), |(first, second), head| {
+                if head < first {
+                    (head, first)
+                } else {
+                    (first, second.min(head))
                 }
-            }
-            heads.sort_unstable();
-            let Some(&(time, index)) = heads.first() else { return Ok(()) };
+            });
+            let (time, index) = first;
             if time >= until && until != u64::MAX {
                 return Ok(());
             }
             // As long as no other lane's turn has come.
-            let limit = heads.get(1).map_or(u64::MAX, |&(time, _)| time).min(until);
-            loop {
-                self.give(index)?;
-                match self.lanes[index].items.front() {
-                    Some(item) if item.time <= limit => {}
-                    _ => break,
+            while let Some(time) = self.lanes[index].head() {
+                if (time, index) > second || time >= until && until != u64::MAX {
+                    break;
                 }
+                self.give(index)?;
             }
         }
     }
@@ -180,6 +189,7 @@ impl<'a> Merger<'a> {
     fn give(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
         let Some(item) = lane.items.pop_front() else { return Ok(()) };
+        lane.clock = lane.clock.max(item.time);
         let mut earlier = Vec::new();
         while let Some(event) = lane.side.pop_front() {
             if event.time > item.time {
@@ -262,6 +272,15 @@ impl<'a> Merger<'a> {
 fn release(lane: &mut Lane, output: Output) {
     lane.last = output.items.last().map_or(lane.last, |i| i.time.max(lane.last));
     lane.items.extend(output.items);
+}
+
+/// What lies between two slices of which one is not the continuation of the other.
+fn hole(all: bool, since: u64, next: Slice) -> Item {
+    // perf's code for trace data that are missing
+    let lost = (What::Event(Code::DecodeError), 8);
+    let skipped = (What::Event(Code::Skipped), next.time.saturating_sub(since));
+    let (what, from) = if all { lost } else { skipped };
+    Item { time: since, from, to: 0, from_sym: 0, to_sym: 0, what, offset: next.begin }
 }
 
 fn push_task(lane: &mut Lane, task: Task, time: u64, offset: usize) {

@@ -84,7 +84,14 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
     let mut last = 0;
     for (begin, chunk) in &run.chunks {
         let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
-        for at in finder.find_iter(bytes) {
+        let mut from = 0;
+        while let Some(found) = bytes.get(from..).and_then(|rest| finder.find(rest)) {
+            let mut at = from + found;
+            // A packet before it may end as it begins: the last 16 bytes are the PSB.
+            while bytes[at + PSB.len()..].starts_with(&PSB[..2]) {
+                at += 2;
+            }
+            from = at + PSB.len();
             if let Some(tsc) = header(&bytes[at..]).tsc {
                 last = widen(tsc, chunk.reference);
             }
@@ -139,6 +146,44 @@ fn cyc_length(bytes: &[u8]) -> Option<usize> {
     Some(length)
 }
 
+/// Whether a packet tells how a branch went: TNT or TIP.
+pub fn is_branch(bytes: &[u8]) -> bool {
+    match bytes {
+        [2, 0xa3, ..] => true,
+        [first, ..] => *first != 0 && *first != 2 && (first & 1 == 0 || first & 0x1f == 0x0d),
+        [] => false,
+    }
+}
+
+/// Length of a packet that tells of a branch; 0 for others.
+pub fn length(bytes: &[u8]) -> usize {
+    match bytes {
+        [2, 0xa3, ..] => 8,
+        [first, ..] if first & 1 == 0 && *first > 2 => 1,
+        [first, ..] if matches!(first & 0x1f, 0x01 | 0x0d | 0x11 | 0x1d) => address_length(*first),
+        _ => 0,
+    }
+}
+
+pub fn is_tsc(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0x19)
+}
+
+/// Of a CYC packet; 0 for others.
+pub fn cycles(bytes: &[u8]) -> u64 {
+    let Some(length) = bytes.first().filter(|&b| b & 3 == 3).and_then(|_| cyc_length(bytes)) else {
+        return 0;
+    };
+    let first = u64::from(bytes[0] >> 3);
+    let rest = bytes[1..length].iter().take(8);
+    rest.enumerate().fold(first, |sum, (n, &b)| sum | u64::from(b >> 1) << (5 + 7 * n))
+}
+
+/// Of TIP and FUP packets and their kin.
+fn address_length(first: u8) -> usize {
+    1 + [0, 2, 4, 6, 6, 0, 8, 0][usize::from(first >> 5)]
+}
+
 /// What stands between a PSB and PSBEND.
 pub fn header(bytes: &[u8]) -> Header {
     let mut header = Header::default();
@@ -154,9 +199,7 @@ pub fn header(bytes: &[u8]) -> Header {
             [0x99, _, ..] => Some(2), // MODE
             [2, 0x43, ..] => Some(8), // PIP
             [2, 0xc8, ..] => Some(7), // VMCS
-            [first, ..] if first & 0x1f == 0x1d => {
-                Some(1 + [0, 2, 4, 6, 6, 0, 8, 0][usize::from(first >> 5)]) // FUP
-            }
+            [first, ..] if first & 0x1f == 0x1d => Some(address_length(*first)), // FUP
             _ => status_packet(rest),
         };
         let Some(length) = length else { break };
@@ -202,6 +245,17 @@ mod tests {
         assert_eq!(found, Header { tsc: Some(0x0007_0605_0403_0201), branch: behind + 4, user: true });
         bytes[16 + 1 + 8 + 4 + 2 + 8 + 6] = 0xff;
         assert!(!header(&bytes).user);
+    }
+
+    #[test]
+    fn packets_are_told_apart() {
+        assert!(is_branch(&[0x06]) && is_branch(&[2, 0xa3]) && is_branch(&[0x2d, 1, 2]));
+        assert!(!is_branch(&[0]) && !is_branch(&[2, 0x82]) && !is_branch(&[0x7d]) && !is_branch(&[0x57, 2]));
+        assert_eq!(
+            (length(&[0x06]), length(&[2, 0xa3]), length(&[0x2d]), length(&[0xcd]), length(&[0x57])),
+            (1, 8, 3, 9, 0)
+        );
+        assert_eq!((cycles(&[0x57, 0x02]), cycles(&[0x0b]), cycles(&[0x06])), (0x2a, 1, 0));
     }
 
     #[test]

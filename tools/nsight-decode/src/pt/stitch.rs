@@ -23,12 +23,8 @@ pub enum Joint {
 
 /// What both slices find whatever they knew before.
 fn counts(item: &Item) -> bool {
-    !matches!(item.what, What::Task | What::Entry | What::Event(Code::Stall | Code::StallAt | Code::Cbr))
-}
-
-fn task_at(output: &Output, end: usize) -> Option<Task> {
-    let last = output.items[..end].iter().rev().find(|i| i.what == What::Task);
-    last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(output.task)
+    let beside = [Code::Stall, Code::StallAt, Code::Cbr, Code::Ptwrite, Code::Power].map(What::Event);
+    !(item.what == What::Task || item.what == What::Entry || beside.contains(&item.what))
 }
 
 /// Joins `next` to `first`, which ends at `end` and may go on beyond it: afterwards one is the
@@ -41,9 +37,11 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     let tail: Vec<usize> = (beyond..first.items.len()).filter(|&i| counts(&first.items[i])).collect();
     let head: Vec<usize> = (0..next.items.len()).filter(|&i| counts(&next.items[i])).collect();
     let first_branch = next.first_branch;
+    let n_before = next.n_before.unwrap_or(next.items.len());
+    let known_before = |at: usize| at < n_before;
     let same = |t: usize, h: usize| {
-        let (t, h) = (&first.items[t], &next.items[h]);
-        t.same(h) && (t.offset == h.offset || h.offset <= first_branch)
+        let (at, t, h) = (h, &first.items[t], &next.items[h]);
+        t.same(h) && (t.offset == h.offset || known_before(at))
     };
     let matches = |skip: usize| tail[skip..].iter().zip(&head).all(|(&t, &h)| same(t, h));
     let only_before = tail.iter().all(|&t| first.items[t].offset <= first_branch);
@@ -52,7 +50,7 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         first.items.truncate(beyond);
         return Joint::Contradiction;
     }
-    let before_branch = head.iter().take_while(|&&h| next.items[h].offset <= first_branch).count();
+    let before_branch = head.iter().take_while(|&&h| known_before(h)).count();
     // Of the tail, what the first packet behind the PSB did not tell yet.
     let kept = (skip + before_branch).min(tail.len());
     let used = kept - skip;
@@ -66,7 +64,7 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     while cut > beyond && cut < first.items.len() && !counts(&first.items[cut - 1]) {
         cut -= 1;
     }
-    let (before, after) = (task_at(first, cut), task_at(next, begin));
+    let (before, after) = (first.task_at(cut), next.task_at(begin));
     let entry = next.items.iter().position(|i| i.what == What::Entry).filter(|&at| at >= begin);
     first.items.truncate(cut);
     next.items.drain(..begin);
@@ -102,7 +100,8 @@ mod tests {
     }
 
     fn output(items: &[Item], first_branch: usize) -> Output {
-        Output { items: items.to_vec(), first_branch, ..Output::default() }
+        let n_before = Some(items.iter().take_while(|i| i.offset <= first_branch).count());
+        Output { items: items.to_vec(), first_branch, n_before, ..Output::default() }
     }
 
     fn joined(first: &mut Output, next: &mut Output) -> Vec<u64> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::decoder::{Decoder, Status};
 use super::ffi::{self, error, event, iclass, status, Block};
-use super::index::{header, Run, PSB};
+use super::index::{self, header, Run, PSB};
 use super::item::{Item, What};
 use super::switches::{Cursor, Pair, Task};
 use super::tail_calls::Instructions;
@@ -17,8 +17,8 @@ use crate::perfdata::{widen, Recording};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
-/// So many blocks without a packet are a loop that will not end.
-const MAX_BLOCKS: u32 = 1 << 18;
+/// So many instructions without a packet are a loop that will not end.
+const MAX_IDLE: u32 = 1 << 17;
 /// A core that needs longer for an instruction than this many ns waits.
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
@@ -52,10 +52,23 @@ pub struct Output {
     pub unsure: bool,
     /// Decoding had failed, and is to be taken up again where the next slice begins.
     pub lost_at_end: bool,
-    /// How far packets were read when the first of them was.
+    /// Offset of the first packet that tells of a branch, and how many items there were before it.
     pub first_branch: usize,
+    pub n_before: Option<usize>,
     pub n_blocks: u64,
     pub n_insns: u64,
+}
+
+impl Output {
+    /// Who runs before an item.
+    pub fn task_at(&self, end: usize) -> Option<Task> {
+        let last = self.items[..end].iter().rev().find(|i| i.what == What::Task);
+        last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(self.task)
+    }
+
+    pub fn last_task(&self) -> Option<Task> {
+        self.task_at(self.items.len())
+    }
 }
 
 /// A branch whose target is the next block's begin.
@@ -105,8 +118,10 @@ impl<'a> Walker<'a> {
             image,
             process: 0,
             tsc: u64::MAX,
+            packet_time: slice.time,
             now: slice.time,
             offset: slice.begin,
+            offset_before: slice.begin,
             function: NOWHERE,
             pending: None,
             entry: true,
@@ -114,11 +129,13 @@ impl<'a> Walker<'a> {
             end_ip: 0,
             recent: Vec::with_capacity(RECENT),
             insns_since: 0,
-            idle_blocks: 0,
+            idle: 0,
+            marks: Vec::new(),
             output,
         };
         state.process = state.cursor.task.pid;
         state.run()?;
+        state.output.items.append(&mut state.marks);
         Ok(state.output)
     }
 }
@@ -143,8 +160,12 @@ struct State<'w, 'a, 't> {
     /// Whose code `image` is.
     process: i32,
     tsc: u64,
+    /// What `tsc` is in ns, and the time of what runs.
+    packet_time: u64,
     now: u64,
+    /// Of the next packet that tells of a branch, and of the one before.
     offset: usize,
+    offset_before: usize,
     /// The function that runs.
     function: Found,
     pending: Option<Pending>,
@@ -156,7 +177,9 @@ struct State<'w, 'a, 't> {
     /// Blocks since time went on.
     recent: Vec<Block>,
     insns_since: u64,
-    idle_blocks: u32,
+    idle: u32,
+    /// Told by packets, and later than what runs.
+    marks: Vec<Item>,
     output: Output,
 }
 
@@ -170,12 +193,12 @@ impl State<'_, '_, '_> {
             self.recent.clear();
             self.insns_since = 0;
             let status = self.decoder.sync_set(at - self.base);
-            self.update()?;
+            self.catch_up()?;
             self.resume();
-            let user = header(&self.decoder.trace()[at - self.base..]).user;
-            self.show_image(user)?;
+            let psb = header(&self.decoder.trace()[at - self.base..]);
+            self.show_image(psb.user)?;
             if at == self.base {
-                self.output.first_branch = self.offset;
+                self.output.first_branch = self.base + psb.branch;
             }
             let end = if status < 0 { End::Failed(-status) } else { self.decode(status)? };
             let End::Failed(code) = end else { return Ok(()) };
@@ -217,7 +240,11 @@ impl State<'_, '_, '_> {
                 if status < 0 {
                     return Ok(End::Failed(-status));
                 }
-                self.update()?;
+                self.read_time();
+                if event.has_tsc() {
+                    // libipt's own clock may be at the event behind this one already.
+                    self.set_tsc(event.tsc);
+                }
                 self.event(&event)?;
             }
             if self.offset > self.end && self.overlaps_enough() {
@@ -239,9 +266,9 @@ impl State<'_, '_, '_> {
             if status < 0 {
                 return Ok(End::Failed(-status));
             }
-            self.idle_blocks += 1;
-            if self.idle_blocks > MAX_BLOCKS {
-                self.idle_blocks = 0;
+            self.idle += 1 + u32::from(block.ninsn);
+            if self.idle > MAX_IDLE {
+                self.idle = 0;
                 return Ok(End::Failed(NEVER_ENDING));
             }
         }
@@ -264,10 +291,14 @@ impl State<'_, '_, '_> {
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.leave_within(block)?;
         }
-        self.update()?;
+        let time = self.branch_time(status);
+        self.read_time();
         if status < 0 {
             // The way out of the block is not known.
             return Ok(());
+        }
+        if let Some(time) = time {
+            self.advance(time.unwrap_or(self.packet_time))?;
         }
         let kind = match block.iclass {
             iclass::CALL => Some(Kind::Call),
@@ -294,6 +325,34 @@ impl State<'_, '_, '_> {
             self.show_image(true)?;
         }
         Ok(())
+    }
+
+    /// Whether the branch at the end of a block had a packet, and its time where libipt has gone on
+    /// to an event behind it, which may be as late as the end of a long halt.
+    fn branch_time(&mut self, status: Status) -> Option<Option<u64>> {
+        let trace = self.decoder.trace();
+        let from = |offset: usize| trace.get(offset - self.base..).unwrap_or_default();
+        if self.base + self.decoder.offset() == self.offset || !index::is_branch(from(self.offset)) {
+            return None;
+        }
+        if status < 0 || status & status::EVENT_PENDING == 0 {
+            return Some(None);
+        }
+        // Cycles between the packet before and this one.
+        let mut at = self.offset_before + index::length(from(self.offset_before));
+        let mut cycles = 0;
+        while at < self.offset {
+            let bytes = from(at);
+            cycles += index::cycles(bytes);
+            let length = index::status_packet(bytes).filter(|_| !index::is_tsc(bytes));
+            let Some(length) = length else { return Some(Some(self.now)) };
+            at += length;
+        }
+        let nominal = self.walker.recording.info.max_non_turbo.max(1);
+        let ticks = cycles * nominal / self.decoder.ratio().unwrap_or(nominal).max(1);
+        let tsc = self.tsc.wrapping_add(ticks);
+        let time = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
+        Some(Some(time.max(self.now)))
     }
 
     /// Whether an iret may: it ends what a switch cannot lie within, or returns to kernel code, where
@@ -367,6 +426,8 @@ impl State<'_, '_, '_> {
     fn event(&mut self, e: &ffi::Event) -> Result<()> {
         match e.kind {
             event::ENABLED => {
+                self.recent.clear();
+                self.advance(self.packet_time)?;
                 self.pending = None;
                 self.entry = false;
                 self.resume();
@@ -380,15 +441,18 @@ impl State<'_, '_, '_> {
             }
             event::DISABLED => {
                 let from = self.pending.take().map_or(self.end_ip, |p| p.from);
+                self.advance(self.packet_time)?;
                 self.trace_end(from, e.variant[0], e.ip_suppressed());
             }
             event::ASYNC_DISABLED => {
                 self.arrive(e.variant[0])?;
+                self.advance(self.packet_time)?;
                 self.trace_end(e.variant[0], e.variant[1], e.ip_suppressed());
             }
             event::ASYNC_BRANCH => {
                 let (from, to) = (e.variant[0], e.variant[1]);
                 self.arrive(from)?;
+                self.advance(self.packet_time)?;
                 if e.ip_suppressed() {
                     self.trace_end(from, 0, true);
                     return Ok(());
@@ -400,9 +464,9 @@ impl State<'_, '_, '_> {
             }
             event::OVERFLOW => {
                 self.pending = None;
-                self.recent.clear();
-                self.insns_since = 0;
                 self.push(What::Event(Code::Overflow), 0, 0);
+                self.recent.clear();
+                self.advance(self.packet_time)?;
                 if !e.ip_suppressed() {
                     self.entry = false;
                     self.resume();
@@ -421,22 +485,22 @@ impl State<'_, '_, '_> {
                 self.in_guest = guest;
             }
             event::STOP => {}
-            event::PTWRITE => self.push(What::Event(Code::Ptwrite), e.variant[2], e.variant[0]),
-            event::CBR => self.push(What::Event(Code::Cbr), e.variant[0] & 0xffff, 0),
+            event::PTWRITE => self.mark(Code::Ptwrite, e.variant[2], e.variant[0]),
+            event::CBR => self.mark(Code::Cbr, e.variant[0] & 0xffff, 0),
             event::MWAIT => {
                 let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
-                self.push(What::Event(Code::Power), power::MWAIT | hints | extensions << 32, e.variant[0]);
+                self.mark(Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
             }
             event::PWRE => {
                 let v = e.variant[0];
                 let value = v & 0xffff | (v >> 32 & 1) << 16;
-                self.push(What::Event(Code::Power), power::PWRE | value, 0);
+                self.mark(Code::Power, power::PWRE | value, 0);
             }
-            event::EXSTOP => self.push(What::Event(Code::Power), power::EXSTOP, e.variant[0]),
+            event::EXSTOP => self.mark(Code::Power, power::EXSTOP, e.variant[0]),
             event::PWRX => {
                 let v = e.variant[0];
                 let value = v & 0xffff | (v >> 32 & 7) << 16;
-                self.push(What::Event(Code::Power), power::PWRX | value, 0);
+                self.mark(Code::Power, power::PWRX | value, 0);
             }
             _ => {}
         }
@@ -458,26 +522,45 @@ impl State<'_, '_, '_> {
         self.function = NOWHERE;
     }
 
-    /// Packets' time, and what depends on it.
-    fn update(&mut self) -> Result<()> {
+    /// How far packets are read, and the time they tell.
+    fn read_time(&mut self) {
         let offset = self.base + self.decoder.offset();
         if offset != self.offset {
+            self.offset_before = self.offset;
             self.offset = offset;
-            self.idle_blocks = 0;
+            self.idle = 0;
         }
-        let Some(tsc) = self.decoder.tsc() else { return Ok(()) };
-        if tsc == self.tsc {
+        if let Some(tsc) = self.decoder.tsc() {
+            self.set_tsc(tsc);
+        }
+    }
+
+    fn set_tsc(&mut self, tsc: u64) {
+        if tsc != self.tsc {
+            self.tsc = tsc;
+            self.packet_time = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
+        }
+    }
+
+    /// Execution has come to a place whose time is known. What needs no packet since the last one
+    /// happened then: packets that tell of no place, as those at the end of a halt, do not count.
+    fn advance(&mut self, time: u64) -> Result<()> {
+        self.output.n_before.get_or_insert(self.output.items.len());
+        self.go_on(time)
+    }
+
+    fn go_on(&mut self, time: u64) -> Result<()> {
+        if time == self.now {
             return Ok(());
         }
-        self.tsc = tsc;
-        let before = self.now;
-        self.now = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
-        let passed = self.now.saturating_sub(before);
+        let before = std::mem::replace(&mut self.now, time);
+        let passed = time.saturating_sub(before);
         if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
             self.stall(before, passed);
         }
         self.recent.clear();
         self.insns_since = 0;
+        self.output.items.append(&mut self.marks);
         if self.cursor.pass(self.now) {
             self.task();
         }
@@ -485,6 +568,12 @@ impl State<'_, '_, '_> {
             self.show_image(false)?;
         }
         Ok(())
+    }
+
+    /// The packets' time is that of what runs.
+    fn catch_up(&mut self) -> Result<()> {
+        self.read_time();
+        self.go_on(self.packet_time)
     }
 
     fn stall(&mut self, since: u64, ns: u64) {
@@ -529,6 +618,17 @@ impl State<'_, '_, '_> {
         self.output.items.push(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
     }
 
+    /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
+    fn mark(&mut self, code: Code, from: u64, to: u64) {
+        let (time, offset, what) = (self.packet_time, self.offset, What::Event(code));
+        let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
+        if time <= self.now {
+            self.output.items.push(Item { time: self.now, ..item });
+        } else {
+            self.marks.push(item);
+        }
+    }
+
     fn push(&mut self, what: What, from: u64, to: u64) {
         self.push_edge(what, from, to, 0, 0);
     }
@@ -539,7 +639,7 @@ impl State<'_, '_, '_> {
     }
 }
 
-/// Not of libipt: see `MAX_BLOCKS`.
+/// Not of libipt: see `MAX_IDLE`.
 const NEVER_ENDING: i32 = 1000;
 
 /// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
