@@ -19,12 +19,12 @@ DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nfta
 
 NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test lint format build emulation fixtures lock clean distclean deps-build deps-demo \
+.PHONY: help demo test lint format build emulation decoder fixtures lock clean distclean deps-build deps-demo \
 	deps-test check-clocks truth bench
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: build emulation fixtures lint format lock check-clocks truth bench clean distclean"
+	@echo "Also: build emulation decoder fixtures lint format lock check-clocks truth bench clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -49,6 +49,11 @@ emulation:
 	@cd tests/pt_emulation && cargo build -q --release --locked
 	@$(MAKE) -s -C tests/pt_emulation/guest
 	@$(MAKE) -s -C tests/load
+
+# Intel PT to calls: nsight-decode. Needs Rust and libipt-dev; nsight-report uses it when it is there.
+decoder:
+	@echo "decoder: building (several minutes the first time)"
+	@cd tools/nsight-decode && cargo build -q --release --locked
 
 # Every committed capture anew: half an hour.
 fixtures: deps-test

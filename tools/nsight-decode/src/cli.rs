@@ -1,81 +1,173 @@
 // SPDX-License-Identifier: GPL-2.0-only
-use std::path::PathBuf;
-use std::process::ExitCode;
+//! Arguments, and what each command does with them.
+
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use nsight_decode::calls::{self, Builder};
 use nsight_decode::code::{Code, KernelSource};
-use nsight_decode::edges;
-use nsight_decode::error::Result;
+use nsight_decode::edges::{self, Sink};
+use nsight_decode::error::{Error, Result};
 use nsight_decode::perfdata::Recording;
-use nsight_decode::pipeline::{self, Options, SLICE};
+use nsight_decode::pipeline::{self, Counts, Options, SLICE};
 use nsight_decode::windows::Windows;
 
+use crate::losses::Losses;
+use crate::{info, losses};
+
+/// Decode the Intel PT of a perf.data file: calls with begin, duration and nesting.
 #[derive(Parser)]
-struct Cli {
+#[command(
+    version,
+    flatten_help = true,
+    disable_help_subcommand = true,
+    after_help = "Exit codes: 0 done (losses are told on stderr), 1 a bug, 2 usage, 3 the input cannot be used, \
+                  4 the input has no Intel PT that can be decoded, 5 output or memory."
+)]
+pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Write the calls as Parquet, and what was lost, into a folder.
+    Calls {
+        #[command(flatten)]
+        decode: Decode,
+        /// Folder for the tables; made if it does not exist.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Write calls, returns and other transfers as an edge file.
     Edges {
         #[command(flatten)]
         decode: Decode,
-        #[arg(short, long)]
+        /// The edge file.
+        #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+    },
+    /// Make the tables of calls from an edge file, of this program or through perf.
+    Build {
+        /// An edge file.
+        edges: PathBuf,
+        /// Folder for the tables; made if it does not exist.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Tell what was recorded, how, and what decoding would need; decodes nothing.
+    Info {
+        #[command(flatten)]
+        source: Source,
     },
 }
 
 #[derive(Args)]
-struct Decode {
+pub struct Source {
+    /// A perf.data file, or the directory of perf record --kcore.
     perf_data: PathBuf,
-    #[arg(long, default_value = "/")]
+    /// Root of the recorded machine's files: programs, libraries, debug symbols.
+    #[arg(long, value_name = "DIR", default_value = "/")]
     symfs: PathBuf,
-    #[arg(long)]
+    /// Folder with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
+    #[arg(long, value_name = "DIR")]
     kcore: Option<PathBuf>,
-    #[arg(long)]
+    /// Kernel code of an uncompressed vmlinux; changes that were made at boot are missing.
+    #[arg(long, value_name = "FILE")]
     vmlinux: Option<PathBuf>,
-    #[arg(long)]
+}
+
+#[derive(Args)]
+struct Decode {
+    #[command(flatten)]
+    source: Source,
+    /// Decode this stretch only: perf's clock in seconds (40.78-40.79) or ns, or @FILE with one a line.
+    /// May be given more than once.
+    #[arg(long, value_name = "A-B")]
     time: Vec<String>,
-    #[arg(short, long, default_value_t = 0)]
-    jobs: usize,
+    /// Threads that decode [default: one a CPU].
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print neither progress nor losses.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Bytes of trace that are decoded at a time, for tests.
     #[arg(long, hide = true, default_value_t = SLICE)]
     slice_bytes: usize,
 }
 
-pub fn main() -> ExitCode {
-    match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::from(e.code)
+pub struct Opened {
+    pub recording: Recording,
+    pub code: Code,
+}
+
+impl Source {
+    pub fn open(self) -> Result<Opened> {
+        if !self.symfs.is_dir() {
+            return Err(Error::input(
+                &self.symfs,
+                "no folder",
+                "--symfs takes the root of the recorded machine's files",
+            ));
         }
+        let recording = Recording::open(&self.perf_data)?;
+        let kernel = KernelSource { kcore: self.kcore, vmlinux: self.vmlinux };
+        let code = Code::new(&recording, &self.symfs, &kernel)?;
+        Ok(Opened { recording, code })
     }
 }
 
-fn run(cli: Cli) -> Result<()> {
-    let Command::Edges { decode, output } = cli.command;
-    let t0 = std::time::Instant::now();
-    let recording = Recording::open(&decode.perf_data)?;
-    eprintln!("open {:?}", t0.elapsed());
-    let source = KernelSource { kcore: decode.kcore, vmlinux: decode.vmlinux };
-    let code = Code::new(&recording, &decode.symfs, &source)?;
-    eprintln!("code {:?}", t0.elapsed());
-    let jobs = if decode.jobs == 0 {
-        std::thread::available_parallelism().map_or(1, |n| n.get())
-    } else {
-        decode.jobs
-    };
+pub fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Calls { decode, out } => {
+            let quiet = decode.quiet;
+            // Before hours of decoding.
+            let mut builder = Builder::new(&out)?;
+            let (opened, counts) = decoded(decode, true, &mut builder)?;
+            let losses = Losses::of(&opened, &counts);
+            builder.account.more.extend(losses.json());
+            let account = builder.finish()?;
+            if !quiet {
+                eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
+                losses.print(&counts);
+            }
+            Ok(())
+        }
+        Command::Edges { decode, output } => {
+            let quiet = decode.quiet;
+            let mut writer = edges::Writer::create(&output)?;
+            let (opened, counts) = decoded(decode, false, &mut writer)?;
+            writer.finish()?;
+            if !quiet {
+                eprintln!("{} edges in {}", losses::grouped(counts.edges), output.display());
+                Losses::of(&opened, &counts).print(&counts);
+            }
+            Ok(())
+        }
+        Command::Build { edges, out } => {
+            let (account, cut) = calls::build(&edges, &out)?;
+            eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
+            if cut {
+                let name = Path::new(&edges).display();
+                eprintln!("warning: {name}: its end is missing; whoever wrote it was killed");
+            }
+            Ok(())
+        }
+        Command::Info { source } => info::print(&source.open()?),
+    }
+}
+
+fn decoded(decode: Decode, with_context: bool, sink: &mut dyn Sink) -> Result<(Opened, Counts)> {
+    let windows = Windows::parse(&decode.time)?;
+    let opened = decode.source.open()?;
+    let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = Options {
-        jobs,
-        windows: Windows::parse(&decode.time)?,
+        jobs: decode.jobs.unwrap_or(all).clamp(1, 1024),
+        windows,
         slice: decode.slice_bytes,
-        with_context: false,
-        progress: true,
+        with_context,
+        progress: !decode.quiet,
     };
-    let mut writer = edges::Writer::create(&output)?;
-    let counts = pipeline::run(&recording, &code, &options, &mut writer)?;
-    writer.finish()?;
-    eprintln!("done {:?} {counts:#?} {:?}", t0.elapsed(), code.missing());
-    Ok(())
+    let counts = pipeline::run(&opened.recording, &opened.code, &options, sink)?;
+    Ok((opened, counts))
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Intel PT in a perf.data file to edges, and edges to calls.
 
+pub mod calls;
 pub mod code;
 pub mod edges;
 pub mod error;

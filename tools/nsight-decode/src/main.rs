@@ -2,9 +2,22 @@
 //! nsight-decode: the command line.
 
 mod cli;
+mod info;
+mod losses;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+
 fn main() -> ExitCode {
-    cli::main()
+    // A reader that ends early (head) is no bug: end as other programs do.
+    // SAFETY: nothing else runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    match cli::run(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("nsight-decode: {e}");
+            ExitCode::from(e.code)
+        }
+    }
 }

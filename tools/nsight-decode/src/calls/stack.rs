@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What runs on one core: its thread, and the calls that are open.
+
+use std::collections::HashMap;
+
+use super::account::Granularity;
+use super::texts::{Function, Texts};
+use super::{Kind, Known, Row};
+use crate::edges::{Code, Edge, Event, Kind as Way};
+use crate::insn::Stall;
+
+/// A call instruction is no longer than this, bytes.
+const LONGEST_CALL: u64 = 15;
+const SYSCALL_LEN: u64 = 2;
+/// Rows that are done are written in batches of at least this.
+const BATCH: usize = 1 << 16;
+/// More rows that wait for the end of an open call are not kept.
+const MOST: usize = 1 << 21;
+
+/// How a frame was entered, and with it where it returns to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// By the call instruction at an address.
+    Call(u64),
+    /// Before it was seen.
+    Unknown,
+    Syscall(u64),
+    Interrupt(u64),
+    /// A handler of a signal; what it interrupted goes on at an address.
+    Signal(u64),
+}
+
+impl Entry {
+    fn is_boundary(self) -> bool {
+        matches!(self, Self::Syscall(_) | Self::Interrupt(_))
+    }
+
+    fn returns_to(self, to: u64) -> bool {
+        matches!(self, Self::Call(from) if to > from && to - from <= LONGEST_CALL)
+    }
+}
+
+/// A call that is open; while its thread is off the core, without a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    row: i64,
+    entry: Entry,
+    kind: Kind,
+    function: Function,
+    address: u64,
+}
+
+/// Frames of threads that are off their cores, by `thread_key`.
+pub type Saved = HashMap<i64, Vec<Frame>>;
+
+/// Nothing is known since `start`.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    start: u64,
+    /// The stack may have changed.
+    lost: bool,
+    cause: &'static str,
+}
+
+pub struct Core {
+    pub cpu: i32,
+    rows: Vec<Row>,
+    /// Rows that were taken away already.
+    base: i64,
+    /// Of `rows`, so many from the begin on are done.
+    done: usize,
+    thread: Option<(i64, i32, i32)>,
+    stack: Vec<Frame>,
+    gap: Option<Gap>,
+    /// Time of the last edge or stall.
+    last: u64,
+    /// The next edge's distance from the last tells nothing of granularity.
+    apart: bool,
+    /// Text of the last function that was called.
+    before: u32,
+    ratio: Option<u64>,
+    pub granularity: Granularity,
+}
+
+fn is_kernel(ip: u64) -> bool {
+    ip >> 63 != 0
+}
+
+impl Core {
+    pub fn new(cpu: i32) -> Self {
+        Self {
+            cpu,
+            rows: Vec::new(),
+            base: 0,
+            done: 0,
+            thread: None,
+            stack: Vec::new(),
+            gap: None,
+            last: 0,
+            apart: true,
+            before: 0,
+            ratio: None,
+            granularity: Granularity::default(),
+        }
+    }
+
+    /// Each core has an idle thread of its own, and all of them are called 0.
+    fn key(&self, tid: i32) -> i64 {
+        if tid == 0 {
+            -1 - i64::from(self.cpu)
+        } else {
+            tid.into()
+        }
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.done >= BATCH
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.rows.len() - self.done >= MOST
+    }
+
+    /// Rows that are done, and the number of the first.
+    pub fn take(&mut self) -> (i64, Vec<Row>) {
+        let first = self.base;
+        let rest = self.rows.split_off(self.done);
+        let rows = std::mem::replace(&mut self.rows, rest);
+        self.base += rows.len() as i64;
+        self.done = 0;
+        (first, rows)
+    }
+
+    fn row(&mut self, number: i64) -> &mut Row {
+        let index = (number - self.base) as usize;
+        &mut self.rows[index]
+    }
+
+    // -- rows ---------------------------------------------------------------------------
+
+    fn top(&self) -> Option<i64> {
+        self.stack.last().map(|f| f.row).or(self.thread.map(|t| t.0))
+    }
+
+    fn open(&mut self, kind: Kind, symbol: u32, dso: u32, time: u64, known: Known) -> i64 {
+        let parent = self.top();
+        let depth = parent.map_or(0, |p| self.row(p).depth + 1);
+        let (_, pid, tid) = self.thread.unwrap_or((0, -1, -1));
+        self.rows.push(Row {
+            parent: parent.unwrap_or(-1),
+            depth,
+            kind,
+            symbol,
+            dso,
+            pid,
+            tid,
+            start: time,
+            end: time,
+            children: 0,
+            start_known: known,
+            end_known: Known::Inferred,
+            arg: 0,
+            address: 0,
+            before: u32::MAX,
+            cause: u32::MAX,
+        });
+        self.base + self.rows.len() as i64 - 1
+    }
+
+    fn close(&mut self, number: i64, time: u64, known: Known) {
+        let row = self.row(number);
+        row.end = time.max(row.start);
+        row.end_known = known;
+        let (parent, dur) = (row.parent, row.end - row.start);
+        if parent >= 0 {
+            self.row(parent).children += dur;
+        }
+    }
+
+    fn push(&mut self, frame: Frame, time: u64, known: Known) {
+        let row = self.open(frame.kind, frame.function.symbol, frame.function.dso, time, known);
+        self.row(row).address = frame.address;
+        self.stack.push(Frame { row, ..frame });
+    }
+
+    fn enter(&mut self, entry: Entry, kind: Kind, function: Function, address: u64, time: u64, known: Known) {
+        self.push(Frame { row: 0, entry, kind, function, address }, time, known);
+    }
+
+    /// A function that runs, and whose begin was not seen.
+    fn find(&mut self, function: Function, address: u64, time: u64) {
+        self.enter(Entry::Unknown, Kind::Function, function, address, time, Known::Missing);
+    }
+
+    /// Closes the innermost frame.
+    fn pop(&mut self, time: u64, known: Known) -> Option<Frame> {
+        let frame = self.stack.pop()?;
+        self.close(frame.row, time, known);
+        Some(frame)
+    }
+
+    /// Closes frames until `n` are left: those left out by the way back have their end inferred.
+    fn pop_to(&mut self, n: usize, time: u64) {
+        while self.stack.len() > n {
+            let known = if self.stack.len() == n + 1 { Known::Measured } else { Known::Inferred };
+            self.pop(time, known);
+        }
+    }
+
+    // -- threads ------------------------------------------------------------------------
+
+    /// The thread leaves the core. Returns its frames.
+    fn suspend(&mut self, time: u64, known: Known) -> Vec<Frame> {
+        let frames = self.stack.clone();
+        while self.pop(time, known).is_some() {}
+        if let Some((row, ..)) = self.thread.take() {
+            self.close(row, time, known);
+        }
+        self.done = self.rows.len();
+        frames
+    }
+
+    fn resume(&mut self, pid: i32, tid: i32, frames: Vec<Frame>, time: u64, known: Known, texts: &mut Texts) {
+        let kind = if tid == 0 { Kind::Idle } else { Kind::Thread };
+        let (symbol, dso) = (texts.thread(tid, time), texts.number(""));
+        self.thread = None;
+        let row = self.open(kind, symbol, dso, time, known);
+        (self.row(row).pid, self.row(row).tid) = (pid, tid);
+        self.thread = Some((row, pid, tid));
+        for frame in frames {
+            self.push(frame, time, Known::Inferred);
+        }
+    }
+
+    /// Makes the edge's thread the one that runs, and ends a gap.
+    fn arrive(&mut self, edge: &Edge, time: u64, texts: &mut Texts, saved: &mut Saved) {
+        let current = self.thread.map(|t| (t.1, t.2));
+        let same = current == Some((edge.pid, edge.tid));
+        let to = texts.function(edge.to_sym);
+        if let Some(gap) = self.gap.take() {
+            let goes_on = self.stack.last().is_some_and(|f| f.function.symbol == to.symbol);
+            if !gap.lost && same && goes_on {
+                self.gap_row(gap, time, texts);
+                return;
+            }
+            let known = if gap.lost || same { Known::Missing } else { Known::Inferred };
+            let frames = self.suspend(gap.start, known);
+            if let Some((_, tid)) = current.filter(|_| known == Known::Inferred) {
+                saved.insert(self.key(tid), frames);
+            }
+            self.gap_row(gap, time, texts);
+            let frames = if gap.lost || same { None } else { saved.remove(&self.key(edge.tid)) };
+            if gap.lost {
+                saved.remove(&self.key(edge.tid));
+            }
+            self.resume(edge.pid, edge.tid, frames.unwrap_or_default(), time, known, texts);
+            self.apart = true;
+        } else if !same {
+            let at = time.max(self.last);
+            let frames = self.suspend(at, Known::Inferred);
+            if let Some((_, tid)) = current {
+                saved.insert(self.key(tid), frames);
+            }
+            let frames = saved.remove(&self.key(edge.tid)).unwrap_or_default();
+            self.resume(edge.pid, edge.tid, frames, at, Known::Inferred, texts);
+        }
+    }
+
+    fn gap_row(&mut self, gap: Gap, time: u64, texts: &mut Texts) {
+        if time <= gap.start && !gap.lost {
+            return;
+        }
+        let (symbol, dso) = (texts.number(gap.cause), texts.number(""));
+        let row = self.open(Kind::Gap, symbol, dso, gap.start, Known::Measured);
+        (self.row(row).cause, self.row(row).before) = (symbol, self.before);
+        self.close(row, time, Known::Measured);
+    }
+
+    // -- edges --------------------------------------------------------------------------
+
+    pub fn edge(&mut self, edge: &Edge, texts: &mut Texts, saved: &mut Saved) {
+        let time = edge.time.max(self.last);
+        self.arrive(edge, time, texts, saved);
+        if !std::mem::take(&mut self.apart) {
+            self.granularity.step(time - self.last);
+        }
+        let to = texts.function(edge.to_sym);
+        if self.stack.is_empty() && edge.from != 0 {
+            let from = texts.function(edge.from_sym);
+            let (thread, ..) = self.thread.unwrap_or_default();
+            let first = thread == self.base + self.rows.len() as i64 - 1;
+            let since = if first { self.row(thread).start } else { self.last };
+            self.find(from, edge.from, since);
+        }
+        self.last = time;
+        match edge.kind {
+            Way::Call => {
+                self.enter(Entry::Call(edge.from), Kind::Function, to, edge.to, time, Known::Measured)
+            }
+            Way::Return => self.ret(edge.to, to, time),
+            Way::TailCall => self.tail_call(to, edge.to, time),
+            Way::Syscall => {
+                self.enter(Entry::Syscall(edge.from), Kind::Syscall, to, edge.to, time, Known::Measured);
+            }
+            Way::Interrupt | Way::SoftInterrupt => {
+                let kind = if to.is_exception { Kind::Exception } else { Kind::Hardirq };
+                self.enter(Entry::Interrupt(edge.from), kind, to, edge.to, time, Known::Measured);
+            }
+            Way::Sysret | Way::Iret if is_kernel(edge.to) => self.back_to_kernel(edge.to, to, time),
+            Way::Sysret | Way::Iret => self.back_to_user(edge.to, to, time),
+            Way::TraceBegin => {
+                self.apart = true;
+                if self.stack.is_empty() {
+                    self.find(to, edge.to, time);
+                }
+            }
+            Way::TraceEnd => self.gap = Some(Gap { start: time, lost: false, cause: "not traced" }),
+        }
+        if matches!(edge.kind, Way::Call | Way::TailCall | Way::Syscall | Way::Interrupt | Way::SoftInterrupt)
+        {
+            self.before = to.symbol;
+        }
+    }
+
+    /// Frames from here on belong to the innermost system call or interrupt.
+    fn context(&self) -> usize {
+        self.stack.iter().rposition(|f| f.entry.is_boundary()).map_or(0, |at| at + 1)
+    }
+
+    fn ret(&mut self, to: u64, function: Function, time: u64) {
+        let context = self.context();
+        if let Some(at) = self.stack[context..].iter().rposition(|f| f.entry.returns_to(to)) {
+            return self.pop_to(context + at, time);
+        }
+        // A retpoline's return is a jump: who called the thunk called its target.
+        let mut entry = None;
+        while self.stack.len() > context && self.stack.last().is_some_and(|f| f.function.is_thunk) {
+            entry = self.pop(time, Known::Measured).map(|f| f.entry);
+        }
+        if let Some(entry) = entry {
+            self.before = function.symbol;
+            return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
+        }
+        // A signal's handler returns to code that the kernel chose, which returns to the kernel.
+        let signal = self.stack[context..].iter().rposition(|f| matches!(f.entry, Entry::Signal(_)));
+        if let Some(at) = signal.map(|at| at + context) {
+            let entry = self.stack[at].entry;
+            self.pop_to(at, time);
+            return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
+        }
+        self.pop_to(context, time);
+        self.find(function, to, time);
+    }
+
+    fn tail_call(&mut self, to: Function, address: u64, time: u64) {
+        match self.stack.last() {
+            Some(frame) if !frame.entry.is_boundary() && !to.is_return_thunk => {
+                let entry = frame.entry;
+                self.pop(time, Known::Measured);
+                self.enter(entry, Kind::Function, to, address, time, Known::Measured);
+            }
+            _ => {}
+        }
+    }
+
+    fn back_to_kernel(&mut self, to: u64, function: Function, time: u64) {
+        let interrupt = self.stack.iter().rposition(|f| matches!(f.entry, Entry::Interrupt(_)));
+        self.pop_to(interrupt.unwrap_or(0), time);
+        if self.stack.is_empty() {
+            self.find(function, to, time);
+        }
+    }
+
+    fn back_to_user(&mut self, to: u64, function: Function, time: u64) {
+        let first = self.stack.iter().position(|f| f.entry.is_boundary());
+        let kernel = self.stack.iter().position(|f| is_kernel(f.address));
+        let left = first.or(kernel).unwrap_or(self.stack.len());
+        let resumes = match first.map(|at| self.stack[at].entry) {
+            Some(Entry::Syscall(from)) => Some(from + SYSCALL_LEN),
+            Some(Entry::Interrupt(at)) => Some(at),
+            _ => None,
+        };
+        self.pop_to(left, time);
+        // From a signal's handler, by sigreturn.
+        if let Some(at) = self.stack.iter().rposition(|f| f.entry == Entry::Signal(to)) {
+            return self.pop_to(at, time);
+        }
+        let goes_on = |f: &Frame| f.function.symbol == function.symbol;
+        match (resumes, self.stack.last()) {
+            (Some(resumes), Some(frame)) if resumes != to && !goes_on(frame) => {
+                if function.is_program_start {
+                    self.pop_to(0, time);
+                    self.enter(Entry::Unknown, Kind::Function, function, to, time, Known::Measured);
+                } else {
+                    let entry = Entry::Signal(resumes);
+                    self.enter(entry, Kind::Function, function, to, time, Known::Measured);
+                }
+            }
+            (_, None) => self.find(function, to, time),
+            _ => {}
+        }
+    }
+
+    // -- events -------------------------------------------------------------------------
+
+    pub fn event(&mut self, event: &Event, texts: &mut Texts) {
+        match event.code {
+            Code::DecodeError => self.lose("not decoded"),
+            Code::Overflow => self.lose("overflow"),
+            Code::Guest => self.lose("virtual machine"),
+            Code::Skipped => self.lose("outside of the windows"),
+            // What is missing lies between an end and a begin of the trace.
+            Code::AuxTruncated => {
+                if let Some(gap) = &mut self.gap {
+                    (gap.lost, gap.cause) = (true, "trace buffer full");
+                }
+            }
+            Code::Stall => self.stall(event, texts),
+            Code::StallAt => {
+                if let Some(row) = self.rows.last_mut().filter(|r| r.kind == Kind::Stall) {
+                    row.address = event.value;
+                }
+            }
+            Code::Ptwrite => self.mark(Kind::Ptwrite, event, texts),
+            Code::Power => self.mark(Kind::Power, event, texts),
+            Code::Cbr if self.ratio != Some(event.value) => {
+                self.ratio = Some(event.value);
+                self.mark(Kind::Frequency, event, texts);
+            }
+            Code::Cbr | Code::LostRecords | Code::SwitchIn | Code::SwitchOut | Code::AuxPartial => {}
+        }
+    }
+
+    fn lose(&mut self, cause: &'static str) {
+        let start = self.gap.map_or_else(|| self.before_stall(), |gap| gap.start);
+        self.gap = Some(Gap { start, lost: true, cause });
+    }
+
+    /// Time in which nothing was told, right before a loss, is part of it, and no stall.
+    fn before_stall(&mut self) -> u64 {
+        match self.rows.last() {
+            Some(row) if row.kind == Kind::Stall && row.end == self.last && self.done < self.rows.len() => {
+                let (parent, start, end) = (row.parent, row.start, row.end);
+                self.rows.pop();
+                if parent >= 0 {
+                    self.row(parent).children -= end - start;
+                }
+                start
+            }
+            _ => self.last,
+        }
+    }
+
+    fn stall(&mut self, event: &Event, texts: &mut Texts) {
+        if self.gap.is_some() || self.thread.is_none() {
+            return;
+        }
+        let class = Stall::ALL.get((event.value >> 56) as usize).copied().unwrap_or(Stall::Unknown);
+        let start = event.time.max(self.last);
+        let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
+        let (symbol, dso) = (texts.number(class.name()), texts.number(""));
+        let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);
+        (self.row(row).cause, self.row(row).before) = (symbol, self.before);
+        self.close(row, end, Known::Measured);
+        self.last = end;
+        self.apart = true;
+    }
+
+    /// A row of its own, without length.
+    fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) {
+        if self.gap.is_some() || self.thread.is_none() {
+            return;
+        }
+        let (symbol, dso) = (texts.number(super::KINDS[kind as usize]), texts.number(""));
+        let time = event.time.max(self.last);
+        let row = self.open(kind, symbol, dso, time, Known::Measured);
+        self.row(row).arg = event.value as i64;
+        self.close(row, time, Known::Measured);
+        self.last = time;
+    }
+
+    /// Closes all calls and opens them again, so that their rows are done.
+    pub fn cut(&mut self, texts: &mut Texts) {
+        let Some((_, pid, tid)) = self.thread else { return };
+        let frames = self.suspend(self.last, Known::Inferred);
+        self.resume(pid, tid, frames, self.last, Known::Inferred, texts);
+    }
+
+    pub fn finish(&mut self) {
+        let until = self.gap.map_or(self.last, |gap| gap.start);
+        self.suspend(until, Known::Inferred);
+    }
+}
+
+#[cfg(test)]
+mod tests;
