@@ -46,6 +46,7 @@ def syscall(tid: int, start: int, end: int, name: str, cpu: int = 1) -> dict[str
         "call_id": 0, "parent_id": -1, "depth": 1, "kind": "syscall", "symbol": name, "dso": "",
         "cpu": cpu, "pid": tid, "tid": tid, "start_ns": start, "dur_ns": end - start, "self_ns": end - start,
         "start_known": "measured", "end_known": "measured", "arg": 0,
+        "start_addr": 0, "before": "", "gap_cause": "",
     }  # fmt: skip
 
 

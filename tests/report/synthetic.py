@@ -83,6 +83,9 @@ class World:
             "cpu": cpu, "pid": tid - 1 if tid == SERVER_TID else tid, "tid": tid, "start_ns": start,
             "dur_ns": end - start, "self_ns": end - start, "start_known": "measured", "end_known": "measured",
             "arg": 20 if symbol == "read" else 0,
+            "start_addr": 0,
+            "before": "",
+            "gap_cause": "",
         })  # fmt: skip
         if parent >= 0:
             self.calls[parent]["self_ns"] -= end - start

@@ -87,6 +87,11 @@ def parser() -> argparse.ArgumentParser:
         "--categories", metavar="FILE", help="CSV of cause categories and advice instead of the built-in one"
     )
     p.add_argument(
+        "--symfs",
+        metavar="DIR",
+        help="grade pt: folder with the recorded machine's programs, when this is another machine",
+    )
+    p.add_argument(
         "--stage", metavar="NAME", choices=_STAGES, help="run only this stage, from its stored input"
     )
     p.add_argument("--rerun", metavar="NAME", choices=_STAGES, help="run this stage and those after it again")
@@ -171,6 +176,7 @@ def _run(args: argparse.Namespace) -> int:
         direction=args.direction,
         framing=args.framing,
         categories=args.categories,
+        symfs=args.symfs,
     )
     if args.stage:
         for name, table in capture.pipeline.run_alone(args.stage).items():

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .errors import BadInput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _CAT = pa.dictionary(pa.int32(), pa.string())
 
@@ -196,7 +196,11 @@ CALLS = Table(
         _c("call_id", pa.int64(), "0.. in table order"),
         _c("parent_id", pa.int64(), "call_id of the caller or of the context it nests in; -1 at the top"),
         _c("depth", pa.int32(), "0 at the top of its core"),
-        _c("kind", _CAT, "thread, idle, syscall, hardirq, softirq, function, gap (undecoded or lost)"),
+        _c(
+            "kind",
+            _CAT,
+            "thread, idle, syscall, hardirq, softirq (grade trace), exception, function, gap (undecoded, not traced or lost), stall (grade pt: the core stood at one instruction); ptwrite, power, frequency: packets, without length, value in arg",
+        ),
         _c(
             "symbol",
             _CAT,
@@ -218,7 +222,18 @@ CALLS = Table(
         _c(
             "arg",
             pa.int64(),
-            "syscall: first argument (the fd of read/write); hardirq: irq number; softirq: vector; idle: C-state; page fault: 0",
+            "grade trace: syscall: first argument (the fd of read/write); hardirq: irq number; softirq: vector; idle: C-state; page fault: 0. Grade pt: value of a ptwrite, power or frequency packet; else 0",
+        ),
+        _c(
+            "start_addr",
+            pa.uint64(),
+            "grade pt: address where it begins; stall: of the instruction; 0 unknown",
+        ),
+        _c("before", _CAT, "gap and stall: the last function that was called before; else ''"),
+        _c(
+            "gap_cause",
+            _CAT,
+            "stall: the instruction (HLT, MWAIT, PAUSE, IN/OUT, WRMSR, memory access, far transfer, other instruction); gap: why nothing is known; else ''",
         ),
     ),
 )
@@ -234,7 +249,7 @@ CONTEXTS = Table(
         _c(
             "kind",
             _CAT,
-            "thread (user or kernel code outside the following), syscall, softirq, hardirq, idle, gap",
+            "thread (user or kernel code outside the following), syscall, softirq, hardirq, exception (grade pt), idle, gap",
         ),
         _c("symbol", _CAT, "as in calls: innermost context"),
         _c("pid", pa.int32(), "process of the thread underneath; 0 is idle; -1 unknown"),

@@ -38,6 +38,7 @@ class Options:
     direction: str = "rx"
     framing: str = "none"
     categories: str | None = None
+    symfs: str | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def _no_events(path: Path, lost: pa.Table) -> BadInput:
 
 def _contexts(ctx: Context) -> Result:
     from . import calls
+    from .calls import functions
     from .capture import perf_data
     from .clocks import ClockMap
 
@@ -163,7 +165,12 @@ def _contexts(ctx: Context) -> Result:
     decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
     names = ("calls", "contexts", "thread_states")
-    return dict(zip(names, tables, strict=True)), losses.merge([lost_decoding, lost])
+    made = dict(zip(names, tables, strict=True))
+    lost_tracing = losses.merge([])
+    if ctx.manifest.grade == "pt":
+        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic)
+        made |= found
+    return made, losses.merge([lost_decoding, lost, lost_tracing])
 
 
 def _messages(ctx: Context) -> Result:
@@ -285,6 +292,7 @@ STAGES = (
         _contexts,
         needs=("clocks",),
         raw=("manifest.json", "perf.data"),
+        options=("symfs",),
         tables=("calls", "contexts", "thread_states"),
         code=(
             "capture/perf_data.py",

@@ -124,6 +124,8 @@ def tables(
         "start_known": _dictionary(calls["start_known"].astype(np.int32), KNOWN),
         "end_known": _dictionary(calls["end_known"].astype(np.int32), KNOWN),
         "arg": calls["arg"],
+        **{name: _dictionary(np.zeros(len(calls), np.int32), [""]) for name in ("before", "gap_cause")},
+        "start_addr": np.zeros(len(calls), np.uint64),
     }
     context_table = {
         "cpu": calls["cpu"][of].astype(np.int32),

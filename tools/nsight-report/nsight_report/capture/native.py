@@ -12,7 +12,9 @@ from typing import IO
 
 from ..errors import BadInput, Missing, OutputError
 
-_DIR = Path(__file__).resolve().parents[2] / "native"
+_TOOL = Path(__file__).resolve().parents[2]
+#: Where `make build` and `make emulation` leave programs: those in C, and those in Rust.
+_DIRS = (_TOOL / "native", _TOOL.parents[1] / "build" / "cargo" / "release")
 
 # Decoding takes about 0.2 us a byte; ten times that is a hang, not a large file.
 _SECONDS_BASE = 60
@@ -23,9 +25,9 @@ _BYTES_PER_BYTE = 16
 
 def find(name: str) -> Path:
     """The program ``name``: beside this package, else on PATH. Raises Missing."""
-    built = _DIR / name
-    if built.is_file():
-        return built
+    for folder in _DIRS:
+        if (folder / name).is_file():
+            return folder / name
     if on_path := shutil.which(name):
         return Path(on_path)
     raise Missing(f"{name} is not built", "run: make build")

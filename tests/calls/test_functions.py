@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Calls of nsight-decode become tables of the report: times in monotonic, names as at grade trace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import nsight_report
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from nsight_report.calls import functions
+from nsight_report.capture import native
+from nsight_report.errors import Missing
+from nsight_report.losses import Ledger
+from pt_emulation.fixtures import unpack
+
+from conftest import skip_or_fail
+
+CORE1 = 1 << 40  # numbers of calls of core 1 begin here
+#: (call_id, parent_id, depth, kind, symbol, cpu, start, dur)
+ROWS = [
+    (0, -1, 0, "thread", "server", 0, 1000, 100),
+    (1, 0, 1, "function", "main", 0, 1000, 100),
+    (2, 1, 2, "syscall", "entry_SYSCALL_64", 0, 1010, 50),
+    (3, 2, 3, "function", "x64_sys_call", 0, 1010, 40),
+    (4, 3, 4, "function", "__x64_sys_read", 0, 1012, 30),
+    (5, 4, 5, "hardirq", "asm_sysvec_timer", 0, 1020, 20),
+    (6, 5, 6, "function", "handle_softirqs", 0, 1022, 10),
+    (7, 6, 7, "function", "net_rx_action", 0, 1024, 6),
+    (CORE1, -1, 0, "idle", "swapper", 1, 1000, 80),
+    (CORE1 + 1, CORE1, 1, "function", "net_rx_action", 1, 1010, 5),  # not called by the softirqs' runner
+]
+
+
+def table() -> pa.Table:
+    names = ("call_id", "parent_id", "depth", "kind", "symbol", "cpu", "start_ns", "dur_ns")
+    made = pa.table(dict(zip(names, map(list, zip(*ROWS, strict=True)), strict=True)))
+    n = len(ROWS)
+    for name, value in {"dso": "", "before": "", "gap_cause": ""}.items():
+        made = made.append_column(name, pa.array([value] * n))
+    for name, value in {"start_known": "measured", "end_known": "measured"}.items():
+        made = made.append_column(name, pa.array([value] * n))
+    for name in ("self_ns", "arg", "start_addr", "pid", "tid"):
+        made = made.append_column(name, pa.array([0] * n))
+    return made
+
+
+def shifted(ns: npt.NDArray[np.int64], domain: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Monotonic is 500 behind the perf clock, and covers all but times from 1075 on."""
+    assert domain == "perf"
+    return ns - 500, ns <= 1075
+
+
+def everything(ns: npt.NDArray[np.int64], domain: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    return ns - 500, np.ones(len(ns), bool)
+
+
+def build(convert: object) -> tuple[list[dict[str, object]], list[dict[str, object]], pa.Table]:
+    ledger = Ledger("calls")
+    calls, contexts = functions.build(functions.Decoded(table(), {}), convert, ledger)
+    return calls.to_pylist(), contexts.to_pylist(), ledger.table()
+
+
+def test_calls_are_numbered_by_place_over_all_cores() -> None:
+    calls, _, _ = build(everything)
+    assert [c["call_id"] for c in calls] == list(range(10))
+    assert calls[9]["parent_id"] == 8
+    assert calls[0]["start_ns"] == 500
+
+
+def test_own_time_is_what_children_leave() -> None:
+    calls, _, _ = build(everything)
+    # read: 30 less the interrupt's 20; main: 100 less the system call's 50
+    assert (calls[4]["self_ns"], calls[1]["self_ns"]) == (10, 50)
+
+
+def test_a_system_call_is_named_by_the_function_that_serves_it() -> None:
+    calls, _, _ = build(everything)
+    assert (calls[2]["kind"], calls[2]["symbol"]) == ("syscall", "read")
+    assert calls[4]["symbol"] == "__x64_sys_read"  # the function keeps its own
+
+
+def test_contexts_are_stretches_of_the_innermost_one() -> None:
+    _, contexts, _ = build(everything)
+    found = [(c["cpu"], c["kind"], c["symbol"], c["start_ns"], c["end_ns"], c["comm"]) for c in contexts]
+    assert found == [
+        (0, "thread", "server", 500, 510, "server"),
+        (0, "syscall", "read", 510, 520, "server"),
+        (0, "hardirq", "asm_sysvec_timer", 520, 524, "server"),
+        (0, "softirq", "NET_RX", 524, 530, "server"),
+        (0, "hardirq", "asm_sysvec_timer", 530, 540, "server"),
+        (0, "syscall", "read", 540, 560, "server"),
+        (0, "thread", "server", 560, 600, "server"),
+        (1, "idle", "swapper", 500, 580, "swapper"),
+    ]
+
+
+def test_calls_outside_of_the_clock_mapping_are_counted_and_their_children_kept() -> None:
+    calls, _, lost = build(shifted)
+    # server, main and the idle thread end after 1075
+    assert calls[0]["symbol"] == "read"
+    assert calls[0]["parent_id"] == -1
+    assert [row["count"] for row in lost.to_pylist()] == [3]
+
+
+# -- a committed capture ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nsight_report.Capture]:
+    """Committed captures, analysed when first used."""
+    try:
+        native.find("nsight-decode")
+    except Missing:
+        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+    found = {}
+    for name in ("slow-function", "overflow"):
+        folder = unpack.unpack(name, tmp_path_factory.mktemp("pt"))
+        found[name] = nsight_report.open(folder / "capture.nsight", symfs=str(folder / "symfs"))
+    return found
+
+
+def test_a_delayed_message_spent_its_delay_in_the_function_that_delayed_it(
+    opened: dict[str, nsight_report.Capture],
+) -> None:
+    capture = opened["slow-function"]
+    truth = json.loads((capture.path / "truth.json").read_text())
+    messages = capture.messages
+    compared = 0
+    for request in truth["requests"]:
+        marked = request["cause_ns"].get("slow-function")
+        own = messages[
+            (messages["direction"] == "tx")
+            & (messages["rport"] == request["lport"])
+            & (messages["lport"] == request["port"])
+        ]
+        if marked is None or own.empty:
+            continue
+        rx = messages[
+            (messages["direction"] == "rx")
+            & (messages["rport"] == request["lport"])
+            & (messages["byte_end"] == request["bytes"][1])
+        ]
+        assert len(rx) == 1
+        calls = capture.lifetime(int(rx.iloc[0]["message_id"]))
+        assert calls["within_self_ns"].sum() == rx.iloc[0]["latency_ns"]
+        compared += 1
+    assert compared
+    calls = capture.calls
+    slow = calls[(calls["symbol"] == "spin") & (calls["self_ns"] > 10_000)]
+    # 100,000 turns of five instructions, a ns each; what a switch cut in two counts together
+    total = int(slow["self_ns"].sum())
+    assert total > 400_000
+    assert abs(total - 500_000 * round(total / 500_000)) < 2000
+
+
+def test_contexts_of_a_core_leave_nothing_out(opened: dict[str, nsight_report.Capture]) -> None:
+    contexts = opened["slow-function"].contexts
+    assert len(contexts) > 100
+    for _, core in contexts.groupby("cpu"):
+        assert (core["start_ns"].to_numpy()[1:] == core["end_ns"].to_numpy()[:-1]).all()
+    assert {"recvfrom", "sendto"} <= set(contexts[contexts["kind"] == "syscall"]["symbol"])
+    assert "NET_RX" in set(contexts[contexts["kind"] == "softirq"]["symbol"])
+
+
+def test_an_overflow_is_a_gap_and_a_loss(opened: dict[str, nsight_report.Capture]) -> None:
+    capture = opened["overflow"]
+    gaps = capture.calls[capture.calls["kind"] == "gap"]
+    assert list(gaps["gap_cause"]) == ["overflow"]
+    assert 15_000 < gaps["dur_ns"].iloc[0] < 60_000  # 20 us were taken out
+    causes = capture.losses["cause"].astype(str)
+    assert causes.str.contains("overflow|lost trace packets").sum() == 1
+
+
+def test_without_the_decoder_the_losses_say_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "_DIRS", (tmp_path,))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    tables, lost = functions.load(tmp_path / "perf.data", None, everything)
+    assert tables == {}
+    assert [(row["cause"], row["remedy"]) for row in lost.to_pylist()] == [
+        ("functions not decoded", "make decoder")
+    ]
