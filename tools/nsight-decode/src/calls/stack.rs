@@ -79,6 +79,8 @@ pub struct Core {
     /// Text of the last function that was called.
     before: u32,
     ratio: Option<u64>,
+    /// The row of a loss, until the first edge behind the one that ended it.
+    lost: Option<i64>,
     pub granularity: Granularity,
 }
 
@@ -100,6 +102,7 @@ impl Core {
             apart: true,
             before: 0,
             ratio: None,
+            lost: None,
             granularity: Granularity::default(),
         }
     }
@@ -249,6 +252,7 @@ impl Core {
                 saved.insert(self.key(tid), frames);
             }
             self.gap_row(gap, time, texts);
+            self.lost = gap.lost.then_some(self.base + self.rows.len() as i64 - 1);
             let frames = if gap.lost || same { None } else { saved.remove(&self.key(edge.tid)) };
             if gap.lost {
                 saved.remove(&self.key(edge.tid));
@@ -280,6 +284,7 @@ impl Core {
 
     pub fn edge(&mut self, edge: &Edge, texts: &mut Texts, saved: &mut Saved) {
         let time = edge.time.max(self.last);
+        self.lost = None;
         self.arrive(edge, time, texts, saved);
         if !std::mem::take(&mut self.apart) {
             self.granularity.step(time - self.last);
@@ -432,23 +437,8 @@ impl Core {
     }
 
     fn lose(&mut self, cause: &'static str) {
-        let start = self.gap.map_or_else(|| self.before_stall(), |gap| gap.start);
+        let start = self.gap.map_or(self.last, |gap| gap.start);
         self.gap = Some(Gap { start, lost: true, cause });
-    }
-
-    /// Time in which nothing was told, right before a loss, is part of it, and no stall.
-    fn before_stall(&mut self) -> u64 {
-        match self.rows.last() {
-            Some(row) if row.kind == Kind::Stall && row.end == self.last && self.done < self.rows.len() => {
-                let (parent, start, end) = (row.parent, row.start, row.end);
-                self.rows.pop();
-                if parent >= 0 {
-                    self.row(parent).children -= end - start;
-                }
-                start
-            }
-            _ => self.last,
-        }
     }
 
     fn stall(&mut self, event: &Event, texts: &mut Texts) {
@@ -458,12 +448,19 @@ impl Core {
         let class = Stall::ALL.get((event.value >> 56) as usize).copied().unwrap_or(Stall::Unknown);
         let start = event.time.max(self.last);
         let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
+        self.last = end;
+        self.apart = true;
+        if let Some(lost) = self.lost {
+            // Where the trace goes on is told before the time is: the loss lasted until now.
+            self.row(lost).end = end;
+            let first = (lost - self.base) as usize + 1;
+            self.rows[first..].iter_mut().for_each(|row| row.start = end);
+            return;
+        }
         let (symbol, dso) = (texts.number(class.name()), texts.number(""));
         let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);
         (self.row(row).cause, self.row(row).before) = (symbol, self.before);
         self.close(row, end, Known::Measured);
-        self.last = end;
-        self.apart = true;
     }
 
     /// A row of its own, without length.

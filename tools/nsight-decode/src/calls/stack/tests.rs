@@ -207,23 +207,24 @@ fn nothing_goes_on_over_a_loss() {
 }
 
 #[test]
-fn time_before_an_overflow_in_which_nothing_was_told_is_lost_with_it() {
+fn a_loss_lasts_until_the_time_is_told_again() {
     let mut m = Machine::new();
     m.main();
-    m.event(Code::Stall, 80 | (Stall::Other as u64) << 56).event(Code::StallAt, 0x1004);
-    m.time += 80;
     m.event(Code::Overflow, 0);
     m.edge(Way::TraceBegin, 0, "", 0x1020, "main");
+    m.time -= 10;
+    m.event(Code::Stall, 80 | (Stall::Other as u64) << 56).event(Code::StallAt, 0x1004);
+    m.time += 100;
+    m.edge(Way::Call, 0x1030, "main", 0x2000, "read");
     assert_eq!(
-        m.rows()[..3],
-        ["0 thread tid 7 100-110 in mi", "1 function main 100-110 mi mi", "0 gap overflow 110-190 me me",]
+        m.rows()[2..],
+        [
+            "0 gap overflow 100-190 me me",
+            "0 thread tid 7 190-210 mi in",
+            "1 function main 190-210 mi in",
+            "2 function read 210-210 me in",
+        ]
     );
-    let mut m = Machine::new();
-    m.main();
-    m.edge(Way::Call, 0x1010, "main", 0x2000, "read");
-    m.edge(Way::Return, 0x2040, "read", 0x1015, "main");
-    m.event(Code::Overflow, 0); // the last row is a call: it stays
-    assert_eq!(m.rows()[2], "2 function read 110-120 me me");
 }
 
 #[test]
