@@ -72,7 +72,7 @@ fixture-%: deps-test
 
 test: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s emulation
+	@$(MAKE) -s emulation decoder
 	@$(MAKE) -s lint
 	@$(PY) -m pytest
 
@@ -84,6 +84,7 @@ format: $(VENV)/.stamp
 	$(VENV)/bin/ruff format -q .
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 	cd tests/pt_emulation && cargo fmt
+	cd tools/nsight-decode && cargo fmt
 
 # Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a bent clock.
 check-clocks: deps-test

@@ -284,7 +284,7 @@ impl Core {
 
     pub fn edge(&mut self, edge: &Edge, texts: &mut Texts, saved: &mut Saved) {
         let time = edge.time.max(self.last);
-        self.lost = None;
+        self.lasts_until(time);
         self.arrive(edge, time, texts, saved);
         if !std::mem::take(&mut self.apart) {
             self.granularity.step(time - self.last);
@@ -441,6 +441,15 @@ impl Core {
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
+    /// Where the trace goes on behind a loss is told before the time is: by the first edge, or a stop.
+    fn lasts_until(&mut self, time: u64) {
+        let Some(lost) = self.lost.take() else { return };
+        self.row(lost).end = time;
+        let first = (lost - self.base) as usize + 1;
+        self.rows[first..].iter_mut().for_each(|row| row.start = time);
+        self.last = time;
+    }
+
     fn stall(&mut self, event: &Event, texts: &mut Texts) {
         if self.gap.is_some() || self.thread.is_none() {
             return;
@@ -450,12 +459,8 @@ impl Core {
         let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
         self.last = end;
         self.apart = true;
-        if let Some(lost) = self.lost {
-            // Where the trace goes on is told before the time is: the loss lasted until now.
-            self.row(lost).end = end;
-            let first = (lost - self.base) as usize + 1;
-            self.rows[first..].iter_mut().for_each(|row| row.start = end);
-            return;
+        if self.lost.is_some() {
+            return self.lasts_until(end);
         }
         let (symbol, dso) = (texts.number(class.name()), texts.number(""));
         let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);

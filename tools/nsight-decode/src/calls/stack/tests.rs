@@ -198,9 +198,9 @@ fn nothing_goes_on_over_a_loss() {
             "0 thread tid 7 100-110 in mi",
             "1 function main 100-110 mi mi",
             "2 function read 110-110 me mi",
-            "0 gap overflow 110-220 me me",
-            "0 thread tid 7 220-230 mi in",
-            "1 function read 220-230 mi me",
+            "0 gap overflow 110-230 me me", // the begin at 220 tells where, the return when
+            "0 thread tid 7 230-230 mi in",
+            "1 function read 230-230 mi me",
             "1 function main 230-230 mi in",
         ]
     );
