@@ -104,7 +104,9 @@ class Machine:
     def build(contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame) -> Machine:
         """From the tables ``contexts``, ``calls`` and ``messages`` (all applications)."""
         names = Names()
-        kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
+        kind = pd.Categorical(
+            contexts["kind"].astype(str).replace("exception", "hardirq"), categories=list(CONTEXTS)
+        ).codes.astype(np.int64)
         syscalls = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
         return Machine(
             names,
