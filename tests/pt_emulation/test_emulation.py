@@ -201,8 +201,10 @@ class TestFromNothing:
         assert sum(c["compared"] for c in verdict["perf"]["branches"]) > 100_000
         known = json.loads((made / "capture.nsight" / "truth.json").read_text())
         (cause,) = known["causes"]
-        # every tenth request is slow, and the one that waits behind it on the other connection
-        assert len(known["requests"]) // 10 <= cause["n_messages"] <= 2 * (len(known["requests"]) // 10) + 1
+        # Every tenth request is slow, and so is what waits behind it on the other connection: one, or
+        # two where it ends between them.
+        tenth = len(known["requests"]) // 10
+        assert tenth <= cause["n_messages"] <= 3 * tenth
         # the marked time is most of what the delayed messages took longer
         assert 0.5 < cause["share_of_excess"] < 1.3
 
