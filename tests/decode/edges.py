@@ -41,7 +41,7 @@ _EDGES, _SYMBOLS, _EVENTS = 1, 2, 3
 
 @dataclass(frozen=True)
 class Stream:
-    """``edges`` and ``events``: structured arrays in file order; ``symbols``: (symbol, dso) by id."""
+    """``edges`` and ``events``: structured arrays in file order; ``symbols``: (symbol, dso) by id, 0 the unknown one."""
 
     edges: npt.NDArray[np.void]
     events: npt.NDArray[np.void]
@@ -62,7 +62,7 @@ def read(path: Path) -> Stream:
     data = path.read_bytes()
     assert data.startswith(MAGIC)
     at = len(MAGIC)
-    edges, events, symbols = [], [], [("", "")]
+    edges, events, symbols = [], [], []
     while at < len(data):
         kind, n, size = struct.unpack_from("<IIQ", data, at)
         payload = data[at + 16 : at + 16 + size]
