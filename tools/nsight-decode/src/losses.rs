@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was lost, how much of it, and what helps.
 
+use nsight_decode::calls::LOSSES;
 use nsight_decode::edges::Code;
 use nsight_decode::pipeline::Counts;
 use serde_json::{json, Value};
@@ -40,34 +41,16 @@ const ERRORS: [(u64, &str, &str); 6] = [
 impl Losses {
     pub fn of(opened: &Opened, counts: &Counts) -> Self {
         let mut losses = Self(Vec::new());
-        let event = |code: Code| counts.events.get(&code).copied().unwrap_or(0);
         for (&code, &count) in &counts.errors {
             let known = ERRORS.iter().find(|e| e.0 == code);
             let (what, remedy) = known.map_or(("decoding failed", ""), |e| (e.1, e.2));
             losses.add(what.into(), "error", count, "nothing is known from there to the next PSB", remedy);
         }
-        let overflow = "PT packets came faster than memory takes them";
-        losses.add(
-            "overflow".into(),
-            "error",
-            event(Code::Overflow),
-            overflow,
-            "trace fewer CPUs, or with noretcomp=0",
-        );
-        let full = "perf did not empty the buffer in time";
-        losses.add("PT buffer full".into(), "error", event(Code::AuxTruncated), full, "perf record -m ,64M");
-        let partial = "PT data were overwritten, or another user of Intel PT ran";
-        losses.add("PT data partial".into(), "error", event(Code::AuxPartial), partial, "");
-        let lost = "among them may be switches and mappings";
-        losses.add("records lost".into(), "error", event(Code::LostRecords), lost, "perf record -m 4M");
-        let guest = "what a virtual machine executes is not decoded";
-        losses.add(
-            "guest code".into(),
-            "warning",
-            event(Code::Guest),
-            guest,
-            "record in the guest, or exclude it: intel_pt//H",
-        );
+        // Of decode errors the codes have said more.
+        for loss in LOSSES.iter().filter(|l| l.code != Code::DecodeError) {
+            let count = counts.events.get(&loss.code).copied().unwrap_or(0);
+            losses.add(loss.cause.into(), loss.severity, count, loss.detail, loss.remedy);
+        }
         losses.own(opened, counts);
         losses
     }

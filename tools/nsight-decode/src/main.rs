@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match cli::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("nsight-decode: {e}");
+            eprintln!("{e}");
             ExitCode::from(e.code)
         }
     }

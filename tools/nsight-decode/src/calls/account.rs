@@ -7,6 +7,67 @@ use serde_json::{json, Value};
 
 use crate::edges::{Code, Event};
 
+/// What an event of the edge stream says of what is missing, and what helps.
+pub struct Loss {
+    pub code: Code,
+    pub cause: &'static str,
+    pub severity: &'static str,
+    pub detail: &'static str,
+    pub remedy: &'static str,
+}
+
+pub const LOSSES: [Loss; 7] = [
+    Loss {
+        code: Code::DecodeError,
+        cause: "trace could not be decoded",
+        severity: "error",
+        detail: "from there to the next synchronisation nothing is known; a gap",
+        remedy: "record with --kcore, and give --symfs the recorded machine's programs",
+    },
+    Loss {
+        code: Code::Overflow,
+        cause: "processor lost trace packets",
+        severity: "error",
+        detail: "its internal buffer overflowed; a gap",
+        remedy: "trace fewer cores, a filter, or with a longer cyc_thresh",
+    },
+    Loss {
+        code: Code::AuxTruncated,
+        cause: "trace buffer was full",
+        severity: "error",
+        detail: "perf did not empty it in time; a gap",
+        remedy: "give perf a larger AUX buffer: perf record -m ,64M",
+    },
+    Loss {
+        code: Code::LostRecords,
+        cause: "perf lost records",
+        severity: "error",
+        detail: "among them may be switches and mappings",
+        remedy: "give perf a larger buffer: perf record -m 4M",
+    },
+    Loss {
+        code: Code::AuxPartial,
+        cause: "trace is partial",
+        severity: "warning",
+        detail: "it was overwritten, or another user of Intel PT ran",
+        remedy: "record without --snapshot, and alone",
+    },
+    Loss {
+        code: Code::Guest,
+        cause: "code of a virtual machine",
+        severity: "info",
+        detail: "it is not decoded; a gap",
+        remedy: "record in the guest, or exclude it: intel_pt//H",
+    },
+    Loss {
+        code: Code::Skipped,
+        cause: "stretch outside of the time windows",
+        severity: "info",
+        detail: "it was not decoded, as asked",
+        remedy: "",
+    },
+];
+
 /// Steps up to this are counted exactly, ns.
 const FINE: usize = 1 << 12;
 
@@ -86,54 +147,9 @@ impl Account {
     }
 
     fn losses(&self) -> Vec<Value> {
-        let table = [
-            (
-                Code::DecodeError,
-                "trace could not be decoded",
-                "error",
-                "from there to the next synchronisation nothing is known; a gap",
-                "record with --kcore, and give --symfs the recorded machine's programs",
-            ),
-            (
-                Code::Overflow,
-                "processor lost trace packets",
-                "error",
-                "its internal buffer overflowed; a gap",
-                "record with noretcomp=0, a longer cyc_thresh, or fewer cores",
-            ),
-            (
-                Code::AuxTruncated,
-                "trace buffer was full",
-                "error",
-                "perf did not empty it in time; a gap",
-                "give perf a larger AUX buffer: perf record -m ,64M",
-            ),
-            (
-                Code::LostRecords,
-                "perf lost records",
-                "error",
-                "among them switches or maps",
-                "perf record -m 4M",
-            ),
-            (
-                Code::AuxPartial,
-                "trace is partial",
-                "warning",
-                "a snapshot, or shared with another user of Intel PT",
-                "",
-            ),
-            (Code::Guest, "code of a virtual machine", "info", "it is not decoded; a gap", ""),
-            (
-                Code::Skipped,
-                "stretch outside of the time windows",
-                "info",
-                "it was not decoded, as asked",
-                "",
-            ),
-        ];
-        let mut losses: Vec<Value> = table
+        let mut losses: Vec<Value> = LOSSES
             .iter()
-            .filter_map(|&(code, cause, severity, detail, remedy)| {
+            .filter_map(|&Loss { code, cause, severity, detail, remedy }| {
                 let count = *self.events.get(&code)?;
                 Some(json!({"cause": cause, "severity": severity, "count": count, "detail": detail, "remedy": remedy}))
             })

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Account, Builder};
-use crate::edges::{self, Edge, Event, Sink, ThreadName};
+use crate::edges::{self, Code, Edge, Event, Sink, ThreadName};
 use crate::error::Result;
 
 /// What is needed before the edges.
@@ -26,7 +26,10 @@ impl Sink for First {
     }
 
     fn event(&mut self, event: &Event) -> Result<()> {
-        self.events.entry(event.cpu).or_default().push(*event);
+        // Edges have their threads, and switches are as many as anything.
+        if !matches!(event.code, Code::SwitchIn | Code::SwitchOut) {
+            self.events.entry(event.cpu).or_default().push(*event);
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use account::{Account, Granularity};
+pub use account::{Account, Granularity, LOSSES};
 pub use file::build;
 
 use crate::edges::{Edge, Event, Sink, ThreadName};
