@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from nsight_report.capture import message_events
 
+from conftest import skip_or_fail
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "Documentation"
 MAN = DOCS / "man"
@@ -24,7 +26,8 @@ NATIVE_TOOLS = {
     "nsight-clock.8": ROOT / "tools/nsight-record/clock/nsight-clock",
     "nsight-perfdata.1": ROOT / "tools/nsight-report/native/nsight-perfdata",
 }
-TOOLS = PYTHON_TOOLS | NATIVE_TOOLS
+RUST_TOOLS = {"nsight-decode.1": ROOT / "build/cargo/release/nsight-decode"}
+TOOLS = PYTHON_TOOLS | NATIVE_TOOLS | RUST_TOOLS
 SCRIPTS = sorted((ROOT / "bpftrace").glob("*.bt"))
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
@@ -33,6 +36,8 @@ def help_text(page: str) -> str:
     command = [str(TOOLS[page]), "--help"]
     if page in PYTHON_TOOLS:
         command.insert(0, sys.executable)
+    elif page in RUST_TOOLS and not TOOLS[page].exists():
+        skip_or_fail("emulation", f"{TOOLS[page].name} is not built (hint: make decoder)")
     elif not TOOLS[page].exists():
         subprocess.run(["make", "-s", "-C", str(TOOLS[page].parent)], check=True)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -53,7 +58,9 @@ def options(text: str) -> set[str]:
 def test_man_page_and_help_have_the_same_options(page):
     # Options of other programs may be mentioned in running text: what counts is the list of options.
     section = plain(MAN / page).partition(".SH OPTIONS")[2].partition(".SH ")[0]
-    said = options(help_text(page)) - {"--kcore"}  # perf's own, mentioned in running text
+    said = options(help_text(page))
+    if page not in RUST_TOOLS:
+        said -= {"--kcore"}  # perf's own, mentioned in running text
     assert said
     assert options(section) == said
 
@@ -118,11 +125,15 @@ def test_formats_names_every_kind_and_code_of_the_edge_stream():
     from nsight_perf import edge_stream
 
     text = (DOCS / "formats.md").read_text().partition("\n## Edge stream")[2].partition("\n## ")[0]
+    rust = (ROOT / "tools/nsight-decode/src/edges/mod.rs").read_text()
+    numbers = re.findall(r"^    \w+ = (\d+),", rust.partition("pub enum Code {")[2].partition("\n}")[0], re.M)
+    decoder_codes = [int(n) for n in numbers]
+    assert set(decoder_codes) > set(range(edge_stream.ERROR, edge_stream.PARTIAL + 1))
     types, kinds, codes = (t.splitlines() for t in re.findall(r"^\|---.*\n((?:\| .*\n)+)", text, re.M))
     for rows, known in (
         (types, (edge_stream.EDGES, edge_stream.SYMBOLS, edge_stream.EVENTS, edge_stream.NAMES)),
         (kinds, {*edge_stream.CALLS, *edge_stream.RETURNS, edge_stream.BEGIN, edge_stream.END}),
-        (codes, range(edge_stream.ERROR, edge_stream.PARTIAL + 1)),
+        (codes, decoder_codes),
     ):
         assert [int(row.split()[1]) for row in rows] == sorted(known)
 

@@ -94,6 +94,9 @@ struct Decode {
     /// Bytes of trace that are decoded at a time, for tests.
     #[arg(long, hide = true, default_value_t = SLICE)]
     slice_bytes: usize,
+    /// Decode blocks and make nothing of them, for benchmarks.
+    #[arg(long, hide = true)]
+    bare: bool,
 }
 
 pub struct Opened {
@@ -167,6 +170,7 @@ fn decoded(decode: Decode, with_context: bool, sink: &mut dyn Sink) -> Result<(O
         slice: decode.slice_bytes,
         with_context,
         progress: !decode.quiet,
+        bare: decode.bare,
     };
     let counts = pipeline::run(&opened.recording, &opened.code, &options, sink)?;
     Ok((opened, counts))

@@ -18,6 +18,9 @@ struct Loss {
     of_decoder: bool,
 }
 
+/// Objects that are told one by one.
+const MOST_OBJECTS: usize = 10;
+
 pub struct Losses(Vec<Loss>);
 
 /// perf's words for its error codes, and what to do.
@@ -69,18 +72,23 @@ impl Losses {
                 "record with --kcore, or give --kcore /proc on the same boot",
             );
         }
-        for (name, why) in opened.code.missing() {
-            self.add(
-                format!("code missing: {name}"),
-                "warning",
-                1,
-                &why,
-                "give --symfs the recorded machine's files",
-            );
+        let lacking = opened.code.lacking();
+        for (name, n, why) in lacking.iter().take(MOST_OBJECTS) {
+            let remedy =
+                "give --symfs the recorded machine's files; code that was made at run time is in none";
+            self.add(format!("code missing: {name}"), "warning", *n, why, remedy);
         }
+        let others: u64 = lacking.iter().skip(MOST_OBJECTS).map(|(_, n, _)| n).sum();
+        self.add(
+            "code missing: others".into(),
+            "warning",
+            others,
+            "in objects that were needed less often",
+            "",
+        );
         if recording.file.cut {
             let what = "perf.data is cut";
-            let why = "perf was killed, or the file was not copied as a whole; decoded as far as it goes";
+            let why = "perf was killed, or the file was not copied as a whole; decoded as far as it goes, without header features (code of BPF programs)";
             self.add(what.into(), "warning", 1, why, "let perf end by SIGINT");
         }
         let bytes = "behind a damaged record nothing can be read";

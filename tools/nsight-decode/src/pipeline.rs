@@ -33,6 +33,8 @@ pub struct Options {
     /// Edges before the windows are given too, so that calls around their begin are known.
     pub with_context: bool,
     pub progress: bool,
+    /// Only what libipt needs: no edges. For benchmarks.
+    pub bare: bool,
 }
 
 pub const SLICE: usize = 256 << 10;
@@ -59,7 +61,7 @@ pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn
             let (plan, next, stop, merged) = (&plan, &next, &stop, &merged);
             let worker = std::thread::Builder::new().stack_size(STACK);
             let spawned = worker.spawn_scoped(scope, move || {
-                let mut walker = Walker::new(recording, code);
+                let mut walker = Walker::new(recording, code, options.bare);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(place) = plan.slices.get(number) else { return };

@@ -44,12 +44,9 @@ impl Image {
         self.pointer
     }
 
-    /// Whether there is code at an address.
-    pub fn has(&self, address: u64, code: &Code) -> bool {
-        if address >= KERNEL_BEGIN {
-            return code.kernel.is_known();
-        }
-        self.map(address).is_some_and(|m| m.object.is_some())
+    /// What is mapped at an address of user code.
+    pub fn name(&self, address: u64) -> Option<&str> {
+        self.map(address).map(|m| m.map.name.as_str())
     }
 
     fn map(&self, address: u64) -> Option<&UserMap> {

@@ -32,7 +32,10 @@ pub struct Code {
     pub interner: Interner,
     root: PathBuf,
     objects: Mutex<HashMap<Key, Option<Arc<Object>>>>,
+    /// Why objects are not there.
     missing: Mutex<BTreeMap<String, String>>,
+    /// How often code of an object was needed and not there.
+    lacking: Mutex<BTreeMap<String, u64>>,
 }
 
 type Key = (String, Option<String>);
@@ -50,6 +53,7 @@ impl Code {
             root: root.to_owned(),
             objects: Mutex::default(),
             missing: Mutex::default(),
+            lacking: Mutex::default(),
         };
         code.interner.id("", &"".into());
         Ok(code)
@@ -93,8 +97,29 @@ impl Code {
         }
     }
 
-    /// Objects without which code could not be decoded, and why.
-    pub fn missing(&self) -> BTreeMap<String, String> {
-        self.missing.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    /// Code at an address was needed, and is not there.
+    pub fn lacks(&self, image: &Image, address: u64) {
+        let name = match image.name(address) {
+            Some(name) => name.to_owned(),
+            None if address >= KERNEL_BEGIN => "the kernel: code that is in no copy of it".to_owned(),
+            None => "memory that perf knows no mapping of".to_owned(),
+        };
+        let mut lacking = self.lacking.lock().unwrap_or_else(|e| e.into_inner());
+        // A damaged trace leads anywhere.
+        if lacking.len() < MAX_LACKING || lacking.contains_key(&name) {
+            *lacking.entry(name).or_default() += 1;
+        }
+    }
+
+    /// Objects whose code was needed and not there: how often, and why it was not.
+    pub fn lacking(&self) -> Vec<(String, u64, String)> {
+        let missing = self.missing.lock().unwrap_or_else(|e| e.into_inner());
+        let lacking = self.lacking.lock().unwrap_or_else(|e| e.into_inner());
+        let why = |name: &String| missing.get(name).cloned().unwrap_or_else(|| "no such code".into());
+        let mut all: Vec<_> = lacking.iter().map(|(name, &n)| (name.clone(), n, why(name))).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
     }
 }
+
+const MAX_LACKING: usize = 1 << 12;

@@ -147,8 +147,9 @@ impl File {
         let mut table = self.data.end;
         for bit in 0..feature::COUNT {
             if self.map[72 + usize::from(bit) / 8] >> (bit % 8) & 1 == 1 {
-                if let Some(section) = self.section(table) {
-                    self.features.insert(bit, section);
+                match self.section(table) {
+                    Some(section) => drop(self.features.insert(bit, section)),
+                    None => self.cut = true,
                 }
                 table += 16;
             }

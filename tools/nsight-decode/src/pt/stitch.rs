@@ -54,16 +54,12 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     // Of the tail, what the first packet behind the PSB did not tell yet.
     let kept = (skip + before_branch).min(tail.len());
     let used = kept - skip;
-    let cut = tail.get(kept).copied().unwrap_or(first.items.len());
-    let mut begin = head.get(used).copied().unwrap_or(next.items.len());
-    // What does not count stands with what comes behind it.
-    while begin > 0 && !counts(&next.items[begin - 1]) && next.items[begin - 1].what != What::Entry {
-        begin -= 1;
-    }
-    let mut cut = cut;
-    while cut > beyond && cut < first.items.len() && !counts(&first.items[cut - 1]) {
-        cut -= 1;
-    }
+    // What does not count is taken from where more is known: from the first one, as far as it saw.
+    let (cut, begin) = match (tail.get(kept), used.checked_sub(1)) {
+        (Some(&cut), _) => (cut, head.get(used).copied().unwrap_or(next.items.len())),
+        (None, None) => (tail.last().map_or(beyond, |&last| last + 1), 0),
+        (None, Some(last)) => (tail.last().map_or(beyond, |&last| last + 1), head[last] + 1),
+    };
     let (before, after) = (first.task_at(cut), next.task_at(begin));
     let entry = next.items.iter().position(|i| i.what == What::Entry).filter(|&at| at >= begin);
     first.items.truncate(cut);
@@ -131,6 +127,14 @@ mod tests {
         let mut first = output(&[edge(1, 90)], 0);
         let mut next = output(&[entry(140), edge(2, 900)], 140);
         assert_eq!(joined(&mut first, &mut next), [1, 2]);
+    }
+
+    #[test]
+    fn a_stall_over_the_psb_is_known_to_the_first_only() {
+        let stall = Item { what: What::Event(Code::Stall), ..edge(50, 150) };
+        let mut first = output(&[edge(1, 90), stall, edge(5, 150), edge(6, 160)], 0);
+        let mut next = output(&[entry(140), edge(5, 150), edge(6, 160), edge(7, 170)], 140);
+        assert_eq!(joined(&mut first, &mut next), [1, 50, 5, 6, 7]);
     }
 
     #[test]

@@ -93,11 +93,12 @@ pub struct Walker<'a> {
     code: &'a MachineCode,
     images: Images<'a>,
     insns: Instructions<'a>,
+    bare: bool,
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(recording: &'a Recording, code: &'a MachineCode) -> Self {
-        Self { recording, code, images: Images::new(code), insns: Instructions::new(&code.sections) }
+    pub fn new(recording: &'a Recording, code: &'a MachineCode, bare: bool) -> Self {
+        Self { recording, code, images: Images::new(code), insns: Instructions::new(&code.sections), bare }
     }
 
     pub fn slice(&mut self, run: &Run, lane: &Lane, slice: &Slice) -> Result<Output> {
@@ -255,7 +256,9 @@ impl State<'_, '_, '_> {
                 return Ok(End::Done);
             }
             status = self.decoder.next(&mut block);
-            if block.ninsn > 0 {
+            if block.ninsn > 0 && self.walker.bare {
+                self.bare_block(&block)?;
+            } else if block.ninsn > 0 {
                 self.arrive(block.ip)?;
                 if last {
                     // What ran behind the last packet is not known.
@@ -264,6 +267,9 @@ impl State<'_, '_, '_> {
                 self.block(&block, status)?;
             }
             if status < 0 {
+                if -status == error::NOMAP {
+                    self.walker.code.lacks(&self.image, block.ip);
+                }
                 return Ok(End::Failed(-status));
             }
             self.idle += 1 + u32::from(block.ninsn);
@@ -272,6 +278,21 @@ impl State<'_, '_, '_> {
                 return Ok(End::Failed(NEVER_ENDING));
             }
         }
+    }
+
+    /// As `block`, without edges: libipt needs the right process's code alone.
+    fn bare_block(&mut self, block: &Block) -> Result<()> {
+        self.output.n_blocks += 1;
+        self.output.n_insns += u64::from(block.ninsn);
+        self.entry = false;
+        if matches!(block.iclass, iclass::CALL | iclass::RETURN | iclass::JUMP | iclass::COND_JUMP) {
+            return Ok(());
+        }
+        if matches!(self.walker.insns.end(block), Transfer::Sysret | Transfer::Iret) {
+            self.catch_up()?;
+            self.show_image(true)?;
+        }
+        Ok(())
     }
 
     fn overlaps_enough(&self) -> bool {
