@@ -85,7 +85,7 @@ struct Decode {
     /// May be given more than once.
     #[arg(long, value_name = "A-B")]
     time: Vec<String>,
-    /// Threads that decode [default: one a CPU].
+    /// Threads that decode, each with some 50 MB [default: one a CPU, at most 8].
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
     /// Print neither progress nor losses.
@@ -165,7 +165,7 @@ fn decoded(decode: Decode, with_context: bool, sink: &mut dyn Sink) -> Result<(O
     let opened = decode.source.open()?;
     let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = Options {
-        jobs: decode.jobs.unwrap_or(all).clamp(1, 1024),
+        jobs: decode.jobs.unwrap_or(all.min(8)).clamp(1, 1024),
         windows,
         slice: decode.slice_bytes,
         with_context,

@@ -72,6 +72,14 @@ impl Losses {
                 "record with --kcore, or give --kcore /proc on the same boot",
             );
         }
+        let pokes = "what the kernel changed in its code after that is not followed";
+        self.add(
+            "changes of kernel code".into(),
+            "error",
+            opened.code.kernel.pokes_left_out as u64,
+            pokes,
+            "",
+        );
         let lacking = opened.code.lacking();
         for (name, n, why) in lacking.iter().take(MOST_OBJECTS) {
             let remedy =

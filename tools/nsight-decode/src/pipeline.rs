@@ -61,7 +61,10 @@ pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn
             let (plan, next, stop, merged) = (&plan, &next, &stop, &merged);
             let worker = std::thread::Builder::new().stack_size(STACK);
             let spawned = worker.spawn_scoped(scope, move || {
-                let mut walker = Walker::new(recording, code, options.bare);
+                let mut walker = match Walker::new(recording, code, options.bare) {
+                    Ok(walker) => walker,
+                    Err(e) => return drop(send.send((next.fetch_add(1, Ordering::Relaxed), Err(e)))),
+                };
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(place) = plan.slices.get(number) else { return };

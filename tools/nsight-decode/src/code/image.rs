@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::object::Object;
+use super::sections::{Piece, Sections};
 use super::symbols::Found;
 use super::{Code, KERNEL_BEGIN};
 use crate::error::{Error, Result};
@@ -67,14 +68,17 @@ struct Cached {
 pub struct Images<'a> {
     code: &'a Code,
     made: HashMap<(i32, usize, usize), Rc<Image>>,
+    /// Behind the images that use them, so that they are dropped later.
+    pub sections: Rc<Sections>,
     n_made: u32,
     cache: Vec<Cached>,
 }
 
 impl<'a> Images<'a> {
-    pub fn new(code: &'a Code) -> Self {
+    pub fn new(code: &'a Code) -> Result<Self> {
         let none = Cached { address: 0, image: u32::MAX, found: Found { id: 0, start: 0, end: 0 } };
-        Self { code, made: HashMap::new(), n_made: 0, cache: vec![none; CACHED] }
+        let sections = Rc::new(Sections::new()?);
+        Ok(Self { code, made: HashMap::new(), sections, n_made: 0, cache: vec![none; CACHED] })
     }
 
     /// The code of a process at a time (ns).
@@ -103,20 +107,22 @@ impl<'a> Images<'a> {
         let number = self.n_made;
         self.n_made += 1;
         let mut image = Image { pointer, maps: Vec::new(), number, time, until: 0 };
-        let sections = &self.code.sections;
-        let add = |id| {
-            // SAFETY: the cache lives as long as `code`. Without address space: for all.
-            unsafe { ffi::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
+        let sections = &self.sections;
+        let add = |piece: &Piece| {
+            for id in sections.add(piece) {
+                // SAFETY: both exist. Without address space: for all.
+                unsafe { ffi::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
+            }
         };
-        self.code.kernel.sections(time).for_each(add);
+        self.code.kernel.pieces(time).for_each(add);
         for map in self.code.tasks.maps(pid, time) {
             if map.begin >= KERNEL_BEGIN {
                 continue;
             }
             let object = self.code.object(&map);
             if let Some(object) = &object {
-                let ids = sections.add(&object.path, map.offset, map.end - map.begin, map.begin);
-                ids.into_iter().for_each(add);
+                let (path, size) = (object.path.clone(), map.end - map.begin);
+                add(&Piece { path, offset: map.offset, size, address: map.begin });
             }
             image.maps.push(UserMap { map, object });
         }

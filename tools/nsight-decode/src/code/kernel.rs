@@ -13,17 +13,22 @@ use std::sync::Arc;
 
 use super::bpf::{self, BpfCode};
 use super::kallsyms::{self, KERNEL_BEGIN};
-use super::sections::{MemoryFile, Sections};
+use super::sections::{MemoryFile, Piece};
 use super::symbols::{Found, Interner, Symbols};
 use crate::error::{Error, Result};
 use crate::perfdata::layout::{feature, u16_at, u32_at, u64_at};
 use crate::perfdata::{Ksymbol, Poke, Recording};
+use crate::pt::index;
 
 const PAGE: u64 = 4096;
 /// A kcore has all memory; of what it maps, code is here.
 const CODE_BEGIN: u64 = 0xffff_ffff_8000_0000;
 /// Larger pieces are no code.
 const MAX_SEGMENT: u64 = 1 << 31;
+/// Larger ones are not copied to be changed.
+const MAX_COPY: u64 = 1 << 28;
+/// Changes during the trace that are followed: each takes a page.
+const MAX_POKES: usize = 1 << 15;
 
 /// Bytes of a file at an address.
 struct Segment {
@@ -32,24 +37,39 @@ struct Segment {
     offset: u64,
 }
 
+impl Segment {
+    fn piece(&self, path: Arc<Path>, offset: u64) -> Piece {
+        Piece { path, offset, size: self.size, address: self.address }
+    }
+}
+
 /// Something that is laid over the base from one time to another.
 struct Layer {
     from: u64,
     to: u64,
-    id: i32,
+    piece: Piece,
 }
 
 #[derive(Default)]
 pub struct Kernel {
     symbols: Vec<Symbols>,
-    base: Vec<i32>,
+    base: Vec<Piece>,
     layers: Vec<Layer>,
     ksymbols: Vec<(Ksymbol, u64, Arc<str>)>,
     changes: Vec<u64>,
+    /// More changes during the trace than are followed.
+    pub pokes_left_out: usize,
     /// Where a thread is replaced by the next one.
     pub switch_ip: Option<u64>,
     /// Keeps the layers' code open.
     _memory: Option<MemoryFile>,
+}
+
+/// When the trace begins, ns: what is before needs not be told apart.
+fn first_time(recording: &Recording) -> u64 {
+    let first = |chunks: &Vec<crate::perfdata::Chunk>| index::first_tsc(chunks, recording);
+    let tsc = recording.streams.values().filter_map(first).min();
+    tsc.map_or(0, |tsc| recording.info.conv.ns(tsc))
 }
 
 /// Where the kernel's code is to be taken from.
@@ -61,7 +81,7 @@ pub struct KernelSource {
 }
 
 impl Kernel {
-    pub fn load(recording: &Recording, source: &KernelSource, sections: &Sections) -> Result<Self> {
+    pub fn load(recording: &Recording, source: &KernelSource) -> Result<Self> {
         let own = recording.file.folder.as_ref().map(|folder| folder.join("kcore_dir"));
         let folder = source.kcore.clone().or(own.filter(|own| own.is_dir()));
         let mut kernel = Self::default();
@@ -90,11 +110,8 @@ impl Kernel {
             }
         }
         let Some((path, segments)) = file else { return Ok(kernel) };
-        for segment in &segments {
-            kernel.base.extend(sections.add(&path, segment.offset, segment.size, segment.address));
-        }
         kernel.switch_ip = kernel.symbols.first().and_then(|s| s.address("__switch_to"));
-        kernel.lay_over(recording, &path, &segments, sections)?;
+        kernel.lay_over(recording, &path, &segments)?;
         Ok(kernel)
     }
 
@@ -102,17 +119,16 @@ impl Kernel {
         !self.base.is_empty()
     }
 
-    fn lay_over(
-        &mut self,
-        recording: &Recording,
-        path: &Path,
-        segments: &[Segment],
-        sections: &Sections,
-    ) -> Result<()> {
+    fn lay_over(&mut self, recording: &Recording, path: &Path, segments: &[Segment]) -> Result<()> {
         let code = recording.file.feature(feature::BPF_PROG_INFO).map(bpf::programs).unwrap_or_default();
         self.ksymbols = lifetimes(&recording.side.ksymbols);
         let file = fs::File::open(path).map_err(|e| Error::input(path, e, "is it readable?"))?;
-        let pages = pages(&recording.side.pokes, |address, page| {
+        let settled = first_time(recording);
+        let pokes = &recording.side.pokes;
+        let later = pokes.partition_point(|poke| poke.time <= settled);
+        let kept = pokes.len().min(later + MAX_POKES);
+        self.pokes_left_out = pokes.len() - kept;
+        let pages = pages(&pokes[..kept], settled, |address, page| {
             let inside = |s: &&Segment| address >= s.address && address - s.address + PAGE <= s.size;
             segments
                 .iter()
@@ -122,8 +138,28 @@ impl Kernel {
 
         // libipt checks that a file is as it was when a section of it was made: write all before.
         let mut memory = MemoryFile::new()?;
-        let mut planned = Vec::new();
-        for (address, versions) in &pages {
+        let (mut planned, mut copies, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        for segment in segments {
+            // What changed before the trace begins is part of the base: the fewer pieces, the faster.
+            let mut of_this = pages.range(segment.address..segment.address + segment.size).peekable();
+            if of_this.peek().is_none() || segment.size > MAX_COPY {
+                self.base.push(segment.piece(path.into(), segment.offset));
+                whole.push(segment.address..segment.address + segment.size);
+                continue;
+            }
+            let mut bytes = vec![0; segment.size as usize];
+            if let Err(e) = file.read_exact_at(&mut bytes, segment.offset) {
+                return Err(Error::input(path, e, "is it cut?"));
+            }
+            for (address, versions) in of_this {
+                let at = (address - segment.address) as usize;
+                bytes[at..at + PAGE as usize].copy_from_slice(&versions[0].1);
+            }
+            copies.push((memory.push(&bytes)?, segment));
+        }
+        // Of segments that are not copied, each page that ever changed is laid over.
+        let uncopied = |address: &u64| whole.iter().any(|range| range.contains(address));
+        for (address, versions) in pages.iter().filter(|(at, versions)| versions.len() > 1 || uncopied(at)) {
             for (index, (from, page)) in versions.iter().enumerate() {
                 let to = versions.get(index + 1).map_or(u64::MAX, |(to, _)| *to);
                 planned.push((*from, to, *address, memory.push(page)?, PAGE));
@@ -138,14 +174,16 @@ impl Kernel {
                 .map_or((0, u64::MAX), |(k, to, _)| (k.time, *to));
             planned.push((from, to, *address, memory.push(code)?, code.len() as u64));
         }
+        for (offset, segment) in copies {
+            self.base.push(segment.piece(memory.path(), offset));
+        }
         // What came later covers what was before.
         planned.sort_by_key(|p| p.0);
         let mut changes = BTreeSet::new();
         for (from, to, address, offset, size) in planned {
             changes.extend([from, to]);
-            for id in sections.add(&memory.path(), offset, size, address) {
-                self.layers.push(Layer { from, to, id });
-            }
+            let piece = Piece { path: memory.path(), offset, size, address };
+            self.layers.push(Layer { from, to, piece });
         }
         changes.extend(self.ksymbols.iter().flat_map(|(k, to, _)| [k.time, *to]));
         self.changes = changes.into_iter().filter(|&t| t != 0 && t != u64::MAX).collect();
@@ -159,10 +197,10 @@ impl Kernel {
         (epoch, self.changes.get(epoch).copied().unwrap_or(u64::MAX))
     }
 
-    /// Sections of the kernel at a time, in the order in which they cover each other.
-    pub fn sections(&self, time: u64) -> impl Iterator<Item = i32> + '_ {
-        let layers = self.layers.iter().filter(move |l| l.from <= time && time < l.to).map(|l| l.id);
-        self.base.iter().copied().chain(layers)
+    /// Code of the kernel at a time, in the order in which pieces cover each other.
+    pub fn pieces(&self, time: u64) -> impl Iterator<Item = &Piece> {
+        let layers = self.layers.iter().filter(move |l| l.from <= time && time < l.to).map(|l| &l.piece);
+        self.base.iter().chain(layers)
     }
 
     pub fn find(&self, address: u64, time: u64, interner: &Interner) -> Option<Found> {
@@ -231,9 +269,11 @@ fn lifetimes(records: &[Ksymbol]) -> Vec<(Ksymbol, u64, Arc<str>)> {
     all
 }
 
-/// Pages that were changed, each with (since when, content) in order. `base` copies a page.
+/// Pages that were changed, each with (since when, content) in order, those before `settled` as one.
+/// `base` copies a page.
 fn pages(
     pokes: &[Poke],
+    settled: u64,
     base: impl Fn(u64, &mut [u8]) -> bool,
 ) -> BTreeMap<u64, Vec<(u64, [u8; PAGE as usize])>> {
     let mut by_page: BTreeMap<u64, Vec<&Poke>> = BTreeMap::new();
@@ -262,8 +302,12 @@ fn pages(
         for poke in pokes.iter().rev() {
             put(&mut page, poke.address, &poke.old);
         }
+        let n_settled = pokes.partition_point(|poke| poke.time <= settled);
+        for poke in &pokes[..n_settled] {
+            put(&mut page, poke.address, &poke.new);
+        }
         let mut versions = vec![(0, page)];
-        for poke in pokes {
+        for poke in &pokes[n_settled..] {
             put(&mut page, poke.address, &poke.new);
             versions.push((poke.time, page));
         }
@@ -288,11 +332,17 @@ mod tests {
         let pokes =
             [poke(10, 4, &[1, 1], &[2, 2]), poke(20, 4, &[2, 2], &[3, 3]), poke(30, 4095, &[7, 8], &[9, 6])];
         // copied after the first change
-        let pages = pages(&pokes, |_, bytes| {
+        let copy = |_, bytes: &mut [u8]| {
             bytes.fill(0x90);
             bytes[4..6].copy_from_slice(&[2, 2]);
             true
-        });
+        };
+        let late = pages(&pokes, 10, copy);
+        assert_eq!(
+            late[&page].iter().map(|(t, p)| (*t, p[4])).collect::<Vec<_>>(),
+            [(0, 2), (20, 3), (30, 3)]
+        );
+        let pages = pages(&pokes, 0, copy);
         let first = &pages[&page];
         assert_eq!(first.iter().map(|(t, _)| *t).collect::<Vec<_>>(), [0, 10, 20, 30]);
         assert_eq!(first.iter().map(|(_, p)| p[4]).collect::<Vec<_>>(), [1, 2, 3, 3]);

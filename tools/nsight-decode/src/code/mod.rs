@@ -26,7 +26,6 @@ use object::Object;
 
 /// All that is known of the code of a recording; shared by the threads that decode it.
 pub struct Code {
-    pub sections: Sections,
     pub kernel: Kernel,
     pub tasks: Tasks,
     pub interner: Interner,
@@ -43,10 +42,8 @@ type Key = (String, Option<String>);
 impl Code {
     /// `root`: where the recorded machine's files are; / for this one's.
     pub fn new(recording: &Recording, root: &Path, source: &KernelSource) -> Result<Self> {
-        let sections = Sections::new()?;
-        let kernel = Kernel::load(recording, source, &sections)?;
+        let kernel = Kernel::load(recording, source)?;
         let code = Self {
-            sections,
             kernel,
             tasks: Tasks::new(&recording.side),
             interner: Interner::default(),

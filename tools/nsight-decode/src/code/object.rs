@@ -19,7 +19,7 @@ const LE: LittleEndian = LittleEndian;
 const MAX_SYMBOLS: usize = 1 << 26;
 
 pub struct Object {
-    pub path: PathBuf,
+    pub path: Arc<Path>,
     name: Arc<str>,
     map: Option<Mmap>,
     /// (file offset, size, address) of what is loaded.
@@ -52,7 +52,7 @@ impl Object {
             (segments, elf.build_id().ok().flatten().map(<[u8]>::to_vec))
         };
         Ok(Self {
-            path: path.to_owned(),
+            path: path.into(),
             name: name.into(),
             map: Some(map),
             segments,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Code as libipt reads it: pieces of files at addresses, shared by all threads.
+//! Code as libipt reads it: pieces of files at addresses.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::pt::ffi;
@@ -16,17 +17,26 @@ use crate::pt::ffi;
 /// libipt keeps code mapped and its block cache up to so many bytes.
 const CACHE_LIMIT: u64 = 1 << 30;
 /// Larger pieces are cut: libipt allocates four times its size for one that is used.
-pub const PIECE: u64 = 2 << 20;
+const LARGEST: u64 = 8 << 20;
 
-/// libipt's cache of sections.
-pub struct Sections {
-    cache: *mut ffi::Iscache,
-    known: Mutex<HashMap<(PathBuf, u64, u64, u64), i32>>,
+/// Bytes of a file at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    pub path: Arc<Path>,
+    pub offset: u64,
+    pub size: u64,
+    pub address: u64,
 }
 
-// SAFETY: libipt locks the cache (FEATURE_THREADS, which Debian's library has).
-unsafe impl Send for Sections {}
-unsafe impl Sync for Sections {}
+/// libipt's cache of sections, of one thread. Threads could share it, but libipt locks a section
+/// whenever it reads an instruction: two threads were hardly faster than one.
+pub struct Sections {
+    cache: *mut ffi::Iscache,
+    known: RefCell<HashMap<Piece, i32>>,
+}
+
+/// libipt numbers sections with 16 bits.
+const MOST: usize = 50_000;
 
 impl Sections {
     pub fn new() -> Result<Self> {
@@ -36,40 +46,46 @@ impl Sections {
             return Err(Error::memory("libipt: no memory for a section cache"));
         }
         unsafe { ffi::pt_iscache_set_limit(cache, CACHE_LIMIT) };
-        Ok(Self { cache, known: Mutex::default() })
+        Ok(Self { cache, known: RefCell::default() })
     }
 
     pub fn cache(&self) -> *mut ffi::Iscache {
         self.cache
     }
 
-    /// Numbers of the pieces of a file's bytes at an address. Empty: the file cannot be used.
-    pub fn add(&self, path: &Path, offset: u64, size: u64, address: u64) -> Vec<i32> {
+    /// More sections could not be numbered.
+    pub fn is_full(&self) -> bool {
+        self.known.borrow().len() >= MOST
+    }
+
+    /// Numbers of the sections of a piece. Empty: the file cannot be used.
+    pub fn add(&self, piece: &Piece) -> Vec<i32> {
         let mut ids = Vec::new();
         let mut done = 0;
-        while done < size {
+        while done < piece.size {
             // Up to addresses that are multiples, so that neighbours meet at the same places.
-            let at = address.wrapping_add(done);
-            let n = (PIECE - at % PIECE).min(size - done);
-            ids.extend(self.add_one(path, offset.saturating_add(done), n, at));
-            done += n;
+            let address = piece.address.wrapping_add(done);
+            let size = (LARGEST - address % LARGEST).min(piece.size - done);
+            let offset = piece.offset.saturating_add(done);
+            ids.extend(self.add_one(Piece { path: piece.path.clone(), offset, size, address }));
+            done += size;
         }
         ids
     }
 
-    fn add_one(&self, path: &Path, offset: u64, size: u64, address: u64) -> Option<i32> {
-        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
-        let key = (path.to_owned(), offset, size, address);
-        if let Some(&id) = known.get(&key) {
+    fn add_one(&self, piece: Piece) -> Option<i32> {
+        let mut known = self.known.borrow_mut();
+        if let Some(&id) = known.get(&piece) {
             return Some(id);
         }
-        let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+        let name = CString::new(piece.path.as_os_str().as_bytes()).ok()?;
+        let Piece { offset, size, address, .. } = piece;
         // SAFETY: the name is copied.
         let id = unsafe { ffi::pt_iscache_add_file(self.cache, name.as_ptr(), offset, size, address) };
         if id <= 0 {
             return None;
         }
-        known.insert(key, id);
+        known.insert(piece, id);
         Some(id)
     }
 
@@ -117,7 +133,7 @@ impl MemoryFile {
         Ok(at)
     }
 
-    pub fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    pub fn path(&self) -> Arc<Path> {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())).into()
     }
 }

@@ -79,6 +79,16 @@ pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
     runs
 }
 
+/// TSC of the first PSB that tells it.
+pub fn first_tsc(chunks: &[Chunk], recording: &Recording) -> Option<u64> {
+    let finder = memmem::Finder::new(&PSB);
+    chunks.iter().find_map(|chunk| {
+        let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
+        let tsc = finder.find_iter(bytes).find_map(|at| header(&bytes[at..]).tsc)?;
+        Some(widen(tsc, chunk.reference))
+    })
+}
+
 fn find_psbs(run: &mut Run, recording: &Recording) {
     let finder = memmem::Finder::new(&PSB);
     let mut last = 0;

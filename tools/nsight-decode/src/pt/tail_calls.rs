@@ -2,6 +2,7 @@
 //! Instructions of a block: direct jumps that leave a function, and what a core may wait at.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use super::ffi::Block;
@@ -14,16 +15,45 @@ const MAX_CACHED: usize = 1 << 16;
 /// Direct jumps within a block: from, to.
 pub type Jumps = Rc<[(u64, u64)]>;
 
-/// Reads and remembers instructions. A section's number stands for its code.
-pub struct Instructions<'a> {
-    sections: &'a Sections,
-    ends: HashMap<(i32, u64), Transfer>,
-    jumps: HashMap<(i32, u64, u64, u16), Jumps>,
+/// A multiplication for each word. The caches are asked for a good part of all blocks, and are of bounded
+/// size: addresses that collide on purpose make it slower, and no more.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u64(b.into()));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_i32(&mut self, word: i32) {
+        self.write_u64(word as u64);
+    }
+
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
-impl<'a> Instructions<'a> {
-    pub fn new(sections: &'a Sections) -> Self {
-        Self { sections, ends: HashMap::new(), jumps: HashMap::new() }
+type Cache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+
+/// Reads and remembers instructions. A section's number stands for its code.
+pub struct Instructions {
+    sections: Rc<Sections>,
+    ends: Cache<(i32, u64), Transfer>,
+    jumps: Cache<(i32, u64, u64, u16), Jumps>,
+}
+
+impl Instructions {
+    pub fn new(sections: Rc<Sections>) -> Self {
+        Self { sections, ends: Cache::default(), jumps: Cache::default() }
     }
 
     fn at(&self, isid: i32, ip: u64) -> Option<Insn> {

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One slice of trace, block by block.
 
+mod clock;
+mod events;
+
 use std::rc::Rc;
 
 use super::decoder::{Decoder, Status};
-use super::ffi::{self, error, event, iclass, status, Block};
-use super::index::{self, header, Run, PSB};
+use super::ffi::{self, error, iclass, status, Block};
+use super::index::{header, Run, PSB};
 use super::item::{Item, What};
 use super::switches::{Cursor, Pair, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
-use crate::edges::{power, Code, Kind};
+use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
-use crate::perfdata::{widen, Recording};
+use crate::perfdata::Recording;
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -92,16 +95,21 @@ pub struct Walker<'a> {
     recording: &'a Recording,
     code: &'a MachineCode,
     images: Images<'a>,
-    insns: Instructions<'a>,
+    insns: Instructions,
     bare: bool,
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(recording: &'a Recording, code: &'a MachineCode, bare: bool) -> Self {
-        Self { recording, code, images: Images::new(code), insns: Instructions::new(&code.sections), bare }
+    pub fn new(recording: &'a Recording, code: &'a MachineCode, bare: bool) -> Result<Self> {
+        let images = Images::new(code)?;
+        let insns = Instructions::new(images.sections.clone());
+        Ok(Self { recording, code, images, insns, bare })
     }
 
     pub fn slice(&mut self, run: &Run, lane: &Lane, slice: &Slice) -> Result<Output> {
+        if self.images.sections.is_full() {
+            *self = Self::new(self.recording, self.code, self.bare)?;
+        }
         let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
         let cursor = Cursor::new(&lane.pairs, slice.time, lane.start, lane.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
@@ -348,34 +356,6 @@ impl State<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether the branch at the end of a block had a packet, and its time where libipt has gone on
-    /// to an event behind it, which may be as late as the end of a long halt.
-    fn branch_time(&mut self, status: Status) -> Option<Option<u64>> {
-        let trace = self.decoder.trace();
-        let from = |offset: usize| trace.get(offset - self.base..).unwrap_or_default();
-        if self.base + self.decoder.offset() == self.offset || !index::is_branch(from(self.offset)) {
-            return None;
-        }
-        if status < 0 || status & status::EVENT_PENDING == 0 {
-            return Some(None);
-        }
-        // Cycles between the packet before and this one.
-        let mut at = self.offset_before + index::length(from(self.offset_before));
-        let mut cycles = 0;
-        while at < self.offset {
-            let bytes = from(at);
-            cycles += index::cycles(bytes);
-            let length = index::status_packet(bytes).filter(|_| !index::is_tsc(bytes));
-            let Some(length) = length else { return Some(Some(self.now)) };
-            at += length;
-        }
-        let nominal = self.walker.recording.info.max_non_turbo.max(1);
-        let ticks = cycles * nominal / self.decoder.ratio().unwrap_or(nominal).max(1);
-        let tsc = self.tsc.wrapping_add(ticks);
-        let time = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
-        Some(Some(time.max(self.now)))
-    }
-
     /// Whether an iret may: it ends what a switch cannot lie within, or returns to kernel code, where
     /// the image does not matter.
     fn leads_to_user(&self) -> bool {
@@ -444,170 +424,6 @@ impl State<'_, '_, '_> {
         Ok(())
     }
 
-    fn event(&mut self, e: &ffi::Event) -> Result<()> {
-        match e.kind {
-            event::ENABLED => {
-                self.recent.clear();
-                self.advance(self.packet_time)?;
-                self.pending = None;
-                self.entry = false;
-                self.resume();
-                let ip = e.variant[0];
-                if ip < KERNEL_BEGIN {
-                    self.show_image(true)?;
-                }
-                self.function = self.walker.images.symbol(&self.image, ip);
-                let to_sym = self.function.id;
-                self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
-            }
-            event::DISABLED => {
-                let from = self.pending.take().map_or(self.end_ip, |p| p.from);
-                self.advance(self.packet_time)?;
-                self.trace_end(from, e.variant[0], e.ip_suppressed());
-            }
-            event::ASYNC_DISABLED => {
-                self.arrive(e.variant[0])?;
-                self.advance(self.packet_time)?;
-                self.trace_end(e.variant[0], e.variant[1], e.ip_suppressed());
-            }
-            event::ASYNC_BRANCH => {
-                let (from, to) = (e.variant[0], e.variant[1]);
-                self.arrive(from)?;
-                self.advance(self.packet_time)?;
-                if e.ip_suppressed() {
-                    self.trace_end(from, 0, true);
-                    return Ok(());
-                }
-                let from_sym = self.symbol_of_source(from);
-                self.function = self.walker.images.symbol(&self.image, to);
-                let to_sym = self.function.id;
-                self.push_edge(What::Edge(Kind::Interrupt), from, to, from_sym, to_sym);
-            }
-            event::OVERFLOW => {
-                self.pending = None;
-                self.push(What::Event(Code::Overflow), 0, 0);
-                self.recent.clear();
-                self.advance(self.packet_time)?;
-                if !e.ip_suppressed() {
-                    self.entry = false;
-                    self.resume();
-                    let ip = e.variant[0];
-                    self.show_image(ip < KERNEL_BEGIN)?;
-                    self.function = self.walker.images.symbol(&self.image, ip);
-                    let to_sym = self.function.id;
-                    self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
-                }
-            }
-            event::PAGING | event::ASYNC_PAGING => {
-                let guest = e.variant[1] & 1 != 0;
-                if guest && !self.in_guest {
-                    self.push(What::Event(Code::Guest), 0, 0);
-                }
-                self.in_guest = guest;
-            }
-            event::STOP => {}
-            event::PTWRITE => self.mark(Code::Ptwrite, e.variant[2], e.variant[0]),
-            event::CBR => self.mark(Code::Cbr, e.variant[0] & 0xffff, 0),
-            event::MWAIT => {
-                let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
-                self.mark(Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
-            }
-            event::PWRE => {
-                let v = e.variant[0];
-                let value = v & 0xffff | (v >> 32 & 1) << 16;
-                self.mark(Code::Power, power::PWRE | value, 0);
-            }
-            event::EXSTOP => self.mark(Code::Power, power::EXSTOP, e.variant[0]),
-            event::PWRX => {
-                let v = e.variant[0];
-                let value = v & 0xffff | (v >> 32 & 7) << 16;
-                self.mark(Code::Power, power::PWRX | value, 0);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn symbol_of_source(&mut self, ip: u64) -> u32 {
-        if (self.function.start..self.function.end).contains(&ip) {
-            self.function.id
-        } else {
-            self.walker.images.symbol(&self.image, ip).id
-        }
-    }
-
-    fn trace_end(&mut self, from: u64, to: u64, suppressed: bool) {
-        let from_sym = self.symbol_of_source(from);
-        let to = if suppressed { 0 } else { to };
-        self.push_edge(What::Edge(Kind::TraceEnd), from, to, from_sym, 0);
-        self.function = NOWHERE;
-    }
-
-    /// How far packets are read, and the time they tell.
-    fn read_time(&mut self) {
-        let offset = self.base + self.decoder.offset();
-        if offset != self.offset {
-            self.offset_before = self.offset;
-            self.offset = offset;
-            self.idle = 0;
-        }
-        if let Some(tsc) = self.decoder.tsc() {
-            self.set_tsc(tsc);
-        }
-    }
-
-    fn set_tsc(&mut self, tsc: u64) {
-        if tsc != self.tsc {
-            self.tsc = tsc;
-            self.packet_time = self.walker.recording.info.conv.ns(widen(tsc, self.reference));
-        }
-    }
-
-    /// Execution has come to a place whose time is known. What needs no packet since the last one
-    /// happened then: packets that tell of no place, as those at the end of a halt, do not count.
-    fn advance(&mut self, time: u64) -> Result<()> {
-        self.output.n_before.get_or_insert(self.output.items.len());
-        self.go_on(time)
-    }
-
-    fn go_on(&mut self, time: u64) -> Result<()> {
-        if time == self.now {
-            return Ok(());
-        }
-        let before = std::mem::replace(&mut self.now, time);
-        let passed = time.saturating_sub(before);
-        if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
-            self.stall(before, passed);
-        }
-        self.recent.clear();
-        self.insns_since = 0;
-        self.output.items.append(&mut self.marks);
-        if self.cursor.pass(self.now) {
-            self.task();
-        }
-        if self.now >= self.image.until {
-            self.show_image(false)?;
-        }
-        Ok(())
-    }
-
-    /// The packets' time is that of what runs.
-    fn catch_up(&mut self) -> Result<()> {
-        self.read_time();
-        self.go_on(self.packet_time)
-    }
-
-    fn stall(&mut self, since: u64, ns: u64) {
-        let (class, address) = self.walker.insns.stall(&self.recent);
-        let value = ns.min((1 << 56) - 1) | (class as u64) << 56;
-        for (code, value) in [(Code::Stall, value), (Code::StallAt, address)] {
-            self.push(What::Event(code), value, 0);
-            if let Some(item) = self.output.items.last_mut() {
-                item.time = since;
-            }
-        }
-    }
-
     /// Has the decoder read the code of the current process as it is now. `user`: user code follows.
     fn show_image(&mut self, user: bool) -> Result<()> {
         if user && self.cursor.user(self.now) {
@@ -637,17 +453,6 @@ impl State<'_, '_, '_> {
         let (time, offset) = (self.now, self.offset);
         let (from_sym, to_sym) = (pid as u32, tid as u32);
         self.output.items.push(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
-    }
-
-    /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
-    fn mark(&mut self, code: Code, from: u64, to: u64) {
-        let (time, offset, what) = (self.packet_time, self.offset, What::Event(code));
-        let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
-        if time <= self.now {
-            self.output.items.push(Item { time: self.now, ..item });
-        } else {
-            self.marks.push(item);
-        }
     }
 
     fn push(&mut self, what: What, from: u64, to: u64) {

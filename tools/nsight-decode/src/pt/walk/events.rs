@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What libipt tells between blocks: interrupts, begin and end of tracing, losses, power.
+
+use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
+use crate::edges::power;
+use crate::pt::ffi::{self, event};
+
+impl State<'_, '_, '_> {
+    pub(super) fn event(&mut self, e: &ffi::Event) -> Result<()> {
+        match e.kind {
+            event::ENABLED => {
+                self.recent.clear();
+                self.advance(self.packet_time)?;
+                self.pending = None;
+                self.entry = false;
+                self.resume();
+                let ip = e.variant[0];
+                if ip < KERNEL_BEGIN {
+                    self.show_image(true)?;
+                }
+                self.function = self.walker.images.symbol(&self.image, ip);
+                let to_sym = self.function.id;
+                self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
+            }
+            event::DISABLED => {
+                let from = self.pending.take().map_or(self.end_ip, |p| p.from);
+                self.advance(self.packet_time)?;
+                self.trace_end(from, e.variant[0], e.ip_suppressed());
+            }
+            event::ASYNC_DISABLED => {
+                self.arrive(e.variant[0])?;
+                self.advance(self.packet_time)?;
+                self.trace_end(e.variant[0], e.variant[1], e.ip_suppressed());
+            }
+            event::ASYNC_BRANCH => {
+                let (from, to) = (e.variant[0], e.variant[1]);
+                self.arrive(from)?;
+                self.advance(self.packet_time)?;
+                if e.ip_suppressed() {
+                    self.trace_end(from, 0, true);
+                    return Ok(());
+                }
+                let from_sym = self.symbol_of_source(from);
+                self.function = self.walker.images.symbol(&self.image, to);
+                let to_sym = self.function.id;
+                self.push_edge(What::Edge(Kind::Interrupt), from, to, from_sym, to_sym);
+            }
+            event::OVERFLOW => {
+                self.pending = None;
+                self.push(What::Event(Code::Overflow), 0, 0);
+                self.recent.clear();
+                self.advance(self.packet_time)?;
+                if !e.ip_suppressed() {
+                    self.entry = false;
+                    self.resume();
+                    let ip = e.variant[0];
+                    self.show_image(ip < KERNEL_BEGIN)?;
+                    self.function = self.walker.images.symbol(&self.image, ip);
+                    let to_sym = self.function.id;
+                    self.push_edge(What::Edge(Kind::TraceBegin), 0, ip, 0, to_sym);
+                }
+            }
+            event::PAGING | event::ASYNC_PAGING => {
+                let guest = e.variant[1] & 1 != 0;
+                if guest && !self.in_guest {
+                    self.push(What::Event(Code::Guest), 0, 0);
+                }
+                self.in_guest = guest;
+            }
+            event::STOP => {}
+            event::PTWRITE => self.mark(Code::Ptwrite, e.variant[2], e.variant[0]),
+            event::CBR => self.mark(Code::Cbr, e.variant[0] & 0xffff, 0),
+            event::MWAIT => {
+                let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
+                self.mark(Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
+            }
+            event::PWRE => {
+                let v = e.variant[0];
+                let value = v & 0xffff | (v >> 32 & 1) << 16;
+                self.mark(Code::Power, power::PWRE | value, 0);
+            }
+            event::EXSTOP => self.mark(Code::Power, power::EXSTOP, e.variant[0]),
+            event::PWRX => {
+                let v = e.variant[0];
+                let value = v & 0xffff | (v >> 32 & 7) << 16;
+                self.mark(Code::Power, power::PWRX | value, 0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn symbol_of_source(&mut self, ip: u64) -> u32 {
+        if (self.function.start..self.function.end).contains(&ip) {
+            self.function.id
+        } else {
+            self.walker.images.symbol(&self.image, ip).id
+        }
+    }
+
+    pub(super) fn trace_end(&mut self, from: u64, to: u64, suppressed: bool) {
+        let from_sym = self.symbol_of_source(from);
+        let to = if suppressed { 0 } else { to };
+        self.push_edge(What::Edge(Kind::TraceEnd), from, to, from_sym, 0);
+        self.function = NOWHERE;
+    }
+
+    /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
+    pub(super) fn mark(&mut self, code: Code, from: u64, to: u64) {
+        let (time, offset, what) = (self.packet_time, self.offset, What::Event(code));
+        let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
+        if time <= self.now {
+            self.output.items.push(Item { time: self.now, ..item });
+        } else {
+            self.marks.push(item);
+        }
+    }
+}
