@@ -183,7 +183,7 @@ def test_calls_nest_tile_and_are_the_same_from_an_edge_file(quiet: Path, tmp_pat
 def test_an_overflow_is_a_gap_and_a_loss(folder: Path, tmp_path: Path) -> None:
     capture = folder / "overflow"
     done = run("calls", data_of(capture), "--symfs", capture / "symfs", "--out", tmp_path)
-    assert "overflow: 1:" in done.stderr
+    assert "processor lost trace packets: 1:" in done.stderr
     (path,) = (tmp_path / "calls").iterdir()
     rows = pq.read_table(path).to_pylist()
     gaps = [row for row in rows if row["kind"] == "gap"]
@@ -292,7 +292,7 @@ def test_what_cannot_be_decoded_is_named_with_its_cure(
         assert done.returncode == code, done.stderr
         error, hint = done.stderr.splitlines()[:2]
         assert (
-            error.startswith("nsight-decode: error: ") and str(tmp_path / "data") in error and words in error
+            error.startswith("error: ") and str(tmp_path / "data") in error and words in error
         )
         assert hint.startswith("hint: ") and cure in hint
 
