@@ -83,6 +83,30 @@ def test_ready_message_behind_another_of_its_thread_is_head_of_line_blocking():
     assert next(iter(causes)) == "Head-of-line blocking (A)"
 
 
+def test_a_thread_that_left_its_core_where_nothing_was_decoded_is_done_with_its_message():
+    scene = Scene()
+    t = scene.quiet(40)
+    # Message 40 is read at 1000; the wait for the next one is in a gap, and so is no system call of the thread.
+    scene.messages.append(message(40, t, t + 500, t + 1000))
+    scene.cores(
+        t,
+        SOFTIRQ,
+        [
+            (0, 600, "idle", "idle", *IDLE),
+            (600, 1500, "syscall", "read", TID, "server"),
+            (1500, 9000, "gap", "", -1, ""),
+        ],
+    )
+    scene.threads(t, [(0, 600, "sleeping"), (600, 1600, "running"), (1600, 9600, "unknown")])
+    t += 9000
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), (600, 6500, "thread", "server", TID, "server")],
+         [(600, 6500, "running")])  # fmt: skip
+    result, _ = diagnose(scene)
+    # From its wake-up at 600 to its read call at 5800 it did not work on message 40.
+    assert [(r["kind"], r["subject"]) for r in result.anomalies.to_pylist()] == [("own", "user code")]
+
+
 def test_hog_between_arrival_at_the_nic_and_softirq_is_on_the_receive_side():
     scene = Scene()
     t = scene.quiet(40)

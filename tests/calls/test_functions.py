@@ -154,6 +154,29 @@ def test_a_message_that_waited_has_the_function_that_it_waited_for_in_its_lifeti
     assert abs(total - 500_000 * round(total / 500_000)) < 2000
 
 
+def test_what_is_decoded_around_chosen_messages_gives_the_same_diagnosis(
+    opened: dict[str, nsight_report.Capture], tmp_path: Path
+) -> None:
+    capture = opened["slow-function"]
+    # Of these messages two lie in what the committed capture has of the trace.
+    slices = {"target": "1ms-", "reference": "131.3us-131.5us"}
+    choice = {"symfs": str(capture.path.parent / "symfs"), **slices}
+    everything, chosen = (
+        nsight_report.open(shutil.copytree(capture.path, tmp_path / name), decode=name, **choice)
+        for name in ("all", "chosen")
+    )
+    assert len(chosen.calls) < 0.8 * len(everything.calls)
+    skipped = chosen.calls["gap_cause"] == "outside of the windows"
+    assert skipped.any()
+    assert chosen.calls.loc[skipped, "dur_ns"].sum() > 400_000
+    columns = ["message_id", "category", "side", "observed_ns", "deviation_ns"]
+    assert len(everything.anomalies)
+    assert chosen.anomalies[columns].values.tolist() == everything.anomalies[columns].values.tolist()
+    for message in everything.coverage["message_id"]:
+        parts = [c.lifetime(message)[["symbol", "within_self_ns"]] for c in (everything, chosen)]
+        assert parts[0].values.tolist() == parts[1].values.tolist()
+
+
 def test_contexts_of_a_core_leave_nothing_out(opened: dict[str, nsight_report.Capture]) -> None:
     contexts = opened["slow-function"].contexts
     assert len(contexts) > 100

@@ -79,6 +79,20 @@ def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
     assert "wake-up not seen" not in counted(losses)
 
 
+def test_switch_records_tell_who_was_preempted() -> None:
+    _, _, table, _ = build(
+        event(0, "switch_in", 10, a=0),
+        event(100, "switch_out", 10, a=11, c=1),
+        event(100, "switch_in", 11, a=10),
+        event(160, "switch_out", 11, a=10),
+        event(160, "switch_in", 10, a=11),
+        LAST,
+    )
+    assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
+    # It left by itself: nothing tells what for, or when it was woken.
+    assert states(table, 11)[-1][0] == "unknown"
+
+
 def test_migration_moves_a_waiting_thread_to_another_queue() -> None:
     _, _, table, _ = build(
         switch(0, 0, 10),

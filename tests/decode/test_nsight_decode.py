@@ -291,9 +291,7 @@ def test_what_cannot_be_decoded_is_named_with_its_cure(
         done = run(*command)
         assert done.returncode == code, done.stderr
         error, hint = done.stderr.splitlines()[:2]
-        assert (
-            error.startswith("error: ") and str(tmp_path / "data") in error and words in error
-        )
+        assert error.startswith("error: ") and str(tmp_path / "data") in error and words in error
         assert hint.startswith("hint: ") and cure in hint
 
 

@@ -30,7 +30,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                     ctx.table(name)
             return {name: tables[name] for name in stage.tables}, losses.Ledger(stage.name).table()
 
-        return Stage(stage.name, run, stage.needs, stage.raw, stage.options, stage.tables, stage.code)
+        return Stage(
+            stage.name, run, stage.needs, stage.raw, stage.options, stage.tables, stage.code, stage.by_message
+        )
 
     faked = tuple(fake(stage) for stage in stages.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", faked)
@@ -38,7 +40,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-ALL = ["clocks", "events", "contexts", "messages", "anomalies", "attribution"]
+ALL = ["clocks", "events", "messages", "contexts", "anomalies", "attribution"]
 
 
 def touch(path: Path) -> None:
@@ -78,6 +80,19 @@ def test_option_reruns_only_the_stages_that_use_it(capture: Path, ran: list[str]
     assert Pipeline(capture, Options(target="p90-100", framing="redis")).run() == [
         "messages", "anomalies", "attribution",
     ]  # fmt: skip
+
+
+def test_what_is_decoded_around_the_messages_depends_on_which_are_chosen(
+    capture: Path, ran: list[str]
+) -> None:
+    Pipeline(capture).run(rerun="clocks")
+    after = ["contexts", "anomalies", "attribution"]
+    assert Pipeline(capture, Options(decode="chosen")).run() == after
+    assert Pipeline(capture, Options(decode="chosen")).run() == []
+    assert Pipeline(capture, Options(decode="chosen", target="p90-100")).run() == after
+    touch(capture / "events.tsv")
+    chosen = Options(decode="chosen", target="p90-100")
+    assert Pipeline(capture, chosen).run() == ["events", "messages", *after]
 
 
 def test_edited_categories_rerun_only_the_attribution(capture: Path, ran: list[str], tmp_path: Path) -> None:

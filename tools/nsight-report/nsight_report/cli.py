@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 EXIT_INTERNAL = 1
 
-_STAGES = ("clocks", "events", "contexts", "messages", "anomalies", "attribution")
+_STAGES = ("clocks", "events", "messages", "contexts", "anomalies", "attribution")
 
 _EPILOG = """\
-stages, in order: clocks, events, contexts, messages, anomalies, attribution
+stages, in order: clocks, events, messages, contexts, anomalies, attribution
 
 exit codes:
   0    the report was made
@@ -90,6 +90,12 @@ def parser() -> argparse.ArgumentParser:
         "--symfs",
         metavar="DIR",
         help="grade pt: folder with the recorded machine's programs, when this is another machine",
+    )
+    p.add_argument(
+        "--decode",
+        choices=("all", "chosen"),
+        default="all",
+        help="grade pt: decode all of the trace (default), or only around the messages that are compared, which is faster",
     )
     p.add_argument(
         "--stage", metavar="NAME", choices=_STAGES, help="run only this stage, from its stored input"
@@ -177,6 +183,7 @@ def _run(args: argparse.Namespace) -> int:
         framing=args.framing,
         categories=args.categories,
         symfs=args.symfs,
+        decode=args.decode,
     )
     if args.stage:
         for name, table in capture.pipeline.run_alone(args.stage).items():

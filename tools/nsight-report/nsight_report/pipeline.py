@@ -74,7 +74,7 @@ class Pipeline:
     def run_alone(self, name: str) -> dict[str, pa.Table]:
         """Run one stage from the stored tables as they are; returns what it made."""
         stage = _known(name)
-        for needed in stage.needs:
+        for needed in stage.inputs(self.options)[0]:
             self._fresh[needed] = next((s for s in self._stores if s.entry(needed)), self.store)
         self._run(stage)
         return {table: self.table(table) for table in stage.tables}
@@ -123,14 +123,13 @@ class Pipeline:
         return None
 
     def _made_from(self, stage: Stage) -> dict[str, Any]:
+        needs, options = stage.inputs(self.options)
         return {
             "schema": schema.SCHEMA_VERSION,
             "code": _digest(stage.code),
             "files": {name: list(_stat(self.capture / name)) for name in stage.raw},
-            "options": {name: self._choice(name) for name in stage.options},
-            "stages": {
-                name: self._fresh.get(name, self.store).entry(name).get("run", "") for name in stage.needs
-            },
+            "options": {name: self._choice(name) for name in options},
+            "stages": {name: self._fresh.get(name, self.store).entry(name).get("run", "") for name in needs},
         }
 
     def _choice(self, name: str) -> object:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .lifetimes.options import PhcToMonotonic
 
 
+#: Value of ``decode``: Intel PT around the messages of target and reference, and no other.
+CHOSEN = "chosen"
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose. Each stage names the ones that change its result."""
@@ -39,6 +43,7 @@ class Options:
     framing: str = "none"
     categories: str | None = None
     symfs: str | None = None
+    decode: str = "all"
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,10 @@ Result = tuple[dict[str, pa.Table], pa.Table]
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``."""
+    """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``.
+
+    ``by_message``: with ``decode`` chosen, which messages are chosen changes its result too.
+    """
 
     name: str
     run: Callable[[Context], Result]
@@ -95,6 +103,13 @@ class Stage:
     options: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    by_message: bool = False
+
+    def inputs(self, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Stages whose tables it reads with these options, and names of the options it heeds."""
+        if self.by_message and options.decode == CHOSEN:
+            return (*self.needs, "messages"), (*self.options, *_ANALYSIS)
+        return self.needs, self.options
 
 
 def _clocks(ctx: Context) -> Result:
@@ -168,9 +183,24 @@ def _contexts(ctx: Context) -> Result:
     made = dict(zip(names, tables, strict=True))
     lost_tracing = losses.merge([])
     if ctx.manifest.grade == "pt":
-        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic)
+        windows = _chosen(ctx, clock) if ctx.options.decode == CHOSEN else None
+        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, windows)
         made |= found
     return made, losses.merge([lost_decoding, lost, lost_tracing])
+
+
+def _chosen(ctx: Context, clock: ClockMap) -> npt.NDArray[np.int64]:
+    """Windows around the messages that are compared, in the perf clock."""
+    from .anomalies import select
+    from .calls.of_message import windows
+    from .frames import to_pandas
+
+    ledger = losses.Ledger("anomalies")  # that stage tells it
+    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), ledger)
+    rows = np.append(population.target, population.reference)
+    in_monotonic = windows(population.messages.iloc[rows])
+    flat, _error, good = clock.convert_masked(in_monotonic.reshape(-1), "monotonic", "perf")
+    return flat.reshape(-1, 2)[good.reshape(-1, 2).all(axis=1)]
 
 
 def _messages(ctx: Context) -> Result:
@@ -226,8 +256,8 @@ def _attribution(ctx: Context) -> Result:
 
 def analysis_options(options: Options) -> AnalysisOptions:
     """The options in the form that anomalies and attribution take."""
+    from .anomalies.options import FEW_REFERENCES, MAX_REFERENCE, Slice
     from .anomalies.options import Options as AnalysisOptions
-    from .anomalies.options import Slice
 
     return AnalysisOptions(
         target=Slice.parse(options.target),
@@ -236,6 +266,7 @@ def analysis_options(options: Options) -> AnalysisOptions:
         port=options.port,
         direction=options.direction,
         categories=options.categories,
+        max_reference=FEW_REFERENCES if options.decode == CHOSEN else MAX_REFERENCE,
     )
 
 
@@ -269,7 +300,7 @@ def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
     return convert
 
 
-_ANALYSIS = ("target", "reference", "app", "port", "direction")
+_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode")
 
 STAGES = (
     Stage(
@@ -288,6 +319,15 @@ STAGES = (
         code=("capture/message_events.py", "capture/event_fields.py", "capture/event_lines.py", "clocks"),
     ),
     Stage(
+        "messages",
+        _messages,
+        needs=("events", "clocks"),
+        raw=("payload.pcap",),
+        options=("framing",),
+        tables=("messages",),
+        code=("lifetimes", "../native/nsight-framing"),
+    ),
+    Stage(
         "contexts",
         _contexts,
         needs=("clocks",),
@@ -300,16 +340,9 @@ STAGES = (
             "calls",
             "../native/nsight-perfdata",
             "../native/nsight-contexts",
+            "anomalies/population.py",
         ),
-    ),
-    Stage(
-        "messages",
-        _messages,
-        needs=("events", "clocks"),
-        raw=("payload.pcap",),
-        options=("framing",),
-        tables=("messages",),
-        code=("lifetimes", "../native/nsight-framing"),
+        by_message=True,
     ),
     Stage(
         "anomalies",

@@ -101,8 +101,10 @@ class Machine:
     syscall_name: Int
 
     @staticmethod
-    def build(contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame) -> Machine:
-        """From the tables ``contexts``, ``calls`` and ``messages`` (all applications)."""
+    def build(
+        contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame, thread_states: pd.DataFrame
+    ) -> Machine:
+        """From the tables of these names; messages of all applications."""
         names = Names()
         kind = pd.Categorical(
             contexts["kind"].astype(str).replace("exception", "hardirq"), categories=list(CONTEXTS)
@@ -118,7 +120,7 @@ class Machine:
             names.codes(contexts["comm"], _KTHREAD),
             column(contexts["tid"]),
             column(contexts["pid"]),
-            processing.by_thread(messages, calls),
+            processing.by_thread(messages, calls, contexts, thread_states),
             processing.by_core(messages),
             names.codes(messages["comm"].astype(str) + " receive"),
             column(syscalls["tid"]),

@@ -29,8 +29,8 @@ def find(
     ledger = Ledger("anomalies")
     every = to_pandas(messages)
     population = select(every, options, ledger)
-    machine = Machine.build(to_pandas(contexts), to_pandas(calls), every)
     states = to_pandas(thread_states)
+    machine = Machine.build(to_pandas(contexts), to_pandas(calls), every, states)
     rows = {
         name: exposure.measure(population.messages, getattr(population, name), states, machine)
         for name in ("target", "reference")

@@ -15,6 +15,12 @@ _LATENCIES = re.compile(
 )
 
 
+# More messages than this say nothing new about a median, and windows cost memory.
+MAX_REFERENCE = 20_000
+#: As many where each of them must be decoded first.
+FEW_REFERENCES = 500
+
+
 class BadSlice(NsightError):
     """A slice that cannot be read."""
 
@@ -77,7 +83,8 @@ class Options:
     ``app`` selects by process name or pid, ``port`` by the application's own port; when both
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
-    ``categories``: path of a CSV that replaces the built-in categories.
+    ``categories``: path of a CSV that replaces the built-in categories. ``max_reference``: a larger
+    reference slice is thinned to this, or to as many as the target has if these are more.
     """
 
     target: Slice = field(default_factory=lambda: Slice("percentile", 99, 100))
@@ -87,3 +94,4 @@ class Options:
     direction: str = "rx"
     granularity_ns: int = 1_000
     categories: str | None = None
+    max_reference: int = MAX_REFERENCE

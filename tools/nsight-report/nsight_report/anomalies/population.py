@@ -12,8 +12,7 @@ from ..errors import BadInput
 from ..losses import Ledger
 from .options import Options, Slice
 
-# More messages than this say nothing new about a median, and windows cost memory.
-MAX_REFERENCE = 20_000
+# Windows cost memory.
 MAX_TARGET = 20_000
 
 
@@ -88,8 +87,9 @@ def select(messages: pd.DataFrame, options: Options, ledger: Ledger) -> Populati
             "choose a narrower --target",
         )
         target = np.sort(target[np.argsort(latency[target], kind="stable")[-MAX_TARGET:]])
-    if len(reference) > MAX_REFERENCE:
-        reference = reference[np.linspace(0, len(reference) - 1, MAX_REFERENCE).astype(np.int64)]
+    enough = max(options.max_reference, len(target))
+    if len(reference) > enough:
+        reference = reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
     comms = chosen["comm"].value_counts()
     return Population(str(comms.index[0]), chosen, target, reference)
 

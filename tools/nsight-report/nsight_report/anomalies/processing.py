@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .intervals import Int, tile
+from .intervals import Int, overlaps, tile
 from .windows import column
 
 # A thread that enters one of these has finished what it was doing for the last message.
@@ -42,9 +42,15 @@ class Tiles:
     owner: Int
 
 
-def by_thread(messages: pd.DataFrame, calls: pd.DataFrame) -> Tiles:
+def by_thread(
+    messages: pd.DataFrame, calls: pd.DataFrame, contexts: pd.DataFrame, thread_states: pd.DataFrame
+) -> Tiles:
     """What each reading thread worked on: a message from its read call until the thread's next
-    read of another message, or until it waits for events again."""
+    read of another message, or until it waits for events again.
+
+    Where nothing was decoded a thread that leaves its core without being preempted is taken to wait for
+    events.
+    """
     rx = messages[(messages["direction"] == "rx") & (messages["tid"] > 0)]
     tid, read = column(rx["tid"]), column(rx["app_ns"])
     entered = column(rx["call_ns"])
@@ -52,9 +58,26 @@ def by_thread(messages: pd.DataFrame, calls: pd.DataFrame) -> Tiles:
     waits = calls[
         (calls["kind"] == "syscall") & calls["symbol"].isin(WAITS) & calls["tid"].isin(np.unique(tid))
     ]
-    end = _next(tid, read, column(waits["tid"]), column(waits["start_ns"]))
+    asleep = _asleep_in_gaps(contexts, thread_states[thread_states["tid"].isin(np.unique(tid))])
+    end = _next(
+        tid,
+        read,
+        np.append(column(waits["tid"]), column(asleep["tid"])),
+        np.append(column(waits["start_ns"]), column(asleep["start_ns"])),
+    )
     group, low, high, owner = tile(tid, start, end)
     return _owned(rx, group, low, high, owner)
+
+
+def _asleep_in_gaps(contexts: pd.DataFrame, thread_states: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``thread_states`` that begin to sleep, or to do nobody knows what, in a gap of ``contexts``."""
+    gaps = contexts[contexts["kind"] == "gap"]
+    asleep = thread_states[thread_states["state"].isin(["sleeping", "unknown"])]
+    since = column(asleep["start_ns"])
+    found, *_ = overlaps(
+        column(asleep["cpu"]), since, since + 1, *(column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
+    )
+    return asleep.iloc[np.unique(found)]
 
 
 def by_core(messages: pd.DataFrame) -> Tiles:

@@ -63,10 +63,12 @@ class Decoded:
     account: dict[str, Any]
 
 
-def load(perf_data: Path, symfs: str | None, convert: Convert) -> tuple[dict[str, pa.Table], pa.Table]:
+def load(
+    perf_data: Path, symfs: str | None, convert: Convert, windows: I64 | None = None
+) -> tuple[dict[str, pa.Table], pa.Table]:
     """Tables ``calls`` and ``contexts`` of a perf.data with Intel PT, by name, and ``losses``.
 
-    Without nsight-decode there are none, and the losses say so.
+    ``windows``: stretches of the perf clock (rows of begin, end) outside of which nothing is decoded. Without nsight-decode there are none, and the losses say so.
     """
     ledger = Ledger("calls")
     try:
@@ -80,19 +82,23 @@ def load(perf_data: Path, symfs: str | None, convert: Convert) -> tuple[dict[str
             "make decoder",
         )
         return {}, ledger.table()
-    decoded = decode(perf_data, Path(symfs) if symfs else None)
+    decoded = decode(perf_data, Path(symfs) if symfs else None, windows)
     account(decoded, ledger)
     calls, contexts = build(decoded, convert, ledger)
     return {"calls": calls, "contexts": contexts}, ledger.table()
 
 
-def decode(perf_data: Path, symfs: Path | None) -> Decoded:
+def decode(perf_data: Path, symfs: Path | None, windows: I64 | None = None) -> Decoded:
     """Run nsight-decode. ``symfs``: where the recorded machine's files are; by default here."""
     data = perf_data / "data" if perf_data.is_dir() else perf_data
     try:
         with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
             args = ["calls", str(perf_data.resolve()), "--out", directory]
             args += ["--symfs", str(symfs.resolve())] if symfs else []
+            if windows is not None:
+                wanted = Path(directory, "windows")
+                np.savetxt(wanted, windows, fmt="%d-%d")
+                args += ["--time", f"@{wanted}"]
             native.run(DECODER, args, data.stat().st_size)
             table = pq.read_table(f"{directory}/calls")  # a file a core, in order
             account = json.loads(Path(directory, "calls.json").read_text(encoding="utf-8"))

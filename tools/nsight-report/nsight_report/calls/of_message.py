@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+
+#: Decoded before and behind a message: as long as an interrupt takes.
+MARGIN_NS = 20_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,15 @@ def stretches(message: pd.Series[Any]) -> list[Stretch]:
 
 def _int(value: Any) -> int | None:
     return None if pd.isna(value) else int(value)
+
+
+def windows(messages: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Begin and end (rows of two, ns) of the lifetimes of ``messages``.
+
+    A little more than that: a call that the lifetime begins in should have its own begin.
+    """
+    begin, end = (messages[name].to_numpy(np.int64) for name in ("first_ns", "last_ns"))
+    return np.column_stack([begin - MARGIN_NS, end + MARGIN_NS])
 
 
 def calls_of(message: pd.Series[Any], calls: pd.DataFrame) -> pd.DataFrame:

@@ -114,9 +114,15 @@ def _find_runs(
 ) -> _Runs:
     on_core = calls[(calls["kind"] == THREAD) & (calls["depth"] == 0) & (calls["tid"] > 0)]
     on_core = on_core[np.lexsort((on_core["end"], on_core["start"], on_core["tid"]))]
-    switches = timed[timed["kind"] == CODE["sched_switch"]]
+    # Switch records, which are all that there is beside Intel PT, tell whether a thread was preempted.
+    records = (timed["kind"] == CODE["switch_out"]) & (timed["c"] == 1)
+    switches = timed[(timed["kind"] == CODE["sched_switch"]) | records]
     out = pd.DataFrame(
-        {"tid": switches["tid"], "end": switches["ts"].astype(np.int64), "prev": switches["b"]}
+        {
+            "tid": switches["tid"],
+            "end": switches["ts"].astype(np.int64),
+            "prev": np.where(switches["kind"] == CODE["switch_out"], _PREEMPTED, switches["b"]),
+        }
     )
     ends = pd.DataFrame({"tid": on_core["tid"], "end": on_core["end"]})
     prev = ends.merge(out.drop_duplicates(["tid", "end"], keep="last"), how="left")["prev"]
