@@ -27,10 +27,10 @@ class Cause:
     ``evidence``: ``marks`` (a program marks its beginning and end, number ``mark``),
     ``functions`` (the time inside ``symbols`` of the kernel, without that of other tasks),
     ``wake-ups`` (from the interrupt that wakes the application's core to its first instruction,
-    where that took ``above`` ns) or ``excess`` (what a request took above the median of the others, for requests of a burst and
-    those that took at least ``above`` ns; of functions, a request's share below ``above`` is
-    what every request has). ``core``: A, R, or other. ``names``: symbols or
-    threads that a right diagnosis names.
+    where that took ``above`` ns) or ``excess`` (what a request took above the median of the others,
+    for requests of a burst and those that took at least ``above`` ns; of functions, a request's share
+    below ``above`` is what every request has). ``core``: A, R, or other. ``names``: symbols or threads
+    that a right diagnosis names.
     """
 
     id: str
@@ -48,11 +48,12 @@ class Scenario:
     """One capture.
 
     ``server``: a kind of the testbed, ``app`` (``pt-app``) with ``app_cause``, or ``user-stack``
-    (``pt-user-stack``). ``load``: options of the load client. ``encode``: options of pt-encode; ``{from}`` and ``{to}`` stand
-    for TSC values a third and a bit more into the capture. ``gro``: the server's interface has
-    GRO, and with it NAPI. ``modules``: kernel modules that the disturbance needs, loaded before any
-    BPF program: code of a module that lies behind one in memory is none to stock perf. ``recording``: the scenario whose recording this one encodes in
-    another way. ``expect``: what a diagnosis can and cannot tell.
+    (``pt-user-stack``). ``load``: options of the load client. ``encode``: options of pt-encode; ``{from}``
+    and ``{to}`` stand for TSC values a third and a bit more into the capture. ``gro``: the server's
+    interface has GRO, and with it NAPI. ``modules``: kernel modules that the disturbance needs, loaded
+    before any BPF program: code of a module that lies behind one in memory is none to stock perf.
+    ``recording``: the scenario whose recording this one encodes in another way. ``expect``: what a
+    diagnosis can and cannot tell.
     """
 
     name: str
