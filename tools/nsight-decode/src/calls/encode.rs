@@ -52,18 +52,9 @@ fn run_length(values: &[u32]) -> usize {
 }
 
 fn pack(values: &[u32; GROUP], width: u32, out: &mut Vec<u8>) {
-    let (mut bits, mut n) = (0u64, 0);
-    for &value in values {
-        bits |= u64::from(value) << n;
-        n += width;
-        if n >= 32 {
-            out.extend_from_slice(&(bits as u32).to_le_bytes());
-            bits >>= 32;
-            n -= 32;
-        }
-    }
-    // Eight values are whole bytes.
-    out.extend_from_slice(&bits.to_le_bytes()[..n as usize / 8]);
+    let mut wide = [0; GROUP];
+    wide.iter_mut().zip(values).for_each(|(wide, &value)| *wide = value.into());
+    pack_words(&wide, width, out);
 }
 
 const BLOCK: usize = 128;
@@ -95,36 +86,50 @@ pub fn differences(values: &[i64], out: &mut Vec<u8>) {
             let all = above.iter().fold(0, |all, &v| all | v);
             let width = u64::BITS - all.leading_zeros();
             out[widths + index] = width as u8;
-            pack_wide(&above, width, out);
+            pack_words(&above, width, out);
         }
     }
 }
 
-fn pack_wide(values: &[u64; MINIBLOCK], width: u32, out: &mut Vec<u8>) {
-    if width <= 32 {
-        let (mut bits, mut n) = (0u64, 0);
-        for &value in values {
-            bits |= value << n;
-            n += width;
-            if n >= 32 {
-                out.extend_from_slice(&(bits as u32).to_le_bytes());
-                bits >>= 32;
-                n -= 32;
+/// Values one behind the other, of `width` bits each; together they are whole bytes.
+fn pack_words<const N: usize>(values: &[u64; N], width: u32, out: &mut Vec<u8>) {
+    // Loops of a known width need no branches.
+    macro_rules! of_width {
+        ($($width:literal)*) => {
+            match width {
+                $($width => narrow::<N, $width>(values, out),)*
+                _ => wide(values, width, out),
             }
-        }
-        return;
+        };
     }
+    of_width!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+}
+
+fn narrow<const N: usize, const WIDTH: u32>(values: &[u64; N], out: &mut Vec<u8>) {
+    let mut bytes = [0u8; 32 * 24 / 8 + 8];
+    let (mut bits, mut n, mut at) = (0u64, 0, 0);
+    for &value in values {
+        bits |= value << n;
+        n += WIDTH;
+        if n >= 32 {
+            bytes[at..at + 4].copy_from_slice(&(bits as u32).to_le_bytes());
+            (bits, n, at) = (bits >> 32, n - 32, at + 4);
+        }
+    }
+    bytes[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+    out.extend_from_slice(&bytes[..N * WIDTH as usize / 8]);
+}
+
+fn wide<const N: usize>(values: &[u64; N], width: u32, out: &mut Vec<u8>) {
     let (mut bits, mut n) = (0u128, 0);
     for &value in values {
         bits |= u128::from(value) << n;
         n += width;
         if n >= 64 {
             out.extend_from_slice(&(bits as u64).to_le_bytes());
-            bits >>= 64;
-            n -= 64;
+            (bits, n) = (bits >> 64, n - 64);
         }
     }
-    // 32 values are whole words of 32 bits.
     out.extend_from_slice(&bits.to_le_bytes()[..n as usize / 8]);
 }
 

@@ -18,6 +18,7 @@ use super::account::Account;
 use super::columns::{self, Chunk};
 use super::stack::Core;
 use super::texts::Texts;
+use super::Row;
 use crate::crew::Crew;
 use crate::error::{Error, Result};
 
@@ -27,6 +28,8 @@ pub struct Table {
     files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
     rows: u64,
     crew: Arc<Crew>,
+    /// Memory of rows that are written.
+    spare: Arc<Mutex<Vec<Vec<Row>>>>,
 }
 
 /// What all files have in common.
@@ -123,7 +126,7 @@ impl Table {
             }
         }
         let format = Format::new(&columns::schema::schema()).map_err(Error::bug)?.into();
-        Ok(Self { folder: folder.to_owned(), format, files: BTreeMap::new(), rows: 0, crew })
+        Ok(Self { folder: folder.to_owned(), format, files: BTreeMap::new(), rows: 0, crew, spare: Arc::default() })
     }
 
     fn path(&self, cpu: i32) -> PathBuf {
@@ -141,19 +144,23 @@ impl Table {
 
     /// Writes what is done of a core, soon.
     pub fn write(&mut self, core: &mut Core, texts: &Texts) -> Result<()> {
-        let (first, rows) = core.take();
+        let spare = self.spare.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let (first, mut rows) = core.take(spare.unwrap_or_default());
         if rows.is_empty() {
             return Ok(());
         }
         self.rows += rows.len() as u64;
         let (cpu, names, format) = (core.cpu, texts.all.clone(), self.format.clone());
+        let spare = self.spare.clone();
         let (file, n_groups) = self.file(cpu)?;
         file.check()?;
         let (file, number) = (file.clone(), *n_groups);
         *n_groups += 1;
         self.crew.give(Box::new(move || {
             let group = columns::columns(&format.schema, cpu, first, &rows, &names);
-            drop((rows, names));
+            drop(names);
+            rows.clear();
+            spare.lock().unwrap_or_else(|e| e.into_inner()).push(rows);
             file.take(number, group);
         }));
         Ok(())

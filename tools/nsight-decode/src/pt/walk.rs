@@ -3,6 +3,7 @@
 
 mod clock;
 mod events;
+mod recent;
 
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
 use crate::perfdata::Recording;
+use recent::Recent;
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -26,8 +28,9 @@ const MAX_IDLE: u32 = 1 << 17;
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
 const STALL_RATE: u64 = 20;
-/// Blocks kept to find the instruction it waited at.
-const RECENT: usize = 16;
+
+/// Traces of kernel code have some 6 bytes of packets for each item.
+const BYTES_PER_ITEM: usize = 5;
 
 /// What threads that decode have in common for one CPU (or traced thread).
 pub struct Lane {
@@ -115,7 +118,8 @@ impl<'a> Walker<'a> {
         let image = self.images.get(cursor.task.pid, slice.time)?;
         let mut decoder = Decoder::new(&bytes, self.recording)?;
         decoder.set_image(image.clone());
-        let output = Output { task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
+        let items = Vec::with_capacity(bytes.len() / BYTES_PER_ITEM);
+        let output = Output { items, task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
         let mut state = State {
             walker: self,
             decoder,
@@ -136,7 +140,7 @@ impl<'a> Walker<'a> {
             entry: true,
             in_guest: false,
             end_ip: 0,
-            recent: Vec::with_capacity(RECENT),
+            recent: Recent::default(),
             insns_since: 0,
             idle: 0,
             marks: Vec::new(),
@@ -184,7 +188,7 @@ struct State<'w, 'a, 't> {
     /// Last instruction of the last block.
     end_ip: u64,
     /// Blocks since time went on.
-    recent: Vec<Block>,
+    recent: Recent,
     insns_since: u64,
     idle: u32,
     /// Told by packets, and later than what runs.
@@ -313,15 +317,13 @@ impl State<'_, '_, '_> {
         self.output.n_insns += u64::from(block.ninsn);
         self.insns_since += u64::from(block.ninsn);
         self.end_ip = block.end_ip;
-        if self.recent.len() == RECENT {
-            self.recent.remove(0);
-        }
-        self.recent.push(*block);
+        self.recent.push(block);
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.leave_within(block)?;
         }
-        let time = self.branch_time(status);
-        self.read_time();
+        let offset = self.read_offset();
+        let time = self.branch_time(offset, status);
+        self.read_time_at(offset);
         if status < 0 {
             // The way out of the block is not known.
             return Ok(());
