@@ -137,6 +137,8 @@ pub fn run(cli: Cli) -> Result<()> {
                 eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
                 losses.print(&counts);
             }
+            // The program ends: nobody needs its memory in order.
+            std::mem::forget(opened);
             Ok(())
         }
         Command::Edges { decode, output } => {
@@ -148,6 +150,7 @@ pub fn run(cli: Cli) -> Result<()> {
                 eprintln!("{} edges in {}", losses::grouped(counts.edges), output.display());
                 Losses::of(&opened, &counts).print(&counts);
             }
+            std::mem::forget(opened);
             Ok(())
         }
         Command::Build { edges, out } => {

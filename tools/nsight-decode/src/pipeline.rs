@@ -58,9 +58,7 @@ pub fn run(
             let (plan, send) = (&plan, send.clone());
             let worker = std::thread::Builder::new().stack_size(STACK);
             let decode = move || decode(recording, code, plan, options.bare, crew, &send);
-            worker
-                .spawn_scoped(scope, decode)
-                .map_err(|e| Error::memory(format_args!("no thread: {e}")))?;
+            worker.spawn_scoped(scope, decode).map_err(|e| Error::memory(format_args!("no thread: {e}")))?;
         }
         drop(send);
         collect(recording, code, &plan, options, sink, &receive, crew)

@@ -30,6 +30,8 @@ enum Values {
     Long(Vec<i64>),
     /// Few that differ, of 8 or of 4 bytes.
     Few(Dictionary, Vec<u32>, usize),
+    /// Numbers from 0 up to a small one.
+    Small(u32, Vec<u32>),
     /// Texts, and which of them.
     Text(Vec<u8>, u32, Vec<u32>),
 }
@@ -88,12 +90,12 @@ fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
     let (mut id, mut parent, mut start, mut dur, mut own, mut arg) =
         (long(), long(), long(), long(), long(), long());
     let few = |size| Few { dictionary: Dictionary::default(), indices: Vec::with_capacity(n), size };
-    let (mut depth, mut pid, mut tid, mut cpus) = (few(4), few(4), few(4), few(4));
+    let (mut pid, mut tid, mut cpus) = (few(4), few(4), few(4));
     let mut address = few(8);
     let text = || Used::new(names, n);
     let (mut symbol, mut dso, mut before, mut cause) = (text(), text(), text(), text());
     let fixed = || Vec::with_capacity(n);
-    let (mut kind, mut start_known, mut end_known) = (fixed(), fixed(), fixed());
+    let (mut depth, mut kind, mut start_known, mut end_known) = (fixed(), fixed(), fixed(), fixed());
     for (number, row) in rows.iter().enumerate() {
         id.push(core + first + number as i64);
         parent.push(if row.parent < 0 { -1 } else { core + row.parent });
@@ -101,7 +103,7 @@ fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
         dur.push((row.end - row.start) as i64);
         own.push((row.end - row.start).saturating_sub(row.children) as i64);
         arg.push(row.arg);
-        depth.push(row.depth.into());
+        depth.push(row.depth);
         cpus.push(cpu.into());
         pid.push(row.pid.into());
         tid.push(row.tid.into());
@@ -122,7 +124,7 @@ fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
     [
         Values::Long(id),
         Values::Long(parent),
-        depth.values(),
+        Values::Small(depth.iter().copied().max().unwrap_or(0), depth),
         fixed(kind, &KINDS),
         symbol.values(),
         dso.values(),
@@ -215,6 +217,10 @@ fn chunk(column: &ColumnDescPtr, values: &Values) -> Result<Chunk> {
             let n = dictionary.values.len() as u32;
             by_dictionary(&mut writer, &mut pages, bytes, n, indices)?
         }
+        Values::Small(most, indices) => {
+            let bytes = (0..=*most).flat_map(u32::to_le_bytes).collect();
+            by_dictionary(&mut writer, &mut pages, bytes, most + 1, indices)?
+        }
         Values::Text(texts, n, indices) => {
             by_dictionary(&mut writer, &mut pages, texts.clone(), *n, indices)?
         }
@@ -256,7 +262,12 @@ fn chunk(column: &ColumnDescPtr, values: &Values) -> Result<Chunk> {
 
 type Writer<'a> = SerializedPageWriter<'a, Vec<u8>>;
 
-fn data(writer: &mut Writer, n: usize, bytes: Vec<u8>, encoding: Encoding) -> Result<(Encoding, PageWriteSpec)> {
+fn data(
+    writer: &mut Writer,
+    n: usize,
+    bytes: Vec<u8>,
+    encoding: Encoding,
+) -> Result<(Encoding, PageWriteSpec)> {
     let size = bytes.len();
     let page = Page::DataPage {
         buf: bytes.into(),

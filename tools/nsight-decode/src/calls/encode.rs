@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn indices_are_runs_and_packed_groups() {
-        let mixed: Vec<u32> = (0..1000).map(|i| i * 7 % 13).chain([5; 100]).chain(0..13).chain([2; 15]).collect();
+        let mixed: Vec<u32> =
+            (0..1000).map(|i| i * 7 % 13).chain([5; 100]).chain(0..13).chain([2; 15]).collect();
         for values in [vec![], vec![3], vec![0; 40], vec![9; 15], mixed] {
             for width in [4, 7, 17, 32] {
                 let mut out = Vec::new();

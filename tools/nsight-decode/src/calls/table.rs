@@ -90,7 +90,10 @@ impl CoreFile {
     fn take(&self, number: u64, group: Encoded<Vec<Chunk>>) {
         let mut state = self.state();
         state.waiting.insert(number, group);
-        while let Some(group) = { let next = state.next; state.waiting.remove(&next) } {
+        while let Some(group) = {
+            let next = state.next;
+            state.waiting.remove(&next)
+        } {
             state.next += 1;
             if state.failed.is_none() {
                 state.failed = state.write(group).err().map(|e| e.to_string());
@@ -126,7 +129,14 @@ impl Table {
             }
         }
         let format = Format::new(&columns::schema::schema()).map_err(Error::bug)?.into();
-        Ok(Self { folder: folder.to_owned(), format, files: BTreeMap::new(), rows: 0, crew, spare: Arc::default() })
+        Ok(Self {
+            folder: folder.to_owned(),
+            format,
+            files: BTreeMap::new(),
+            rows: 0,
+            crew,
+            spare: Arc::default(),
+        })
     }
 
     fn path(&self, cpu: i32) -> PathBuf {
@@ -181,3 +191,6 @@ impl Table {
         Ok(self.rows)
     }
 }
+
+#[cfg(test)]
+mod tests;

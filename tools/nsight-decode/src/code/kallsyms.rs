@@ -11,8 +11,9 @@ pub const KERNEL: &str = "[kernel.kallsyms]";
 /// Where user addresses end.
 pub const KERNEL_BEGIN: u64 = 1 << 63;
 
-/// Symbols by object: of the kernel proper first.
-pub fn parse(text: &[u8]) -> Vec<Symbols> {
+/// Symbols by object: of the kernel proper first. Their names stay where they are in the text: the kernel
+/// has more than 100,000, of which a window needs few.
+pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let mut by_object: BTreeMap<&[u8], Vec<Symbol>> = BTreeMap::new();
     let mut ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
     let mut begin = 0;
@@ -35,7 +36,7 @@ pub fn parse(text: &[u8]) -> Vec<Symbols> {
             _ => Binding::Local,
         };
         let label = !matches!(kind, b't' | b'T' | b'w' | b'W');
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = String::from_utf8_lossy(name);
         let symbol = Symbol { start, end: start, name, binding, label };
         by_object.entry(words.next().unwrap_or(KERNEL.as_bytes())).or_default().push(symbol);
     }
@@ -62,7 +63,10 @@ pub fn parse(text: &[u8]) -> Vec<Symbols> {
 fn hex(text: &[u8]) -> Option<u64> {
     let digit = |&byte: &u8| (byte as char).to_digit(16).map(u64::from);
     let short = !text.is_empty() && text.len() <= 16;
-    text.iter().filter(|_| short).try_fold(0, |number, byte| Some(number << 4 | digit(byte)?)).filter(|_| short)
+    text.iter()
+        .filter(|_| short)
+        .try_fold(0, |number, byte| Some(number << 4 | digit(byte)?))
+        .filter(|_| short)
 }
 
 #[cfg(test)]

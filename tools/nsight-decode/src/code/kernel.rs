@@ -89,7 +89,8 @@ impl Kernel {
         let symbols = || -> Result<Vec<Symbols>> {
             let Some(folder) = &folder else { return Ok(Vec::new()) };
             let path = folder.join("kallsyms");
-            Ok(kallsyms::parse(&fs::read(&path).map_err(|e| Error::input(&path, e, hint))?))
+            // Names of symbols are needed up to the end of the program.
+            Ok(kallsyms::parse(fs::read(&path).map_err(|e| Error::input(&path, e, hint))?.leak()))
         };
         let mut kernel = Self::default();
         let mut file = None;
@@ -115,9 +116,10 @@ impl Kernel {
                 Some((path, segments)) => kernel.lay_over(recording, path, segments),
                 None => Ok(()),
             };
-            let joined = symbols.map_err(|e| Error::memory(format_args!("no thread: {e}"))).and_then(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Error::bug("kallsyms could not be read")))
-            });
+            let joined =
+                symbols.map_err(|e| Error::memory(format_args!("no thread: {e}"))).and_then(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(Error::bug("kallsyms could not be read")))
+                });
             (joined, laid)
         });
         (kernel.symbols, _) = (symbols?, laid?);
