@@ -87,7 +87,7 @@ struct Decode {
     /// May be given more than once.
     #[arg(long, value_name = "A-B")]
     time: Vec<String>,
-    /// Threads that decode, each with some 50 MB [default: one a CPU, at most 8].
+    /// Threads that decode and write, each with some 50 MB [default: one a CPU, at most 8].
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
     /// Print neither progress nor losses.

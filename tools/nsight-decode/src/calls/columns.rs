@@ -225,7 +225,6 @@ fn chunk(column: &ColumnDescPtr, values: &Values) -> Result<Chunk> {
             by_dictionary(&mut writer, &mut pages, texts.clone(), *n, indices)?
         }
     };
-    drop(writer);
     let size: usize = pages.iter().map(|p: &(Encoding, PageWriteSpec)| p.1.compressed_size).sum();
     let whole: usize = pages.iter().map(|p| p.1.uncompressed_size).sum();
     let (dictionary, data) = match &pages[..] {

@@ -15,10 +15,10 @@ pub const KERNEL_BEGIN: u64 = 1 << 63;
 /// has more than 100,000, of which a window needs few.
 pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let mut by_object: BTreeMap<&[u8], Vec<Symbol>> = BTreeMap::new();
-    let mut ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
+    let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
     let mut begin = 0;
     // A kallsyms has 10 MB: no text is looked at twice.
-    while let Some(end) = ends.next() {
+    for end in ends {
         let line = text.get(begin..end).unwrap_or_default();
         begin = end + 1;
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
