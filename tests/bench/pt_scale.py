@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A recording of one core as one of N cores, each with the same trace: for growth of cost with size."""
+"""A recording as one of N times as many cores, each with the same trace: for growth of cost with size."""
 
 from __future__ import annotations
 
@@ -25,13 +25,27 @@ def features(data: bytes) -> dict[int, bytes]:
     return found
 
 
-def multiply(source: Path, target: Path, n_cores: int) -> None:
-    """Write the perf.data folder ``source`` to ``target`` with the trace of core 0 on ``n_cores`` cores.
+def cores(data: bytes) -> int:
+    """How many cores have trace in a perf.data file, numbered from 0 on."""
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end, most = at + size, 0
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        if kind == AUXTRACE:
+            most = max(most, struct.unpack_from("<i", data, at + 40)[0])
+            at += struct.unpack_from("<Q", data, at + 8)[0]
+        at += length
+    return most + 1
 
-    Records of core 0 end with tid, time, cpu and identifier, 8 bytes each, as perf record -a writes them.
+
+def multiply(source: Path, target: Path, n_copies: int) -> None:
+    """Write the perf.data folder ``source`` to ``target`` with ``n_copies`` of each core.
+
+    Records of a core end with tid, time, cpu and identifier, 8 bytes each, as perf record -a writes them.
     """
     shutil.copytree(source, target)
     data = (source / "data").read_bytes()
+    n_cores = cores(data)
     start, size = struct.unpack_from("<QQ", data, 40)
     out = bytearray(data[:start])
     index = []  # offset and header of each AUXTRACE record
@@ -39,14 +53,13 @@ def multiply(source: Path, target: Path, n_cores: int) -> None:
     while at < start + size:
         kind, _, length = struct.unpack_from("<IHH", data, at)
         whole = length + (struct.unpack_from("<Q", data, at + 8)[0] if kind == AUXTRACE else 0)
-        copies = n_cores if kind in (AUX, AUXTRACE, *SWITCHES) else 1
-        for core in range(copies):
+        copies = n_copies if kind in (AUX, AUXTRACE, *SWITCHES) else 1
+        for copy in range(copies):
             record = bytearray(data[at : at + whole])
-            if core and kind == AUXTRACE:
-                struct.pack_into("<I", record, 32, core)  # idx
-                struct.pack_into("<I", record, 40, core)  # cpu
-            elif core:
-                struct.pack_into("<I", record, length - 16, core)
+            fields = (32, 40) if kind == AUXTRACE else (length - 16,)  # idx and cpu; cpu
+            for field in fields if copy else ():
+                core = struct.unpack_from("<I", record, field)[0] + copy * n_cores
+                struct.pack_into("<I", record, field, core)
             if kind == AUXTRACE:
                 index.append((len(out), length))
             out += record

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -178,6 +179,46 @@ def test_calls_nest_tile_and_are_the_same_from_an_edge_file(quiet: Path, tmp_pat
     account = json.loads((tmp_path / "calls" / "calls.json").read_text())
     assert account["rows"] == len(begin)
     assert 0 < account["granularity_ns"]["median"] < account["granularity_ns"]["p99"]
+
+
+@pytest.mark.parametrize("name", ["quiet", "lock"])
+def test_calls_of_a_window_are_those_of_the_whole(folder: Path, tmp_path: Path, name: str) -> None:
+    capture = folder / name
+    given = ["calls", data_of(capture), "--symfs", capture / "symfs", "--out"]
+    assert run(*given, tmp_path / "all").returncode == 0
+    rows = ds.dataset(tmp_path / "all" / "calls").to_table()
+    start = rows["start_ns"].to_numpy()
+    first, last = int(start.min()), int(start.max())
+    third = (last - first) // 3
+    windows = [(first + third, first + third + 90_000), (first + 2 * third, first + 2 * third + 40_000)]
+    options = [o for window in windows for o in ("--time", "{}-{}".format(*window))]
+    assert run(*given, tmp_path / "some", *options).returncode == 0
+
+    def within(table: pa.Table) -> list[tuple[object, ...]]:
+        """What begins and ends in a window, whose begin was seen: what begins before it is not known there."""
+        names = (
+            "start_ns",
+            "dur_ns",
+            "self_ns",
+            "kind",
+            "symbol",
+            "dso",
+            "pid",
+            "tid",
+            "start_addr",
+            "end_known",
+        )
+        begin, dur = table["start_ns"].to_numpy(), table["dur_ns"].to_numpy()
+        inside = np.zeros(len(begin), bool)
+        for a, b in windows:
+            inside |= (a < begin) & (begin + dur < b)
+        inside &= np.array([known == "measured" for known in table["start_known"].to_pylist()], bool)
+        chosen = table.filter(pa.array(inside))
+        return list(zip(*(chosen[c].to_pylist() for c in names), strict=True))
+
+    expected = within(rows)
+    assert len(expected) > 100
+    assert within(ds.dataset(tmp_path / "some" / "calls").to_table()) == expected
 
 
 def test_an_overflow_is_a_gap_and_a_loss(folder: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 //! Arguments, and what each command does with them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use nsight_decode::calls::{self, Builder};
 use nsight_decode::code::{Code, KernelSource};
+use nsight_decode::crew::Crew;
 use nsight_decode::edges::{self, Sink};
 use nsight_decode::error::{Error, Result};
 use nsight_decode::perfdata::Recording;
@@ -85,7 +87,7 @@ struct Decode {
     /// May be given more than once.
     #[arg(long, value_name = "A-B")]
     time: Vec<String>,
-    /// Threads that decode, each with some 50 MB [default: one a CPU, at most 8].
+    /// Threads that decode and write, each with some 50 MB [default: one a CPU, at most 8].
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
     /// Print neither progress nor losses.
@@ -125,8 +127,9 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Calls { decode, out } => {
             let quiet = decode.quiet;
             // Before hours of decoding.
-            let mut builder = Builder::new(&out)?;
-            let (opened, counts) = decoded(decode, true, &mut builder)?;
+            let crew = decode.crew();
+            let mut builder = Builder::new(&out, crew.clone())?;
+            let (opened, counts) = decoded(decode, true, &crew, &mut builder)?;
             let losses = Losses::of(&opened, &counts);
             builder.account.more.extend(losses.json());
             let account = builder.finish()?;
@@ -134,21 +137,24 @@ pub fn run(cli: Cli) -> Result<()> {
                 eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
                 losses.print(&counts);
             }
+            // The program ends: nobody needs its memory in order.
+            std::mem::forget(opened);
             Ok(())
         }
         Command::Edges { decode, output } => {
             let quiet = decode.quiet;
-            let mut writer = edges::Writer::create(&output)?;
-            let (opened, counts) = decoded(decode, false, &mut writer)?;
+            let (crew, mut writer) = (decode.crew(), edges::Writer::create(&output)?);
+            let (opened, counts) = decoded(decode, false, &crew, &mut writer)?;
             writer.finish()?;
             if !quiet {
                 eprintln!("{} edges in {}", losses::grouped(counts.edges), output.display());
                 Losses::of(&opened, &counts).print(&counts);
             }
+            std::mem::forget(opened);
             Ok(())
         }
         Command::Build { edges, out } => {
-            let (account, cut) = calls::build(&edges, &out)?;
+            let (account, cut) = calls::build(&edges, &out, Arc::new(Crew::new(1)))?;
             eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
             if cut {
                 let name = Path::new(&edges).display();
@@ -160,18 +166,23 @@ pub fn run(cli: Cli) -> Result<()> {
     }
 }
 
-fn decoded(decode: Decode, with_context: bool, sink: &mut dyn Sink) -> Result<(Opened, Counts)> {
+impl Decode {
+    fn crew(&self) -> Arc<Crew> {
+        let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Crew::new(self.jobs.unwrap_or(all.min(8)).clamp(1, 1024)).into()
+    }
+}
+
+fn decoded(decode: Decode, with_context: bool, crew: &Crew, sink: &mut dyn Sink) -> Result<(Opened, Counts)> {
     let windows = Windows::parse(&decode.time)?;
     let opened = decode.source.open()?;
-    let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = Options {
-        jobs: decode.jobs.unwrap_or(all.min(8)).clamp(1, 1024),
         windows,
         slice: decode.slice_bytes,
         with_context,
         progress: !decode.quiet,
         bare: decode.bare,
     };
-    let counts = pipeline::run(&opened.recording, &opened.code, &options, sink)?;
+    let counts = pipeline::run(&opened.recording, &opened.code, &options, crew, sink)?;
     Ok((opened, counts))
 }

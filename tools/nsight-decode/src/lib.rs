@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod code;
+pub mod crew;
 pub mod edges;
 pub mod error;
 pub mod insn;

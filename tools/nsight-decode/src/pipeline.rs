@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A recording to one sequence of edges: slices in parallel, joined in order, merged by time.
 //!
-//! Slices of all CPUs are decoded in the order in which they begin. No more of them are under way
-//! or waiting than `jobs` can work at, so that memory depends on these and on how many CPUs there
-//! are, and not on how long was recorded.
+//! Slices of all CPUs are decoded in the order in which they begin, by a crew of threads.
 
 mod lanes;
 mod merge;
@@ -12,10 +10,10 @@ mod progress;
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{mpsc, Condvar, Mutex};
+use std::sync::mpsc;
 
 use crate::code::Code;
+use crate::crew::{self, Crew, Work};
 use crate::edges::Sink;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
@@ -26,7 +24,6 @@ pub use merge::Counts;
 pub use plan::Plan;
 
 pub struct Options {
-    pub jobs: usize,
     pub windows: Windows,
     /// Bytes of PT in a slice.
     pub slice: usize,
@@ -39,76 +36,78 @@ pub struct Options {
 
 pub const SLICE: usize = 256 << 10;
 
-/// How many slices may be ahead of the one that is merged, for each thread.
-const AHEAD: usize = 3;
-
 /// Stack of a thread that decodes. libipt recurses for each of up to 65535 instructions of a block, if
 /// a damaged trace leads it through jumps; what is not used costs nothing.
 const STACK: usize = 128 << 20;
 
 /// Decodes a recording into `sink`.
-pub fn run(recording: &Recording, code: &Code, options: &Options, sink: &mut dyn Sink) -> Result<Counts> {
+pub fn run(
+    recording: &Recording,
+    code: &Code,
+    options: &Options,
+    crew: &Crew,
+    sink: &mut dyn Sink,
+) -> Result<Counts> {
     let plan = Plan::new(recording, code, options);
-    let jobs = options.jobs.clamp(1, plan.slices.len().max(1));
-    let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
-    // How many slices are merged; wakes those who wait to be allowed ahead.
-    let merged = (Mutex::new(0usize), Condvar::new());
+    crew.begin(plan.slices.len());
     let (send, receive) = mpsc::channel::<(usize, Result<Output>)>();
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            let send = send.clone();
-            let (plan, next, stop, merged) = (&plan, &next, &stop, &merged);
+        // However this ends, threads that wait end too.
+        let _release = Release(crew);
+        for _ in 0..crew.jobs().clamp(1, plan.slices.len().max(1)) {
+            let (plan, send) = (&plan, send.clone());
             let worker = std::thread::Builder::new().stack_size(STACK);
-            let spawned = worker.spawn_scoped(scope, move || {
-                let mut walker = match Walker::new(recording, code, options.bare) {
-                    Ok(walker) => walker,
-                    Err(e) => return drop(send.send((next.fetch_add(1, Ordering::Relaxed), Err(e)))),
-                };
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(place) = plan.slices.get(number) else { return };
-                    let mut done = merged.0.lock().unwrap_or_else(|e| e.into_inner());
-                    while number >= *done + jobs * AHEAD && !stop.load(Ordering::Relaxed) {
-                        done = merged.1.wait(done).unwrap_or_else(|e| e.into_inner());
-                    }
-                    drop(done);
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let lane = &plan.lanes[place.lane];
-                    let slice = || walker.slice(&lane.runs[place.run], &lane.lane, &place.slice);
-                    // A thread that ends without a word would leave the others waiting.
-                    let result = catch_unwind(AssertUnwindSafe(slice)).unwrap_or_else(|_| {
-                        Err(Error::bug(format_args!("slice {number} could not be decoded")))
-                    });
-                    if send.send((number, result)).is_err() {
-                        return;
-                    }
-                }
-            });
-            if let Err(e) = spawned {
-                let _release = Release { stop, merged };
-                return Err(Error::memory(format_args!("no thread: {e}")));
-            }
+            let decode = move || decode(recording, code, plan, options.bare, crew, &send);
+            worker.spawn_scoped(scope, decode).map_err(|e| Error::memory(format_args!("no thread: {e}")))?;
         }
         drop(send);
-        let _release = Release { stop: &stop, merged: &merged };
-        collect(recording, code, &plan, options, sink, &receive, &merged)
+        collect(recording, code, &plan, options, sink, &receive, crew)
     })
 }
 
-/// Lets waiting threads end, however their consumer does.
-struct Release<'a> {
-    stop: &'a AtomicBool,
-    merged: &'a (Mutex<usize>, Condvar),
+/// What each thread does.
+fn decode(
+    recording: &Recording,
+    code: &Code,
+    plan: &Plan,
+    bare: bool,
+    crew: &Crew,
+    send: &mpsc::Sender<(usize, Result<Output>)>,
+) {
+    let mut walker = None;
+    while let Some(work) = crew.work() {
+        let number = match work {
+            Work::Chore(chore) => {
+                crew::run(chore);
+                continue;
+            }
+            Work::Slice(number) => number,
+        };
+        let place = &plan.slices[number];
+        let lane = &plan.lanes[place.lane];
+        let slice = || {
+            let mut ready = match walker.take() {
+                Some(ready) => ready,
+                None => Walker::new(recording, code, bare)?,
+            };
+            let output = ready.slice(&lane.runs[place.run], &lane.lane, &place.slice);
+            walker = Some(ready);
+            output
+        };
+        // A thread that ends without a word would leave the others waiting.
+        let result = catch_unwind(AssertUnwindSafe(slice))
+            .unwrap_or_else(|_| Err(Error::bug(format_args!("slice {number} could not be decoded"))));
+        if send.send((number, result)).is_err() {
+            return;
+        }
+    }
 }
+
+struct Release<'a>(&'a Crew);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let _done = self.merged.0.lock().unwrap_or_else(|e| e.into_inner());
-        self.stop.store(true, Ordering::Relaxed);
-        self.merged.1.notify_all();
+        self.0.stop();
     }
 }
 
@@ -119,7 +118,7 @@ fn collect(
     options: &Options,
     sink: &mut dyn Sink,
     receive: &mpsc::Receiver<(usize, Result<Output>)>,
-    merged: &(Mutex<usize>, Condvar),
+    crew: &Crew,
 ) -> Result<Counts> {
     let mut merger = merge::Merger::new(recording, code, plan, options, sink)?;
     let mut progress = progress::Progress::new(options.progress, plan.bytes());
@@ -134,8 +133,7 @@ fn collect(
         let output = waiting.remove(&number).expect("just looked at")?;
         merger.take(number, output)?;
         progress.done(plan.slices[number].size());
-        *merged.0.lock().unwrap_or_else(|e| e.into_inner()) += 1;
-        merged.1.notify_all();
+        crew.consumed();
     }
     progress.finish();
     merger.finish()

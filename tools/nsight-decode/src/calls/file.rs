@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Account, Builder};
+use crate::crew::Crew;
 use crate::edges::{self, Code, Edge, Event, Sink, ThreadName};
 use crate::error::Result;
 
@@ -74,10 +75,10 @@ impl Sink for Second<'_> {
 }
 
 /// Builds the table of an edge file in `folder`. Returns whether the file was cut, too.
-pub fn build(path: &Path, folder: &Path) -> Result<(Account, bool)> {
+pub fn build(path: &Path, folder: &Path, crew: Arc<Crew>) -> Result<(Account, bool)> {
     let mut first = First::default();
     edges::read(path, &mut first)?;
-    let mut builder = Builder::new(folder)?;
+    let mut builder = Builder::new(folder, crew)?;
     builder.names(&first.names)?;
     for events in first.events.values_mut() {
         events.sort_by_key(|e| e.time);

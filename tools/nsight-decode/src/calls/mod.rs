@@ -5,6 +5,8 @@
 //! functions, system calls, interrupts and exceptions, and what is not known.
 
 mod account;
+mod columns;
+mod encode;
 mod file;
 mod stack;
 mod table;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 pub use account::{Account, Granularity, LOSSES};
 pub use file::build;
 
+use crate::crew::Crew;
 use crate::edges::{Edge, Event, Sink, ThreadName};
 use crate::error::Result;
 use stack::Core;
@@ -104,11 +107,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// `folder` gets `calls/cpu-<n>.parquet` and `calls.json`.
-    pub fn new(folder: &Path) -> Result<Self> {
+    /// `folder` gets `calls/cpu-<n>.parquet` and `calls.json`. Threads of `crew` make the files' contents.
+    pub fn new(folder: &Path, crew: Arc<Crew>) -> Result<Self> {
         Ok(Self {
             texts: Texts::default(),
-            table: Table::create(folder)?,
+            table: Table::create(folder, crew)?,
             cores: BTreeMap::new(),
             saved: stack::Saved::default(),
             account: Account::default(),

@@ -124,11 +124,13 @@ impl Core {
         self.rows.len() - self.done >= MOST
     }
 
-    /// Rows that are done, and the number of the first.
-    pub fn take(&mut self) -> (i64, Vec<Row>) {
+    /// Rows that are done, and the number of the first. `spare`: what rows are to be kept in now.
+    pub fn take(&mut self, mut spare: Vec<Row>) -> (i64, Vec<Row>) {
         let first = self.base;
-        let rest = self.rows.split_off(self.done);
-        let rows = std::mem::replace(&mut self.rows, rest);
+        spare.clear();
+        spare.extend_from_slice(&self.rows[self.done..]);
+        self.rows.truncate(self.done);
+        let rows = std::mem::replace(&mut self.rows, spare);
         self.base += rows.len() as i64;
         self.done = 0;
         (first, rows)

@@ -1,65 +1,123 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rows to Parquet: one file a core, in batches, so that memory does not depend on how many there are.
+//! Rows to Parquet: one file a core, in row groups, so that memory does not depend on how many there are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use arrow_schema::Schema;
+use parquet::arrow::{add_encoded_arrow_schema_to_metadata, ArrowSchemaConverter};
+use parquet::errors::Result as Encoded;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::SchemaDescriptor;
 
 use super::account::Account;
+use super::columns::{self, Chunk};
 use super::stack::Core;
 use super::texts::Texts;
-use super::{Row, KINDS, KNOWN};
+use super::Row;
+use crate::crew::Crew;
 use crate::error::{Error, Result};
-
-/// Numbers of calls are unique over cores, and ascend in the order of the table.
-const CORE_SHIFT: u32 = 40;
 
 pub struct Table {
     folder: PathBuf,
-    schema: SchemaRef,
-    files: BTreeMap<i32, ArrowWriter<File>>,
+    format: Arc<Format>,
+    files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
     rows: u64,
+    crew: Arc<Crew>,
+    /// Memory of rows that are written.
+    spare: Arc<Mutex<Vec<Vec<Row>>>>,
 }
 
-fn text() -> DataType {
-    DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into())
+/// What all files have in common.
+struct Format {
+    schema: SchemaDescriptor,
+    properties: WriterPropertiesPtr,
 }
 
-fn schema() -> SchemaRef {
-    let columns = [
-        ("call_id", DataType::Int64),
-        ("parent_id", DataType::Int64),
-        ("depth", DataType::Int32),
-        ("kind", text()),
-        ("symbol", text()),
-        ("dso", text()),
-        ("cpu", DataType::Int32),
-        ("pid", DataType::Int32),
-        ("tid", DataType::Int32),
-        ("start_ns", DataType::Int64),
-        ("dur_ns", DataType::Int64),
-        ("self_ns", DataType::Int64),
-        ("start_known", text()),
-        ("end_known", text()),
-        ("arg", DataType::Int64),
-        ("start_addr", DataType::UInt64),
-        ("before", text()),
-        ("gap_cause", text()),
-    ];
-    let fields: Vec<_> = columns.into_iter().map(|(name, kind)| Field::new(name, kind, false)).collect();
-    Arc::new(Schema::new(fields))
+impl Format {
+    fn new(schema: &Schema) -> Encoded<Self> {
+        let mut properties = WriterProperties::builder().build();
+        // By which readers of Arrow know texts as dictionaries.
+        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        Ok(Self { schema: ArrowSchemaConverter::new().convert(schema)?, properties: properties.into() })
+    }
+}
+
+/// The file of a core. Row groups are made by several threads, and written in their order.
+struct CoreFile {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    writer: SerializedFileWriter<BufWriter<File>>,
+    /// Row groups that wait for others before them.
+    waiting: BTreeMap<u64, Encoded<Vec<Chunk>>>,
+    next: u64,
+    failed: Option<String>,
+}
+
+impl State {
+    fn write(&mut self, group: Encoded<Vec<Chunk>>) -> Encoded<()> {
+        let mut to = self.writer.next_row_group()?;
+        for Chunk { bytes, close } in group? {
+            to.append_column(&bytes, close)?;
+        }
+        to.close().map(drop)
+    }
+}
+
+impl CoreFile {
+    fn create(path: PathBuf, format: &Format) -> Result<Self> {
+        let failed = |e: &dyn std::fmt::Display| Error::output(&path, e);
+        let file = BufWriter::with_capacity(1 << 18, File::create(&path).map_err(|e| failed(&e))?);
+        let writer =
+            SerializedFileWriter::new(file, format.schema.root_schema_ptr(), format.properties.clone());
+        let writer = writer.map_err(|e| failed(&e))?;
+        let state = State { writer, waiting: BTreeMap::new(), next: 0, failed: None };
+        Ok(Self { path, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes the row group with a number, and writes what its turn has come for.
+    fn take(&self, number: u64, group: Encoded<Vec<Chunk>>) {
+        let mut state = self.state();
+        state.waiting.insert(number, group);
+        while let Some(group) = {
+            let next = state.next;
+            state.waiting.remove(&next)
+        } {
+            state.next += 1;
+            if state.failed.is_none() {
+                state.failed = state.write(group).err().map(|e| e.to_string());
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.state().failed.as_ref().map_or(Ok(()), |e| Err(Error::output(&self.path, e)))
+    }
+
+    /// All row groups are there.
+    fn finish(&self, n_groups: u64) -> Result<()> {
+        self.check()?;
+        let mut state = self.state();
+        if state.next != n_groups {
+            return Err(Error::bug(format_args!("{}: a row group was not made", self.path.display())));
+        }
+        state.writer.finish().map(drop).map_err(|e| Error::output(&self.path, e))
+    }
 }
 
 impl Table {
-    pub fn create(folder: &Path) -> Result<Self> {
+    pub fn create(folder: &Path, crew: Arc<Crew>) -> Result<Self> {
         let calls = folder.join("calls");
         fs::create_dir_all(&calls).map_err(|e| Error::output(&calls, e))?;
         // Cores of a run before are not this one's.
@@ -70,36 +128,52 @@ impl Table {
                 fs::remove_file(entry.path()).map_err(|e| Error::output(&entry.path(), e))?;
             }
         }
-        Ok(Self { folder: folder.to_owned(), schema: schema(), files: BTreeMap::new(), rows: 0 })
+        let format = Format::new(&columns::schema::schema()).map_err(Error::bug)?.into();
+        Ok(Self {
+            folder: folder.to_owned(),
+            format,
+            files: BTreeMap::new(),
+            rows: 0,
+            crew,
+            spare: Arc::default(),
+        })
     }
 
     fn path(&self, cpu: i32) -> PathBuf {
         self.folder.join("calls").join(format!("cpu-{cpu:04}.parquet"))
     }
 
-    fn file(&mut self, cpu: i32) -> Result<&mut ArrowWriter<File>> {
+    /// The file of a core, and how many row groups it was given.
+    fn file(&mut self, cpu: i32) -> Result<&mut (Arc<CoreFile>, u64)> {
         if !self.files.contains_key(&cpu) {
-            let path = self.path(cpu);
-            let file = File::create(&path).map_err(|e| Error::output(&path, e))?;
-            let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-            let writer = ArrowWriter::try_new(file, self.schema.clone(), Some(properties));
-            self.files.insert(cpu, writer.map_err(|e| Error::output(&path, e))?);
+            let file = CoreFile::create(self.path(cpu), &self.format)?;
+            self.files.insert(cpu, (file.into(), 0));
         }
         Ok(self.files.get_mut(&cpu).expect("it is there now"))
     }
 
-    /// Writes what is done of a core.
+    /// Writes what is done of a core, soon.
     pub fn write(&mut self, core: &mut Core, texts: &Texts) -> Result<()> {
-        let (first, rows) = core.take();
+        let spare = self.spare.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let (first, mut rows) = core.take(spare.unwrap_or_default());
         if rows.is_empty() {
             return Ok(());
         }
-        let path = self.path(core.cpu);
-        let batch =
-            batch(&self.schema, core.cpu, first, &rows, texts).map_err(|e| Error::output(&path, e))?;
         self.rows += rows.len() as u64;
-        let file = self.file(core.cpu)?;
-        file.write(&batch).and_then(|()| file.flush()).map_err(|e| Error::output(&path, e))
+        let (cpu, names, format) = (core.cpu, texts.all.clone(), self.format.clone());
+        let spare = self.spare.clone();
+        let (file, n_groups) = self.file(cpu)?;
+        file.check()?;
+        let (file, number) = (file.clone(), *n_groups);
+        *n_groups += 1;
+        self.crew.give(Box::new(move || {
+            let group = columns::columns(&format.schema, cpu, first, &rows, &names);
+            drop(names);
+            rows.clear();
+            spare.lock().unwrap_or_else(|e| e.into_inner()).push(rows);
+            file.take(number, group);
+        }));
+        Ok(())
     }
 
     /// Everything is written; `calls.json` last. Returns how many rows there are.
@@ -107,8 +181,9 @@ impl Table {
         if self.files.is_empty() {
             self.file(0)?;
         }
-        for (cpu, writer) in std::mem::take(&mut self.files) {
-            writer.close().map_err(|e| Error::output(&self.path(cpu), e))?;
+        self.crew.finish();
+        for (file, n_groups) in std::mem::take(&mut self.files).into_values() {
+            file.finish(n_groups)?;
         }
         let path = self.folder.join("calls.json");
         let text = format!("{:#}\n", account.json(self.rows));
@@ -117,74 +192,5 @@ impl Table {
     }
 }
 
-/// The texts that a batch uses, numbered anew: a file's dictionary has no others.
-#[derive(Default)]
-struct Dictionary<'a> {
-    numbers: HashMap<u32, i32>,
-    values: Vec<&'a str>,
-    keys: Vec<i32>,
-}
-
-impl<'a> Dictionary<'a> {
-    fn add(&mut self, text: u32, texts: &'a Texts) {
-        let next = self.values.len() as i32;
-        let key = *self.numbers.entry(text).or_insert(next);
-        if key == next {
-            self.values.push(texts.all.get(text as usize).map_or("", |t| t));
-        }
-        self.keys.push(key);
-    }
-
-    fn array(self) -> ArrayRef {
-        strings(self.keys, self.values)
-    }
-}
-
-fn strings(keys: Vec<i32>, values: Vec<&str>) -> ArrayRef {
-    let values: ArrayRef = Arc::new(StringArray::from(values));
-    Arc::new(DictionaryArray::<Int32Type>::new(Int32Array::from(keys), values))
-}
-
-fn batch(
-    schema: &SchemaRef,
-    cpu: i32,
-    first: i64,
-    rows: &[Row],
-    texts: &Texts,
-) -> std::result::Result<RecordBatch, arrow_schema::ArrowError> {
-    let core = i64::from(cpu) << CORE_SHIFT;
-    let n = rows.len() as i64;
-    let int64 =
-        |of: &dyn Fn(&Row) -> i64| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<Int64Array>()) };
-    let int32 =
-        |of: &dyn Fn(&Row) -> i32| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<Int32Array>()) };
-    let names = |of: &dyn Fn(&Row) -> u32| {
-        let mut dictionary = Dictionary::default();
-        rows.iter().for_each(|row| dictionary.add(of(row), texts));
-        dictionary.array()
-    };
-    let fixed = |of: &dyn Fn(&Row) -> u8, values: &[&str]| -> ArrayRef {
-        strings(rows.iter().map(|row| of(row).into()).collect(), values.to_vec())
-    };
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new((first..first + n).map(|id| core + id).collect::<Int64Array>()),
-        int64(&|r| if r.parent < 0 { -1 } else { core + r.parent }),
-        int32(&|r| r.depth as i32),
-        fixed(&|r| r.kind as u8, &KINDS),
-        names(&|r| r.symbol),
-        names(&|r| r.dso),
-        int32(&|_| cpu),
-        int32(&|r| r.pid),
-        int32(&|r| r.tid),
-        int64(&|r| r.start as i64),
-        int64(&|r| (r.end - r.start) as i64),
-        int64(&|r| (r.end - r.start).saturating_sub(r.children) as i64),
-        fixed(&|r| r.start_known as u8, &KNOWN),
-        fixed(&|r| r.end_known as u8, &KNOWN),
-        int64(&|r| r.arg),
-        Arc::new(rows.iter().map(|r| r.address).collect::<UInt64Array>()),
-        names(&|r| r.before),
-        names(&|r| r.cause),
-    ];
-    RecordBatch::try_new(schema.clone(), columns)
-}
+#[cfg(test)]
+mod tests;

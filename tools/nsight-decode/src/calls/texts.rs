@@ -8,9 +8,12 @@ use crate::edges::ThreadName;
 
 pub const UNKNOWN: &str = "[unknown]";
 
+/// Texts by their number, shared with threads that write what has them.
+pub type Names = Vec<Arc<str>>;
+
 #[derive(Default)]
 pub struct Texts {
-    pub all: Vec<Arc<str>>,
+    pub all: Arc<Names>,
     numbers: HashMap<Arc<str>, u32>,
     /// By a stream's symbol number: symbol, object, and what its edges lead into.
     functions: Vec<Function>,
@@ -40,7 +43,7 @@ impl Texts {
         }
         let text: Arc<str> = text.into();
         let number = self.all.len() as u32;
-        self.all.push(text.clone());
+        Arc::make_mut(&mut self.all).push(text.clone());
         self.numbers.insert(text, number);
         number
     }

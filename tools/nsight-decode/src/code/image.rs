@@ -27,6 +27,8 @@ pub struct Image {
     pointer: *mut ffi::Image,
     maps: Vec<UserMap>,
     number: u32,
+    /// Stretch of time in which the kernel's symbols are those.
+    kernel: u32,
     /// Time for which it was made.
     time: u64,
     /// It holds until then.
@@ -59,7 +61,8 @@ impl Image {
 #[derive(Clone, Copy)]
 struct Cached {
     address: u64,
-    image: u32,
+    /// Whose: of an image's user code, or of a stretch of time of the kernel's.
+    of: u32,
     found: Found,
 }
 
@@ -76,7 +79,7 @@ pub struct Images<'a> {
 
 impl<'a> Images<'a> {
     pub fn new(code: &'a Code) -> Result<Self> {
-        let none = Cached { address: 0, image: u32::MAX, found: Found { id: 0, start: 0, end: 0 } };
+        let none = Cached { address: 0, of: u32::MAX, found: Found { id: 0, start: 0, end: 0 } };
         let sections = Rc::new(Sections::new()?);
         Ok(Self { code, made: HashMap::new(), sections, n_made: 0, cache: vec![none; CACHED] })
     }
@@ -92,6 +95,7 @@ impl<'a> Images<'a> {
             self.made.clear();
         }
         let mut image = self.make(pid, time)?;
+        image.kernel = kernel as u32;
         image.until = until_user.min(until_kernel);
         let image = Rc::new(image);
         self.made.insert((pid, user, kernel), image.clone());
@@ -106,7 +110,7 @@ impl<'a> Images<'a> {
         }
         let number = self.n_made;
         self.n_made += 1;
-        let mut image = Image { pointer, maps: Vec::new(), number, time, until: 0 };
+        let mut image = Image { pointer, maps: Vec::new(), number, kernel: 0, time, until: 0 };
         let sections = &self.sections;
         let add = |piece: &Piece| {
             for id in sections.add(piece) {
@@ -133,12 +137,13 @@ impl<'a> Images<'a> {
     /// The function at an address. Without one: number 0, of that address alone.
     pub fn symbol(&mut self, image: &Image, address: u64) -> Found {
         let slot = (address ^ address >> 14) as usize & (CACHED - 1);
+        let of = if address >= KERNEL_BEGIN { image.kernel } else { image.number };
         let cached = &self.cache[slot];
-        if cached.address == address && cached.image == image.number {
+        if cached.address == address && cached.of == of {
             return cached.found;
         }
         let found = self.look_up(image, address).unwrap_or(Found { id: 0, start: address, end: address });
-        self.cache[slot] = Cached { address, image: image.number, found };
+        self.cache[slot] = Cached { address, of, found };
         found
     }
 

@@ -11,33 +11,40 @@ pub const KERNEL: &str = "[kernel.kallsyms]";
 /// Where user addresses end.
 pub const KERNEL_BEGIN: u64 = 1 << 63;
 
-/// Symbols by object: of the kernel proper first.
-pub fn parse(text: &str) -> Vec<Symbols> {
-    let mut by_object: BTreeMap<&str, Vec<Symbol>> = BTreeMap::new();
-    for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else {
+/// Symbols by object: of the kernel proper first. Their names stay where they are in the text: the kernel
+/// has more than 100,000, of which a window needs few.
+pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
+    let mut by_object: BTreeMap<&[u8], Vec<Symbol>> = BTreeMap::new();
+    let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
+    let mut begin = 0;
+    // A kallsyms has 10 MB: no text is looked at twice.
+    for end in ends {
+        let line = text.get(begin..end).unwrap_or_default();
+        begin = end + 1;
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (Some(address), Some(&[kind]), Some(name)) = (words.next(), words.next(), words.next()) else {
             continue;
         };
-        let Ok(start) = u64::from_str_radix(address, 16) else { continue };
         // As perf does: no absolute ones, no read-only data.
-        if start < KERNEL_BEGIN || !matches!(kind, "t" | "T" | "w" | "W" | "d" | "D" | "b" | "B") {
+        if !matches!(kind, b't' | b'T' | b'w' | b'W' | b'd' | b'D' | b'b' | b'B') {
             continue;
         }
-        let binding = match kind.as_bytes()[0] {
+        let Some(start) = hex(address).filter(|&start| start >= KERNEL_BEGIN) else { continue };
+        let binding = match kind {
             b'W' => Binding::Weak,
             b if b.is_ascii_uppercase() => Binding::Global,
             _ => Binding::Local,
         };
-        let label = !matches!(kind, "t" | "T" | "w" | "W");
-        let symbol = Symbol { start, end: start, name: name.to_owned(), binding, label };
-        by_object.entry(words.next().unwrap_or(KERNEL)).or_default().push(symbol);
+        let label = !matches!(kind, b't' | b'T' | b'w' | b'W');
+        let name = String::from_utf8_lossy(name);
+        let symbol = Symbol { start, end: start, name, binding, label };
+        by_object.entry(words.next().unwrap_or(KERNEL.as_bytes())).or_default().push(symbol);
     }
     let mut all = Vec::new();
-    let kernel = by_object.remove(KERNEL);
-    let named = kernel.map(|symbols| (KERNEL, symbols)).into_iter().chain(by_object);
+    let kernel = by_object.remove(KERNEL.as_bytes());
+    let named = kernel.map(|symbols| (KERNEL.as_bytes(), symbols)).into_iter().chain(by_object);
     for (object, symbols) in named {
-        let dso: Arc<str> = object.into();
+        let dso: Arc<str> = String::from_utf8_lossy(object).into();
         // perf gives each the next one's start as its end, and then prefers those that are not empty.
         let last = |_: &Symbol, _: &Symbol| true;
         all.push(Symbols::with_aliases(symbols, dso, last, |this, next| {
@@ -50,6 +57,16 @@ pub fn parse(text: &str) -> Vec<Symbols> {
         }));
     }
     all
+}
+
+/// None: no number of at most 64 bits.
+fn hex(text: &[u8]) -> Option<u64> {
+    let digit = |&byte: &u8| (byte as char).to_digit(16).map(u64::from);
+    let short = !text.is_empty() && text.len() <= 16;
+    text.iter()
+        .filter(|_| short)
+        .try_fold(0, |number, byte| Some(number << 4 | digit(byte)?))
+        .filter(|_| short)
 }
 
 #[cfg(test)]
@@ -67,7 +84,7 @@ mod tests {
 
     #[test]
     fn modules_are_objects_of_their_own() {
-        let all = parse(TEXT);
+        let all = parse(TEXT.as_bytes());
         let interner = Interner::default();
         let name = |table: &Symbols, address| {
             let id = table.find(address, &interner)?.id as usize;

@@ -84,20 +84,22 @@ impl Kernel {
     pub fn load(recording: &Recording, source: &KernelSource) -> Result<Self> {
         let own = recording.file.folder.as_ref().map(|folder| folder.join("kcore_dir"));
         let folder = source.kcore.clone().or(own.filter(|own| own.is_dir()));
+        let hint =
+            "give the folder that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
+        let symbols = || -> Result<Vec<Symbols>> {
+            let Some(folder) = &folder else { return Ok(Vec::new()) };
+            let path = folder.join("kallsyms");
+            // Names of symbols are needed up to the end of the program.
+            Ok(kallsyms::parse(fs::read(&path).map_err(|e| Error::input(&path, e, hint))?.leak()))
+        };
         let mut kernel = Self::default();
         let mut file = None;
         if let Some(folder) = &folder {
-            let hint =
-                "give the folder that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
-            let read = |name: &str| {
-                let path = folder.join(name);
-                fs::read(&path).map_err(|e| Error::input(&path, e, hint))
-            };
-            kernel.symbols = kallsyms::parse(&String::from_utf8_lossy(&read("kallsyms")?));
             let path = folder.join("kcore");
             let segments = segments(&path, 0).map_err(|e| Error::input(&path, e, hint))?;
             file = Some((path, segments));
         }
+        let mut vmlinux = None;
         if let Some(path) = &source.vmlinux {
             let hint = "give the vmlinux (not vmlinuz) of the kernel that was recorded";
             let damaged = |e: std::io::Error| Error::input(path, e, hint);
@@ -105,13 +107,26 @@ impl Kernel {
                 .map_err(|e| Error::input(path, e, hint))?;
             let slide = slide(recording, &object).unwrap_or(0);
             file = Some((path.clone(), segments(path, slide).map_err(damaged)?));
-            if kernel.symbols.is_empty() {
-                kernel.symbols = vec![object.into_symbols(slide)];
-            }
+            vmlinux = Some((object, slide));
         }
-        let Some((path, segments)) = file else { return Ok(kernel) };
+        // Both take as long as decoding some MB.
+        let (symbols, laid) = std::thread::scope(|scope| {
+            let symbols = std::thread::Builder::new().spawn_scoped(scope, symbols);
+            let laid = match &file {
+                Some((path, segments)) => kernel.lay_over(recording, path, segments),
+                None => Ok(()),
+            };
+            let joined =
+                symbols.map_err(|e| Error::memory(format_args!("no thread: {e}"))).and_then(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(Error::bug("kallsyms could not be read")))
+                });
+            (joined, laid)
+        });
+        (kernel.symbols, _) = (symbols?, laid?);
+        if let Some((object, slide)) = vmlinux.filter(|_| kernel.symbols.is_empty()) {
+            kernel.symbols = vec![object.into_symbols(slide)];
+        }
         kernel.switch_ip = kernel.symbols.first().and_then(|s| s.address("__switch_to"));
-        kernel.lay_over(recording, &path, &segments)?;
         Ok(kernel)
     }
 
@@ -147,15 +162,13 @@ impl Kernel {
                 whole.push(segment.address..segment.address + segment.size);
                 continue;
             }
-            let mut bytes = vec![0; segment.size as usize];
-            if let Err(e) = file.read_exact_at(&mut bytes, segment.offset) {
-                return Err(Error::input(path, e, "is it cut?"));
-            }
+            let at = memory
+                .copy(&file, segment.offset, segment.size)
+                .map_err(|e| Error::input(path, e, "is it cut?"))?;
             for (address, versions) in of_this {
-                let at = (address - segment.address) as usize;
-                bytes[at..at + PAGE as usize].copy_from_slice(&versions[0].1);
+                memory.put(at + (address - segment.address), &versions[0].1)?;
             }
-            copies.push((memory.push(&bytes)?, segment));
+            copies.push((at, segment));
         }
         // Of segments that are not copied, each page that ever changed is laid over.
         let uncopied = |address: &u64| whole.iter().any(|range| range.contains(address));

@@ -126,7 +126,7 @@ fn table(elf: &Elf, kind: object::elf::SectionType, symbols: &mut Vec<Symbol>) -
         symbols.push(Symbol {
             start,
             end: start.saturating_add(symbol.st_size(LE)),
-            name: String::from_utf8_lossy(name).into_owned(),
+            name: String::from_utf8_lossy(name).into_owned().into(),
             binding: match symbol.st_bind() {
                 elf::STB_GLOBAL => Binding::Global,
                 elf::STB_WEAK => Binding::Weak,
@@ -163,7 +163,7 @@ fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
         symbols.push(Symbol {
             start,
             end: start.wrapping_add(entry),
-            name: format!("{}@plt", String::from_utf8_lossy(name)),
+            name: format!("{}@plt", String::from_utf8_lossy(name)).into(),
             binding: Binding::Global,
             label: false,
         });

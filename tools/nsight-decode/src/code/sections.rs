@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,6 +106,9 @@ impl Drop for Sections {
     }
 }
 
+/// Bytes that are copied at a time.
+const COPIED: u64 = 256 << 10;
+
 /// Code that is in no file: one in memory, which libipt opens by name.
 pub struct MemoryFile {
     file: File,
@@ -127,9 +130,29 @@ impl MemoryFile {
 
     /// Where the bytes lie.
     pub fn push(&mut self, bytes: &[u8]) -> Result<u64> {
-        self.file.write_all(bytes).map_err(Error::memory)?;
         let at = self.end;
+        self.put(at, bytes)?;
         self.end += bytes.len() as u64;
+        Ok(at)
+    }
+
+    /// Writes over what is at an offset.
+    pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(Error::memory)
+    }
+
+    /// Appends bytes of a file, and tells where they lie: in pieces that the caches hold.
+    pub fn copy(&mut self, from: &File, offset: u64, size: u64) -> std::io::Result<u64> {
+        let at = self.end;
+        let mut buffer = vec![0; size.min(COPIED) as usize];
+        let mut done = 0;
+        while done < size {
+            let piece = &mut buffer[..(size - done).min(COPIED) as usize];
+            from.read_exact_at(piece, offset + done)?;
+            self.file.write_all_at(piece, at + done)?;
+            done += piece.len() as u64;
+        }
+        self.end += size;
         Ok(at)
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Symbols of one object, chosen among aliases as perf does, and the numbers they get.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,7 +61,7 @@ pub enum Binding {
 pub struct Symbol {
     pub start: u64,
     pub end: u64,
-    pub name: String,
+    pub name: Cow<'static, str>,
     pub binding: Binding,
     /// Not of a function or object: a label of assembly.
     pub label: bool,
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     fn symbol(start: u64, end: u64, name: &str, binding: Binding) -> Symbol {
-        Symbol { start, end, name: name.into(), binding, label: false }
+        Symbol { start, end, name: name.to_owned().into(), binding, label: false }
     }
 
     fn name(symbols: &Symbols, address: u64) -> Option<String> {

@@ -34,9 +34,38 @@ pub struct Counts {
     pub last_ns: u64,
 }
 
+/// Items of consecutive slices, which stay where they were made.
+#[derive(Default)]
+struct Queue(VecDeque<std::vec::IntoIter<Item>>);
+
+impl Queue {
+    fn front(&self) -> Option<&Item> {
+        self.0.front().and_then(|items| items.as_slice().first())
+    }
+
+    fn pop_front(&mut self) -> Option<Item> {
+        let items = self.0.front_mut()?;
+        let item = items.next();
+        if items.as_slice().is_empty() {
+            self.0.pop_front();
+        }
+        item
+    }
+
+    fn append(&mut self, items: Vec<Item>) {
+        if !items.is_empty() {
+            self.0.push_back(items.into_iter());
+        }
+    }
+
+    fn push_back(&mut self, item: Item) {
+        self.append(vec![item]);
+    }
+}
+
 /// Decoded and not given on yet.
 struct Lane {
-    items: VecDeque<Item>,
+    items: Queue,
     /// What the last slice found behind its end, and that end: the next one decides what of it counts.
     held: Option<(Output, usize)>,
     task: Task,
@@ -86,7 +115,7 @@ impl<'a> Merger<'a> {
         names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
         sink.names(&names)?;
         let lane = |data: &super::lanes::LaneData| Lane {
-            items: VecDeque::new(),
+            items: Queue::default(),
             held: None,
             task: UNKNOWN,
             side: side_events(recording, data.owner),
@@ -190,16 +219,9 @@ impl<'a> Merger<'a> {
         let lane = &mut self.lanes[index];
         let Some(item) = lane.items.pop_front() else { return Ok(()) };
         lane.clock = lane.clock.max(item.time);
-        let mut earlier = Vec::new();
-        while let Some(event) = lane.side.pop_front() {
-            if event.time > item.time {
-                lane.side.push_front(event);
-                break;
-            }
-            earlier.push(event);
-        }
         let task = lane.task;
-        for event in earlier {
+        while let Some(&event) = self.lanes[index].side.front().filter(|event| event.time <= item.time) {
+            self.lanes[index].side.pop_front();
             self.event(event)?;
         }
         let cpu = self.plan.lanes[index].cpu(item.time);
@@ -271,7 +293,7 @@ impl<'a> Merger<'a> {
 
 fn release(lane: &mut Lane, output: Output) {
     lane.last = output.items.last().map_or(lane.last, |i| i.time.max(lane.last));
-    lane.items.extend(output.items);
+    lane.items.append(output.items);
 }
 
 /// What lies between two slices of which one is not the continuation of the other.

@@ -12,8 +12,25 @@ use crate::insn::{self, Insn, Stall, Transfer};
 /// Entries of a cache; beyond, it is made anew.
 const MAX_CACHED: usize = 1 << 16;
 
-/// Direct jumps within a block: from, to.
-pub type Jumps = Rc<[(u64, u64)]>;
+/// Direct jumps within a block: from, to. Few blocks have more than one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Jumps {
+    first: Option<(u64, u64)>,
+    others: Option<Rc<Vec<(u64, u64)>>>,
+}
+
+impl Jumps {
+    fn push(&mut self, jump: (u64, u64)) {
+        match self.first {
+            None => self.first = Some(jump),
+            Some(_) => Rc::make_mut(self.others.get_or_insert_with(Rc::default)).push(jump),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(u64, u64)> {
+        self.first.iter().chain(self.others.iter().flat_map(|others| others.iter()))
+    }
+}
 
 /// A multiplication for each word. The caches are asked for a good part of all blocks, and are of bounded
 /// size: addresses that collide on purpose make it slower, and no more.
@@ -48,12 +65,19 @@ type Cache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 pub struct Instructions {
     sections: Rc<Sections>,
     ends: Cache<(i32, u64), Transfer>,
-    jumps: Cache<(i32, u64, u64, u16), Jumps>,
+    /// Of blocks, each where its address says; a newer one takes the place of an older one.
+    jumps: Vec<Option<(JumpsKey, Jumps)>>,
 }
+
+/// Number of a section, first and last instruction, how many there are.
+type JumpsKey = (i32, u64, u64, u16);
+
+/// Blocks whose jumps are remembered: a power of 2.
+const MAX_JUMPS: usize = 1 << 13;
 
 impl Instructions {
     pub fn new(sections: Rc<Sections>) -> Self {
-        Self { sections, ends: Cache::default(), jumps: Cache::default() }
+        Self { sections, ends: Cache::default(), jumps: vec![None; MAX_JUMPS] }
     }
 
     fn at(&self, isid: i32, ip: u64) -> Option<Insn> {
@@ -82,20 +106,18 @@ impl Instructions {
     /// The jumps that a block follows: it ends behind calls, but not behind those.
     pub fn jumps(&mut self, block: &Block) -> Jumps {
         let key = (block.isid, block.ip, block.end_ip, block.ninsn);
-        if let Some(known) = self.jumps.get(&key) {
+        let mixed = (block.ip ^ block.end_ip.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = (mixed >> 32) as usize & (MAX_JUMPS - 1);
+        if let Some((_, known)) = self.jumps[slot].as_ref().filter(|(of, _)| *of == key) {
             return known.clone();
         }
-        if self.jumps.len() >= MAX_CACHED {
-            self.jumps.clear();
-        }
-        let mut found = Vec::new();
+        let mut found = Jumps::default();
         self.walk(block, |ip, insn| {
             if let (Transfer::Jump(Some(by)), true) = (insn.transfer, ip != block.end_ip) {
                 found.push((ip, ip.wrapping_add(u64::from(insn.len)).wrapping_add_signed(by.into())));
             }
         });
-        let found: Jumps = found.into();
-        self.jumps.insert(key, found.clone());
+        self.jumps[slot] = Some((key, found.clone()));
         found
     }
 

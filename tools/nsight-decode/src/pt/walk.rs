@@ -2,7 +2,11 @@
 //! One slice of trace, block by block.
 
 mod clock;
+mod errors;
 mod events;
+mod process;
+mod recent;
+mod slice;
 
 use std::rc::Rc;
 
@@ -10,13 +14,17 @@ use super::decoder::{Decoder, Status};
 use super::ffi::{self, error, iclass, status, Block};
 use super::index::{header, Run, PSB};
 use super::item::{Item, What};
-use super::switches::{Cursor, Pair, Task};
+use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
 use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
 use crate::perfdata::Recording;
+use errors::{perf_error, NEVER_ENDING};
+use recent::Recent;
+
+pub use slice::{Lane, Output, Slice};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -26,59 +34,14 @@ const MAX_IDLE: u32 = 1 << 17;
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
 const STALL_RATE: u64 = 20;
-/// Blocks kept to find the instruction it waited at.
-const RECENT: usize = 16;
 
-/// What threads that decode have in common for one CPU (or traced thread).
-pub struct Lane {
-    pub pairs: Vec<Pair>,
-    pub start: Task,
-    /// How far packets' times may be off, ns.
-    pub slack: u64,
-}
+/// Traces of kernel code have some 6 bytes of packets for each item.
+const BYTES_PER_ITEM: usize = 5;
 
-/// A slice: from a PSB to another one or the end of its run.
-#[derive(Clone, Copy, Debug)]
-pub struct Slice {
-    pub begin: usize,
-    pub end: usize,
-    /// Up to where packets may be read to join it with the next slice.
-    pub read_end: usize,
-    pub time: u64,
-}
-
-#[derive(Default)]
-pub struct Output {
-    pub items: Vec<Item>,
-    /// Who ran at its begin, and whether that was between the halves of a switch.
-    pub task: Option<Task>,
-    pub unsure: bool,
-    /// Decoding had failed, and is to be taken up again where the next slice begins.
-    pub lost_at_end: bool,
-    /// Offset of the first packet that tells of a branch, and how many items there were before it.
-    pub first_branch: usize,
-    pub n_before: Option<usize>,
-    pub n_blocks: u64,
-    pub n_insns: u64,
-}
-
-impl Output {
-    /// Who runs before an item.
-    pub fn task_at(&self, end: usize) -> Option<Task> {
-        let last = self.items[..end].iter().rev().find(|i| i.what == What::Task);
-        last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(self.task)
-    }
-
-    pub fn last_task(&self) -> Option<Task> {
-        self.task_at(self.items.len())
-    }
-}
-
-/// A branch whose target is the next block's begin.
+/// A branch whose target is the next block's begin. It is in the function that `State` says runs.
 #[derive(Clone, Copy)]
 struct Pending {
     from: u64,
-    function: Found,
     /// None: a jump, which may be a tail call.
     kind: Option<Kind>,
     time: u64,
@@ -115,7 +78,8 @@ impl<'a> Walker<'a> {
         let image = self.images.get(cursor.task.pid, slice.time)?;
         let mut decoder = Decoder::new(&bytes, self.recording)?;
         decoder.set_image(image.clone());
-        let output = Output { task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
+        let items = Vec::with_capacity(bytes.len() / BYTES_PER_ITEM);
+        let output = Output { items, task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
         let mut state = State {
             walker: self,
             decoder,
@@ -136,7 +100,7 @@ impl<'a> Walker<'a> {
             entry: true,
             in_guest: false,
             end_ip: 0,
-            recent: Vec::with_capacity(RECENT),
+            recent: Recent::default(),
             insns_since: 0,
             idle: 0,
             marks: Vec::new(),
@@ -184,7 +148,7 @@ struct State<'w, 'a, 't> {
     /// Last instruction of the last block.
     end_ip: u64,
     /// Blocks since time went on.
-    recent: Vec<Block>,
+    recent: Recent,
     insns_since: u64,
     idle: u32,
     /// Told by packets, and later than what runs.
@@ -313,15 +277,13 @@ impl State<'_, '_, '_> {
         self.output.n_insns += u64::from(block.ninsn);
         self.insns_since += u64::from(block.ninsn);
         self.end_ip = block.end_ip;
-        if self.recent.len() == RECENT {
-            self.recent.remove(0);
-        }
-        self.recent.push(*block);
+        self.recent.push(block);
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.leave_within(block)?;
         }
-        let time = self.branch_time(status);
-        self.read_time();
+        let offset = self.read_offset();
+        let time = self.branch_time(offset, status);
+        self.read_time_at(offset);
         if status < 0 {
             // The way out of the block is not known.
             return Ok(());
@@ -343,13 +305,7 @@ impl State<'_, '_, '_> {
                 Transfer::Interrupt => Some(Kind::SoftInterrupt),
             },
         };
-        self.pending = Some(Pending {
-            from: block.end_ip,
-            function: self.function,
-            kind,
-            time: self.now,
-            offset: self.offset,
-        });
+        self.pending = Some(Pending { from: block.end_ip, kind, time: self.now, offset: self.offset });
         if kind == Some(Kind::Sysret) || kind == Some(Kind::Iret) && self.leads_to_user() {
             self.show_image(true)?;
         }
@@ -398,23 +354,19 @@ impl State<'_, '_, '_> {
             let to_sym = self.function.id;
             self.push_edge(What::Entry, 0, ip, 0, to_sym);
         }
-        let Some(p) = self.pending.take() else { return Ok(()) };
-        let Some(kind) = p.kind else {
-            if !(p.function.start..p.function.end).contains(&ip) {
-                self.jump(p.from, ip, p.function, p.time, p.offset)?;
+        // By reference: a copy as a whole would wait for each field to be written.
+        let Some(&Pending { from, kind, time, offset }) = self.pending.as_ref() else { return Ok(()) };
+        self.pending = None;
+        let Some(kind) = kind else {
+            if !(self.function.start..self.function.end).contains(&ip) {
+                self.jump(from, ip, self.function, time, offset)?;
             }
             return Ok(());
         };
+        let from_sym = self.function.id;
         self.function = self.walker.images.symbol(&self.image, ip);
-        self.output.items.push(Item {
-            time: p.time,
-            from: p.from,
-            to: ip,
-            from_sym: p.function.id,
-            to_sym: self.function.id,
-            what: What::Edge(kind),
-            offset: p.offset,
-        });
+        let (to_sym, what) = (self.function.id, What::Edge(kind));
+        self.output.items.push(Item { time, from, to: ip, from_sym, to_sym, what, offset });
         if Some(ip) == self.walker.code.kernel.switch_ip
             && kind == Kind::Call
             && self.cursor.switch_to(self.now)
@@ -424,37 +376,6 @@ impl State<'_, '_, '_> {
         Ok(())
     }
 
-    /// Has the decoder read the code of the current process as it is now. `user`: user code follows.
-    fn show_image(&mut self, user: bool) -> Result<()> {
-        if user && self.cursor.user(self.now) {
-            self.task();
-        }
-        let pid = self.cursor.task.pid;
-        if pid != self.process || self.now >= self.image.until {
-            let image = self.walker.images.get(pid, self.now)?;
-            self.process = pid;
-            if !Rc::ptr_eq(&image, &self.image) {
-                self.decoder.set_image(image.clone());
-                self.image = image;
-            }
-        }
-        Ok(())
-    }
-
-    /// Nothing was seen for a while.
-    fn resume(&mut self) {
-        if self.cursor.resume(self.now) {
-            self.task();
-        }
-    }
-
-    fn task(&mut self) {
-        let Task { pid, tid } = self.cursor.task;
-        let (time, offset) = (self.now, self.offset);
-        let (from_sym, to_sym) = (pid as u32, tid as u32);
-        self.output.items.push(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
-    }
-
     fn push(&mut self, what: What, from: u64, to: u64) {
         self.push_edge(what, from, to, 0, 0);
     }
@@ -462,25 +383,5 @@ impl State<'_, '_, '_> {
     fn push_edge(&mut self, what: What, from: u64, to: u64, from_sym: u32, to_sym: u32) {
         let (time, offset) = (self.now, self.offset);
         self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
-    }
-}
-
-/// Not of libipt: see `MAX_IDLE`.
-const NEVER_ENDING: i32 = 1000;
-
-/// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
-fn perf_error(code: i32) -> u64 {
-    match code {
-        error::NOMEM => 1,
-        error::BAD_OPC | error::BAD_PACKET => 3,
-        error::NOMAP | error::BAD_INSN | error::BAD_IMAGE | error::BAD_FILE => 5,
-        error::BAD_QUERY
-        | error::BAD_CONTEXT
-        | error::RETSTACK_EMPTY
-        | error::BAD_RETCOMP
-        | error::BAD_STATUS_UPDATE
-        | error::NO_ENABLE => 6,
-        NEVER_ENDING => 10,
-        _ => 9,
     }
 }

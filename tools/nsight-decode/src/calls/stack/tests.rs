@@ -64,7 +64,7 @@ impl Machine {
     /// depth, kind, symbol, start, end, how both are known (first letters)
     fn rows(&mut self) -> Vec<String> {
         self.core.finish();
-        let (_, rows) = self.core.take();
+        let (_, rows) = self.core.take(Vec::new());
         let letter = |known: Known| &super::super::KNOWN[known as usize][..2];
         rows.iter()
             .map(|r| {
@@ -256,7 +256,7 @@ fn a_stop_at_one_instruction_is_a_row_with_what_came_before() {
     m.time += 500;
     m.edge(Way::Return, 0x2040, "read", 0x1015, "main");
     m.core.finish();
-    let (_, rows) = m.core.take();
+    let (_, rows) = m.core.take(Vec::new());
     let stall = &rows[3];
     assert_eq!((stall.kind, stall.start, stall.end, stall.address), (Kind::Stall, 120, 620, 0x2004));
     assert_eq!(&*m.texts.all[stall.before as usize], "read");
@@ -270,11 +270,11 @@ fn rows_that_wait_too_long_are_cut() {
     m.main();
     m.edge(Way::Call, 0x1010, "main", 0x2000, "read");
     m.core.cut(&mut m.texts);
-    let (first, rows) = m.core.take();
+    let (first, rows) = m.core.take(Vec::new());
     assert_eq!((first, rows.len()), (0, 3));
     m.edge(Way::Return, 0x2040, "read", 0x1015, "main");
     m.core.finish();
-    let (first, rows) = m.core.take();
+    let (first, rows) = m.core.take(Vec::new());
     assert_eq!((first, rows.len()), (3, 3));
     assert_eq!(rows[2].parent, 4); // numbers go on
     assert_eq!((rows[2].start_known, rows[2].end_known), (Known::Inferred, Known::Measured));

@@ -9,10 +9,10 @@ use crate::pt::index;
 impl State<'_, '_, '_> {
     /// Whether the branch at the end of a block had a packet, and its time where libipt has gone on
     /// to an event behind it, which may be as late as the end of a long halt.
-    pub(super) fn branch_time(&mut self, status: Status) -> Option<Option<u64>> {
+    pub(super) fn branch_time(&mut self, offset: usize, status: Status) -> Option<Option<u64>> {
         let trace = self.decoder.trace();
         let from = |offset: usize| trace.get(offset - self.base..).unwrap_or_default();
-        if self.base + self.decoder.offset() == self.offset || !index::is_branch(from(self.offset)) {
+        if offset == self.offset || !index::is_branch(from(self.offset)) {
             return None;
         }
         if status < 0 || status & status::EVENT_PENDING == 0 {
@@ -37,7 +37,17 @@ impl State<'_, '_, '_> {
 
     /// How far packets are read, and the time they tell.
     pub(super) fn read_time(&mut self) {
-        let offset = self.base + self.decoder.offset();
+        let offset = self.read_offset();
+        self.read_time_at(offset);
+    }
+
+    /// Of the next packet that libipt will read, in the run.
+    pub(super) fn read_offset(&self) -> usize {
+        self.base + self.decoder.offset()
+    }
+
+    /// As `read_time`; `offset` is `read_offset()`.
+    pub(super) fn read_time_at(&mut self, offset: usize) {
         if offset != self.offset {
             self.offset_before = self.offset;
             self.offset = offset;
@@ -90,7 +100,7 @@ impl State<'_, '_, '_> {
     }
 
     pub(super) fn stall(&mut self, since: u64, ns: u64) {
-        let (class, address) = self.walker.insns.stall(&self.recent);
+        let (class, address) = self.walker.insns.stall(&self.recent.in_order());
         let value = ns.min((1 << 56) - 1) | (class as u64) << 56;
         for (code, value) in [(Code::Stall, value), (Code::StallAt, address)] {
             self.push(What::Event(code), value, 0);

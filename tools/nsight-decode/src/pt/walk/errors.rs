@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Why decoding failed, in perf's numbers.
+
+use crate::pt::ffi::error;
+
+/// Not of libipt: a loop without end.
+pub const NEVER_ENDING: i32 = 1000;
+
+/// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
+pub fn perf_error(code: i32) -> u64 {
+    match code {
+        error::NOMEM => 1,
+        error::BAD_OPC | error::BAD_PACKET => 3,
+        error::NOMAP | error::BAD_INSN | error::BAD_IMAGE | error::BAD_FILE => 5,
+        error::BAD_QUERY
+        | error::BAD_CONTEXT
+        | error::RETSTACK_EMPTY
+        | error::BAD_RETCOMP
+        | error::BAD_STATUS_UPDATE
+        | error::NO_ENABLE => 6,
+        NEVER_ENDING => 10,
+        _ => 9,
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A slice of trace, and what comes out of it.
+
+use crate::pt::item::{Item, What};
+use crate::pt::switches::{Pair, Task};
+
+/// What threads that decode have in common for one CPU (or traced thread).
+pub struct Lane {
+    pub pairs: Vec<Pair>,
+    pub start: Task,
+    /// How far packets' times may be off, ns.
+    pub slack: u64,
+}
+
+/// A slice: from a PSB to another one or the end of its run.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    pub begin: usize,
+    pub end: usize,
+    /// Up to where packets may be read to join it with the next slice.
+    pub read_end: usize,
+    pub time: u64,
+}
+
+#[derive(Default)]
+pub struct Output {
+    pub items: Vec<Item>,
+    /// Who ran at its begin, and whether that was between the halves of a switch.
+    pub task: Option<Task>,
+    pub unsure: bool,
+    /// Decoding had failed, and is to be taken up again where the next slice begins.
+    pub lost_at_end: bool,
+    /// Offset of the first packet that tells of a branch, and how many items there were before it.
+    pub first_branch: usize,
+    pub n_before: Option<usize>,
+    pub n_blocks: u64,
+    pub n_insns: u64,
+}
+
+impl Output {
+    /// Who runs before an item.
+    pub fn task_at(&self, end: usize) -> Option<Task> {
+        let last = self.items[..end].iter().rev().find(|i| i.what == What::Task);
+        last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(self.task)
+    }
+
+    pub fn last_task(&self) -> Option<Task> {
+        self.task_at(self.items.len())
+    }
+}
