@@ -5,6 +5,7 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 
 use super::ffi;
+use super::return_stack::{self, ReturnStack, Returns};
 use crate::code::Image;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
@@ -15,6 +16,8 @@ pub struct Decoder<'a> {
     /// In use by libipt as long as it is set.
     image: Option<Rc<Image>>,
     trace: &'a [u8],
+    /// With RET compression: what libipt keeps wrong.
+    returns: Option<ReturnStack>,
 }
 
 /// What libipt's functions return: flags, or an error code as a negative number.
@@ -45,7 +48,8 @@ impl<'a> Decoder<'a> {
         if pointer.is_null() {
             return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
         }
-        Ok(Self { pointer, image: None, trace })
+        let returns = Returns::of_libipt().kept().filter(|_| recording.config.ret_compression);
+        Ok(Self { pointer, image: None, trace, returns })
     }
 
     pub fn trace(&self) -> &'a [u8] {
@@ -65,7 +69,8 @@ impl<'a> Decoder<'a> {
     pub fn next(&mut self, block: &mut ffi::Block) -> Status {
         // libipt leaves the block alone where it fails early.
         block.ninsn = 0;
-        unsafe { ffi::pt_blk_next(self.pointer, block, std::mem::size_of::<ffi::Block>()) }
+        // SAFETY: the decoder and its trace exist.
+        unsafe { return_stack::next(self.pointer, self.returns, block) }
     }
 
     pub fn event(&mut self, event: &mut ffi::Event) -> Status {
