@@ -48,7 +48,13 @@ impl Losses {
         for (&code, &count) in &counts.errors {
             let known = ERRORS.iter().find(|e| e.0 == code);
             let (what, remedy) = known.map_or(("decoding failed", ""), |e| (e.1, e.2));
-            losses.add(what.into(), "error", count, "nothing is known from there to the next PSB", remedy);
+            losses.add(
+                what.into(),
+                "error",
+                count,
+                "nothing is known from there to the next address in the packets",
+                remedy,
+            );
         }
         // Of decode errors the codes have said more.
         for loss in LOSSES.iter().filter(|l| l.code != Code::DecodeError) {
@@ -74,7 +80,8 @@ impl Losses {
             );
         }
         if recording.config.ret_compression && Returns::of_libipt() == Returns::Unknown {
-            let why = "this libipt keeps addresses of returns elsewhere than 2.0 and 2.1 do: they may go astray";
+            let why =
+                "this libipt keeps addresses of returns elsewhere than 2.0 and 2.1 do: they may go astray";
             let remedy = "record with noretcomp=1, or decode with libipt 2.0";
             self.add("RET compression".into(), "error", 1, why, remedy);
         }

@@ -55,7 +55,6 @@ impl Returns {
 }
 
 impl ReturnStack {
-
     fn marks(self, decoder: *mut ffi::BlockDecoder) -> *mut u8 {
         decoder.cast::<u8>().wrapping_add(self.offset + ENTRIES * 8)
     }

@@ -3,13 +3,15 @@
 
 mod clock;
 mod events;
+mod resume;
 
 use std::rc::Rc;
 
 use super::decoder::{Decoder, Status};
 use super::ffi::{self, error, iclass, status, Block};
-use super::index::{header, Run, PSB};
+use super::index::{header, Run};
 use super::item::{Item, What};
+use super::resync::{Place, Rates, Scanner};
 use super::switches::{Cursor, Pair, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
@@ -17,6 +19,7 @@ use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
 use crate::perfdata::Recording;
+use resume::{perf_error, NEVER_ENDING};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -113,8 +116,14 @@ impl<'a> Walker<'a> {
         let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
         let cursor = Cursor::new(&lane.pairs, slice.time, lane.start, lane.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
-        let mut decoder = Decoder::new(&bytes, self.recording)?;
+        let mut decoder = Decoder::new(bytes, self.recording)?;
         decoder.set_image(image.clone());
+        let info = &self.recording.info;
+        let rates = Rates {
+            tsc_ctc: info.tsc_ctc,
+            mtc_shift: self.recording.config.mtc,
+            nominal: info.max_non_turbo,
+        };
         let output = Output { task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
         let mut state = State {
             walker: self,
@@ -123,6 +132,9 @@ impl<'a> Walker<'a> {
             base: slice.begin,
             end: slice.end,
             psbs: psbs_within(run, slice),
+            scanner: Scanner::new(0, rates),
+            patched: 0,
+            scanned: 0,
             cursor,
             image,
             process: 0,
@@ -156,14 +168,19 @@ fn psbs_within(run: &Run, slice: &Slice) -> Vec<usize> {
 
 const NOWHERE: Found = Found { id: 0, start: 1, end: 0 };
 
-struct State<'w, 'a, 't> {
+struct State<'w, 'a> {
     walker: &'w mut Walker<'a>,
-    decoder: Decoder<'t>,
+    decoder: Decoder,
     reference: u64,
     /// Offset in the run of the first byte.
     base: usize,
     end: usize,
     psbs: Vec<usize>,
+    /// Reads the packets behind an error.
+    scanner: Scanner,
+    /// Where the last PSB+ was written for what it found, and up to where its packets are over.
+    patched: usize,
+    scanned: usize,
     cursor: Cursor<'w>,
     image: Rc<Image>,
     /// Whose code `image` is.
@@ -192,9 +209,10 @@ struct State<'w, 'a, 't> {
     output: Output,
 }
 
-impl State<'_, '_, '_> {
+impl State<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let mut at = self.base;
+        let mut place: Option<Place> = None;
         loop {
             self.pending = None;
             self.function = NOWHERE;
@@ -206,6 +224,9 @@ impl State<'_, '_, '_> {
             self.resume();
             let psb = header(&self.decoder.trace()[at - self.base..]);
             self.show_image(psb.user)?;
+            if let Some(place) = place {
+                self.begin_at(place);
+            }
             if at == self.base {
                 self.output.first_branch = self.base + psb.branch;
             }
@@ -214,12 +235,25 @@ impl State<'_, '_, '_> {
             if code == error::EOS {
                 return Ok(());
             }
+            // Nothing was decoded behind the last place: libipt has looked ahead, and no packet is used.
+            let nowhere = place.is_some() && self.entry;
+            if nowhere {
+                self.offset = self.scanned;
+            }
             let next = self.next_psb(at);
             if self.offset > self.end && next != Some(self.end) {
                 // What it met belongs to the next slice.
                 return Ok(());
             }
-            self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            // Of a stretch without code one error is enough.
+            if !nowhere {
+                self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            }
+            place = self.next_address(code, next.unwrap_or(usize::MAX).min(self.end));
+            if place.is_some() {
+                at = self.patched;
+                continue;
+            }
             match next {
                 Some(next) if next < self.end => at = next,
                 next => {
@@ -228,16 +262,6 @@ impl State<'_, '_, '_> {
                 }
             }
         }
-    }
-
-    /// Where to take up decoding again, which had begun at `at`: a PSB none of whose packets was used.
-    fn next_psb(&self, at: usize) -> Option<usize> {
-        let trace = self.decoder.trace();
-        let unused = |&&psb: &&usize| {
-            let branch = psb + header(&trace[psb - self.base..]).branch.max(PSB.len());
-            branch >= self.offset
-        };
-        self.psbs.iter().find(|&&psb| psb > at && unused(&&psb)).copied()
     }
 
     fn decode(&mut self, mut status: Status) -> Result<End> {
@@ -277,6 +301,10 @@ impl State<'_, '_, '_> {
             if status < 0 {
                 if -status == error::NOMAP {
                     self.walker.code.lacks(&self.image, block.ip);
+                    if block.ninsn == 0 && self.pending.is_some() {
+                        // That it went there is known.
+                        self.arrive(block.ip)?;
+                    }
                 }
                 return Ok(End::Failed(-status));
             }
@@ -462,25 +490,5 @@ impl State<'_, '_, '_> {
     fn push_edge(&mut self, what: What, from: u64, to: u64, from_sym: u32, to_sym: u32) {
         let (time, offset) = (self.now, self.offset);
         self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
-    }
-}
-
-/// Not of libipt: see `MAX_IDLE`.
-const NEVER_ENDING: i32 = 1000;
-
-/// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
-fn perf_error(code: i32) -> u64 {
-    match code {
-        error::NOMEM => 1,
-        error::BAD_OPC | error::BAD_PACKET => 3,
-        error::NOMAP | error::BAD_INSN | error::BAD_IMAGE | error::BAD_FILE => 5,
-        error::BAD_QUERY
-        | error::BAD_CONTEXT
-        | error::RETSTACK_EMPTY
-        | error::BAD_RETCOMP
-        | error::BAD_STATUS_UPDATE
-        | error::NO_ENABLE => 6,
-        NEVER_ENDING => 10,
-        _ => 9,
     }
 }
