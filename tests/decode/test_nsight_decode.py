@@ -493,6 +493,66 @@ def test_damaged_files_neither_crash_nor_hang(quiet: Path, tmp_path: Path) -> No
     assert codes[0] > sum(codes.values()) / 3, codes  # most damages leave something to decode
 
 
+def damaged_elf(content: bytes, rng: random.Random) -> bytes:
+    """A damaged ELF file: numbers of its headers and tables rather than its code, or cut."""
+    made = bytearray(content)
+    programs, sections = struct.unpack_from("<QQ", made, 32)
+    n_programs, size, n_sections = (struct.unpack_from("<H", made, at)[0] for at in (56, 58, 60))
+    for _ in range(rng.randint(1, 6)):
+        bases = [(0, 64), (programs, 56 * n_programs), (sections, size * n_sections)]
+        # what sections hold: symbols, notes, strings, relocations of the PLT
+        for number in range(n_sections):
+            at = sections + size * number
+            if at + 64 <= len(made):
+                kind, _, _, begin, length = struct.unpack_from("<IQQQQ", made, at + 4)
+                if kind in (2, 3, 4, 7, 11) and 0 < length < len(made):
+                    bases.append((begin, length))
+        begin, length = rng.choice(bases)
+        at = min(begin + rng.randrange(max(length, 1)), len(made) - 8)
+        if at < 4:
+            continue
+        value = rng.choice([0, 1, 0x7F, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 47, 1 << 63, (1 << 64) - 1])
+        width = rng.choice("BHIQ")
+        struct.pack_into("<" + width, made, at, value & ((1 << 8 * struct.calcsize(width)) - 1))
+    return bytes(made[: rng.randrange(len(made))] if rng.random() < 0.1 else made)
+
+
+def damaged_text(content: bytes, rng: random.Random) -> bytes:
+    """Damaged lines of kallsyms."""
+    made = bytearray(content)
+    for _ in range(rng.randint(1, 30)):
+        at = rng.randrange(len(made))
+        if rng.random() < 0.5:
+            made[at] = rng.choice(b"\n\t \0f0\xff[")
+        else:
+            made[at : at + rng.randrange(40)] = bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
+    return bytes(made)
+
+
+def test_damaged_code_files_neither_crash_nor_hang(quiet: Path, tmp_path: Path) -> None:
+    """kcore, kallsyms, the vDSO and programs: of another machine, or made to harm."""
+    rng = random.Random(SEED)
+    symfs, place = tmp_path / "symfs", tmp_path / "p"
+    shutil.copytree(quiet / "symfs", symfs)
+    shutil.copytree(data_of(quiet), place)
+    files = [place / "kcore_dir" / "kcore", place / "kcore_dir" / "kallsyms", symfs / "vdso.so"]
+    files += [path for path in symfs.rglob("*") if path.name in ("memcached", "libc.so.6", "nsight-load")]
+    assert len(files) == 6
+    originals = {path: path.read_bytes() for path in files}
+    codes: Counter[int] = Counter()
+    for number in range(int(os.environ.get("NSIGHT_FUZZ", N_DAMAGED))):
+        path = rng.choice(files)
+        damage = damaged_text if path.name == "kallsyms" else damaged_elf
+        path.write_bytes(damage(originals[path], rng))
+        done = run("calls", place, "--symfs", symfs, "--out", tmp_path / "out", "--jobs", "2")
+        path.write_bytes(originals[path])
+        what = f"seed {SEED} number {number} {path.name}: {done.stderr[-2000:]}"
+        assert done.returncode in (0, 3), what
+        assert "panicked" not in done.stderr, what
+        codes[done.returncode] += 1
+    assert codes[0] > sum(codes.values()) / 2, codes
+
+
 def test_damaged_edge_files_neither_crash_nor_hang(quiet: Path, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     rows = decoded(quiet, tmp_path / "e", "--time", "0-99999999999999")
