@@ -12,7 +12,6 @@ import shutil
 import struct
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,13 @@ from pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from decode import edges, parity
+from decode.damage import AUXTRACE, records
 
 SEED = 20261121
 N_DAMAGED = 60
 #: A damaged file must not make it take more.
 SECONDS, BYTES = 60, 3 << 30
 
-AUXTRACE_INFO, AUXTRACE, COMPRESSED = 70, 71, 81
 FLAGS = {"call": 1, "return": 2, "syscall": 3, "sysret": 4, "hw int": 5, "iret": 6, "int": 10}
 
 
@@ -194,107 +193,7 @@ def test_an_overflow_is_a_gap_and_a_loss(folder: Path, tmp_path: Path) -> None:
     assert (loss["severity"], loss["count"]) == ("error", 1)
 
 
-# -- what cannot be decoded -----------------------------------------------------------------
-
-
-def records(data: bytes) -> list[tuple[int, int, int]]:
-    """(offset, type, size) of each record."""
-    at, size = struct.unpack_from("<QQ", data, 40)
-    end, found = at + size, []
-    while at < end:
-        kind, _, length = struct.unpack_from("<IHH", data, at)
-        found.append((at, kind, length))
-        at += length
-        if kind == AUXTRACE:
-            at += struct.unpack_from("<Q", data, found[-1][0] + 8)[0]
-    return found
-
-
-def info_at(data: bytes) -> int:
-    return next(at for at, kind, _ in records(data) if kind == AUXTRACE_INFO)
-
-
-def without_pt(data: bytearray) -> None:
-    # type of a record that means nothing here
-    struct.pack_into("<I", data, info_at(data), 68)
-
-
-def arm(data: bytearray) -> None:
-    struct.pack_into("<I", data, info_at(data) + 8, 3)
-
-
-def snapshot(data: bytearray) -> None:
-    struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 8, 1)
-
-
-def no_tsc_clock(data: bytearray) -> None:
-    struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 4, 0)
-
-
-def compressed(data: bytearray) -> None:
-    struct.pack_into("<I", data, records(data)[2][0], COMPRESSED)
-
-
-def pipe(data: bytearray) -> None:
-    struct.pack_into("<Q", data, 8, 16)
-
-
-def big_endian(data: bytearray) -> None:
-    data[:8] = data[7::-1]
-
-
-def another_machine(data: bytearray) -> None:
-    at = data.index(b"x86_64\0")
-    data[at : at + 7] = b"ppc64le"
-
-
-def no_magic(data: bytearray) -> None:
-    data[:8] = b"PERFTEXT"
-
-
-def no_aux_data(data: bytearray) -> None:
-    for at, kind, _ in records(bytes(data)):
-        if kind == AUXTRACE:
-            # of size 0, and what was its data is one record that means nothing
-            size = struct.unpack_from("<Q", data, at + 8)[0]
-            struct.pack_into("<Q", data, at + 8, 0)
-            place = at + 48
-            while size:
-                length = min(size, 65528)
-                struct.pack_into("<IHH", data, place, 68, 0, length)
-                place, size = place + length, size - length
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "words", "cure"),
-    [
-        (without_pt, 4, "has no Intel PT", "intel_pt//"),
-        (arm, 4, "CoreSight", "intel_pt//"),
-        (another_machine, 4, "recorded on ppc64le", "only x86_64"),
-        (snapshot, 4, "snapshot mode", "without -S"),
-        (no_tsc_clock, 4, "TSC", "clocksource"),
-        (no_aux_data, 4, "no Intel PT data", "perf record -a"),
-        (compressed, 3, "compressed", "without -z"),
-        (pipe, 3, "pipe mode", "-o FILE"),
-        (big_endian, 3, "byte order", "x86 only"),
-        (no_magic, 3, "no perf.data file", "perf record"),
-    ],
-    ids=lambda v: getattr(v, "__name__", None),
-)
-def test_what_cannot_be_decoded_is_named_with_its_cure(
-    quiet: Path, tmp_path: Path, change: Callable[[bytearray], None], code: int, words: str, cure: str
-) -> None:
-    data = bytearray((data_of(quiet) / "data").read_bytes())
-    change(data)
-    (tmp_path / "data").write_bytes(data)
-    for command in (["info", tmp_path / "data"], ["edges", tmp_path / "data", "-o", tmp_path / "e"]):
-        done = run(*command)
-        assert done.returncode == code, done.stderr
-        error, hint = done.stderr.splitlines()[:2]
-        assert (
-            error.startswith("error: ") and str(tmp_path / "data") in error and words in error
-        )
-        assert hint.startswith("hint: ") and cure in hint
+# -- files and options that are none; more in test_errors.py ------------------------------
 
 
 def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:

@@ -120,6 +120,13 @@ impl Losses {
             bytes,
             "copy the file again",
         );
+        self.add(
+            "records of unknown types".into(),
+            "warning",
+            recording.n_unknown,
+            "skipped: written by a newer perf or kernel",
+            "use a newer nsight-decode",
+        );
         let before = "a trace is entered at a PSB packet; what is before the first is lost";
         self.add("PT bytes before the first PSB".into(), "info", counts.bytes_before_psb, before, "");
         let joints = "two ways of decoding the same differ: the second one counts";

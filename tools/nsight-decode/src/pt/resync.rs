@@ -95,6 +95,8 @@ pub struct Scanner {
     ctc: Option<(u16, u64)>,
     bound: bool,
     overflow: bool,
+    /// A virtual machine runs: addresses are its own.
+    guest: bool,
 }
 
 impl Scanner {
@@ -110,6 +112,7 @@ impl Scanner {
             ctc: None,
             bound: false,
             overflow: false,
+            guest: false,
         }
     }
 
@@ -140,7 +143,7 @@ impl Scanner {
                 }
                 Kind::Other => {}
             }
-            if found.is_some() && begin >= from {
+            if found.is_some() && begin >= from && !self.guest {
                 return found;
             }
         }
@@ -152,6 +155,7 @@ impl Scanner {
         match (kind, bytes) {
             (Kind::Psb, _) => self.last_ip = 0,
             (Kind::Tip | Kind::Enable | Kind::Disable | Kind::Fup, _) => return self.address(bytes),
+            (_, [2, 0x43, root, ..]) => self.guest = root & 1 == 1,
             (_, [0x99, mode]) if mode >> 5 == 0 => self.mode = *mode,
             (_, [2, 0x03, low, high]) => self.cbr = Some([*low, *high]),
             (_, [0x19, tsc @ ..]) => self.set_tsc(little(tsc)),
@@ -315,6 +319,15 @@ mod tests {
         let (again, scanner) = places(&plus, 0);
         assert_eq!((again.len(), scanner.last_ip), (0, found[0].ip));
         assert_eq!((scanner.ctc, scanner.cbr), (Some((0x800, 65526 + 168)), Some([10, 0])));
+    }
+
+    #[test]
+    fn what_a_virtual_machine_runs_is_no_place() {
+        let (entry, exit): (&[u8], &[u8]) = (&[2, 0x43, 1, 0, 0, 0, 0, 0], &[2, 0x43, 2, 0, 0, 0, 0, 0]);
+        let tip: &[u8] = &[0x2d, 1, 0];
+        let bytes = trace(&[entry, tip, tip, &[0x3d, 5, 0], exit, &[0x2d, 7, 0]]);
+        let (found, _) = places(&bytes, trace(&[]).len());
+        assert_eq!(found.iter().map(|p| p.ip & 0xffff).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
 use crate::perfdata::Recording;
-use resume::{perf_error, NEVER_ENDING};
+use resume::{perf_error, GUEST, NEVER_ENDING};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -246,7 +246,7 @@ impl State<'_, '_> {
                 return Ok(());
             }
             // Of a stretch without code one error is enough.
-            if !nowhere {
+            if !nowhere && code != GUEST {
                 self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
             }
             place = self.next_address(code, next.unwrap_or(usize::MAX).min(self.end));
@@ -279,6 +279,9 @@ impl State<'_, '_> {
                     self.set_tsc(event.tsc);
                 }
                 self.event(&event)?;
+                if self.in_guest {
+                    return Ok(End::Failed(GUEST));
+                }
             }
             if self.offset > self.end && self.overlaps_enough() {
                 return Ok(End::Done);

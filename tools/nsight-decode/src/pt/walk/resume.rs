@@ -41,6 +41,7 @@ impl State<'_, '_> {
 
     /// Decoding goes on at a place that no PSB told.
     pub(super) fn begin_at(&mut self, place: Place) {
+        self.in_guest = false;
         if place.overflow {
             self.push(What::Event(Code::Overflow), 0, 0);
         }
@@ -55,6 +56,8 @@ impl State<'_, '_> {
 
 /// Not of libipt: see `MAX_IDLE`.
 pub(super) const NEVER_ENDING: i32 = 1000;
+/// A virtual machine was entered, whose code is not here.
+pub(super) const GUEST: i32 = 1001;
 
 /// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
 pub(super) fn perf_error(code: i32) -> u64 {
@@ -69,6 +72,8 @@ pub(super) fn perf_error(code: i32) -> u64 {
         | error::BAD_STATUS_UPDATE
         | error::NO_ENABLE => 6,
         NEVER_ENDING => 10,
+        // no error: told as such
+        GUEST => 5,
         _ => 9,
     }
 }
