@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+
 from decode import parity
 
 BIN = parity.NATIVE.parent
@@ -81,7 +82,9 @@ def make(capture: Path, out: Path, tids: list[int], options: list[str]) -> list[
 
 def main() -> int:
     """Entry point."""
-    p = argparse.ArgumentParser(prog="per_thread.py", description="A capture as perf record --per-thread has it.")
+    p = argparse.ArgumentParser(
+        prog="per_thread.py", description="A capture as perf record --per-thread has it."
+    )
     p.add_argument("capture", type=Path)
     p.add_argument("out", type=Path)
     p.add_argument("--tid", type=int, action="append", default=[])

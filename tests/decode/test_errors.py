@@ -54,11 +54,15 @@ CASES = [
     Case(damage.without_pt, *pt_said("has no Intel PT", "intel_pt//", "no Intel PT in it")),
     Case(damage.amd, *pt_said("AuthenticAMD", "Intel CPU", "no Intel PT in it")),
     Case(damage.arm, *pt_said("CoreSight", "intel_pt//", "ARM CoreSight")),
-    Case(damage.another_machine, *pt_said("recorded on ppc64le", "only x86_64", "recorded on ppc64le", "x86")),
+    Case(
+        damage.another_machine, *pt_said("recorded on ppc64le", "only x86_64", "recorded on ppc64le", "x86")
+    ),
     # perf decodes code of 32 bits
     Case(damage.i386, Said(NO_PT, "recorded on i686", "only x86_64"), Said(DONE)),
     Case(damage.no_tsc_clock, *pt_said("TSC", "clocksource", "TSC", "clocksource")),
-    Case(damage.no_aux_data, *pt_said("no Intel PT data", "perf record -a", "nothing was recorded", "longer")),
+    Case(
+        damage.no_aux_data, *pt_said("no Intel PT data", "perf record -a", "nothing was recorded", "longer")
+    ),
     Case(damage.cut, *pt_said("no Intel PT data", "SIGINT", "cut before the first data", "SIGINT")),
     # perf takes the pieces of snapshots apart
     Case(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decode import parity, per_thread
 
 from conftest import skip_or_fail
-from decode import parity, per_thread
 from pt_emulation.fixtures import trim, unpack
 from pt_emulation.scenarios import truth
 from pt_emulation.scenarios.table import SCENARIOS
