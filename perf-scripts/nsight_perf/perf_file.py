@@ -52,6 +52,9 @@ PT_CPUS = ("x86_64", "i386", "i686")
 RECORD = "record it with: perf record -e intel_pt// -a"
 UNCUT = "end perf record with SIGINT, and copy all of the file"
 
+PSB, PSBEND, PIP = b"\2\x82" * 8, b"\2\x23", b"\2\x43"
+PSBS_LOOKED_AT = 64  # of each piece, which perf takes from a buffer of some MiB
+
 IMPOSSIBLE = 1 << 40  # bytes of one AUX buffer
 
 HEADER = struct.Struct("<IHH")
@@ -92,6 +95,8 @@ class Recording:
     trace_bytes: int = 0
     snapshot: bool = False
     compressed: bool = False
+    timed: bool = True  # TSC and perf's clock are related
+    guest: bool = False  # a virtual machine was traced
     truncated_at: int | None = None
 
     def check(self) -> None:
@@ -101,13 +106,19 @@ class Recording:
                 f"{self.path}: recorded on {self.arch}: Intel PT is there on x86 only",
                 "record on an x86 machine with an Intel CPU; elsewhere use nsight-record, grade trace",
             )
-        if self.auxtrace != "Intel PT" and not (self.compressed and not self.auxtrace):
+        if self.auxtrace != "Intel PT":  # perf -z compresses neither its description nor its data
             has = f"its trace is {self.auxtrace}" if self.auxtrace else "it has no hardware trace"
             raise Unusable(f"{self.path}: no Intel PT in it ({has})", RECORD)
-        if self.trace_bytes == 0 and not self.compressed:
+        if self.trace_bytes == 0:
             if self.truncated_at is not None:
                 raise Unusable(f"{self.path}: it is cut before the first data of Intel PT", UNCUT)
             raise Unusable(f"{self.path}: Intel PT was set up, but nothing was recorded", "let it run longer")
+
+        if not self.timed:
+            raise Unusable(
+                f"{self.path}: it does not tell how TSC and perf's clock relate: no time is known",
+                "the kernel's clocksource must be the TSC, and perf record must not be given -k",
+            )
 
     def remarks(self) -> list[tuple[str, str]]:
         """What limits a diagnosis, each with its cure."""
@@ -124,6 +135,13 @@ class Recording:
                 (
                     "records are compressed: full trace buffers and lost records cannot be read",
                     "record without -z",
+                )
+            )
+        if self.guest:
+            said.append(
+                (
+                    "a virtual machine was traced: its code is not decoded, and counts as code that is not there",
+                    "record in the guest, or exclude it: intel_pt//H",
                 )
             )
         if self.snapshot:
@@ -202,7 +220,9 @@ def read(name: str) -> Recording:
                 raise Unusable(f"{name}: it is empty or cut", "record or copy it again")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise Unusable(f"cannot read {name}: {error.strerror}", "name the perf.data with -i") from None
+        denied = isinstance(error, PermissionError)
+        cure = "read it as the user who recorded it, or as root" if denied else "name the perf.data with -i"
+        raise Unusable(f"cannot read {name}: {error.strerror}", cure) from None
     with data:
         magic = data[:8]
         if magic == b"2ELIFREP":
@@ -246,7 +266,8 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
                     f"{recording.path}: the record at byte {at:,} is damaged", "copy the file again"
                 )
             length += size_after
-            recording.trace_bytes += length
+            recording.trace_bytes += size_after
+            recording.guest = recording.guest or _in_guest(data, at + length - size_after, at + length)
             if at + length > end:
                 recording.truncated_at = at
                 break
@@ -258,6 +279,23 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
     if at + 8 > end and size and size + start > len(data):
         recording.truncated_at = len(data)
     _lost_totals(recording)
+
+
+def _in_guest(data: mmap.mmap, begin: int, end: int) -> bool:
+    """Whether one of the first synchronisation points of a piece of trace lies in a virtual machine.
+
+    A PSB is followed by packets that tell the state; bit 0 of PIP (NR) is set in guests.
+    """
+    for _ in range(PSBS_LOOKED_AT):
+        begin = data.find(PSB, begin, end)
+        if begin < 0:
+            return False
+        begin += len(PSB)
+        state, ended, _ = data[begin : min(begin + 64, end)].partition(PSBEND)
+        _, found, root = state.partition(PIP)
+        if ended and found and root and root[0] & 1:
+            return True
+    return False
 
 
 def _lost_totals(recording: Recording) -> None:
@@ -348,6 +386,8 @@ def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, reco
     # u64 priv[]: the ninth tells snapshot mode (INTEL_PT_SNAPSHOT_MODE of tools/perf/util/intel-pt.h).
     if kind == 1 and end - at >= 8 + 8 * 9:
         recording.snapshot = U64.unpack_from(data, at + 8 + 8 * 8)[0] != 0
+        mult, capable = (U64.unpack_from(data, at + 8 + 8 * word)[0] for word in (2, 4))
+        recording.timed = mult != 0 and capable != 0
 
 
 def _compressed(

@@ -96,9 +96,10 @@ def same_rows(a: Array, b: Array, columns: tuple[str, ...]) -> tuple[int, str]:
 
 
 def stacked(stream: edges.Stream) -> Array:
-    """What both kinds of routes see: no tail calls, cores one after the other, in their order."""
+    """What both kinds of routes see: no tail calls, cores (or threads with buffers of their own) one after the other."""
     rows = stream.edges[stream.edges["kind"] != TAIL]
-    return rows[np.argsort(rows["cpu"], kind="stable")]
+    threads = np.where(rows["cpu"] < 0, rows["tid"], 0)
+    return rows[np.lexsort((threads, rows["cpu"]))]
 
 
 def strangers(a: Array, b: Array) -> str:

@@ -286,6 +286,9 @@ def test_second_perf_ends_with_the_first(captures):
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
         listed = Path(f"/proc/{first.pid}/task/{first.pid}/children")
         waits_for(lambda: children.extend(listed.read_text().split()) or children)
+        # Before it is perf itself, it has not yet asked to end with the first one.
+        second, own = (Path(f"/proc/{pid}/cmdline") for pid in (children[0], first.pid))
+        waits_for(lambda: second.read_bytes() != own.read_bytes())
         os.kill(int(children[0]), signal.SIGSTOP)  # it must be there when the first one goes
         first.kill()
     waits_for(lambda: not runs_still(int(children[0])), 5)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decode import parity, per_thread
 
 from conftest import skip_or_fail
 from pt_emulation.fixtures import trim, unpack
@@ -253,3 +254,46 @@ class TestFromNothing:
         subprocess.run([str(x) for x in merge], check=True)
         judged = gate(made, aux, data)
         assert judged.returncode == 0, judged.stdout + judged.stderr
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ["--retcomp"],
+            ["--no-cyc"],
+            ["--no-cyc", "--mtc"],
+            ["--mtc", "--cyc-thresh", "6", "--retcomp"],
+            ["--user-only", "--retcomp"],
+        ],
+        ids=" ".join,
+    )
+    def test_nsight_decode_tells_what_the_log_or_perf_tells(
+        self, made: Path, tmp_path: Path, options: list[str]
+    ) -> None:
+        aux, data = tmp_path / "aux", tmp_path / "perf.data"
+        subprocess.run([BIN / "pt-encode", made / "observer.log", "--out", aux, *options], check=True)
+        merge = [BIN / "pt-merge", "--side-band", made / "guest/capture.nsight/perf.data", "--aux", aux]
+        merge += ["--vdso", made / "guest/vdso.so", "--vdso-name", "/vdso.so", "--out", data]
+        subprocess.run([str(x) for x in merge], check=True)
+        native = parity.by_native(data, made / "symfs", tmp_path)
+        if "--user-only" not in options:
+            n, differs = parity.against_log(native, made / "observer.log")
+            assert (differs, n > 100_000) == ("", True)
+        if options != ["--no-cyc"]:  # perf guesses times between PSBs, and takes the wrong code
+            rows = parity.stacked(parity.by_perf(data, made / "symfs", tmp_path, "nsight.py"))
+            n, differs = parity.same_rows(rows, parity.stacked(native), ("from", "to", "kind", "tid"))
+            assert (differs, n > 50_000) == ("", True)
+
+    @pytest.mark.parametrize("options", [[], ["--retcomp"], ["--no-cyc"], ["--user-only"]], ids=" ".join)
+    def test_buffers_of_threads_are_decoded_as_perf_does(
+        self, made: Path, tmp_path: Path, options: list[str]
+    ) -> None:
+        data = tmp_path / "perf.data"
+        tids = per_thread.make(made, data, [], options)
+        assert len(tids) == 4
+        native = parity.by_native(data, made / "symfs", tmp_path)
+        assert set(native.edges["tid"].tolist()) == set(tids)
+        assert set(native.edges["cpu"].tolist()) == {-1}
+        for tool in ("nsight.py", "nsight-edges"):
+            rows = parity.stacked(parity.by_perf(data, made / "symfs", tmp_path, tool))
+            n, differs = parity.same_rows(rows, parity.stacked(native), ("from", "to", "kind", "tid"))
+            assert (differs, n > 50_000) == ("", True)

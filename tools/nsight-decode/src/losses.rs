@@ -4,6 +4,7 @@
 use nsight_decode::calls::LOSSES;
 use nsight_decode::edges::Code;
 use nsight_decode::pipeline::Counts;
+use nsight_decode::pt::return_stack::Returns;
 use serde_json::{json, Value};
 
 use crate::cli::Opened;
@@ -47,7 +48,13 @@ impl Losses {
         for (&code, &count) in &counts.errors {
             let known = ERRORS.iter().find(|e| e.0 == code);
             let (what, remedy) = known.map_or(("decoding failed", ""), |e| (e.1, e.2));
-            losses.add(what.into(), "error", count, "nothing is known from there to the next PSB", remedy);
+            losses.add(
+                what.into(),
+                "error",
+                count,
+                "nothing is known from there to the next address in the packets",
+                remedy,
+            );
         }
         // Of decode errors the codes have said more.
         for loss in LOSSES.iter().filter(|l| l.code != Code::DecodeError) {
@@ -71,6 +78,12 @@ impl Losses {
                 why,
                 "record with --kcore, or give --kcore /proc on the same boot",
             );
+        }
+        if recording.config.ret_compression && Returns::of_libipt() == Returns::Unknown {
+            let why =
+                "this libipt keeps addresses of returns elsewhere than 2.0 and 2.1 do: they may go astray";
+            let remedy = "record with noretcomp=1, or decode with libipt 2.0";
+            self.add("RET compression".into(), "error", 1, why, remedy);
         }
         let pokes = "what the kernel changed in its code after that is not followed";
         self.add(
@@ -106,6 +119,13 @@ impl Losses {
             recording.lost_bytes as u64,
             bytes,
             "copy the file again",
+        );
+        self.add(
+            "records of unknown types".into(),
+            "warning",
+            recording.n_unknown,
+            "skipped: written by a newer perf or kernel",
+            "use a newer nsight-decode",
         );
         let before = "a trace is entered at a PSB packet; what is before the first is lost";
         self.add("PT bytes before the first PSB".into(), "info", counts.bytes_before_psb, before, "");

@@ -50,6 +50,8 @@ enum Losing {
     /// Since a time, up to a time.
     Overflow(u64, u64),
     Truncated(u64, u64),
+    /// Up to a time.
+    Off(u64),
 }
 
 struct Encoder<'a> {
@@ -63,6 +65,7 @@ struct Encoder<'a> {
     truncations: std::slice::Iter<'a, Window>,
     next_overflow: Option<&'a Window>,
     next_truncation: Option<&'a Window>,
+    offs: std::iter::Peekable<std::slice::Iter<'a, Window>>,
     losing: Losing,
     /// TraceEn: between Enable and Disable.
     on: bool,
@@ -89,6 +92,7 @@ pub fn encode(cpu: usize, events: &[Event], options: &Options) -> Encoded {
         next_truncation: truncations.next(),
         overflows,
         truncations,
+        offs: options.off.iter().peekable(),
         losing: Losing::No,
         on: false,
         telling: false,
@@ -133,6 +137,10 @@ impl Encoder<'_> {
             self.disable(tsc, self.ip);
             self.cut(tsc, AUX_FLAG_TRUNCATED);
             self.losing = Losing::Truncated(tsc, window.end);
+        } else if let Some(window) = self.offs.next_if(|w| w.start <= tsc) {
+            self.disable(tsc, self.ip);
+            self.cut(tsc, 0);
+            self.losing = Losing::Off(window.end);
         }
     }
 
@@ -141,6 +149,7 @@ impl Encoder<'_> {
         let (kind, since, until) = match self.losing {
             Losing::Overflow(since, until) => ("overflow", since, until),
             Losing::Truncated(since, until) => ("truncation", since, until),
+            Losing::Off(until) => ("off", tsc, until),
             Losing::No => return,
         };
         if tsc < until {
@@ -149,6 +158,9 @@ impl Encoder<'_> {
         self.losing = Losing::No;
         self.returns.clear();
         self.ip = to;
+        if kind == "off" {
+            return self.enable(tsc, to);
+        }
         self.injected.push(Injected { kind, cpu: self.cpu, tsc_start: since, tsc_end: tsc });
         if kind == "truncation" {
             return self.enable(tsc, to);

@@ -67,6 +67,9 @@ pub struct Options {
     /// AUX buffer full: tracing is off in these ticks, and the chunk before is marked truncated
     #[arg(long, value_parser = window)]
     pub truncate: Vec<Window>,
+    /// Tracing is off in these ticks, as where the traced thread does not run
+    #[arg(long, value_parser = window)]
+    pub off: Vec<Window>,
     /// Overwrite mode: only the last N bytes are kept
     #[arg(long)]
     pub snapshot: Option<usize>,

@@ -182,7 +182,9 @@ fn perf_reads_every_packet_as_it_was_meant() {
     let json = format!(r#"{{"version":1,"config":9219,"options":{options},"cpus":{cpus}}}"#);
     fs::write(folder.path().join("aux.json"), json).unwrap();
     let aux = pt_merger::Aux::load(folder.path()).unwrap();
-    let merged = pt_merger::merge(pt_merger::synthetic::side_band(1, &[]), &aux, None).unwrap();
+    let merged =
+        pt_merger::merge(pt_merger::synthetic::side_band(1, &[]), &aux, pt_merger::Buffers::Cpus(&aux), None)
+            .unwrap();
     let data = folder.path().join("perf.data");
     fs::write(&data, merged.file.write(&merged.index)).unwrap();
     let out = Command::new("perf").args(["script", "-D", "-i"]).arg(&data).output().expect("perf");

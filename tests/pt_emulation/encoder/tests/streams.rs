@@ -229,6 +229,17 @@ fn a_full_aux_buffer_ends_its_chunk_and_begins_anew() {
 }
 
 #[test]
+fn where_tracing_is_off_nothing_is_lost() {
+    let options = Options { off: vec![110..115], ..plain() };
+    let events =
+        [enable(0x1000), ret(105, 0x1008, 0x2000), ret(111, 0x2008, 0x3000), ret(116, 0x3008, 0x4000)];
+    let encoded = encode(0, &events, &options);
+    let before = [Packet::TipPge(0x1000), Packet::Tip(0x2000), Packet::Fup(0x2000), Packet::TipPgd(None)];
+    check(&encoded, &[&psb_plus(100, None), &before, &psb_plus(116, None), &[Packet::TipPge(0x4000)]]);
+    assert!(encoded.chunks.iter().all(|chunk| chunk.flags == 0) && encoded.injected.is_empty());
+}
+
+#[test]
 fn a_snapshot_keeps_the_last_bytes_and_says_from_when_on_they_can_be_decoded() {
     let events: Vec<_> =
         std::iter::once(enable(K)).chain((1..200).map(|n| ret(100 + n, K, K + n * 0x100_0000))).collect();

@@ -13,4 +13,4 @@ pub mod synthetic;
 
 pub use aux::Aux;
 pub use file::File;
-pub use merge::{merge, Merged};
+pub use merge::{merge, Buffers, Merged};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context, Result};
 use clap::Parser;
 use pt_merger::synthetic::{side_band, Code};
-use pt_merger::{merge, Aux, File};
+use pt_merger::{merge, Aux, Buffers, File};
 
 /// Join what pt-encode wrote with the side-band of a real `perf record -e dummy:u -e dummy:k`.
 #[derive(Parser)]
@@ -32,8 +32,17 @@ struct Args {
     /// Code of the made process: ADDRESS:FILE, the address in hex
     #[arg(long, requires = "synthetic", value_parser = code)]
     code: Vec<(u64, PathBuf)>,
+    /// A thread's packets: TID:FOLDER with its aux.json; may be repeated. The result is as of
+    /// perf record --per-thread, and --aux tells the options alone
+    #[arg(long, value_parser = thread, conflicts_with = "synthetic")]
+    thread: Vec<(u32, PathBuf)>,
     #[arg(long)]
     out: PathBuf,
+}
+
+fn thread(text: &str) -> Result<(u32, PathBuf), String> {
+    let (tid, folder) = text.split_once(':').ok_or("TID:FOLDER")?;
+    Ok((tid.parse().map_err(|_| "TID:FOLDER")?, folder.into()))
 }
 
 fn code(text: &str) -> Result<(u64, PathBuf), String> {
@@ -76,7 +85,7 @@ fn run(args: Args) -> Result<()> {
         (None, None) => None,
     };
     let Some(side_band) = &args.side_band else {
-        let merged = merge(made(&args, &aux)?, &aux, None)?;
+        let merged = merge(made(&args, &aux)?, &aux, Buffers::Cpus(&aux), None)?;
         let bytes = merged.file.write(&merged.index);
         return fs::write(&args.out, bytes).with_context(|| args.out.display().to_string());
     };
@@ -85,7 +94,12 @@ fn run(args: Args) -> Result<()> {
     let data = if is_folder { side_band.join("data") } else { side_band.clone() };
     let bytes = fs::read(&data).with_context(|| data.display().to_string())?;
     let file = File::parse(&bytes).with_context(|| name.clone())?;
-    let merged = merge(file, &aux, vdso.as_deref()).with_context(|| name.clone())?;
+    let mut threads = Vec::new();
+    for (tid, folder) in &args.thread {
+        threads.push((*tid, Aux::load(folder)?));
+    }
+    let buffers = if threads.is_empty() { Buffers::Cpus(&aux) } else { Buffers::Threads(&threads) };
+    let merged = merge(file, &aux, buffers, vdso.as_deref()).with_context(|| name.clone())?;
     let bytes = merged.file.write(&merged.index);
     if !is_folder {
         return fs::write(&args.out, bytes).with_context(|| args.out.display().to_string());

@@ -3,7 +3,7 @@
 
 use anyhow::{ensure, Context, Result};
 
-use crate::aux::{Aux, Chunk};
+use crate::aux::{Aux, Chunk, Cpu};
 use crate::file::{Event, File, AUXTRACE_SIZE};
 use crate::layout::{attr, feature, put_u32, put_u64, record, string, u32_at};
 use crate::side_band::{rename_vdso, SampleId, TimeConv};
@@ -20,6 +20,8 @@ const CONFIG_MTC_PERIOD: u64 = 0xf << 14;
 const MAX_NON_TURBO_RATIO: u64 = 10;
 
 const PERIOD: u64 = 1 << 8;
+/// PERF_RECORD_SWITCH
+const SWITCH: u32 = 14;
 
 /// Merged: the file, and where its AUXTRACE records lie (for `File::write`).
 pub struct Merged {
@@ -74,7 +76,7 @@ fn add_pmu(file: &mut File) -> u32 {
 }
 
 /// AUXTRACE_INFO as tools/perf/util/intel-pt.h names its words.
-fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64) -> Vec<u8> {
+fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64, per_cpu: bool) -> Vec<u8> {
     let words = [
         pmu.into(),
         conv.shift,
@@ -85,7 +87,7 @@ fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64) -> Vec<
         CONFIG_NORETCOMP,
         sched_switch,
         aux.options.snapshot.is_some().into(),
-        1, // per_cpu_mmaps
+        per_cpu.into(), // per_cpu_mmaps
         CONFIG_MTC,
         CONFIG_MTC_PERIOD,
         aux.options.tsc_ctc_n.into(),
@@ -102,7 +104,6 @@ fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64) -> Vec<
 
 /// How perf follows context switches: by the records that name both tasks, or the plain ones.
 fn sched_switch(file: &File) -> Result<u64> {
-    const SWITCH: u32 = 14;
     let mut best = 0;
     for entry in file.records() {
         match u32_at(entry?.1, 0) {
@@ -114,10 +115,20 @@ fn sched_switch(file: &File) -> Result<u64> {
     Ok(best)
 }
 
-/// AUX data of one CPU, and when perf took it.
+/// Whose packets there are.
+pub enum Buffers<'a> {
+    /// Of each CPU.
+    Cpus(&'a Aux),
+    /// Of threads, by tid, as `perf record --per-thread` has them: no CPU, and no switches are told.
+    Threads(&'a [(u32, Aux)]),
+}
+
+/// AUX data of one buffer, and when perf took it.
 struct Piece<'a> {
     time: u64,
+    /// The buffer's number.
     cpu: u32,
+    thread: Option<u32>,
     chunk: &'a Chunk,
     bytes: &'a [u8],
 }
@@ -129,7 +140,7 @@ impl Piece<'_> {
         let mut body: Vec<u8> =
             [offset as u64, size as u64, flags].iter().flat_map(|w| w.to_le_bytes()).collect();
         let event_id = event.ids.get(self.cpu as usize).or(event.ids.first()).copied().unwrap_or(0);
-        body.extend(id.bytes(0, 0, self.time, self.cpu, event_id));
+        body.extend(id.bytes(0, self.thread.unwrap_or(0), self.time, self.cpu, event_id));
         out.extend(crate::layout::record(record::AUX, &body));
 
         index.push(out.len());
@@ -137,8 +148,9 @@ impl Piece<'_> {
         // perf sorts by the reference: the TSC when the data were taken; 0 would mean unknown.
         let words = [padded as u64, offset as u64, tsc.max(1)];
         let mut body: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let any_thread = u32::MAX;
-        body.extend([self.cpu, any_thread, self.cpu, 0].iter().flat_map(|w| w.to_le_bytes()));
+        let any = u32::MAX;
+        let (tid, cpu) = self.thread.map_or((any, self.cpu), |tid| (tid, any));
+        body.extend([self.cpu, tid, cpu, 0].iter().flat_map(|w| w.to_le_bytes()));
         out.extend(crate::layout::record(record::AUXTRACE, &body));
         debug_assert_eq!(out.len() - index[index.len() - 1], AUXTRACE_SIZE);
         out.extend(self.bytes);
@@ -147,10 +159,11 @@ impl Piece<'_> {
 }
 
 /// `vdso`: the name that the guest's vDSO gets in records of mappings.
-pub fn merge(mut file: File, aux: &Aux, vdso: Option<&str>) -> Result<Merged> {
+pub fn merge(mut file: File, aux: &Aux, buffers: Buffers, vdso: Option<&str>) -> Result<Merged> {
     let carrier = carrier(&file.events)?;
     let conv = TimeConv::find(&file)?;
-    let switches = sched_switch(&file)?;
+    let per_cpu = matches!(buffers, Buffers::Cpus(_));
+    let switches = if per_cpu { sched_switch(&file)? } else { 0 };
     let pmu = add_pmu(&mut file);
     let mut event = file.events.remove(carrier);
     ensure!(!file.events.is_empty(), "only one event: record with -e dummy:u -e dummy:k");
@@ -158,20 +171,31 @@ pub fn merge(mut file: File, aux: &Aux, vdso: Option<&str>) -> Result<Merged> {
     become_intel_pt(&mut event, pmu, aux);
 
     let mut pieces: Vec<Piece> = Vec::new();
-    for cpu in &aux.cpus {
+    let sources: Vec<(u32, Option<u32>, &Cpu)> = match buffers {
+        Buffers::Cpus(aux) => aux.cpus.iter().map(|cpu| (cpu.cpu, None, cpu)).collect(),
+        Buffers::Threads(threads) => {
+            let all =
+                threads.iter().enumerate().map(|(n, (tid, aux))| (n as u32, Some(*tid), aux.cpus.first()));
+            all.filter_map(|(n, tid, cpu)| cpu.map(|cpu| (n, tid, cpu))).collect()
+        }
+    };
+    for (number, thread, cpu) in sources {
         for chunk in &cpu.chunks {
             let bytes = &cpu.bytes[chunk.offset..chunk.offset + chunk.size];
-            pieces.push(Piece { time: conv.ns(chunk.tsc), cpu: cpu.cpu, chunk, bytes });
+            pieces.push(Piece { time: conv.ns(chunk.tsc), cpu: number, thread, chunk, bytes });
         }
     }
     pieces.sort_by_key(|piece| piece.time);
 
-    let mut out = auxtrace_info(pmu, conv, aux, switches);
+    let mut out = auxtrace_info(pmu, conv, aux, switches, per_cpu);
     let mut index = Vec::new();
     let mut n_vdso = 0;
     let mut next = pieces.iter().peekable();
     for entry in file.records() {
         let (_, bytes) = entry?;
+        if !per_cpu && matches!(u32_at(bytes, 0), SWITCH | record::SWITCH_CPU_WIDE) {
+            continue;
+        }
         // Before the first record that is younger: perf flushes its queue at ends of rounds, and
         // would find it out of order behind the next one.
         if let Some(time) = id.time(bytes) {

@@ -105,7 +105,10 @@ impl Kernel {
             let damaged = |e: std::io::Error| Error::input(path, e, hint);
             let object = super::object::Object::open(path, kallsyms::KERNEL, Path::new("/"))
                 .map_err(|e| Error::input(path, e, hint))?;
-            let slide = slide(recording, &object).unwrap_or(0);
+            let Some(slide) = slide(recording, &object) else {
+                let what = "has no symbol that tells how far the kernel was moved (KASLR)";
+                return Err(Error::input(path, what, "give the vmlinux with its symbol table, or kcore"));
+            };
             file = Some((path.clone(), segments(path, slide).map_err(damaged)?));
             vmlinux = Some((object, slide));
         }
@@ -261,9 +264,12 @@ fn segments(path: &Path, slide: u64) -> std::io::Result<Vec<Segment>> {
 /// How far the kernel was moved when it was loaded: the kernel's MMAP record names a symbol and tells
 /// its address.
 fn slide(recording: &Recording, vmlinux: &super::object::Object) -> Option<u64> {
-    let map = recording.side.kernel_maps.iter().find(|m| m.name.starts_with("[kernel.kallsyms]"))?;
-    let symbol = map.name.split_once(']').map_or("", |(_, symbol)| symbol);
-    Some(map.offset.wrapping_sub(vmlinux.symbols().address(symbol)?))
+    let all = recording.side.kernel_maps.iter();
+    let mut named = all.filter_map(|m| Some((m, m.name.strip_prefix("[kernel.kallsyms]")?))).peekable();
+    if named.peek().is_none() {
+        return Some(0);
+    }
+    named.find_map(|(map, symbol)| Some(map.offset.wrapping_sub(vmlinux.symbol_address(symbol)?)))
 }
 
 /// Since when and until when each symbol was there.

@@ -82,6 +82,14 @@ impl Object {
         })
     }
 
+    /// Address of a symbol of any type, and of any of several at one address.
+    pub fn symbol_address(&self, name: &str) -> Option<u64> {
+        let elf = Elf::parse(&**self.map.as_ref()?).ok()?;
+        let table = elf.elf_section_table().symbols(LE, elf.data(), elf::SHT_SYMTAB).ok()?;
+        let named = |s: &&elf::Sym64<_>| table.symbol_name(LE, *s).is_ok_and(|n| n == name.as_bytes());
+        table.iter().take(MAX_SYMBOLS).find(named).map(|s| s.st_value(LE))
+    }
+
     /// Its symbols at addresses moved by `slide`.
     pub fn into_symbols(self, slide: u64) -> Symbols {
         self.symbols();

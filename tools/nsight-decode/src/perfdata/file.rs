@@ -61,7 +61,14 @@ impl File {
         let folder = given.is_dir().then(|| given.to_owned());
         let path = folder.as_ref().map_or_else(|| given.to_owned(), |f| f.join("data"));
         let readable = "give a perf.data file, or the directory that perf record --kcore made";
-        let file = fs::File::open(&path).map_err(|e| Error::input(&path, e, readable))?;
+        let file = fs::File::open(&path).map_err(|e| {
+            let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+            Error::input(
+                &path,
+                e,
+                if denied { "read it as the user who recorded it, or as root" } else { readable },
+            )
+        })?;
         let meta = file.metadata().map_err(|e| Error::input(&path, e, readable))?;
         if !meta.is_file() || meta.len() < PIPE_HEADER {
             return Err(Error::input(&path, "no perf.data file (too short)", readable));

@@ -30,6 +30,14 @@ pub mod record {
     pub const TIME_CONV: u32 = 79;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
+    /// The last ones of Linux 6.16: of the kernel, and of perf.
+    pub const LAST_KERNEL: u32 = 22;
+    pub const LAST: u32 = 85;
+}
+
+/// A type of record that this program does not know; the file is of a newer perf or kernel.
+pub fn is_unknown(kind: u32) -> bool {
+    kind == 0 || kind > record::LAST || (record::LAST_KERNEL + 1..record::USER).contains(&kind)
 }
 
 /// Bits of a record's `misc`.

@@ -73,6 +73,8 @@ pub struct Recording {
     pub side: SideBand,
     /// Bytes of records that could not be read.
     pub lost_bytes: usize,
+    /// Records of types that are younger than this program.
+    pub n_unknown: u64,
 }
 
 /// `PERF_AUXTRACE_*`, for those who gave the wrong file.
@@ -103,6 +105,7 @@ impl Recording {
         let mut info = None;
         let mut streams: BTreeMap<Owner, Vec<Chunk>> = BTreeMap::new();
         let mut side = SideBand::default();
+        let mut n_unknown = 0;
         let mut records = file.records();
         for record in &mut records {
             match record.kind {
@@ -120,11 +123,19 @@ impl Recording {
                         "record without -z (--compression-level)",
                     ))
                 }
+                kind if layout::is_unknown(kind) => n_unknown += 1,
                 _ => side.take(&record, &ids),
             }
         }
         let lost_bytes = records.lost_bytes;
         let Some(info) = info else {
+            if let Some(cpu) = file.text(feature::CPUID).filter(|cpu| !cpu.starts_with("GenuineIntel")) {
+                return Err(Error::no_pt(
+                    &file.path,
+                    format_args!("has no Intel PT: recorded on {cpu}, which is no CPU of Intel"),
+                    "record on an Intel CPU; elsewhere nsight-record uses grade trace",
+                ));
+            }
             return Err(Error::no_pt(&file.path, "has no Intel PT: no event of it was recorded", RECORD_PT));
         };
         let config = config(&file, &info)?;
@@ -147,7 +158,7 @@ impl Recording {
             ));
         }
         side.finish();
-        Ok(Self { config, info, streams, side, lost_bytes, file })
+        Ok(Self { config, info, streams, side, lost_bytes, n_unknown, file })
     }
 
     /// Family, model and stepping of the CPU, as the errata of libipt want them.

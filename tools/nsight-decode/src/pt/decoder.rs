@@ -5,16 +5,20 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 
 use super::ffi;
+use super::return_stack::{self, ReturnStack, Returns};
 use crate::code::Image;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
 
 /// Decodes the packets of one piece of trace.
-pub struct Decoder<'a> {
+pub struct Decoder {
     pointer: *mut ffi::BlockDecoder,
     /// In use by libipt as long as it is set.
     image: Option<Rc<Image>>,
-    trace: &'a [u8],
+    /// Of a `Vec`, as a pointer: libipt reads what `patch` writes.
+    trace: *mut [u8],
+    /// With RET compression: what libipt keeps wrong.
+    returns: Option<ReturnStack>,
 }
 
 /// What libipt's functions return: flags, or an error code as a negative number.
@@ -37,19 +41,30 @@ pub fn config(trace: &[u8], recording: &Recording) -> ffi::Config {
     config
 }
 
-impl<'a> Decoder<'a> {
-    pub fn new(trace: &'a [u8], recording: &Recording) -> Result<Self> {
-        let config = config(trace, recording);
+impl Decoder {
+    pub fn new(trace: Vec<u8>, recording: &Recording) -> Result<Self> {
+        let trace = Box::into_raw(trace.into_boxed_slice());
         // SAFETY: the configuration is copied; the trace outlives the decoder.
-        let pointer = unsafe { ffi::pt_blk_alloc_decoder(&config) };
+        let pointer = unsafe { ffi::pt_blk_alloc_decoder(&config(&*trace, recording)) };
         if pointer.is_null() {
+            // SAFETY: as it was made.
+            drop(unsafe { Box::from_raw(trace) });
             return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
         }
-        Ok(Self { pointer, image: None, trace })
+        let returns = Returns::of_libipt().kept().filter(|_| recording.config.ret_compression);
+        Ok(Self { pointer, image: None, trace, returns })
     }
 
-    pub fn trace(&self) -> &'a [u8] {
-        self.trace
+    pub fn trace(&self) -> &[u8] {
+        // SAFETY: `patch`, which writes, wants it for itself.
+        unsafe { &*self.trace }
+    }
+
+    /// Other packets at an offset. None of them may be in use: the decoder is to be set anew.
+    pub fn patch(&mut self, offset: usize, packets: &[u8]) {
+        // SAFETY: libipt reads while it is called, and does not write.
+        let trace = unsafe { &mut *self.trace };
+        trace[offset..offset + packets.len()].copy_from_slice(packets);
     }
 
     pub fn set_image(&mut self, image: Rc<Image>) {
@@ -65,7 +80,8 @@ impl<'a> Decoder<'a> {
     pub fn next(&mut self, block: &mut ffi::Block) -> Status {
         // libipt leaves the block alone where it fails early.
         block.ninsn = 0;
-        unsafe { ffi::pt_blk_next(self.pointer, block, std::mem::size_of::<ffi::Block>()) }
+        // SAFETY: the decoder and its trace exist.
+        unsafe { return_stack::next(self.pointer, self.returns, block) }
     }
 
     pub fn event(&mut self, event: &mut ffi::Event) -> Status {
@@ -94,9 +110,11 @@ impl<'a> Decoder<'a> {
     }
 }
 
-impl Drop for Decoder<'_> {
+impl Drop for Decoder {
     fn drop(&mut self) {
         // SAFETY: nothing else has it. The image is dropped after it.
         unsafe { ffi::pt_blk_free_decoder(self.pointer) };
+        // SAFETY: as `new` made it.
+        drop(unsafe { Box::from_raw(self.trace) });
     }
 }

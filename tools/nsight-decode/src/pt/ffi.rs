@@ -137,7 +137,7 @@ pub mod status {
     pub const EOS: i32 = 4;
 }
 
-use std::os::raw::c_int as Status;
+pub use std::os::raw::c_int as Status;
 
 /// Error codes, as positive numbers.
 pub mod error {
@@ -164,6 +164,9 @@ macro_rules! opaque {
 }
 opaque!(BlockDecoder Image Iscache);
 
+/// Buffer, its size, address space, address, context.
+pub type ReadMemory = extern "C" fn(*mut u8, usize, *const c_void, u64, *mut c_void) -> c_int;
+
 extern "C" {
     pub fn pt_cpu_errata(errata: *mut u32, cpu: *const Cpu) -> Status;
     pub fn pt_errstr(code: c_int) -> *const c_char;
@@ -180,6 +183,11 @@ extern "C" {
     pub fn pt_blk_event(decoder: *mut BlockDecoder, event: *mut Event, size: usize) -> Status;
     pub fn pt_image_alloc(name: *const c_char) -> *mut Image;
     pub fn pt_image_free(image: *mut Image);
+    pub fn pt_image_set_callback(
+        image: *mut Image,
+        callback: Option<ReadMemory>,
+        context: *mut c_void,
+    ) -> Status;
     pub fn pt_image_copy(image: *mut Image, source: *const Image) -> Status;
     pub fn pt_image_add_cached(
         image: *mut Image,

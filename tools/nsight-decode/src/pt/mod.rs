@@ -5,6 +5,8 @@ pub mod decoder;
 pub mod ffi;
 pub mod index;
 pub mod item;
+pub mod resync;
+pub mod return_stack;
 pub mod stitch;
 pub mod switches;
 pub mod tail_calls;

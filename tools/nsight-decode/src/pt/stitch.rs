@@ -61,7 +61,10 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         (None, Some(last)) => (tail.last().map_or(beyond, |&last| last + 1), head[last] + 1),
     };
     let (before, after) = (first.task_at(cut), next.task_at(begin));
-    let entry = next.items.iter().position(|i| i.what == What::Entry).filter(|&at| at >= begin);
+    // Behind an error another entry follows, which stays.
+    let begins = |i: &Item| matches!(i.what, What::Entry | What::Event(Code::DecodeError));
+    let entry =
+        next.items.iter().position(begins).filter(|&at| at >= begin && next.items[at].what == What::Entry);
     first.items.truncate(cut);
     next.items.drain(..begin);
     if let Some(at) = entry {

@@ -6,14 +6,16 @@ mod errors;
 mod events;
 mod process;
 mod recent;
+mod resume;
 mod slice;
 
 use std::rc::Rc;
 
 use super::decoder::{Decoder, Status};
 use super::ffi::{self, error, iclass, status, Block};
-use super::index::{header, Run, PSB};
+use super::index::{header, Run};
 use super::item::{Item, What};
+use super::resync::{Place, Rates, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
@@ -21,7 +23,7 @@ use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::Transfer;
 use crate::perfdata::Recording;
-use errors::{perf_error, NEVER_ENDING};
+use errors::{perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
 pub use slice::{Lane, Output, Slice};
@@ -76,9 +78,15 @@ impl<'a> Walker<'a> {
         let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
         let cursor = Cursor::new(&lane.pairs, slice.time, lane.start, lane.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
-        let mut decoder = Decoder::new(&bytes, self.recording)?;
+        let mut decoder = Decoder::new(bytes, self.recording)?;
         decoder.set_image(image.clone());
-        let items = Vec::with_capacity(bytes.len() / BYTES_PER_ITEM);
+        let items = Vec::with_capacity((slice.read_end - slice.begin) / BYTES_PER_ITEM);
+        let info = &self.recording.info;
+        let rates = Rates {
+            tsc_ctc: info.tsc_ctc,
+            mtc_shift: self.recording.config.mtc,
+            nominal: info.max_non_turbo,
+        };
         let output = Output { items, task: Some(cursor.task), unsure: cursor.unsure, ..Output::default() };
         let mut state = State {
             walker: self,
@@ -87,6 +95,9 @@ impl<'a> Walker<'a> {
             base: slice.begin,
             end: slice.end,
             psbs: psbs_within(run, slice),
+            scanner: Scanner::new(0, rates),
+            patched: 0,
+            scanned: 0,
             cursor,
             image,
             process: 0,
@@ -120,14 +131,19 @@ fn psbs_within(run: &Run, slice: &Slice) -> Vec<usize> {
 
 const NOWHERE: Found = Found { id: 0, start: 1, end: 0 };
 
-struct State<'w, 'a, 't> {
+struct State<'w, 'a> {
     walker: &'w mut Walker<'a>,
-    decoder: Decoder<'t>,
+    decoder: Decoder,
     reference: u64,
     /// Offset in the run of the first byte.
     base: usize,
     end: usize,
     psbs: Vec<usize>,
+    /// Reads the packets behind an error.
+    scanner: Scanner,
+    /// Where the last PSB+ was written for what it found, and up to where its packets are over.
+    patched: usize,
+    scanned: usize,
     cursor: Cursor<'w>,
     image: Rc<Image>,
     /// Whose code `image` is.
@@ -156,9 +172,10 @@ struct State<'w, 'a, 't> {
     output: Output,
 }
 
-impl State<'_, '_, '_> {
+impl State<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let mut at = self.base;
+        let mut place: Option<Place> = None;
         loop {
             self.pending = None;
             self.function = NOWHERE;
@@ -170,6 +187,9 @@ impl State<'_, '_, '_> {
             self.resume();
             let psb = header(&self.decoder.trace()[at - self.base..]);
             self.show_image(psb.user)?;
+            if let Some(place) = place {
+                self.begin_at(place);
+            }
             if at == self.base {
                 self.output.first_branch = self.base + psb.branch;
             }
@@ -178,12 +198,25 @@ impl State<'_, '_, '_> {
             if code == error::EOS {
                 return Ok(());
             }
+            // Nothing was decoded behind the last place: libipt has looked ahead, and no packet is used.
+            let nowhere = place.is_some() && self.entry;
+            if nowhere {
+                self.offset = self.scanned;
+            }
             let next = self.next_psb(at);
             if self.offset > self.end && next != Some(self.end) {
                 // What it met belongs to the next slice.
                 return Ok(());
             }
-            self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            // Of a stretch without code one error is enough.
+            if !nowhere && code != GUEST {
+                self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            }
+            place = self.next_address(code, next.unwrap_or(usize::MAX).min(self.end));
+            if place.is_some() {
+                at = self.patched;
+                continue;
+            }
             match next {
                 Some(next) if next < self.end => at = next,
                 next => {
@@ -192,16 +225,6 @@ impl State<'_, '_, '_> {
                 }
             }
         }
-    }
-
-    /// Where to take up decoding again, which had begun at `at`: a PSB none of whose packets was used.
-    fn next_psb(&self, at: usize) -> Option<usize> {
-        let trace = self.decoder.trace();
-        let unused = |&&psb: &&usize| {
-            let branch = psb + header(&trace[psb - self.base..]).branch.max(PSB.len());
-            branch >= self.offset
-        };
-        self.psbs.iter().find(|&&psb| psb > at && unused(&&psb)).copied()
     }
 
     fn decode(&mut self, mut status: Status) -> Result<End> {
@@ -219,6 +242,9 @@ impl State<'_, '_, '_> {
                     self.set_tsc(event.tsc);
                 }
                 self.event(&event)?;
+                if self.in_guest {
+                    return Ok(End::Failed(GUEST));
+                }
             }
             if self.offset > self.end && self.overlaps_enough() {
                 return Ok(End::Done);
@@ -241,6 +267,10 @@ impl State<'_, '_, '_> {
             if status < 0 {
                 if -status == error::NOMAP {
                     self.walker.code.lacks(&self.image, block.ip);
+                    if block.ninsn == 0 && self.pending.is_some() {
+                        // That it went there is known.
+                        self.arrive(block.ip)?;
+                    }
                 }
                 return Ok(End::Failed(-status));
             }

@@ -6,7 +6,7 @@ use crate::perfdata::widen;
 use crate::pt::ffi::status;
 use crate::pt::index;
 
-impl State<'_, '_, '_> {
+impl State<'_, '_> {
     /// Whether the branch at the end of a block had a packet, and its time where libipt has gone on
     /// to an event behind it, which may be as late as the end of a long halt.
     pub(super) fn branch_time(&mut self, offset: usize, status: Status) -> Option<Option<u64>> {

@@ -5,6 +5,8 @@ use crate::pt::ffi::error;
 
 /// Not of libipt: a loop without end.
 pub const NEVER_ENDING: i32 = 1000;
+/// Nor this: a virtual machine was entered, whose code is not here.
+pub const GUEST: i32 = 1001;
 
 /// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
 pub fn perf_error(code: i32) -> u64 {
@@ -19,6 +21,8 @@ pub fn perf_error(code: i32) -> u64 {
         | error::BAD_STATUS_UPDATE
         | error::NO_ENABLE => 6,
         NEVER_ENDING => 10,
+        // no error: told as such
+        GUEST => 5,
         _ => 9,
     }
 }

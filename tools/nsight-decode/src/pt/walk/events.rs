@@ -5,7 +5,7 @@ use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
 use crate::edges::power;
 use crate::pt::ffi::{self, event};
 
-impl State<'_, '_, '_> {
+impl State<'_, '_> {
     pub(super) fn event(&mut self, e: &ffi::Event) -> Result<()> {
         match e.kind {
             event::ENABLED => {

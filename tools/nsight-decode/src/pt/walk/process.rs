@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Item, Result, State, Task, What};
 
-impl State<'_, '_, '_> {
+impl State<'_, '_> {
     /// Has the decoder read the code of the current process as it is now. `user`: user code follows.
     pub(super) fn show_image(&mut self, user: bool) -> Result<()> {
         if user && self.cursor.user(self.now) {

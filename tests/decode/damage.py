@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""perf.data files that are damaged or of another kind, each as a change of a good one."""
+
+from __future__ import annotations
+
+import struct
+
+AUXTRACE_INFO, AUXTRACE, COMPRESSED = 70, 71, 81
+COMM, SWITCH_CPU_WIDE = 3, 15
+#: Features of the header: perf_header in tools/perf/util/header.h
+FEATURE_CPUID, FEATURE_AUXTRACE = 9, 18
+
+
+def records(data: bytes) -> list[tuple[int, int, int]]:
+    """(offset, type, size) of each record."""
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end, found = at + size, []
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        found.append((at, kind, length))
+        at += length
+        if kind == AUXTRACE:
+            at += struct.unpack_from("<Q", data, found[-1][0] + 8)[0]
+    return found
+
+
+def info_at(data: bytes) -> int:
+    return next(at for at, kind, _ in records(data) if kind == AUXTRACE_INFO)
+
+
+def without_pt(data: bytearray) -> None:
+    # type of a record that means nothing here
+    struct.pack_into("<I", data, info_at(data), 68)
+
+
+def arm(data: bytearray) -> None:
+    struct.pack_into("<I", data, info_at(data) + 8, 3)
+
+
+def snapshot(data: bytearray) -> None:
+    struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 8, 1)
+
+
+def no_tsc_clock(data: bytearray) -> None:
+    struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 4, 0)
+
+
+def compressed(data: bytearray) -> None:
+    struct.pack_into("<I", data, records(data)[2][0], COMPRESSED)
+
+
+def pipe(data: bytearray) -> None:
+    struct.pack_into("<Q", data, 8, 16)
+
+
+def big_endian(data: bytearray) -> None:
+    data[:8] = data[7::-1]
+
+
+def another_machine(data: bytearray) -> None:
+    at = data.index(b"x86_64\0")
+    data[at : at + 7] = b"ppc64le"
+
+
+def no_magic(data: bytearray) -> None:
+    data[:8] = b"PERFTEXT"
+
+
+def no_aux_data(data: bytearray) -> None:
+    for at, kind, _ in records(bytes(data)):
+        if kind == AUXTRACE:
+            # of size 0, and what was its data is one record that means nothing
+            size = struct.unpack_from("<Q", data, at + 8)[0]
+            struct.pack_into("<Q", data, at + 8, 0)
+            place = at + 48
+            while size:
+                length = min(size, 65528)
+                struct.pack_into("<IHH", data, place, 68, 0, length)
+                place, size = place + length, size - length
+
+
+def feature_at(data: bytes, feature: int) -> int:
+    """Where the header's table tells offset and size of a feature."""
+    start, size = struct.unpack_from("<QQ", data, 40)
+    bitmap = int.from_bytes(data[72:104], "little")
+    assert bitmap >> feature & 1
+    return int(start + size + 16 * (bitmap & ((1 << feature) - 1)).bit_count())
+
+
+def amd(data: bytearray) -> None:
+    without_pt(data)
+    at, size = struct.unpack_from("<QQ", data, feature_at(data, FEATURE_CPUID))
+    text = b"AuthenticAMD,25,80,0\0"
+    struct.pack_into("<I", data, at, size - 4)
+    data[at + 4 : at + size] = text.ljust(size - 4, b"\0")[: size - 4]
+
+
+def i386(data: bytearray) -> None:
+    at = data.index(b"x86_64\0")
+    data[at : at + 7] = b"i686\0\0\0"
+
+
+def no_auxtrace_feature(data: bytearray) -> None:
+    """As where the header was not written again: the bit is off, and its row of the table is gone."""
+    at = feature_at(data, FEATURE_AUXTRACE)
+    start, size = struct.unpack_from("<QQ", data, 40)
+    bitmap = int.from_bytes(data[72:104], "little")
+    end = start + size + 16 * bitmap.bit_count()
+    data[at : end - 16] = data[at + 16 : end]
+    data[72:104] = (bitmap & ~(1 << FEATURE_AUXTRACE)).to_bytes(32, "little")
+
+
+def unknown_records(data: bytearray) -> None:
+    """Types of a perf and of a kernel that are not there yet: 20 of each."""
+    comms = [at for at, kind, _ in records(bytes(data)) if kind == COMM]
+    for place, at in enumerate(comms[:40]):
+        struct.pack_into("<I", data, at, 200 if place % 2 else 40)
+
+
+def guest(data: bytearray) -> None:
+    """One address space is that of a virtual machine: bit 0 of its PIP packets (NR) is set."""
+    found: dict[int, list[int]] = {}
+    for at, kind, length in records(bytes(data)):
+        if kind != AUXTRACE:
+            continue
+        begin = at + length
+        end = begin + struct.unpack_from("<Q", data, at + 8)[0]
+        while (begin := data.find(b"\x02\x43", begin, end)) >= 0:
+            # without the bit that tells the kernel's tables from the process's
+            root = int.from_bytes(data[begin + 2 : begin + 8], "little") & ~(1 << 11)
+            found.setdefault(root, []).append(begin + 2)
+            begin += 2
+    for at in max(found.values(), key=len):
+        data[at] |= 1
+
+
+def cut(data: bytearray) -> None:
+    """perf was killed before it wrote trace data."""
+    first = next(at for at, kind, _ in records(bytes(data)) if kind == AUXTRACE)
+    del data[first:]
+    struct.pack_into("<Q", data, 48, 0)
+
+
+def empty(data: bytearray) -> None:
+    del data[:]
+
+
+def damaged_header(data: bytearray) -> None:
+    struct.pack_into("<QQ", data, 24, 1 << 60, 1 << 40)

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where decoding can be taken up again before the next PSB: at the next packet with an address.
+//!
+//! libipt enters a trace at a PSB alone. So what a PSB+ would say there is written over the packets in front of
+//! that place, in the slice's copy of the trace: they were read already, or cannot be used, since what
+//! they tell of is code that is missing. Offsets stay what they are.
+
+use super::index::{self, PSB};
+
+/// Packets by what matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Psb,
+    Tip,
+    Enable,
+    Disable,
+    Fup,
+    Overflow,
+    /// Its FUP follows, and is no interrupt's. Of PSB+, PSB.
+    Bound,
+    Other,
+}
+
+/// A packet's kind and length. None: damaged, cut or unknown.
+fn packet(bytes: &[u8]) -> Option<(Kind, usize)> {
+    let first = *bytes.first()?;
+    let (kind, length) = match first {
+        2 => match *bytes.get(1)? {
+            0x82 if bytes.starts_with(&PSB) => (Kind::Psb, PSB.len()),
+            0xf3 => (Kind::Overflow, 2),
+            0x23 | 0x83 | 0x62 => (Kind::Other, 2), // PSBEND, TraceStop, EXSTOP
+            0xe2 => (Kind::Bound, 2),               // EXSTOP with FUP
+            0xc2 => (Kind::Bound, 10),              // MWAIT
+            0xa3 | 0x43 => (Kind::Other, 8),        // TNT, PIP
+            0xc8 | 0xa2 => (Kind::Other, 7),        // VMCS, PWRX
+            0x22 => (Kind::Other, 4),               // PWRE
+            second if second & 0x1f == 0x12 => {
+                let length = 2 + if second >> 5 & 1 == 1 { 8 } else { 4 };
+                (if second & 0x80 == 0 { Kind::Other } else { Kind::Bound }, length)
+                // PTW
+            }
+            0x13 => (Kind::Other, 4),  // CFE
+            0x93 => (Kind::Bound, 4),  // CFE with FUP
+            0x53 => (Kind::Other, 11), // EVD
+            _ => (Kind::Other, index::status_packet(bytes)?),
+        },
+        0x99 => (if bytes.get(1)? >> 5 == 1 { Kind::Bound } else { Kind::Other }, 2), // MODE.TSX, .Exec
+        _ if first & 1 == 0 && first > 2 => (Kind::Other, 1),                         // TNT
+        _ => match first & 0x1f {
+            0x0d => (Kind::Tip, index::length(bytes)),
+            0x11 => (Kind::Enable, index::length(bytes)),
+            0x01 => (Kind::Disable, index::length(bytes)),
+            0x1d => (Kind::Fup, index::length(bytes)),
+            _ => (Kind::Other, index::status_packet(bytes)?),
+        },
+    };
+    (length <= bytes.len()).then_some((kind, length))
+}
+
+/// Where decoding can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Packets from here on are libipt's.
+    pub offset: usize,
+    pub ip: u64,
+    /// An overflow lies between.
+    pub overflow: bool,
+    /// Tracing begins here.
+    pub enable: bool,
+}
+
+/// How packets tell time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// TSC ticks per CTC tick, as a fraction.
+    pub tsc_ctc: (u64, u64),
+    pub mtc_shift: Option<u8>,
+    /// TSC per bus clock.
+    pub nominal: u64,
+}
+
+/// Reads packets on from a PSB, for the address and the time at each.
+#[derive(Debug)]
+pub struct Scanner {
+    pub at: usize,
+    pub rates: Rates,
+    last_ip: u64,
+    /// Payload of MODE.Exec: 64 bits unless told.
+    mode: u8,
+    cbr: Option<[u8; 2]>,
+    /// TSC at the last packet that told it, and cycles since.
+    tsc: Option<u64>,
+    cycles: u64,
+    /// CTC at a known TSC: 16 bits.
+    ctc: Option<(u16, u64)>,
+    bound: bool,
+    overflow: bool,
+    /// A virtual machine runs: addresses are its own.
+    guest: bool,
+}
+
+impl Scanner {
+    pub fn new(psb: usize, rates: Rates) -> Self {
+        Self {
+            at: psb,
+            rates,
+            last_ip: 0,
+            mode: 1,
+            cbr: None,
+            tsc: None,
+            cycles: 0,
+            ctc: None,
+            bound: false,
+            overflow: false,
+            guest: false,
+        }
+    }
+
+    /// The first place from `from` up to `end` (both in `trace`).
+    pub fn next(&mut self, trace: &[u8], from: usize, end: usize) -> Option<Place> {
+        while self.at < end {
+            let begin = self.at;
+            let bytes = &trace[begin..];
+            let (kind, length) = packet(bytes)?;
+            self.at += length;
+            let ip = self.take(kind, &bytes[..length]);
+            let (overflow, enable) = (self.overflow, kind == Kind::Enable);
+            let place = |offset| ip.map(|ip| Place { offset, ip, overflow, enable });
+            let found = match kind {
+                Kind::Tip | Kind::Enable => place(self.at),
+                Kind::Fup if self.overflow => place(self.at),
+                Kind::Fup if !self.bound => place(begin),
+                _ => None,
+            };
+            match kind {
+                Kind::Bound => self.bound = true,
+                Kind::Overflow => self.overflow = true,
+                Kind::Tip | Kind::Enable | Kind::Disable | Kind::Fup | Kind::Psb => {
+                    self.bound = kind == Kind::Psb;
+                    if found.is_some() || kind == Kind::Psb {
+                        self.overflow = false;
+                    }
+                }
+                Kind::Other => {}
+            }
+            if found.is_some() && begin >= from && !self.guest {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// What a packet says of address, mode and time; its address.
+    fn take(&mut self, kind: Kind, bytes: &[u8]) -> Option<u64> {
+        match (kind, bytes) {
+            (Kind::Psb, _) => self.last_ip = 0,
+            (Kind::Tip | Kind::Enable | Kind::Disable | Kind::Fup, _) => return self.address(bytes),
+            (_, [2, 0x43, root, ..]) => self.guest = root & 1 == 1,
+            (_, [0x99, mode]) if mode >> 5 == 0 => self.mode = *mode,
+            (_, [2, 0x03, low, high]) => self.cbr = Some([*low, *high]),
+            (_, [0x19, tsc @ ..]) => self.set_tsc(little(tsc)),
+            (_, [2, 0x73, low, high, _, fast, more]) => {
+                let fast = u64::from(*fast) | u64::from(more & 1) << 8;
+                let since = self.tsc.map(|tsc| tsc.saturating_sub(fast));
+                self.ctc = since.map(|tsc| (u16::from_le_bytes([*low, *high]), tsc));
+            }
+            (_, [0x59, count]) => self.take_mtc(*count),
+            _ => self.cycles = self.cycles.saturating_add(index::cycles(bytes)),
+        }
+        None
+    }
+
+    fn address(&mut self, bytes: &[u8]) -> Option<u64> {
+        let payload = little(&bytes[1..]);
+        let keep = |bits: u32| self.last_ip >> bits << bits | payload;
+        self.last_ip = match bytes[0] >> 5 {
+            1 => keep(16),
+            2 => keep(32),
+            3 => ((payload << 16) as i64 >> 16) as u64,
+            4 => keep(48),
+            6 => payload,
+            _ => return None,
+        };
+        Some(self.last_ip)
+    }
+
+    fn set_tsc(&mut self, tsc: u64) {
+        (self.tsc, self.cycles, self.ctc) = (Some(tsc), 0, None);
+    }
+
+    /// An MTC has 8 bits of the CTC, and comes when these change.
+    fn take_mtc(&mut self, count: u8) {
+        // Where an MTC has bits that TMA does not, its place is not known.
+        let shift = self.rates.mtc_shift.filter(|&shift| shift <= 8);
+        let (Some(shift), Some((ctc, tsc)), (by, of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc) else {
+            return;
+        };
+        let mask = (1_u32 << (shift + 8)) - 1;
+        let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
+        let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
+        (self.tsc, self.cycles) = (Some(tsc), 0);
+        self.ctc = Some((ctc.wrapping_add(ticks as u16), tsc));
+    }
+
+    /// TSC (56 bits) at the last packet that was read.
+    fn now(&self) -> Option<u64> {
+        let ratio = self.cbr.map_or(self.rates.nominal, |cbr| u64::from(cbr[0])).max(1);
+        self.tsc.map(|tsc| tsc.saturating_add(self.cycles.saturating_mul(self.rates.nominal) / ratio))
+    }
+
+    /// The PSB+ that belongs in front of a place; not before TSC `least`.
+    pub fn psb_plus(&self, place: Place, least: Option<u64>) -> Vec<u8> {
+        let mut bytes = PSB.to_vec();
+        if let Some(tsc) = self.now().max(least) {
+            bytes.push(0x19);
+            bytes.extend(&tsc.to_le_bytes()[..7]);
+            let (by, of) = self.rates.tsc_ctc;
+            if let (Some((ctc, at)), true) = (self.ctc, by > 0) {
+                let since = tsc.saturating_sub(at);
+                let ticks = since.saturating_mul(of) / by;
+                let rest = since.saturating_sub(ticks.saturating_mul(by) / of.max(1)).min(0x1ff);
+                let ctc = ctc.wrapping_add(ticks as u16).to_le_bytes();
+                bytes.extend([2, 0x73, ctc[0], ctc[1], 0, rest as u8, (rest >> 8) as u8]);
+            }
+        }
+        if let Some(cbr) = self.cbr {
+            bytes.extend([2, 0x03, cbr[0], cbr[1]]);
+        }
+        bytes.extend([0x99, self.mode]);
+        bytes.push(0x1d | 6 << 5);
+        bytes.extend(place.ip.to_le_bytes());
+        bytes.extend([2, 0x23]);
+        bytes
+    }
+}
+
+fn little(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    let n = bytes.len().min(8);
+    all[..n].copy_from_slice(&bytes[..n]);
+    u64::from_le_bytes(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates = Rates { tsc_ctc: (84, 1), mtc_shift: Some(3), nominal: 20 };
+
+    fn trace(packets: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = PSB.to_vec();
+        let tsc: &[u8] = &[0x19, 0, 0, 1, 0, 0, 0, 0]; // 65536
+        let tma: &[u8] = &[2, 0x73, 0xfe, 0x07, 0, 10, 0]; // CTC 0x7fe, 10 ticks ago
+        let cbr: &[u8] = &[2, 3, 10, 0]; // half the nominal rate
+        let fup: &[u8] = &[0x7d, 1, 0, 0, 0x81, 0xff, 0xff];
+        [tsc, tma, cbr, fup, &[2, 0x23]].iter().chain(packets).for_each(|p| bytes.extend_from_slice(p));
+        bytes
+    }
+
+    fn places(bytes: &[u8], from: usize) -> (Vec<Place>, Scanner) {
+        let mut scanner = Scanner::new(0, RATES);
+        let found = std::iter::from_fn(|| scanner.next(bytes, from, bytes.len())).collect();
+        (found, scanner)
+    }
+
+    #[test]
+    fn addresses_are_completed_by_what_went_before() {
+        let header = trace(&[]).len();
+        let bytes =
+            trace(&[&[6], &[0x2d, 0x34, 0x12], &[0x4d, 0x78, 0x56, 0x34, 0x12], &[0x0d], &[0x3d, 1, 0]]);
+        let (found, _) = places(&bytes, header);
+        let ips: Vec<_> = found.iter().map(|p| p.ip).collect();
+        assert_eq!(ips, [0xffff_ffff_8100_1234, 0xffff_ffff_1234_5678, 0xffff_ffff_1234_0001]);
+        // behind a TIP, in front of an interrupt's FUP
+        let offsets: Vec<_> = found.iter().map(|p| p.offset - header).collect();
+        assert_eq!(offsets, [4, 9, 10]);
+    }
+
+    #[test]
+    fn of_a_fup_that_belongs_to_another_packet_nothing_begins() {
+        let fup: &[u8] = &[0x3d, 1, 0];
+        for bound in [&[2, 0xe2][..], &[0x99, 0x20], &[2, 0x92, 1, 2, 3, 4]] {
+            let bytes = trace(&[bound, fup, &[0x2d, 2, 0]]);
+            let (found, _) = places(&bytes, trace(&[]).len());
+            assert_eq!(found.iter().map(|p| p.ip & 0xffff).collect::<Vec<_>>(), [2], "{bound:x?}");
+        }
+    }
+
+    #[test]
+    fn overflows_and_begins_of_tracing_are_told() {
+        let bytes = trace(&[&[2, 0xf3], &[0x3d, 1, 0], &[0x21, 7, 0], &[0x31, 2, 0]]);
+        let (found, _) = places(&bytes, trace(&[]).len());
+        assert_eq!(
+            found.iter().map(|p| (p.overflow, p.enable)).collect::<Vec<_>>(),
+            [(true, false), (false, true)]
+        );
+        assert_eq!(found[0].offset, trace(&[]).len() + 5);
+    }
+
+    #[test]
+    fn time_goes_on_by_cycles_and_mtc() {
+        // 8 cycles at half the nominal rate: 16 ticks
+        let (_, scanner) = places(&trace(&[&[0x43]]), 0);
+        assert_eq!(scanner.now(), Some(65536 + 16));
+        // CTC 0x800 is 2 ticks of 84 behind 0x7fe, which was at 65526; its MTC has 0x00
+        let (_, scanner) = places(&trace(&[&[0x43], &[0x59, 0]]), 0);
+        assert_eq!(scanner.now(), Some(65526 + 2 * 84));
+        let (_, scanner) = places(&trace(&[&[0x59, 0], &[0x59, 2], &[0x0b]]), 0);
+        assert_eq!(scanner.now(), Some(65526 + 18 * 84 + 2));
+    }
+
+    #[test]
+    fn a_header_says_what_was_read() {
+        let bytes = trace(&[&[0x59, 0], &[0x2d, 0x34, 0x12]]);
+        let (found, scanner) = places(&bytes, trace(&[]).len());
+        let plus = scanner.psb_plus(found[0], Some(65526 + 170));
+        let header = index::header(&plus);
+        assert_eq!((header.tsc, header.user, header.branch), (Some(65526 + 170), false, plus.len()));
+        let (again, scanner) = places(&plus, 0);
+        assert_eq!((again.len(), scanner.last_ip), (0, found[0].ip));
+        assert_eq!((scanner.ctc, scanner.cbr), (Some((0x800, 65526 + 168)), Some([10, 0])));
+    }
+
+    #[test]
+    fn what_a_virtual_machine_runs_is_no_place() {
+        let (entry, exit): (&[u8], &[u8]) = (&[2, 0x43, 1, 0, 0, 0, 0, 0], &[2, 0x43, 2, 0, 0, 0, 0, 0]);
+        let tip: &[u8] = &[0x2d, 1, 0];
+        let bytes = trace(&[entry, tip, tip, &[0x3d, 5, 0], exit, &[0x2d, 7, 0]]);
+        let (found, _) = places(&bytes, trace(&[]).len());
+        assert_eq!(found.iter().map(|p| p.ip & 0xffff).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn damaged_packets_end_it() {
+        let header = trace(&[]).len();
+        let bytes = trace(&[&[2, 0xff], &[0x2d, 0x34, 0x12]]);
+        assert_eq!(places(&bytes, header).0, []);
+        let mut noise = trace(&[&[0; 64]]);
+        let mut state = 1_u32;
+        for round in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let at = header + state as usize % 64;
+            noise[at] = (state >> 24) as u8;
+            let (found, _) = places(&noise, 0);
+            assert!(found.windows(2).all(|p| p[0].offset <= p[1].offset), "round {round}");
+        }
+    }
+}
