@@ -13,8 +13,8 @@ SLOWEST = Options(target=Slice("latency", 1500, float("inf")), granularity_ns=50
 
 def diagnose(scene: Scene, options: Options = SLOWEST):
     tables = scene.tables()
-    found, losses = find(*tables, options)
-    anomalies, coverage, causes, _ = attribute(found, tables[0], options)
+    compared, found, losses = find(*tables, options)
+    anomalies, coverage, causes, _ = attribute(found, compared, options)
     result = SimpleNamespace(anomalies=anomalies, coverage=coverage, losses=losses)
     return result, {r["cause"]: r for r in causes.to_pylist()}
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .errors import BadInput
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _CAT = pa.dictionary(pa.int32(), pa.string())
 
@@ -312,10 +312,10 @@ ANOMALIES = Table(
         _c(
             "anomaly",
             _CAT,
-            "context (unexpected), slower (expected but longer), gap (core idle), hol (head-of-line), interference (another application's message)",
+            "context (unexpected), unexpected (function), slower (expected but longer), frequent (called more often), gap (core idle or a stall), hol (head-of-line), interference (another application's message)",
         ),
-        _c("subject", _CAT, "the context, or what preceded the gap, or the other application"),
-        _c("kind", _CAT, "kind of context as in contexts; 'gap' for idle"),
+        _c("subject", _CAT, "the context or function, or what preceded the gap, or the other application"),
+        _c("kind", _CAT, "kind of context (anomalies/exposure.py), function or stall"),
         _c("category", _CAT, "from categories.csv"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
         _c("reference_ns", pa.int64(), "median of the reference messages"),
@@ -331,6 +331,24 @@ ANOMALIES = Table(
             "other_message_id",
             pa.int64(),
             "hol and interference: the message in whose processing the longest stretch lies; -1 none",
+        ),
+        _c("path", _CAT, "function: the context and the callers that it was called through; else ''"),
+        _c("dso", _CAT, "function: its object; else ''"),
+        _c("n_calls", pa.int64(), "function: how often it was called in the message's lifetime; else 0"),
+        _c("reference_n_calls", pa.int64(), "median of the reference messages"),
+    ),
+)
+
+COMPARED = Table(
+    "compared",
+    "one message that was compared",
+    "message_id",
+    (
+        _c("message_id", pa.int64(), "row of messages"),
+        _c("role", _CAT, "target (explained) or reference (what it is compared with)"),
+        _c("latency_ns", pa.int64(), "its latency"),
+        _c(
+            "reference_latency_ns", pa.int64(), "median latency of the reference messages of its request type"
         ),
     ),
 )
@@ -376,6 +394,7 @@ TABLES = {
         CONTEXTS,
         THREAD_STATES,
         LOSSES,
+        COMPARED,
         ANOMALIES,
         COVERAGE,
         CAUSES,

@@ -235,21 +235,21 @@ def _anomalies(ctx: Context) -> Result:
 
     # Here and not where the files are read: this is the first stage that sees them all.
     check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
-    found, lost = anomalies.find(
+    compared, found, lost = anomalies.find(
         ctx.table("messages"),
         ctx.table("calls"),
         ctx.table("contexts"),
         ctx.table("thread_states"),
         analysis_options(ctx.options),
     )
-    return {"found_anomalies": found}, lost
+    return {"compared": compared, "found_anomalies": found}, lost
 
 
 def _attribution(ctx: Context) -> Result:
     from . import attribution
 
     kept, coverage, causes, lost = attribution.attribute(
-        ctx.table("found_anomalies"), ctx.table("messages"), analysis_options(ctx.options)
+        ctx.table("found_anomalies"), ctx.table("compared"), analysis_options(ctx.options)
     )
     return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
 
@@ -266,6 +266,7 @@ def analysis_options(options: Options) -> AnalysisOptions:
         port=options.port,
         direction=options.direction,
         categories=options.categories,
+        decoded_by_message=options.decode == CHOSEN,
         max_reference=FEW_REFERENCES if options.decode == CHOSEN else MAX_REFERENCE,
     )
 
@@ -349,13 +350,13 @@ STAGES = (
         _anomalies,
         needs=("messages", "contexts", "events"),
         options=_ANALYSIS,
-        tables=("found_anomalies",),
+        tables=("compared", "found_anomalies"),
         code=("anomalies",),
     ),
     Stage(
         "attribution",
         _attribution,
-        needs=("anomalies", "messages"),
+        needs=("anomalies",),
         options=(*_ANALYSIS, "categories"),
         tables=("anomalies", "coverage", "causes"),
         code=("attribution", "anomalies/options.py"),
