@@ -163,6 +163,7 @@ class World:
                     "message_id": m["message_id"], "side": "A", "anomaly": what, "subject": subject, "kind": kind,
                     "category": category, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra,
                     "start_ns": begin, "end_ns": end, "cpu": 1, "other_message_id": other,
+                    "path": "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
                 })  # fmt: skip
             explained = min(deviation, sum(p[4] for p in parts))
             coverage.append({

@@ -238,6 +238,17 @@ CALLS = Table(
     ),
 )
 
+GRANULARITY = Table(
+    "granularity",
+    "how finely Intel PT's packets tell times; no row at grade trace, whose events have a time each",
+    "one row",
+    (
+        _c("median_ns", pa.int64(), "median step between times that follow each other and differ"),
+        _c("p99_ns", pa.int64(), "99th percentile: what is shorter is not told apart"),
+        _c("edges_per_time", pa.float64(), "calls and returns that share a time, on average"),
+    ),
+)
+
 CONTEXTS = Table(
     "contexts",
     "one stretch of one core with the same innermost context; stretches tile each core without overlap",
@@ -391,6 +402,7 @@ TABLES = {
         CLOCK_MAP,
         MESSAGES,
         CALLS,
+        GRANULARITY,
         CONTEXTS,
         THREAD_STATES,
         LOSSES,
