@@ -283,7 +283,7 @@ THREAD_STATES = Table(
         _c(
             "state",
             _CAT,
-            "running, runnable (woken or preempted, waits for a core), sleeping, blocked (uninterruptible), stopped (signal or debugger), dead, unknown",
+            "running, runnable (woken or preempted, waits for a core), sleeping, blocked (uninterruptible), stopped (signal or debugger), dead, unknown, waiting (grade pt: left its core by itself, and nothing tells what for or when it was woken)",
         ),
         _c(
             "cpu",

@@ -102,6 +102,31 @@ class Machine:
     syscall_start: Int
     syscall_name: Int
 
+    def last_syscall(self, tid: Int, time: Int) -> Int:
+        """Name code of the last system call that each thread entered up to a time; -1: none."""
+        last = np.full(len(tid), -1)
+        for value in np.unique(tid):  # the reading threads
+            members = np.flatnonzero(tid == value)
+            low, high = np.searchsorted(self.syscall_tid, [value, value + 1])
+            found = low + np.searchsorted(self.syscall_start[low:high], time[members], "right") - 1
+            known = found >= low
+            last[members[known]] = self.syscall_name[found[known]]
+        return last
+
+    def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
+        """``thread_states`` of some threads; who waits, but not for a message, sleeps.
+
+        Beside Intel PT nothing but the system call tells what a thread waits for.
+        """
+        states = thread_states[thread_states["tid"].isin(tids)]
+        at = np.flatnonzero(states["state"] == "waiting")
+        last = self.last_syscall(column(states["tid"])[at], column(states["start_ns"])[at])
+        events = [self.names.code(name) for name in (*processing.WAITS, *processing.READS)]
+        other = at[(last >= 0) & ~np.isin(last, events)]
+        state = states["state"].astype(str).to_numpy(object)
+        state[other] = "sleeping"
+        return states.assign(state=state)
+
     @staticmethod
     def build(
         contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame, thread_states: pd.DataFrame
@@ -299,21 +324,15 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 
 def _waits(pieces: Pieces, at: Int) -> Int:
-    known = np.isin(pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED])
+    known = np.isin(pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING])
     return np.where(known, WAIT, UNSEEN)
 
 
 def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
     """``<state> in <the system call the thread was in>``: what preceded the gap (second phase)."""
-    tid = column(messages["tid"])[pieces.row[at]]
     state = pieces.state[at]
-    last = np.full(len(at), m.names.code("user code"))
-    for value in np.unique(tid):  # the reading threads
-        members = np.flatnonzero(tid == value)
-        low, high = np.searchsorted(m.syscall_tid, [value, value + 1])
-        found = low + np.searchsorted(m.syscall_start[low:high], pieces.start[at[members]], "right") - 1
-        known = found >= low
-        last[members[known]] = m.syscall_name[found[known]]
+    last = m.last_syscall(column(messages["tid"])[pieces.row[at]], pieces.start[at])
+    last = np.where(last < 0, m.names.code("user code"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(
         [m.names.code(_wait_name(windows.STATES[s], m.names.list[c])) for s, c in pairs.T], np.int64

@@ -17,7 +17,7 @@ from .intervals import Int
 from .options import Options
 from .paths import Trace
 from .population import select
-from .windows import SIDES
+from .windows import SIDES, column
 
 
 def find(
@@ -34,6 +34,7 @@ def find(
     population = select(every, options, ledger, None if options.decoded_by_message else _seen(around))
     states = to_pandas(thread_states)
     machine = Machine.build(around, traced, every, states)
+    states = machine.resolve(states, np.unique(column(population.messages["tid"])))
     trace = Trace.build(traced, around) if (traced["kind"] == "function").any() else None
     parts, unseen = [], []
     for rows in population.groups():

@@ -19,8 +19,8 @@ R, A = 0, 1
 SIDES = ("R", "A")
 
 # States of the reading thread. On side R there is no thread to wait for: the core itself counts.
-STATES = ("core", "running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown")
-CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN = range(len(STATES))
+STATES = ("core", "running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting")
+CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING = range(len(STATES))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,19 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
     query, item, start, end = overlaps(
         tid, app_start, app_end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
     )
-    app = Pieces(rows[query], np.full(len(query), A), column(states["cpu"])[item], code[item], start, end)
+    state, cpu = code[item], column(states["cpu"])[item]
+    # Nothing tells when a waiting thread was woken. One that waited before the hand-off was woken by it, and
+    # is in the queue of the core that it runs on next.
+    at = np.flatnonzero(
+        (state == WAITING) & ~tx[query] & (column(states["start_ns"])[item] <= app_start[query])
+    )
+    following = np.minimum(item[at] + 1, len(code) - 1)
+    runs = (code[following] == RUNNING) & (
+        column(states["tid"])[following] == column(states["tid"])[item[at]]
+    )
+    state[at] = RUNNABLE
+    cpu[at[runs]] = column(states["cpu"])[following[runs]]
+    app = Pieces(rows[query], np.full(len(query), A), cpu, state, start, end)
     rest = uncovered(query, start, end, app_start, app_end)
     # Time of the thread that the scheduler's events do not cover: its core is the best that is known.
     unknown = Pieces(
