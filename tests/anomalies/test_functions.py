@@ -192,11 +192,11 @@ def trace(rows: list[tuple]) -> tuple[Trace, Calls]:
 
 
 def paths(calls: Calls) -> list[str]:
-    symbols = calls.names["symbol"].to_numpy()
+    symbols, _, _ = calls.names.of(calls.paths.name)
 
     def text(at: int) -> str:
         above = calls.paths.up[at]
-        return (text(above) + ">" if above >= 0 else "") + symbols[calls.paths.name[at]]
+        return (text(above) + ">" if above >= 0 else "") + symbols[at]
 
     return sorted(text(at) for at in range(len(calls.paths.up)))
 

@@ -9,17 +9,18 @@ something that is usually not there; how much is the truth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from nsight_report import schema
 
 I64 = npt.NDArray[np.int64]
 
-#: What is injected: name, (anomaly's kind, its subject, side) that a right diagnosis has.
+#: What is injected: name, (anomaly's kind, its subject, side) that a right diagnosis has at grade pt.
 CAUSES: dict[str, tuple[str, str, str]] = {
     "nic delay": ("idle", "before arrival", "R"),
     "hog on the receive core": ("thread", "rxhog", "R"),
@@ -30,9 +31,17 @@ CAUSES: dict[str, tuple[str, str, str]] = {
     "slow function (A)": ("function", "tcp_recvmsg_locked", "A"),
     "frequent function": ("function", "skb_copy_datagram_iter", "A"),
     "unexpected function": ("function", "tcp_rcv_space_adjust", "A"),
-    "stall": ("stall", "lock_sock_nested (memory access)", "A"),
-    "lock wait": ("wait", "waiting in futex", "A"),
-    "head-of-line blocking": ("hol", "same thread", "A"),
+    "stall": ("stall", "{last helper} (memory access)", "A"),
+    "lock wait": ("wait", "sleeping in futex", "A"),
+    "head-of-line blocking": ("hol", "same connection", "A"),
+}
+#: And at grade trace, which sees no functions.
+AT_TRACE = {
+    "slow function (R)": ("softirq", "NET_RX", "R"),
+    "slow function (A)": ("own", "read", "A"),
+    "frequent function": ("own", "read", "A"),
+    "unexpected function": ("own", "read", "A"),
+    "stall": ("own", "read", "A"),
 }
 
 #: Trees as (depth, kind, symbol, usual ns). Nodes with usual 0 are there when something adds to them.
@@ -124,11 +133,24 @@ class World:
     tables: dict[str, pa.Table]
     cause: I64
     ns: I64
+    fan: int
 
     @property
     def n_calls(self) -> int:
         """Rows of ``calls``."""
         return int(self.tables["calls"].num_rows)
+
+    def expected(self, grade: str) -> dict[str, tuple[str, str, str]]:
+        """For each cause the kind, subject and side of the anomaly that names it."""
+        last = f"lock_sock_nested_helper{self.fan - 1}" if self.fan else "lock_sock_nested"
+        found = {name: (k, s.replace("{last helper}", last), side) for name, (k, s, side) in CAUSES.items()}
+        return found if grade == "pt" else found | AT_TRACE
+
+    def at_trace(self) -> World:
+        """The same without functions, as tracepoints see it."""
+        calls = self.tables["calls"]
+        kept = pc.invert(pc.is_in(calls["kind"].cast(pa.string()), pa.array(["function", "stall"])))
+        return replace(self, tables=self.tables | {"calls": calls.filter(kept)})
 
 
 def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: int = 8) -> World:
@@ -153,7 +175,7 @@ def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: 
         "thread_states": _table("thread_states", states),
     }
     every = [np.concatenate([getattr(lane, name) for lane in parts])[order] for name in ("cause", "ns")]
-    return World(tables, *every)
+    return World(tables, *every, fan)
 
 
 class _Core:
@@ -182,7 +204,7 @@ class _Core:
         there = until > start
         number = np.cumsum(there.reshape(-1)).reshape(there.shape) - 1 + offset
         parent = np.where(tree.parent < 0, -1, number[:, tree.parent])
-        message, node = np.nonzero(there)
+        _, node = np.nonzero(there)
         is_idle = tree.kind == "idle"
         tid = np.where(is_idle, 0, self.tid)
         tid[np.isin(tree.symbol, ["hog", "rxhog", "ksoftirqd"])] = 50 + self.cpu
@@ -230,9 +252,15 @@ class _Lane:
             core.draw(n, random)
         self.cause, self.ns = np.full(n, -1), np.zeros(n, np.int64)
         # Apart from each other, so that each has one cause.
-        chosen = 1 + 3 * random.choice((n - 2) // 3, int(n * share), replace=False) if n > 4 else np.zeros(0, np.int64)
+        chosen = (
+            1 + 3 * random.choice((n - 2) // 3, int(n * share), replace=False)
+            if n > 4
+            else np.zeros(0, np.int64)
+        )
         self.cause[chosen] = np.arange(len(chosen)) % len(CAUSES)
-        self.ns[chosen] = np.rint(np.exp(random.uniform(np.log(10_000), np.log(300_000), len(chosen)))).astype(np.int64)
+        self.ns[chosen] = np.rint(
+            np.exp(random.uniform(np.log(10_000), np.log(300_000), len(chosen)))
+        ).astype(np.int64)
         self._inject()
         self._arrange(random)
 
@@ -270,7 +298,11 @@ class _Lane:
         tree = a.tree
         self._read = tree.place("server", 2)  # what comes from here on is behind the read
         # The thread does not wait in between.
-        for place in (tree.place("swapper", 1), tree.place("epoll_wait"), *self._below(tree.place("epoll_wait"))):
+        for place in (
+            tree.place("swapper", 1),
+            tree.place("epoll_wait"),
+            *self._below(tree.place("epoll_wait")),
+        ):
             a.ns[behind, place] = 0
         a.ns[np.flatnonzero(behind) - 1, tree.place("epoll_wait", 1)] = 0
         receive, own = r.ns[:, 1:].sum(axis=1), a.ns[:, 1:].sum(axis=1)
@@ -280,12 +312,23 @@ class _Lane:
         finish = np.cumsum(np.where(behind, own, gap + receive + own))
         before = np.append(0, finish[:-1])
         previous = np.append(0, (own - to_read)[:-1])
-        handoff = np.where(behind, before - previous + 200, before + gap + receive)
+        # Or as much later as the receive core, which took the other before, needs.
+        late = np.maximum(200, receive - np.append(0, to_read[:-1]) + 100)
+        handoff = np.where(behind, before - previous + late, before + gap + receive)
         self.handoff = handoff + START_NS
         self.first = self.handoff - receive
         r.ns[:, 0] = handoff - receive - np.append(0, handoff[:-1])
         a.ns[:, 0] = np.where(behind, 0, handoff - before)
-        self.ns = np.where(behind, before - handoff, self.ns)
+        # The thread was busy for so long; what is usual between hand-off and read it did not have to do.
+        spared = sum(
+            int(tree.usual[p])
+            for p in (
+                tree.place("swapper", 1),
+                tree.place("epoll_wait"),
+                *self._below(tree.place("epoll_wait")),
+            )
+        )
+        self.ns = np.where(behind, before - handoff - spared, self.ns)
         ends = a.ends() + START_NS
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
@@ -330,7 +373,14 @@ class _Lane:
         ]
         frame = pd.concat(rows)
         frame = frame[frame["end_ns"] > frame["start_ns"]].sort_values("start_ns")
-        more = {"tid": self.tid, "pid": TID, "comm": "server", "cpu": self.application.cpu, "preempted": False, "waker_tid": -1}
+        more = {
+            "tid": self.tid,
+            "pid": TID,
+            "comm": "server",
+            "cpu": self.application.cpu,
+            "preempted": False,
+            "waker_tid": -1,
+        }
         return frame.assign(**more)
 
 
@@ -343,7 +393,13 @@ def _table(name: str, frame: pd.DataFrame) -> pa.Table:
     plain = schema.TABLES[name].arrow()
     columns = []
     for f in plain:
-        kind = f.type.value_type if pa.types.is_dictionary(f.type) and frame[f.name].dtype != "category" else None
-        made = pa.array(frame[f.name], type=kind or (None if pa.types.is_dictionary(f.type) else f.type), from_pandas=True)
+        kind = (
+            f.type.value_type
+            if pa.types.is_dictionary(f.type) and frame[f.name].dtype != "category"
+            else None
+        )
+        made = pa.array(
+            frame[f.name], type=kind or (None if pa.types.is_dictionary(f.type) else f.type), from_pandas=True
+        )
         columns.append(made)
     return schema.conform(name, pa.Table.from_arrays(columns, names=plain.names))

@@ -56,10 +56,7 @@ def _rows(
     side, kind, subject = labels[:, nodes.label[at]]
     path = nodes.path[at]
     of_label = path < 0
-    name = calls.paths.name[path]
-    names = calls.names.iloc[np.where(of_label, 0, name)] if len(calls.names) else calls.names
-    before = names["before"].to_numpy(object)
-    symbol = names["symbol"].to_numpy(object)
+    symbol, dso, before = calls.names.of(calls.paths.name[path])
     stall = ~of_label & (before != "")
     words = np.array([*machine.names.list, ""], dtype=object)
     own_word = np.array(KINDS, dtype=object)[kind]
@@ -82,7 +79,7 @@ def _rows(
             "cpu": nodes.cpu[at],
             "other_message_id": np.full(len(at), -1),
             "path": _texts(path, words[subject], calls),
-            "dso": np.where(of_label, "", names["dso"].to_numpy(object)),
+            "dso": np.where(of_label, "", dso),
             "n_calls": calls_now,
             "reference_n_calls": calls_usual,
         }
@@ -91,7 +88,7 @@ def _rows(
 
 def _texts(path: Int, context: npt.NDArray[np.object_], calls: Calls) -> list[str]:
     """Each path as text, from its context on."""
-    symbols = calls.names["symbol"].to_numpy(object)
+    symbols, _, _ = calls.names.of(calls.paths.name)
     known: dict[int, str] = {-1: ""}
 
     def text(of: int) -> str:
@@ -100,7 +97,7 @@ def _texts(path: Int, context: npt.NDArray[np.object_], calls: Calls) -> list[st
             chain.append(of)
             of = int(calls.paths.up[of])
         for part in reversed(chain):
-            known[part] = known[of] + ARROW + symbols[calls.paths.name[part]]
+            known[part] = known[of] + ARROW + symbols[part]
             of = part
         return known[of]
 

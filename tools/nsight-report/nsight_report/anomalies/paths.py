@@ -9,7 +9,6 @@ left out of paths: an event loop is in no path, what it calls for a message is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,8 @@ import pandas as pd
 from ..calls.innermost import nearest, stretches
 from .intervals import Int, overlaps
 from .windows import column
+
+Words = npt.NDArray[np.object_]
 
 #: Kinds of calls that are no functions: a path begins with them.
 ROOTS = ("thread", "idle", "syscall", "softirq", "hardirq", "exception", "gap")
@@ -29,10 +30,29 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(
 
 
 @dataclass(frozen=True)
+class Names:
+    """What functions and stalls are called, and a number for each combination."""
+
+    symbols: Words
+    dsos: Words
+    befores: Words
+
+    def code(self, symbol: Int, dso: Int, before: Int) -> Int:
+        """Numbers of combinations; ``before`` -1: none."""
+        return (symbol * len(self.dsos) + dso) * (len(self.befores) + 1) + before + 1
+
+    def of(self, code: Int) -> tuple[Words, Words, Words]:
+        """Symbol, object, and what came before a stall ('' for functions)."""
+        rest, before = np.divmod(code, len(self.befores) + 1)
+        symbol, dso = np.divmod(rest, len(self.dsos))
+        return self.symbols[symbol], self.dsos[dso], np.append("", self.befores)[before]
+
+
+@dataclass(frozen=True)
 class Trace:
     """Calls in the order of the table, as arrays; ``parent`` is a place in them or -1.
 
-    ``name``: code of what a path calls it (``names``: symbol, object, what came before a stall);
+    ``name``: what a path calls it, by ``names``;
     ``is_root``: a context; ``is_base``: entered before anything was recorded.
     """
 
@@ -43,31 +63,32 @@ class Trace:
     name: Int
     is_root: npt.NDArray[np.bool_]
     is_base: npt.NDArray[np.bool_]
-    names: pd.DataFrame
+    names: Names
 
     @staticmethod
     def build(calls: pd.DataFrame, contexts: pd.DataFrame) -> Trace:
         """From the tables ``calls`` and ``contexts``, which say what is a context: of softirqs calls have the function."""
-        calls = calls[~calls["kind"].isin(MARKS)] if calls["kind"].isin(MARKS).any() else calls
-        kind = calls["kind"].astype(str).to_numpy(object)
-        start = column(calls["start_ns"])
-        ids = column(calls["call_id"])
-        parent = column(calls["parent_id"])
-        is_root = np.isin(kind, ROOTS) | np.isin(ids, np.unique(column(contexts["call_id"])))
-        keys = [calls[c].astype("category").cat for c in ("symbol", "dso", "before")]
-        stall = kind == "stall"
-        codes = np.stack([k.codes.to_numpy().astype(np.int64) for k in keys])
-        codes[2, ~stall] = -1
-        unique, name = np.unique(codes, axis=1, return_inverse=True)
-        names = pd.DataFrame(
-            {c: _words(k, u) for c, k, u in zip(("symbol", "dso", "before"), keys, unique, strict=True)}
-        )
+        calls = _without_marks(calls)
+        kind = calls["kind"].astype("category").cat
+        kinds = kind.codes.to_numpy()
+
+        def of_kind(*wanted: str) -> npt.NDArray[np.bool_]:
+            return np.isin(kinds, [n for n, k in enumerate(kind.categories) if k in wanted])
+
+        start, ids, parent = (column(calls[c]) for c in ("start_ns", "call_id", "parent_id"))
+        symbol, dso, before = (calls[c].astype("category").cat for c in ("symbol", "dso", "before"))
+        names = Names(*(c.categories.to_numpy(object) for c in (symbol, dso, before)))
+        codes = [c.codes.to_numpy().astype(np.int64) for c in (symbol, dso, before)]
+        codes[2][~of_kind("stall")] = -1
+        is_root = of_kind(*ROOTS)
+        inner = column(contexts["call_id"])
+        is_root[np.searchsorted(ids, inner[(inner >= 0) & (inner <= ids.max(initial=-1))])] = True
         return Trace(
             column(calls["cpu"]),
             start,
             start + column(calls["dur_ns"]),
             np.where(parent < 0, -1, np.searchsorted(ids, parent)),
-            name.reshape(-1).astype(np.int64),
+            names.code(*codes),
             is_root,
             ~is_root & (calls["start_known"] == "missing").to_numpy(bool),
             names,
@@ -85,9 +106,9 @@ class Trace:
         return np.flatnonzero(hit)
 
 
-def _words(category: Any, codes: Int) -> npt.NDArray[np.object_]:
-    words = np.append(np.array([str(w) for w in category.categories], object), "")
-    return words[codes]
+def _without_marks(calls: pd.DataFrame) -> pd.DataFrame:
+    marks = calls["kind"].isin(MARKS)
+    return calls[~marks] if marks.any() else calls
 
 
 def _union(start: Int, end: Int) -> tuple[Int, Int]:
