@@ -316,7 +316,7 @@ ANOMALIES = Table(
         ),
         _c("subject", _CAT, "the context, or what preceded the gap, or the other application"),
         _c("kind", _CAT, "kind of context as in contexts; 'gap' for idle"),
-        _c("category", _CAT, "from categories.csv"),
+        _c("category", _CAT, "from categories.csv or kernel-functions.csv"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
         _c("reference_ns", pa.int64(), "median of the reference messages"),
         _c(

@@ -77,7 +77,7 @@ class Options:
     ``app`` selects by process name or pid, ``port`` by the application's own port; when both
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
-    ``categories``: path of a CSV that replaces the built-in categories.
+    ``categories``: path of a CSV whose rows come before the built-in categories.
     """
 
     target: Slice = field(default_factory=lambda: Slice("percentile", 99, 100))
