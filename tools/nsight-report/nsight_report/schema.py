@@ -327,7 +327,7 @@ ANOMALIES = Table(
         ),
         _c("subject", _CAT, "the context or function, or what preceded the gap, or the other application"),
         _c("kind", _CAT, "kind of context (anomalies/exposure.py), function or stall"),
-        _c("category", _CAT, "from categories.csv"),
+        _c("category", _CAT, "from categories.csv or kernel-functions.csv"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
         _c("reference_ns", pa.int64(), "median of the reference messages"),
         _c(

@@ -50,11 +50,12 @@ def attribute(
     frame = frame[trimmed > 0].copy()
 
     rows = load(options.categories)
-    frame = frame.astype({"kind": str, "subject": str})
-    pairs = frame[["kind", "subject"]].drop_duplicates()
-    found = [categorise(rows, kind, subject) for kind, subject in zip(pairs["kind"], pairs["subject"])]
+    what = ["kind", "subject", "dso"]
+    frame = frame.astype(dict.fromkeys(what, str))
+    pairs = frame[what].drop_duplicates()
+    found = [categorise(rows, *pair) for pair in pairs.itertuples(index=False)]
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
-    frame = frame.drop(columns="category").merge(pairs, on=["kind", "subject"])
+    frame = frame.drop(columns="category").merge(pairs, on=what)
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 
     explained = frame.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).astype(np.int64)
