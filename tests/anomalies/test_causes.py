@@ -133,6 +133,19 @@ def test_a_thread_that_leaves_its_core_behind_the_hand_off_waits_for_something_e
     assert "other (A)" not in causes
 
 
+def test_a_lost_packet_waits_to_be_sent_again_whatever_the_core_does():
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 8500, 9000,
+         [(0, 5000, "thread", "hog", 50, "hog"), (5000, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
+         [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
+         [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
+    scene.messages[-1]["retransmitted"] = True
+    _, causes = diagnose(scene)
+    # It arrives at 8400; others take 400 ns from the NIC to there, in which their core is in softirq.
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Retransmission (R)": 8000}
+
+
 def test_hog_between_arrival_at_the_nic_and_softirq_is_on_the_receive_side():
     scene = Scene()
     t = scene.quiet(40)

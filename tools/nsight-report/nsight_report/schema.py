@@ -158,7 +158,12 @@ MESSAGES = Table(
             True,
         ),
         _c("arrival_ns", pa.int64(), "rx: receive softirq saw the message's first byte", True),
-        _c("arrival_last_ns", pa.int64(), "rx: receive softirq saw its last byte", True),
+        _c(
+            "arrival_last_ns",
+            pa.int64(),
+            "rx: receive softirq saw its last byte; of data that came again, the copy that was handed off",
+            True,
+        ),
         _c("recv_cpu", pa.int32(), "rx: receive core (arrival); tx: core of the hand to the driver", True),
         _c("handoff_ns", pa.int64(), "rx: socket made readable with the whole message in it", True),
         _c("handoff_cpu", pa.int32(), "core of the hand-off", True),

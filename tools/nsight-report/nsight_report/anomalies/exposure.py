@@ -15,7 +15,8 @@ softirq       its vector
 hardirq       its handler or vector
 exception     its entry (grade pt)
 idle          the core had nothing to run: ``before arrival`` or ``wake-up``
-wait          the message's thread waited for something else: ``<state> in <system call>``
+wait          the message's thread waited for something else: ``<state> in <system call>``, or the message
+              for a ``retransmission``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -324,7 +325,9 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 
 def _waits(pieces: Pieces, at: Int) -> Int:
-    known = np.isin(pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING])
+    known = np.isin(
+        pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING, windows.LOST]
+    )
     return np.where(known, WAIT, UNSEEN)
 
 
@@ -341,7 +344,7 @@ def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -
 
 
 def _wait_name(state: str, syscall: str) -> str:
-    return "stopped" if state == "stopped" else f"{state} in {syscall}"
+    return {"stopped": "stopped", "lost": "retransmission"}.get(state, f"{state} in {syscall}")
 
 
 def _total(rows: Stretches) -> Exposure:

@@ -18,9 +18,21 @@ from .intervals import Int, overlaps
 R, A = 0, 1
 SIDES = ("R", "A")
 
-# States of the reading thread. On side R there is no thread to wait for: the core itself counts.
-STATES = ("core", "running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting")
-CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING = range(len(STATES))
+# States of the reading thread. On side R there is no thread to wait for: the core itself counts, unless the
+# message's packet was lost, and it waits to be sent again.
+STATES = (
+    "core",
+    "running",
+    "runnable",
+    "sleeping",
+    "blocked",
+    "stopped",
+    "dead",
+    "unknown",
+    "waiting",
+    "lost",
+)
+CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, LOST = range(len(STATES))
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,21 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
     app_cpu = column(chosen["app_cpu"])
     tid = column(chosen["tid"])
 
+    # What the core does before a packet that was sent again arrives is no cause.
+    again = chosen["retransmitted"].fillna(False).to_numpy(bool) & ~tx
+    arrival = np.where(
+        again, np.clip(_first_known(chosen, ["arrival_last_ns"], first), core_start, core_end), core_start
+    )
+    on_way = arrival > core_start
+    lost = Pieces(
+        rows[on_way],
+        np.full(on_way.sum(), R),
+        np.full(on_way.sum(), -1),
+        np.full(on_way.sum(), LOST),
+        core_start[on_way],
+        arrival[on_way],
+    )
+    core_start = arrival
     on_core = core_end > core_start
     core = Pieces(
         rows[on_core],
@@ -102,7 +129,7 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
         rest[1],
         rest[2],
     )
-    parts = [core, app, unknown]
+    parts = [lost, core, app, unknown]
     return Pieces(
         *(
             np.concatenate([getattr(p, name) for p in parts])
