@@ -15,7 +15,7 @@ DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procp
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
-	shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
+	universal-ctags shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
 
 NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 

@@ -90,7 +90,7 @@ def test_switch_records_tell_who_was_preempted() -> None:
     )
     assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
     # It left by itself: nothing tells what for, or when it was woken.
-    assert states(table, 11)[-1][0] == "unknown"
+    assert states(table, 11)[-1][0] == "waiting"
 
 
 def test_migration_moves_a_waiting_thread_to_another_queue() -> None:

@@ -52,6 +52,14 @@ def test_retransmitted_copy_does_not_replace_the_first_arrival() -> None:
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(300, 0, 50).read(400, 0, 50)
     (m,), _ = r.build()
     assert (m["arrival_ns"], m["retransmitted"], m["n_arrivals"]) == (100, True, 2)
+    assert m["arrival_last_ns"] == 100  # the copy of 300 was not what was handed off
+
+
+def test_a_copy_that_was_dropped_behind_its_arrival_is_not_the_last_arrival() -> None:
+    # The packet of 100 was dropped by a filter; the one of 300 was handed off.
+    r = Recording().arrive(100, 0, 50).arrive(300, 0, 50).hand_off(301, 50).read(400, 0, 50)
+    (m,), _ = r.build()
+    assert (m["arrival_ns"], m["arrival_last_ns"], m["retransmitted"]) == (100, 300, True)
 
 
 def test_partial_retransmission_marks_only_the_messages_it_repeats() -> None:

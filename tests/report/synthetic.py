@@ -163,6 +163,7 @@ class World:
                     "message_id": m["message_id"], "side": "A", "anomaly": what, "subject": subject, "kind": kind,
                     "category": category, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra,
                     "start_ns": begin, "end_ns": end, "cpu": 1, "other_message_id": other,
+                    "path": "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
                 })  # fmt: skip
             explained = min(deviation, sum(p[4] for p in parts))
             coverage.append({
@@ -170,7 +171,16 @@ class World:
                 "deviation_ns": deviation, "explained_ns": explained,
                 "coverage": explained / deviation if deviation else 1.0,
             })  # fmt: skip
-        return {"anomalies": anomalies, "coverage": coverage, "causes": self._causes(anomalies, coverage)}
+        compared = [
+            {
+                "message_id": c["message_id"],
+                "role": "target",
+                **{n: c[n] for n in ("latency_ns", "reference_latency_ns")},
+            }
+            for c in coverage
+        ]
+        causes = self._causes(anomalies, coverage)
+        return {"compared": compared, "anomalies": anomalies, "coverage": coverage, "causes": causes}
 
     @staticmethod
     def _causes(anomalies: list[dict[str, Any]], coverage: list[dict[str, Any]]) -> list[dict[str, Any]]:

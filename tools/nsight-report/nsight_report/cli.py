@@ -84,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
         help="cut messages by protocol (needs a capture made with --payload); none: one read or write is one message",
     )
     p.add_argument(
-        "--categories", metavar="FILE", help="CSV of cause categories and advice instead of the built-in one"
+        "--categories",
+        metavar="FILE",
+        help="CSV of cause categories and advice whose rows come before the built-in ones",
     )
     p.add_argument(
         "--symfs",

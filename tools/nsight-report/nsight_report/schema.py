@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .errors import BadInput
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _CAT = pa.dictionary(pa.int32(), pa.string())
 
@@ -158,7 +158,12 @@ MESSAGES = Table(
             True,
         ),
         _c("arrival_ns", pa.int64(), "rx: receive softirq saw the message's first byte", True),
-        _c("arrival_last_ns", pa.int64(), "rx: receive softirq saw its last byte", True),
+        _c(
+            "arrival_last_ns",
+            pa.int64(),
+            "rx: receive softirq saw its last byte; of data that came again, the copy that was handed off",
+            True,
+        ),
         _c("recv_cpu", pa.int32(), "rx: receive core (arrival); tx: core of the hand to the driver", True),
         _c("handoff_ns", pa.int64(), "rx: socket made readable with the whole message in it", True),
         _c("handoff_cpu", pa.int32(), "core of the hand-off", True),
@@ -238,6 +243,17 @@ CALLS = Table(
     ),
 )
 
+GRANULARITY = Table(
+    "granularity",
+    "how finely Intel PT's packets tell times; no row at grade trace, whose events have a time each",
+    "one row",
+    (
+        _c("median_ns", pa.int64(), "median step between times that follow each other and differ"),
+        _c("p99_ns", pa.int64(), "99th percentile: what is shorter is not told apart"),
+        _c("edges_per_time", pa.float64(), "calls and returns that share a time, on average"),
+    ),
+)
+
 CONTEXTS = Table(
     "contexts",
     "one stretch of one core with the same innermost context; stretches tile each core without overlap",
@@ -272,7 +288,7 @@ THREAD_STATES = Table(
         _c(
             "state",
             _CAT,
-            "running, runnable (woken or preempted, waits for a core), sleeping, blocked (uninterruptible), stopped (signal or debugger), dead, unknown",
+            "running, runnable (woken or preempted, waits for a core), sleeping, blocked (uninterruptible), stopped (signal or debugger), dead, unknown, waiting (grade pt: left its core by itself, and nothing tells what for or when it was woken)",
         ),
         _c(
             "cpu",
@@ -312,11 +328,11 @@ ANOMALIES = Table(
         _c(
             "anomaly",
             _CAT,
-            "context (unexpected), slower (expected but longer), gap (core idle), hol (head-of-line), interference (another application's message)",
+            "context (unexpected), unexpected (function), slower (expected but longer), frequent (called more often), gap (core idle or a stall), hol (head-of-line), interference (another application's message)",
         ),
-        _c("subject", _CAT, "the context, or what preceded the gap, or the other application"),
-        _c("kind", _CAT, "kind of context as in contexts; 'gap' for idle"),
-        _c("category", _CAT, "from categories.csv"),
+        _c("subject", _CAT, "the context or function, or what preceded the gap, or the other application"),
+        _c("kind", _CAT, "kind of context (anomalies/exposure.py), function or stall"),
+        _c("category", _CAT, "from categories.csv or kernel-functions.csv"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
         _c("reference_ns", pa.int64(), "median of the reference messages"),
         _c(
@@ -331,6 +347,24 @@ ANOMALIES = Table(
             "other_message_id",
             pa.int64(),
             "hol and interference: the message in whose processing the longest stretch lies; -1 none",
+        ),
+        _c("path", _CAT, "function: the context and the callers that it was called through; else ''"),
+        _c("dso", _CAT, "function: its object; else ''"),
+        _c("n_calls", pa.int64(), "function: how often it was called in the message's lifetime; else 0"),
+        _c("reference_n_calls", pa.int64(), "median of the reference messages"),
+    ),
+)
+
+COMPARED = Table(
+    "compared",
+    "one message that was compared",
+    "message_id",
+    (
+        _c("message_id", pa.int64(), "row of messages"),
+        _c("role", _CAT, "target (explained) or reference (what it is compared with)"),
+        _c("latency_ns", pa.int64(), "its latency"),
+        _c(
+            "reference_latency_ns", pa.int64(), "median latency of the reference messages of its request type"
         ),
     ),
 )
@@ -373,9 +407,11 @@ TABLES = {
         CLOCK_MAP,
         MESSAGES,
         CALLS,
+        GRANULARITY,
         CONTEXTS,
         THREAD_STATES,
         LOSSES,
+        COMPARED,
         ANOMALIES,
         COVERAGE,
         CAUSES,

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from . import losses
+from . import losses, schema
 from .errors import BadInput
 from .manifest import Manifest
 
@@ -180,7 +181,7 @@ def _contexts(ctx: Context) -> Result:
     decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
     names = ("calls", "contexts", "thread_states")
-    made = dict(zip(names, tables, strict=True))
+    made = dict(zip(names, tables, strict=True)) | {"granularity": schema.empty("granularity")}
     lost_tracing = losses.merge([])
     if ctx.manifest.grade == "pt":
         windows = _chosen(ctx, clock) if ctx.options.decode == CHOSEN else None
@@ -235,21 +236,34 @@ def _anomalies(ctx: Context) -> Result:
 
     # Here and not where the files are read: this is the first stage that sees them all.
     check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
-    found, lost = anomalies.find(
+    compared, found, lost = anomalies.find(
         ctx.table("messages"),
         ctx.table("calls"),
         ctx.table("contexts"),
         ctx.table("thread_states"),
-        analysis_options(ctx.options),
+        replace(analysis_options(ctx.options), granularity_ns=_granularity(ctx)),
     )
-    return {"found_anomalies": found}, lost
+    return {"compared": compared, "found_anomalies": found}, lost
+
+
+#: Below this, times of tracepoints are noise of the tracing itself.
+TRACEPOINT_NOISE_NS = 1_000
+
+
+def _granularity(ctx: Context) -> int:
+    """What deviation cannot be told from none, in ns: of the packets, and of the clocks of a call and of a message."""
+    told = ctx.table("granularity").to_pylist()
+    clock = ctx.table("clock_map")
+    used = pc.is_in(clock["domain"].cast(pa.string()), pa.array(["perf", "monotonic", "boottime"]))
+    bounds = clock.filter(used)["error_ns"].to_numpy()
+    return max(told[0]["p99_ns"] if told else TRACEPOINT_NOISE_NS, 2 * int(bounds.max(initial=0)))
 
 
 def _attribution(ctx: Context) -> Result:
     from . import attribution
 
     kept, coverage, causes, lost = attribution.attribute(
-        ctx.table("found_anomalies"), ctx.table("messages"), analysis_options(ctx.options)
+        ctx.table("found_anomalies"), ctx.table("compared"), analysis_options(ctx.options)
     )
     return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
 
@@ -266,6 +280,7 @@ def analysis_options(options: Options) -> AnalysisOptions:
         port=options.port,
         direction=options.direction,
         categories=options.categories,
+        decoded_by_message=options.decode == CHOSEN,
         max_reference=FEW_REFERENCES if options.decode == CHOSEN else MAX_REFERENCE,
     )
 
@@ -333,7 +348,7 @@ STAGES = (
         needs=("clocks",),
         raw=("manifest.json", "perf.data"),
         options=("symfs",),
-        tables=("calls", "contexts", "thread_states"),
+        tables=("calls", "contexts", "thread_states", "granularity"),
         code=(
             "capture/perf_data.py",
             "capture/native.py",
@@ -347,15 +362,15 @@ STAGES = (
     Stage(
         "anomalies",
         _anomalies,
-        needs=("messages", "contexts", "events"),
+        needs=("messages", "contexts", "events", "clocks"),
         options=_ANALYSIS,
-        tables=("found_anomalies",),
+        tables=("compared", "found_anomalies"),
         code=("anomalies",),
     ),
     Stage(
         "attribution",
         _attribution,
-        needs=("anomalies", "messages"),
+        needs=("anomalies",),
         options=(*_ANALYSIS, "categories"),
         tables=("anomalies", "coverage", "causes"),
         code=("attribution", "anomalies/options.py"),

@@ -59,5 +59,9 @@ def deviations(
             "end_ns": target.end[keep],
             "cpu": target.cpu[keep],
             "other_message_id": target.other[keep],
+            "path": "",
+            "dso": "",
+            "n_calls": 0,
+            "reference_n_calls": 0,
         }
     )

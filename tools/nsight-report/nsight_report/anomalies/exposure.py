@@ -13,8 +13,10 @@ interference  another application's message being received on this core: ``<comm
 thread        another thread, by name
 softirq       its vector
 hardirq       its handler or vector
+exception     its entry (grade pt)
 idle          the core had nothing to run: ``before arrival`` or ``wake-up``
-wait          the message's thread waited for something else: ``<state> in <system call>``
+wait          the message's thread waited for something else: ``<state> in <system call>``, or the message
+              for a ``retransmission``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -22,7 +24,8 @@ unseen        nothing was recorded: a loss, or before and after the recording of
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +36,12 @@ from .intervals import Int, overlaps
 from .processing import Tiles
 from .windows import A, Pieces, column, uncovered
 
-KINDS = ("own", "hol", "interference", "thread", "softirq", "hardirq", "idle", "wait", "unseen")
-OWN, HOL, INTERFERENCE, THREAD, SOFTIRQ, HARDIRQ, IDLE, WAIT, UNSEEN = range(len(KINDS))
+KINDS = ("own", "hol", "interference", "thread", "softirq", "hardirq", "exception", "idle", "wait", "unseen")
+OWN, HOL, INTERFERENCE, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, WAIT, UNSEEN = range(len(KINDS))
 
 # Kinds of contexts, as in schema.CONTEXTS.
-CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "idle", "gap")
-IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_IDLE, IN_GAP = range(len(CONTEXTS))
+CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap")
+IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP = range(len(CONTEXTS))
 
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
@@ -100,15 +103,38 @@ class Machine:
     syscall_start: Int
     syscall_name: Int
 
+    def last_syscall(self, tid: Int, time: Int) -> Int:
+        """Name code of the last system call that each thread entered up to a time; -1: none."""
+        last = np.full(len(tid), -1)
+        for value in np.unique(tid):  # the reading threads
+            members = np.flatnonzero(tid == value)
+            low, high = np.searchsorted(self.syscall_tid, [value, value + 1])
+            found = low + np.searchsorted(self.syscall_start[low:high], time[members], "right") - 1
+            known = found >= low
+            last[members[known]] = self.syscall_name[found[known]]
+        return last
+
+    def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
+        """``thread_states`` of some threads; who waits, but not for a message, sleeps.
+
+        Beside Intel PT nothing but the system call tells what a thread waits for.
+        """
+        states = thread_states[thread_states["tid"].isin(tids)]
+        at = np.flatnonzero(states["state"] == "waiting")
+        last = self.last_syscall(column(states["tid"])[at], column(states["start_ns"])[at])
+        events = [self.names.code(name) for name in (*processing.WAITS, *processing.READS)]
+        other = at[(last >= 0) & ~np.isin(last, events)]
+        state = states["state"].astype(str).to_numpy(object)
+        state[other] = "sleeping"
+        return states.assign(state=state)
+
     @staticmethod
     def build(
         contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame, thread_states: pd.DataFrame
     ) -> Machine:
         """From the tables of these names; messages of all applications."""
         names = Names()
-        kind = pd.Categorical(
-            contexts["kind"].astype(str).replace("exception", "hardirq"), categories=list(CONTEXTS)
-        ).codes.astype(np.int64)
+        kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
         syscalls = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
         return Machine(
             names,
@@ -130,55 +156,57 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Exposure:
-    """One row per message, side and label: ``ns`` in all, and its longest stretch."""
+class Stretches:
+    """Labelled stretches of lifetimes; ``row``: position of the message, ``other``: the message it is about."""
 
     row: Int
     side: Int
     kind: Int
     subject: Int
-    ns: Int
     start: Int
     end: Int
     cpu: Int
     other: Int
 
-    @staticmethod
-    def concatenate(parts: list[Exposure]) -> Exposure:
+    @classmethod
+    def join(cls, parts: list[Self]) -> Self:
         """All rows of ``parts``."""
-        return Exposure(
-            *(np.concatenate([getattr(p, f) for p in parts]) for f in Exposure.__dataclass_fields__)
-        )
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in cls.__dataclass_fields__))
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        """The chosen rows."""
+        return replace(self, **{f: getattr(self, f)[chosen] for f in self.__dataclass_fields__})
 
 
-def measure(messages: pd.DataFrame, rows: Int, states: pd.DataFrame, machine: Machine) -> Exposure:
-    """Label the lifetimes of ``messages.iloc[rows]``.
+@dataclass(frozen=True)
+class Exposure(Stretches):
+    """One row per message, side and label: ``ns`` in all, and its longest stretch."""
+
+    ns: Int
+
+
+#: Kinds of stretches in which the message itself, or what is usual, was worked on: the functions there count.
+WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
+
+
+def measure(
+    messages: pd.DataFrame, rows: Int, states: pd.DataFrame, machine: Machine
+) -> tuple[Exposure, Stretches]:
+    """Label the lifetimes of ``messages.iloc[rows]``; with the sums come the stretches of the kinds ``WITHIN``.
 
     ``messages`` is one application, ordered by message_id: overlaps with these are head-of-line
     blocking, with others interference.
     """
-    parts = []
-    for low in range(0, len(rows), CHUNK):
+    sums, within = [], []
+    for low in range(0, max(len(rows), 1), CHUNK):
         pieces = windows.pieces(messages, rows[low : low + CHUNK], states)
-        parts.append(_total(_label(messages, pieces, machine)))
-    return Exposure.concatenate(parts)
+        stretches = _label(messages, pieces, machine)
+        sums.append(_total(stretches))
+        within.append(stretches.take(np.isin(stretches.kind, WITHIN)))
+    return Exposure.join(sums), Stretches.join(within)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Labelled stretches before they are added up."""
-
-    row: Int
-    side: Int
-    kind: Int
-    subject: Int
-    start: Int
-    end: Int
-    cpu: Int
-    other: Int
-
-
-def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> _Rows:
+def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
     on_cpu = np.isin(pieces.state, [windows.CORE, windows.RUNNING, windows.RUNNABLE, windows.UNKNOWN]) & (
         pieces.cpu >= 0
     )
@@ -196,7 +224,7 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> _Rows:
     kind, subject, other = _rules(messages, pieces, piece, ctx, worked, received, m)
     idle = np.flatnonzero(~on_cpu)
     lost = busy[gap_piece]
-    return _Rows(
+    return Stretches(
         pieces.row[np.concatenate([piece, idle, lost])],
         pieces.side[np.concatenate([piece, idle, lost])],
         np.concatenate([kind, _waits(pieces, idle), np.full(len(lost), UNSEEN)]),
@@ -251,7 +279,7 @@ def _rules(
     same_conn = _lookup(ids, conn, worked) == conn[row]
     # What happens inside a thread or another message's processing counts as that, unless it is
     # an interrupt so long that it must be a cause of its own.
-    interrupt = (kind == IN_SOFTIRQ) | (kind == IN_HARDIRQ)
+    interrupt = np.isin(kind, (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION))
     length = m.end[ctx] - m.start[ctx]
     nested = length[interrupt & (worked >= 0)]
     limit = max(NESTED_FLOOR_NS, 5 * int(np.median(nested)) if len(nested) else 0)
@@ -276,6 +304,7 @@ def _rules(
         ((kind == IN_SOFTIRQ) & ~a_side & other_received, HOL, name("receive queue"), received),
         (kind == IN_SOFTIRQ, SOFTIRQ, m.symbol[ctx], -1),
         (kind == IN_HARDIRQ, HARDIRQ, m.symbol[ctx], -1),
+        (kind == IN_EXCEPTION, EXCEPTION, m.symbol[ctx], -1),
         ((kind == IN_IDLE) & a_side, IDLE, name("wake-up"), -1),
         (kind == IN_IDLE, IDLE, name("before arrival"), -1),
         (kind == IN_GAP, UNSEEN, name(""), -1),
@@ -296,21 +325,17 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 
 def _waits(pieces: Pieces, at: Int) -> Int:
-    known = np.isin(pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED])
+    known = np.isin(
+        pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING, windows.LOST]
+    )
     return np.where(known, WAIT, UNSEEN)
 
 
 def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
     """``<state> in <the system call the thread was in>``: what preceded the gap (second phase)."""
-    tid = column(messages["tid"])[pieces.row[at]]
     state = pieces.state[at]
-    last = np.full(len(at), m.names.code("user code"))
-    for value in np.unique(tid):  # the reading threads
-        members = np.flatnonzero(tid == value)
-        low, high = np.searchsorted(m.syscall_tid, [value, value + 1])
-        found = low + np.searchsorted(m.syscall_start[low:high], pieces.start[at[members]], "right") - 1
-        known = found >= low
-        last[members[known]] = m.syscall_name[found[known]]
+    last = m.last_syscall(column(messages["tid"])[pieces.row[at]], pieces.start[at])
+    last = np.where(last < 0, m.names.code("user code"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(
         [m.names.code(_wait_name(windows.STATES[s], m.names.list[c])) for s, c in pairs.T], np.int64
@@ -319,10 +344,10 @@ def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -
 
 
 def _wait_name(state: str, syscall: str) -> str:
-    return "stopped" if state == "stopped" else f"{state} in {syscall}"
+    return {"stopped": "stopped", "lost": "retransmission"}.get(state, f"{state} in {syscall}")
 
 
-def _total(rows: _Rows) -> Exposure:
+def _total(rows: Stretches) -> Exposure:
     """Add up the stretches of each message, side and label; keep the longest as evidence."""
     ns = rows.end - rows.start
     order = np.lexsort((-ns, rows.subject, rows.kind, rows.side, rows.row))
@@ -337,9 +362,9 @@ def _total(rows: _Rows) -> Exposure:
         rows.side[longest],
         rows.kind[longest],
         rows.subject[longest],
-        total,
         rows.start[longest],
         rows.end[longest],
         rows.cpu[longest],
         rows.other[longest],
+        total,
     )

@@ -10,53 +10,79 @@ import pyarrow as pa
 from .. import schema
 from ..frames import to_pandas
 from ..losses import Ledger
-from . import exposure
+from . import exposure, functions
 from .deviation import deviations
-from .exposure import UNSEEN, Machine
+from .exposure import KINDS, UNSEEN, Machine
+from .intervals import Int
 from .options import Options
+from .paths import Trace
 from .population import select
+from .windows import SIDES, column
 
 
 def find(
     messages: pa.Table, calls: pa.Table, contexts: pa.Table, thread_states: pa.Table, options: Options
-) -> tuple[pa.Table, pa.Table]:
+) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Compare the target slice of one application's messages with its reference slice.
 
-    Returns ``(schema.ANOMALIES with categories still empty, losses)``.
-    First, second and fourth phase of section 5.2 of the paper, on contexts: unexpected or longer contexts, gaps with
-    what preceded them, overlaps with other messages. Raises BadInput when a slice is empty.
+    Returns ``(schema.COMPARED, schema.ANOMALIES with categories still empty, losses)``.
+    The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
+    functions where they are known, overlaps with other messages. Raises BadInput when a slice is empty.
     """
     ledger = Ledger("anomalies")
-    every = to_pandas(messages)
-    population = select(every, options, ledger)
+    every, traced, around = (to_pandas(t) for t in (messages, calls, contexts))
+    population = select(every, options, ledger, None if options.decoded_by_message else _seen(around))
     states = to_pandas(thread_states)
-    machine = Machine.build(to_pandas(contexts), to_pandas(calls), every, states)
-    rows = {
-        name: exposure.measure(population.messages, getattr(population, name), states, machine)
-        for name in ("target", "reference")
-    }
-    unseen = rows["target"].ns[rows["target"].kind == UNSEEN]
+    machine = Machine.build(around, traced, every, states)
+    states = machine.resolve(states, np.unique(column(population.messages["tid"])))
+    trace = Trace.build(traced, around) if (traced["kind"] == "function").any() else None
+    parts, unseen = [], []
+    for rows in population.groups():
+        (target, in_target), (reference, in_reference) = (
+            exposure.measure(population.messages, of, states, machine) for of in rows
+        )
+        unseen.append(target.ns[target.kind == UNSEEN])
+        n_reference = len(rows[1])
+        frame = deviations(target, reference, n_reference, machine, options.granularity_ns)
+        if trace is not None:
+            inside, looked_into = functions.find(
+                trace, in_target, in_reference, n_reference, machine, options
+            )
+            frame = pd.concat([_without(frame, looked_into, machine), inside])
+        parts.append(frame)
+    lost = np.concatenate(unseen)
     ledger.add(
         "target messages with time nothing was recorded for",
-        len(unseen),
+        len(lost),
         "warning",
-        f"{unseen.sum()} ns of their lifetimes stay unexplained",
+        f"{lost.sum()} ns of their lifetimes stay unexplained",
         "see the losses of the recording; record longer than the load runs",
     )
-    frame = deviations(
-        rows["target"], rows["reference"], len(population.reference), machine, options.granularity_ns
-    )
+    frame = pd.concat(parts, ignore_index=True)
     ids = population.messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]
     frame["category"] = ""
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     table = pa.Table.from_pandas(_strings(frame), preserve_index=False)
-    return schema.conform("anomalies", table), ledger.table()
+    return population.table(), schema.conform("anomalies", table), ledger.table()
+
+
+def _seen(contexts: pd.DataFrame) -> tuple[int, int] | None:
+    """From when to when anything was seen."""
+    return None if contexts.empty else (int(contexts["start_ns"].min()), int(contexts["end_ns"].max()))
+
+
+def _without(frame: pd.DataFrame, labels: Int, machine: Machine) -> pd.DataFrame:
+    """Rows of ``frame`` but those of the labels (side, kind, subject), which functions stand for."""
+    names = machine.names.list
+    dropped = {(SIDES[side], KINDS[kind], names[subject]) for side, kind, subject in labels.tolist()}
+    keys = zip(frame["side"], frame["kind"], frame["subject"], strict=True)
+    return frame[[key not in dropped for key in keys]]
 
 
 def _strings(frame: pd.DataFrame) -> pd.DataFrame:
     """Arrow cannot guess the type of an empty object column."""
-    text = ["side", "anomaly", "subject", "kind", "category"]
+    text = ["side", "anomaly", "subject", "kind", "category", "path", "dso"]
     return (
         frame.astype(dict.fromkeys(text, "category"))
         if len(frame)

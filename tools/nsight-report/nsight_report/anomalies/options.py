@@ -83,8 +83,10 @@ class Options:
     ``app`` selects by process name or pid, ``port`` by the application's own port; when both
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
-    ``categories``: path of a CSV that replaces the built-in categories. ``max_reference``: a larger
-    reference slice is thinned to this, or to as many as the target has if these are more.
+    ``categories``: path of a CSV whose rows come before the built-in categories. ``max_reference``: a
+    larger reference slice is thinned to this, or to as many as the target has if these are more. ``explained``: a
+    function of whose deviation nested anomalies explain this share is not reported itself. ``decoded_by_message``:
+    only what is compared was decoded.
     """
 
     target: Slice = field(default_factory=lambda: Slice("percentile", 99, 100))
@@ -95,3 +97,5 @@ class Options:
     granularity_ns: int = 1_000
     categories: str | None = None
     max_reference: int = MAX_REFERENCE
+    explained: float = 0.8
+    decoded_by_message: bool = False

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
+from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
 from .options import Options, Slice
 
 # Windows cost memory.
 MAX_TARGET = 20_000
+# A median of fewer says little.
+MIN_REFERENCE = 10
 
 
 @dataclass(frozen=True)
@@ -21,13 +26,42 @@ class Population:
     """Comparable messages of one application, and the two slices of them.
 
     ``messages`` has the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are
-    row positions in it.
+    row positions in it. ``group``: number of each message's request type: messages are compared with their like.
     """
 
     app: str
     messages: pd.DataFrame
     target: np.ndarray
     reference: np.ndarray
+    group: np.ndarray
+
+    def groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Target and reference rows that are compared, by request type."""
+        for value in np.unique(self.group[self.target]):
+            yield (
+                self.target[self.group[self.target] == value],
+                self.reference[self.group[self.reference] == value],
+            )
+
+    def table(self) -> pa.Table:
+        """Table ``compared`` of schema.py."""
+        latency = self.messages["latency_ns"].to_numpy(np.int64)
+        ids = self.messages["message_id"].to_numpy(np.int64)
+        parts = []
+        for target, reference in self.groups():
+            rows = np.append(target, reference)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "message_id": ids[rows],
+                        "role": np.repeat(["target", "reference"], [len(target), len(reference)]),
+                        "latency_ns": latency[rows],
+                        "reference_latency_ns": int(np.median(latency[reference])),
+                    }
+                )
+            )
+        frame = pd.concat(parts).sort_values("message_id")
+        return schema.conform("compared", pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def choose_app(messages: pd.DataFrame, options: Options) -> pd.DataFrame:
@@ -62,13 +96,17 @@ def choose_app(messages: pd.DataFrame, options: Options) -> pd.DataFrame:
     return chosen
 
 
-def select(messages: pd.DataFrame, options: Options, ledger: Ledger) -> Population:
-    """Choose application, target slice and reference slice.
+def select(
+    messages: pd.DataFrame, options: Options, ledger: Ledger, seen: tuple[int, int] | None = None
+) -> Population:
+    """Choose application, target slice and reference slice, of messages in the time ``seen`` if it is given.
 
     Raises BadInput when a slice is empty. Slices that are larger than what is needed are
     thinned evenly over time; the ledger says so.
     """
     chosen = choose_app(messages, options).sort_values("message_id").reset_index(drop=True)
+    if seen is not None:
+        chosen = _within(chosen, seen, ledger)
     latency = chosen["latency_ns"].to_numpy(np.int64)
     target = _slice(latency, options.target)
     reference = np.setdiff1d(_slice(latency, options.reference), target)
@@ -91,7 +129,49 @@ def select(messages: pd.DataFrame, options: Options, ledger: Ledger) -> Populati
     if len(reference) > enough:
         reference = reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
     comms = chosen["comm"].value_counts()
-    return Population(str(comms.index[0]), chosen, target, reference)
+    return Population(
+        str(comms.index[0]), chosen, target, reference, _groups(chosen, target, reference, ledger)
+    )
+
+
+def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger) -> pd.DataFrame:
+    first, last = (messages[name].to_numpy(np.int64) for name in ("first_ns", "last_ns"))
+    inside = (first >= seen[0]) & (last <= seen[1])
+    ledger.add(
+        "messages outside of the trace",
+        int((~inside).sum()),
+        "warning",
+        "nothing says what the cores did then: these messages were not compared",
+        "record as long as the load runs",
+    )
+    if not inside.any():
+        raise BadInput(
+            "no message lies in the time that perf traced",
+            "perf.data is cut or of another recording: record again",
+        )
+    return messages[inside].reset_index(drop=True)
+
+
+def _groups(messages: pd.DataFrame, target: np.ndarray, reference: np.ndarray, ledger: Ledger) -> np.ndarray:
+    """Number of each message's request type; 0: compared with all that have 0.
+
+    A type without enough reference messages is compared with every other of that kind.
+    """
+    types = messages["request_type"].astype("category").cat
+    group = types.codes.to_numpy().astype(np.int64) + 1
+    counts = np.bincount(group[reference], minlength=len(types.categories) + 1)
+    few = counts[group] < MIN_REFERENCE
+    if few.all() or not few[target].any():
+        return np.where(few, 0, group)
+    ledger.add(
+        "request types without enough messages to compare with",
+        len(np.unique(group[target[few[target]]])),
+        "info",
+        f"fewer than {MIN_REFERENCE} of the reference are of their type: compared with those of every type",
+        "choose a wider --reference, or record longer",
+    )
+    # Then all types are one: a reference of only the rare ones would be none.
+    return np.zeros(len(group), np.int64)
 
 
 def _slice(latency: np.ndarray, spec: Slice) -> np.ndarray:

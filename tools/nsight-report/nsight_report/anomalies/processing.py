@@ -31,6 +31,9 @@ WAITS = frozenset(
     ]
 )
 
+#: In these it waits for the message itself.
+READS = frozenset(["read", "readv", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4"])
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -72,7 +75,7 @@ def by_thread(
 def _asleep_in_gaps(contexts: pd.DataFrame, thread_states: pd.DataFrame) -> pd.DataFrame:
     """Rows of ``thread_states`` that begin to sleep, or to do nobody knows what, in a gap of ``contexts``."""
     gaps = contexts[contexts["kind"] == "gap"]
-    asleep = thread_states[thread_states["state"].isin(["sleeping", "unknown"])]
+    asleep = thread_states[thread_states["state"].isin(["sleeping", "waiting", "unknown"])]
     since = column(asleep["start_ns"])
     found, *_ = overlaps(
         column(asleep["cpu"]), since, since + 1, *(column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))

@@ -18,9 +18,21 @@ from .intervals import Int, overlaps
 R, A = 0, 1
 SIDES = ("R", "A")
 
-# States of the reading thread. On side R there is no thread to wait for: the core itself counts.
-STATES = ("core", "running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown")
-CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN = range(len(STATES))
+# States of the reading thread. On side R there is no thread to wait for: the core itself counts, unless the
+# message's packet was lost, and it waits to be sent again.
+STATES = (
+    "core",
+    "running",
+    "runnable",
+    "sleeping",
+    "blocked",
+    "stopped",
+    "dead",
+    "unknown",
+    "waiting",
+    "lost",
+)
+CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, LOST = range(len(STATES))
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,21 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
     app_cpu = column(chosen["app_cpu"])
     tid = column(chosen["tid"])
 
+    # What the core does before a packet that was sent again arrives is no cause.
+    again = chosen["retransmitted"].fillna(False).to_numpy(bool) & ~tx
+    arrival = np.where(
+        again, np.clip(_first_known(chosen, ["arrival_last_ns"], first), core_start, core_end), core_start
+    )
+    on_way = arrival > core_start
+    lost = Pieces(
+        rows[on_way],
+        np.full(on_way.sum(), R),
+        np.full(on_way.sum(), -1),
+        np.full(on_way.sum(), LOST),
+        core_start[on_way],
+        arrival[on_way],
+    )
+    core_start = arrival
     on_core = core_end > core_start
     core = Pieces(
         rows[on_core],
@@ -79,7 +106,19 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
     query, item, start, end = overlaps(
         tid, app_start, app_end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
     )
-    app = Pieces(rows[query], np.full(len(query), A), column(states["cpu"])[item], code[item], start, end)
+    state, cpu = code[item], column(states["cpu"])[item]
+    # Nothing tells when a waiting thread was woken. One that waited before the hand-off was woken by it, and
+    # is in the queue of the core that it runs on next.
+    at = np.flatnonzero(
+        (state == WAITING) & ~tx[query] & (column(states["start_ns"])[item] <= app_start[query])
+    )
+    following = np.minimum(item[at] + 1, len(code) - 1)
+    runs = (code[following] == RUNNING) & (
+        column(states["tid"])[following] == column(states["tid"])[item[at]]
+    )
+    state[at] = RUNNABLE
+    cpu[at[runs]] = column(states["cpu"])[following[runs]]
+    app = Pieces(rows[query], np.full(len(query), A), cpu, state, start, end)
     rest = uncovered(query, start, end, app_start, app_end)
     # Time of the thread that the scheduler's events do not cover: its core is the best that is known.
     unknown = Pieces(
@@ -90,7 +129,7 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
         rest[1],
         rest[2],
     )
-    parts = [core, app, unknown]
+    parts = [lost, core, app, unknown]
     return Pieces(
         *(
             np.concatenate([getattr(p, name) for p in parts])

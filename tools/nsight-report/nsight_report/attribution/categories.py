@@ -1,48 +1,180 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Categories of causes, from a CSV that users may edit (Table 1 of the paper)."""
+"""Categories of causes, from CSV files that users may add to (Table 1 of the paper).
+
+Documentation/categories.md describes the files.
+"""
 
 from __future__ import annotations
 
 import csv
 import fnmatch
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput
+from . import kernel_functions
+from .symbols import is_kernel, plain_name
 
 BUILT_IN = Path(__file__).with_name("categories.csv")
+ADVICE = Path(__file__).with_name("advice.csv")
 MAX_ROWS = 100_000
+FUNCTION = "function"
+NOWHERE = 1 << 60
+_SPECIAL = re.compile(r"[][*?]")
 
 
 @dataclass(frozen=True)
 class Category:
-    """One row: anomalies of ``kind`` whose subject matches ``pattern``."""
+    """One row: anomalies of ``kind`` whose subject matches ``pattern`` in an object matching ``dso``.
+
+    ``advice`` is '' where that of the category serves. ``dso`` is '' for any, ``kernel`` for kernel and
+    modules, else a shell wildcard of the object's path or of its last part.
+    """
 
     kind: str
     pattern: str
     category: str
-    advice: str
+    advice: str = ""
+    dso: str = ""
 
 
-def load(path: str | Path | None = None) -> list[Category]:
-    """The rows of a categories file in order; the built-in one when ``path`` is None.
+class Categories:
+    """All rows in the order in which they are asked, and what was found so far."""
+
+    def __init__(
+        self,
+        own: Sequence[Category],
+        built_in: Sequence[Category],
+        kernel: kernel_functions.KernelFunctions,
+        advice: dict[str, str],
+    ) -> None:
+        self._own = _Rows(own)
+        self._built_in = _Rows(built_in)
+        self._kernel = kernel
+        self._advice = advice
+        self._known: dict[tuple[str, str, str], tuple[str, str]] = {}
+
+    def find(self, kind: str, subject: str, dso: str = "") -> tuple[str, str]:
+        """Category and advice: the user's rows, then the kernel's functions, then the built-in rows."""
+        key = (kind, subject, dso)
+        if key not in self._known:
+            self._known[key] = self._find(*key)
+        return self._known[key]
+
+    def _find(self, kind: str, subject: str, dso: str) -> tuple[str, str]:
+        names = [subject]
+        kernel = kind == FUNCTION and is_kernel(dso)
+        if kind == FUNCTION:
+            plain = plain_name(subject, kernel)
+            if plain != subject:
+                names.append(plain)
+        row = self._own.first(kind, names, dso)
+        if row is None and kernel:
+            category = self._kernel.category(names[-1])
+            if category:
+                return category, self._advice.get(category, "")
+        row = row or self._built_in.first(kind, names, dso)
+        if row is None:
+            return "Other", self._advice.get("Other", "")
+        category = row.category.replace("{name}", subject)
+        return category, row.advice or self._advice.get(category, "")
+
+
+class _Rows:
+    """Rows of which the first that fits is found without trying each."""
+
+    def __init__(self, rows: Sequence[Category]) -> None:
+        self._rows = rows
+        self._anywhere = _Index((n, r) for n, r in enumerate(rows) if not r.dso)
+        self._with_object = [(n, r) for n, r in enumerate(rows) if r.dso]
+        self._of_object: dict[str, _Index] = {}  # there are few objects, and many functions
+
+    def first(self, kind: str, names: Sequence[str], dso: str) -> Category | None:
+        if dso not in self._of_object:
+            self._of_object[dso] = _Index((n, r) for n, r in self._with_object if _in_object(r.dso, dso))
+        best = min(self._anywhere.first(kind, names), self._of_object[dso].first(kind, names))
+        return self._rows[best] if best < NOWHERE else None
+
+
+class _Index:
+    """The first of numbered rows, whatever their object: most patterns are a name, a prefix or a suffix."""
+
+    def __init__(self, rows: Iterable[tuple[int, Category]]) -> None:
+        self._kinds: set[str] = set()
+        self._all: dict[str, int] = {}
+        self._exact: dict[tuple[str, str], int] = {}
+        self._prefix: dict[tuple[str, str], int] = {}
+        self._suffix: dict[tuple[str, str], int] = {}
+        # Lengths to try, by kind and the first letter of a prefix or the last of a suffix.
+        self._prefixes: dict[tuple[str, str], set[int]] = {}
+        self._suffixes: dict[tuple[str, str], set[int]] = {}
+        self._wild: dict[str, list[tuple[int, str, re.Pattern[str]]]] = {}
+        for number, row in rows:
+            kind, pattern = row.kind, row.pattern
+            self._kinds.add(kind)
+            special = _SPECIAL.search(pattern)
+            if special is None:
+                self._exact.setdefault((kind, pattern), number)
+            elif pattern == "*":
+                self._all.setdefault(kind, number)
+            elif special.start() == len(pattern) - 1 and pattern.endswith("*"):
+                self._prefix.setdefault((kind, pattern[:-1]), number)
+                self._prefixes.setdefault((kind, pattern[0]), set()).add(len(pattern) - 1)
+            elif pattern.startswith("*") and not _SPECIAL.search(pattern[1:]):
+                self._suffix.setdefault((kind, pattern[1:]), number)
+                self._suffixes.setdefault((kind, pattern[-1]), set()).add(len(pattern) - 1)
+            else:
+                regex = re.compile(fnmatch.translate(pattern))
+                self._wild.setdefault(kind, []).append((number, pattern[: special.start()], regex))
+
+    def first(self, kind: str, names: Sequence[str]) -> int:
+        found = [NOWHERE]
+        for of in (kind, "*"):
+            if of not in self._kinds:
+                continue
+            found.append(self._all.get(of, NOWHERE))
+            for name in names:
+                found.append(self._exact.get((of, name), NOWHERE))
+                for length in self._prefixes.get((of, name[:1]), ()):
+                    found.append(self._prefix.get((of, name[:length]), NOWHERE))
+                for length in self._suffixes.get((of, name[-1:]), ()):
+                    found.append(self._suffix.get((of, name[-length:]), NOWHERE))
+                for number, head, regex in self._wild.get(of, ()):
+                    if name.startswith(head) and regex.match(name):
+                        found.append(number)
+                        break
+        return min(found)
+
+
+def _in_object(pattern: str, dso: str) -> bool:
+    if not pattern:
+        return True
+    if pattern == "kernel":
+        return is_kernel(dso)
+    return fnmatch.fnmatchcase(dso, pattern) or fnmatch.fnmatchcase(dso.rpartition("/")[2], pattern)
+
+
+def load(path: str | Path | None = None) -> Categories:
+    """The built-in categories, and before them the rows of the user's file ``path``.
 
     Lines that start with ``#`` are comments. Raises BadInput naming the line at fault.
     """
-    path = Path(path or BUILT_IN)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: categories cannot be read: {error}", "give a CSV text file") from error
+    own = read(Path(path)) if path is not None else []
+    return Categories(own, read(BUILT_IN), kernel_functions.read(), read_advice(ADVICE))
+
+
+def read(path: Path) -> list[Category]:
+    """The rows of one categories file: kind,pattern,category[,advice[,dso]]."""
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
+    for number, fields in _lines(path):
+        if fields[:3] == ["kind", "pattern", "category"]:
             continue
-        fields = next(csv.reader([line]))
-        if len(fields) != 4 or not fields[2]:
+        if not 3 <= len(fields) <= 5 or not all(fields[:3]):
             raise BadInput(
-                f"{path}:{number}: expected kind,pattern,category,advice",
-                f"copy {BUILT_IN} and edit the copy",
+                f"{path}:{number}: expected kind,pattern,category,advice,dso (the last two may be left out)",
+                f"write the line like those of {BUILT_IN}; a text with commas needs double quotes",
             )
         rows.append(Category(*fields))
         if len(rows) > MAX_ROWS:
@@ -50,13 +182,39 @@ def load(path: str | Path | None = None) -> list[Category]:
     return rows
 
 
-def categorise(rows: list[Category], kind: str, subject: str) -> tuple[str, str]:
-    """Category and advice of one kind of anomaly: the first row that fits.
+def read_advice(path: Path) -> dict[str, str]:
+    """Advice by category, from a file of lines category,advice."""
+    advice: dict[str, str] = {}
+    for number, fields in _lines(path):
+        if len(fields) != 2 or not all(fields) or fields[0] in advice:
+            raise BadInput(
+                f"{path}:{number}: expected category,advice, each category once", "repair the line"
+            )
+        advice[fields[0]] = fields[1]
+    return advice
 
-    >>> categorise([Category("thread", "*", "{name}", "pin it")], "thread", "nginx")
+
+def _lines(path: Path) -> Iterable[tuple[int, list[str]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: categories cannot be read: {error}", "give a CSV text file") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            yield number, next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            raise BadInput(
+                f"{path}:{number}: {error}", 'put a text with commas or quotes in double quotes, " as ""'
+            ) from error
+
+
+def categorise(categories: Categories, kind: str, subject: str, dso: str = "") -> tuple[str, str]:
+    """Category and advice of one kind of anomaly.
+
+    >>> mine = Categories([Category("thread", "*", "{name}", "pin it")], [], kernel_functions.read(), {})
+    >>> categorise(mine, "thread", "nginx")
     ('nginx', 'pin it')
     """
-    for row in rows:
-        if row.kind in ("*", kind) and fnmatch.fnmatchcase(subject, row.pattern):
-            return row.category.replace("{name}", subject), row.advice
-    return "Other", ""
+    return categories.find(kind, subject, dso)

@@ -8,8 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import schema
-from ..anomalies import Options, select
-from ..frames import to_pandas
+from ..anomalies import Options
 from ..losses import Ledger
 from .categories import categorise, load
 
@@ -18,7 +17,7 @@ LOW_COVERAGE = 0.87
 
 
 def attribute(
-    anomalies: pa.Table, messages: pa.Table, options: Options
+    anomalies: pa.Table, compared: pa.Table, options: Options
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Turn anomalies into root causes (section 5.2 of the paper).
 
@@ -29,11 +28,11 @@ def attribute(
     largest are kept whole, the smallest give way.
     """
     ledger = Ledger("attribution")
-    population = select(to_pandas(messages), options, Ledger("anomalies"))  # already counted there
-    latency = population.messages["latency_ns"].to_numpy(np.int64)
-    usual = int(np.median(latency[population.reference]))
-    ids = population.messages["message_id"].to_numpy(np.int64)[population.target]
-    own_deviation = pd.Series(np.maximum(latency[population.target] - usual, 0), index=ids)
+    target = compared.to_pandas()
+    target = target[target["role"] == "target"].sort_values("message_id")
+    ids = target["message_id"].to_numpy(np.int64)
+    latency, usual = (target[c].to_numpy(np.int64) for c in ("latency_ns", "reference_latency_ns"))
+    own_deviation = pd.Series(np.maximum(latency - usual, 0), index=ids)
 
     frame = anomalies.to_pandas()
     frame = frame.sort_values(["message_id", "deviation_ns"], ascending=[True, False], kind="stable")
@@ -51,11 +50,12 @@ def attribute(
     frame = frame[trimmed > 0].copy()
 
     rows = load(options.categories)
-    frame = frame.astype({"kind": str, "subject": str})
-    pairs = frame[["kind", "subject"]].drop_duplicates()
-    found = [categorise(rows, kind, subject) for kind, subject in zip(pairs["kind"], pairs["subject"])]
+    what = ["kind", "subject", "dso"]
+    frame = frame.astype(dict.fromkeys(what, str))
+    pairs = frame[what].drop_duplicates()
+    found = [categorise(rows, *pair) for pair in pairs.itertuples(index=False)]
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
-    frame = frame.drop(columns="category").merge(pairs, on=["kind", "subject"])
+    frame = frame.drop(columns="category").merge(pairs, on=what)
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 
     explained = frame.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).astype(np.int64)
@@ -64,7 +64,7 @@ def attribute(
     coverage = pd.DataFrame(
         {
             "message_id": ids,
-            "latency_ns": latency[population.target],
+            "latency_ns": latency,
             "reference_latency_ns": usual,
             "deviation_ns": total,
             "explained_ns": explained.to_numpy(),

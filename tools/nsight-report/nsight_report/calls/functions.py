@@ -66,7 +66,7 @@ class Decoded:
 def load(
     perf_data: Path, symfs: str | None, convert: Convert, windows: I64 | None = None
 ) -> tuple[dict[str, pa.Table], pa.Table]:
-    """Tables ``calls`` and ``contexts`` of a perf.data with Intel PT, by name, and ``losses``.
+    """Tables ``calls``, ``contexts`` and ``granularity`` of a perf.data with Intel PT, by name, and ``losses``.
 
     ``windows``: stretches of the perf clock (rows of begin, end) outside of which nothing is decoded. Without nsight-decode there are none, and the losses say so.
     """
@@ -85,7 +85,8 @@ def load(
     decoded = decode(perf_data, Path(symfs) if symfs else None, windows)
     account(decoded, ledger)
     calls, contexts = build(decoded, convert, ledger)
-    return {"calls": calls, "contexts": contexts}, ledger.table()
+    made = {"calls": calls, "contexts": contexts, "granularity": granularity(decoded.account)}
+    return made, ledger.table()
 
 
 def decode(perf_data: Path, symfs: Path | None, windows: I64 | None = None) -> Decoded:
@@ -250,6 +251,17 @@ def _comms(table: pa.Table, row: I64) -> pa.ChunkedArray:
     names = table["symbol"].take(pa.array(top)).cast(pa.string())
     idle = pc.equal(table["kind"].take(pa.array(top)).cast(pa.string()), "idle")
     return pc.if_else(idle, "swapper", names)
+
+
+def granularity(account: dict[str, Any]) -> pa.Table:
+    """Table ``granularity`` of what nsight-decode measured."""
+    told = account.get("granularity_ns") or {}
+    row = {
+        "median_ns": int(told.get("median") or 0),
+        "p99_ns": int(told.get("p99") or 0),
+        "edges_per_time": float(told.get("edges_per_time") or 0),
+    }
+    return schema.conform("granularity", pa.Table.from_pylist([row]))
 
 
 def account(decoded: Decoded, ledger: Ledger) -> None:

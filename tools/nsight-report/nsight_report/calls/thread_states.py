@@ -21,8 +21,11 @@ from .contexts import THREAD, comms
 
 Ints = npt.NDArray[np.int64]
 
-STATES = ("running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown")
-RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN = range(len(STATES))
+STATES = ("running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting")
+RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING = range(len(STATES))
+
+#: What switch records tell of a thread that left its core by itself, instead of prev_state.
+_BY_ITSELF = -1
 
 # Bits of prev_state, include/linux/sched.h and include/trace/events/sched.h. 0x100 is
 # TASK_REPORT_MAX: preempted, whatever state the thread was about to enter.
@@ -45,6 +48,7 @@ def decode_prev_state(prev_state: Ints) -> npt.NDArray[np.int8]:
     for bit, meaning in reversed(_BITS):  # the lowest bit decides, as in the kernel's own output
         state[prev_state & bit != 0] = meaning
     state[(prev_state & 0xFF == 0) | (prev_state & _PREEMPTED != 0)] = RUNNABLE
+    state[prev_state == _BY_ITSELF] = WAITING
     return state
 
 
@@ -115,13 +119,16 @@ def _find_runs(
     on_core = calls[(calls["kind"] == THREAD) & (calls["depth"] == 0) & (calls["tid"] > 0)]
     on_core = on_core[np.lexsort((on_core["end"], on_core["start"], on_core["tid"]))]
     # Switch records, which are all that there is beside Intel PT, tell whether a thread was preempted.
-    records = (timed["kind"] == CODE["switch_out"]) & (timed["c"] == 1)
-    switches = timed[(timed["kind"] == CODE["sched_switch"]) | records]
+    # With the tracepoint they say the same again, a little later.
+    kind = CODE["sched_switch"] if (timed["kind"] == CODE["sched_switch"]).any() else CODE["switch_out"]
+    switches = timed[timed["kind"] == kind]
     out = pd.DataFrame(
         {
             "tid": switches["tid"],
             "end": switches["ts"].astype(np.int64),
-            "prev": np.where(switches["kind"] == CODE["switch_out"], _PREEMPTED, switches["b"]),
+            "prev": switches["b"]
+            if kind == CODE["sched_switch"]
+            else np.where(switches["c"] == 1, _PREEMPTED, _BY_ITSELF),
         }
     )
     ends = pd.DataFrame({"tid": on_core["tid"], "end": on_core["end"]})

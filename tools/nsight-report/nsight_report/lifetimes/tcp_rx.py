@@ -67,6 +67,8 @@ def lifetimes(
     arrival_row = np.where(first >= 0, arrived.row[np.maximum(first, 0)], NONE) if len(arrived.row) else first
     last_row = np.where(last >= 0, arrived.row[np.maximum(last, 0)], NONE) if len(arrived.row) else last
     handoff_row = _handoffs(events, streams, conn, end)
+    repeated = arrived.coverage.repeated(start, end)
+    last_row = _handed_off(events, arrived, end, last_row, handoff_row, repeated)
     peer_row = _peer_rows(events, streams, start, arrival_row)
     nic = nic_stamps(events, arrival_row, peer_row, options, ledger)
     _count_missing(streams, conn, start, end, arrived, arrival_row, last_row, handoff_row, ledger)
@@ -81,8 +83,23 @@ def lifetimes(
         "handoff_ns": pick(events.ts, handoff_row),
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": arrived.coverage.n_overlapping(start, end),
-        "retransmitted": arrived.coverage.repeated(start, end),
+        "retransmitted": repeated,
     }
+
+
+def _handed_off(
+    events: Events, arrived: _Arrivals, end: I64, last_row: I64, handoff_row: I64, repeated: Bool
+) -> I64:
+    """``last_row``, of data that came again the last copy up to the hand-off: those before it were dropped."""
+    at = np.flatnonzero(repeated & (handoff_row >= 0))
+    if not len(at):
+        return last_row
+    copy = len(arrived.row) - 1 - Coverage(arrived.start[::-1], arrived.end[::-1]).first(end[at] - 1)
+    row = arrived.row[np.minimum(copy, len(arrived.row) - 1)]
+    good = (copy < len(arrived.row)) & (events.ts[row] <= events.ts[handoff_row[at]])
+    last_row = last_row.copy()
+    last_row[at[good]] = row[good]
+    return last_row
 
 
 def pick(values: npt.NDArray[Any], row: I64) -> npt.NDArray[Any]:

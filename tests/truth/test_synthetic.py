@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Scores on small synthetic streams; tests/truth/synthetic_scores.py has larger ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from truth.synthetic import CAUSES, World, world
+from truth.synthetic_scores import score
+
+
+@pytest.fixture(scope="module")
+def injected() -> World:
+    return world(3000, seed=7, share=0.04, lanes=2, fan=2)
+
+
+def test_every_cause_was_injected_and_calls_tile_their_cores(injected: World) -> None:
+    assert set(injected.cause) == {-1, *range(len(CAUSES))}
+    contexts = injected.tables["contexts"].to_pandas()
+    for _, core in contexts.groupby("cpu"):
+        assert (core["start_ns"].to_numpy()[1:] == core["end_ns"].to_numpy()[:-1]).all()
+    calls = injected.tables["calls"].to_pandas()
+    start, end = calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy()
+    parent = calls["parent_id"].to_numpy()
+    inside = parent >= 0
+    assert (start[inside] >= start[parent[inside]]).all() and (end[inside] <= end[parent[inside]]).all()
+    # Own times of a core are all of its time.
+    assert calls.groupby("cpu")["self_ns"].sum().tolist() == [
+        int(core["end_ns"].max() - core["start_ns"].min()) for _, core in contexts.groupby("cpu")
+    ]
+
+
+@pytest.mark.parametrize("grade", ["pt", "trace"])
+def test_injected_causes_are_named_with_their_ns(injected: World, grade: str) -> None:
+    s = score(injected, grade)
+    assert s.n_injected >= 100
+    assert s.top >= 0.95, s.wrong
+    assert s.precision >= 0.95
+    assert s.recall >= 0.95
+    assert s.within >= 0.95
+    assert s.coverage_median >= 0.99
+    assert s.coverage_min >= 0.9
+
+
+@pytest.mark.parametrize("grade", ["pt", "trace"])
+def test_nothing_of_weight_is_found_where_nothing_was_injected(grade: str) -> None:
+    s = score(world(3000, seed=8, share=0.0, lanes=2, fan=2), grade)
+    assert s.n_target >= 60
+    assert s.weighty == []
+    assert np.isnan(s.top)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which functions of a nested stack are reported (section 5.2 of the paper).
+
+A function whose deviation nested anomalies explain to 80 % is not reported itself; one that is explained less
+keeps what they leave. Nothing is reported within an unexpected function, and within a function that took no longer than
+usual: what took longer there was made up for. So each ns of deviation is claimed once at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .intervals import Int
+from .paths import Nodes, Paths
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What reference messages spent at nodes: medians of ``total`` and ``calls``, and how far is still usual."""
+
+    total: Int
+    calls: Int
+    spread: Int
+
+
+def usual(target: Nodes, reference: Nodes, n_reference: int) -> Usual:
+    """For each node of ``target`` the reference at its label and path; absence counts as 0.
+
+    The spread is three times what lies between the first quartile and the median: what the faster half of messages
+    differs by is jitter, while some of the slower half may have the very cause that is looked for.
+    """
+    index = pd.MultiIndex.from_arrays([target.label, target.path])
+
+    def at(values: Int, share: float) -> Int:
+        frame = pd.DataFrame({"label": reference.label, "path": reference.path, "value": values})
+        frame = frame.sort_values("value")
+        groups = frame.groupby(["label", "path"])["value"]
+        # Messages without the node come first in the order: shift the rank by their number.
+        rank = int(n_reference * share) - (n_reference - groups.transform("size"))
+        found = frame[groups.cumcount() == rank].set_index(["label", "path"])["value"]
+        return found.reindex(index).fillna(0).to_numpy(np.int64)
+
+    total = at(reference.total, 0.5)
+    return Usual(total, at(reference.calls, 0.5), 3 * (total - at(reference.total, 0.25)))
+
+
+def claims(nodes: Nodes, paths: Paths, expected: Usual, granularity_ns: int, explained: float) -> Int:
+    """Deviation in ns that each node of the target is reported with; 0: not reported.
+
+    ``explained``: share from which on nested anomalies stand for their parent.
+    """
+    deviation = (nodes.total - expected.total).astype(float)
+    significant = deviation > np.maximum(granularity_ns, expected.spread)
+    unexpected = significant & (expected.total == 0)
+    depth = np.append(paths.depth, 0)[nodes.path]
+    parent = _parents(nodes, paths)
+
+    # Upwards: what nested anomalies claim, what is left for the function itself, and by how much they claim too much.
+    nested, left, scale = (np.zeros(len(nodes)) for _ in range(3))
+    for level in range(int(depth.max(initial=0)), -1, -1):
+        at = np.flatnonzero((depth == level) & significant)
+        dev, inside = deviation[at], nested[at]
+        whole = inside < explained * dev
+        left[at] = np.where(unexpected[at], dev, np.where(whole, dev - inside, 0))
+        scale[at] = np.where(unexpected[at], 0, np.minimum(1, dev / np.maximum(inside, 1)))
+        claim = np.where(unexpected[at] | whole, dev, np.minimum(inside, dev))
+        nested_in = parent[at]
+        np.add.at(nested, nested_in[nested_in >= 0], claim[nested_in >= 0])
+
+    # Downwards: within what is not reported into, nothing is.
+    factor = np.ones(len(nodes))
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        at = np.flatnonzero(depth == level)
+        factor[at] = factor[parent[at]] * scale[parent[at]]
+    claimed = np.rint(factor * left).astype(np.int64)
+    return np.where(claimed > granularity_ns, claimed, 0)
+
+
+def _parents(nodes: Nodes, paths: Paths) -> Int:
+    """Place of each node's caller among ``nodes``; -1: the label as a whole."""
+    n_paths, n_labels = len(paths.up) + 1, int(nodes.label.max(initial=0)) + 1
+    group = (nodes.row * n_labels + nodes.label) * n_paths
+    key = group + nodes.path + 1
+    order = np.argsort(key)
+    wanted = group + np.append(paths.up, -1)[nodes.path] + 1
+    place = order[np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)] if len(order) else order
+    return np.where(nodes.path < 0, -1, place)
