@@ -61,6 +61,9 @@ enum Command {
     Info {
         #[command(flatten)]
         source: Source,
+        /// Print one JSON object: the buffers with their sizes and times.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -162,7 +165,7 @@ pub fn run(cli: Cli) -> Result<()> {
             }
             Ok(())
         }
-        Command::Info { source } => info::print(&source.open()?),
+        Command::Info { source, json } => info::print(&source.open()?, json),
     }
 }
 

@@ -3,8 +3,9 @@
 
 use nsight_decode::error::Result;
 use nsight_decode::perfdata::layout::feature;
-use nsight_decode::perfdata::Owner;
+use nsight_decode::perfdata::{Chunk, Owner};
 use nsight_decode::pt::index::runs;
+use serde_json::{json, Value};
 
 use crate::cli::Opened;
 use crate::losses::grouped;
@@ -17,7 +18,11 @@ fn line(name: &str, value: impl std::fmt::Display) {
     println!("{name:<16}{value}");
 }
 
-pub fn print(opened: &Opened) -> Result<()> {
+pub fn print(opened: &Opened, as_json: bool) -> Result<()> {
+    if as_json {
+        println!("{:#}", json(opened));
+        return Ok(());
+    }
     let Opened { recording, code } = opened;
     let (file, info, config) = (&recording.file, &recording.info, &recording.config);
     let text = |bit| file.text(bit).unwrap_or_else(|| "unknown".into());
@@ -45,23 +50,61 @@ pub fn print(opened: &Opened) -> Result<()> {
     line("text pokes", recording.side.pokes.len());
     line("kernel code", if code.kernel.is_known() { "there" } else { "missing: record with --kcore" });
     line("losses", format_args!("{} records tell of some", recording.side.losses.len()));
-    for (owner, chunks) in &recording.streams {
-        let runs = runs(chunks, recording);
-        let bytes: usize = runs.iter().map(|r| r.len).sum();
-        let psbs: usize = runs.iter().map(|r| r.psbs.len()).sum();
-        let first = runs.iter().find_map(|r| r.psbs.first());
-        let last = chunks.last().map_or(0, |c| c.reference);
-        let name = match owner {
+    for buffer in buffers(opened) {
+        let name = match buffer.owner {
             Owner::Cpu(cpu) => format!("cpu {cpu}"),
             Owner::Thread(tid) => format!("thread {tid}"),
         };
-        let times = first.map_or("no PSB: nothing can be decoded".into(), |p| {
-            format!("{} to {} s", seconds(info.conv.ns(p.tsc)), seconds(info.conv.ns(last)))
+        let times = buffer.times.map_or("no PSB: nothing can be decoded".into(), |(begin, end)| {
+            format!("{} to {} s", seconds(begin), seconds(end))
         });
-        line(
-            &name,
-            format_args!("{} bytes, {psbs} PSBs, {} pieces, {times}", grouped(bytes as u64), runs.len()),
-        );
+        let (bytes, psbs, pieces) = (grouped(buffer.bytes as u64), buffer.psbs, buffer.pieces);
+        line(&name, format_args!("{bytes} bytes, {psbs} PSBs, {pieces} pieces, {times}"));
     }
     Ok(())
+}
+
+/// One buffer that perf recorded; times in ns of its clock, of the first PSB and when the last data were taken.
+struct Buffer {
+    owner: Owner,
+    bytes: usize,
+    psbs: usize,
+    pieces: usize,
+    times: Option<(u64, u64)>,
+}
+
+fn buffers(opened: &Opened) -> Vec<Buffer> {
+    let recording = &opened.recording;
+    let conv = &recording.info.conv;
+    let buffer = |(&owner, chunks): (&Owner, &Vec<Chunk>)| {
+        let runs = runs(chunks, recording);
+        let first = runs.iter().find_map(|r| r.psbs.first());
+        let last = chunks.last().map_or(0, |c| c.reference);
+        Buffer {
+            owner,
+            bytes: runs.iter().map(|r| r.len).sum(),
+            psbs: runs.iter().map(|r| r.psbs.len()).sum(),
+            pieces: runs.len(),
+            times: first.map(|p| (conv.ns(p.tsc), conv.ns(last.max(p.tsc)))),
+        }
+    };
+    recording.streams.iter().map(buffer).collect()
+}
+
+fn json(opened: &Opened) -> Value {
+    let of = |b: &Buffer| {
+        let (cpu, tid) = match b.owner {
+            Owner::Cpu(cpu) => (cpu, -1),
+            Owner::Thread(tid) => (-1, tid),
+        };
+        json!({
+            "cpu": cpu,
+            "tid": tid,
+            "bytes": b.bytes,
+            "psbs": b.psbs,
+            "begin_ns": b.times.map(|t| t.0),
+            "end_ns": b.times.map(|t| t.1),
+        })
+    };
+    json!({"version": 1, "clock": "perf", "buffers": buffers(opened).iter().map(of).collect::<Vec<_>>()})
 }

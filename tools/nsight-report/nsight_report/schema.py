@@ -243,13 +243,15 @@ CALLS = Table(
     ),
 )
 
-GRANULARITY = Table(
-    "granularity",
-    "how finely Intel PT's packets tell times; no row at grade trace, whose events have a time each",
+TRACE = Table(
+    "trace",
+    "what Intel PT's packets cover, and how finely they tell times; no row at grade trace",
     "one row",
     (
-        _c("median_ns", pa.int64(), "median step between times that follow each other and differ"),
-        _c("p99_ns", pa.int64(), "99th percentile: what is shorter is not told apart"),
+        _c("begin_ns", pa.int64(), "when the first buffer begins"),
+        _c("end_ns", pa.int64(), "when the last one ends"),
+        _c("median_step_ns", pa.int64(), "median step between times that follow each other and differ"),
+        _c("p99_step_ns", pa.int64(), "99th percentile: what is shorter is not told apart"),
         _c("edges_per_time", pa.float64(), "calls and returns that share a time, on average"),
     ),
 )
@@ -407,7 +409,7 @@ TABLES = {
         CLOCK_MAP,
         MESSAGES,
         CALLS,
-        GRANULARITY,
+        TRACE,
         CONTEXTS,
         THREAD_STATES,
         LOSSES,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,23 +182,25 @@ def _contexts(ctx: Context) -> Result:
     decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
     names = ("calls", "contexts", "thread_states")
-    made = dict(zip(names, tables, strict=True)) | {"granularity": schema.empty("granularity")}
+    made = dict(zip(names, tables, strict=True)) | {"trace": schema.empty("trace")}
     lost_tracing = losses.merge([])
     if ctx.manifest.grade == "pt":
-        windows = _chosen(ctx, clock) if ctx.options.decode == CHOSEN else None
-        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, windows)
+        choose = partial(_chosen, ctx, clock) if ctx.options.decode == CHOSEN else None
+        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, choose)
         made |= found
     return made, losses.merge([lost_decoding, lost, lost_tracing])
 
 
-def _chosen(ctx: Context, clock: ClockMap) -> npt.NDArray[np.int64]:
+def _chosen(ctx: Context, clock: ClockMap, traced: tuple[int, int]) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, in the perf clock."""
     from .anomalies import select
     from .calls.of_message import windows
     from .frames import to_pandas
 
     ledger = losses.Ledger("anomalies")  # that stage tells it
-    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), ledger)
+    ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
+    seen = int(ends[0]), int(ends[1])
+    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), ledger, seen)
     rows = np.append(population.target, population.reference)
     in_monotonic = windows(population.messages.iloc[rows])
     flat, _error, good = clock.convert_masked(in_monotonic.reshape(-1), "monotonic", "perf")
@@ -242,6 +245,7 @@ def _anomalies(ctx: Context) -> Result:
         ctx.table("contexts"),
         ctx.table("thread_states"),
         replace(analysis_options(ctx.options), granularity_ns=_granularity(ctx)),
+        _seen(ctx),
     )
     return {"compared": compared, "found_anomalies": found}, lost
 
@@ -252,11 +256,19 @@ TRACEPOINT_NOISE_NS = 1_000
 
 def _granularity(ctx: Context) -> int:
     """What deviation cannot be told from none, in ns: of the packets, and of the clocks of a call and of a message."""
-    told = ctx.table("granularity").to_pylist()
+    told = ctx.table("trace").to_pylist()
     clock = ctx.table("clock_map")
     used = pc.is_in(clock["domain"].cast(pa.string()), pa.array(["perf", "monotonic", "boottime"]))
     bounds = clock.filter(used)["error_ns"].to_numpy()
-    return max(told[0]["p99_ns"] if told else TRACEPOINT_NOISE_NS, 2 * int(bounds.max(initial=0)))
+    return max(told[0]["p99_step_ns"] if told else TRACEPOINT_NOISE_NS, 2 * int(bounds.max(initial=0)))
+
+
+def _seen(ctx: Context) -> tuple[int, int] | None:
+    """From when to when something tells what cores did."""
+    for row in ctx.table("trace").to_pylist():
+        return row["begin_ns"], row["end_ns"]
+    ends = pc.min_max(ctx.table("contexts")["start_ns"]), pc.min_max(ctx.table("contexts")["end_ns"])
+    return (ends[0]["min"].as_py(), ends[1]["max"].as_py()) if ctx.table("contexts").num_rows else None
 
 
 def _attribution(ctx: Context) -> Result:
@@ -280,7 +292,6 @@ def analysis_options(options: Options) -> AnalysisOptions:
         port=options.port,
         direction=options.direction,
         categories=options.categories,
-        decoded_by_message=options.decode == CHOSEN,
         max_reference=FEW_REFERENCES if options.decode == CHOSEN else MAX_REFERENCE,
     )
 
@@ -348,7 +359,7 @@ STAGES = (
         needs=("clocks",),
         raw=("manifest.json", "perf.data"),
         options=("symfs",),
-        tables=("calls", "contexts", "thread_states", "granularity"),
+        tables=("calls", "contexts", "thread_states", "trace"),
         code=(
             "capture/perf_data.py",
             "capture/native.py",

@@ -21,17 +21,23 @@ from .windows import SIDES, column
 
 
 def find(
-    messages: pa.Table, calls: pa.Table, contexts: pa.Table, thread_states: pa.Table, options: Options
+    messages: pa.Table,
+    calls: pa.Table,
+    contexts: pa.Table,
+    thread_states: pa.Table,
+    options: Options,
+    seen: tuple[int, int] | None = None,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Compare the target slice of one application's messages with its reference slice.
 
     Returns ``(schema.COMPARED, schema.ANOMALIES with categories still empty, losses)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
     functions where they are known, overlaps with other messages. Raises BadInput when a slice is empty.
+    ``seen``: messages outside of that time are counted and not compared.
     """
     ledger = Ledger("anomalies")
     every, traced, around = (to_pandas(t) for t in (messages, calls, contexts))
-    population = select(every, options, ledger, None if options.decoded_by_message else _seen(around))
+    population = select(every, options, ledger, seen)
     states = to_pandas(thread_states)
     machine = Machine.build(around, traced, every, states)
     states = machine.resolve(states, np.unique(column(population.messages["tid"])))
@@ -65,11 +71,6 @@ def find(
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     table = pa.Table.from_pandas(_strings(frame), preserve_index=False)
     return population.table(), schema.conform("anomalies", table), ledger.table()
-
-
-def _seen(contexts: pd.DataFrame) -> tuple[int, int] | None:
-    """From when to when anything was seen."""
-    return None if contexts.empty else (int(contexts["start_ns"].min()), int(contexts["end_ns"].max()))
 
 
 def _without(frame: pd.DataFrame, labels: Int, machine: Machine) -> pd.DataFrame:

@@ -85,8 +85,7 @@ class Options:
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
     ``categories``: path of a CSV whose rows come before the built-in categories. ``max_reference``: a
     larger reference slice is thinned to this, or to as many as the target has if these are more. ``explained``: a
-    function of whose deviation nested anomalies explain this share is not reported itself. ``decoded_by_message``:
-    only what is compared was decoded.
+    function of whose deviation nested anomalies explain this share is not reported itself.
     """
 
     target: Slice = field(default_factory=lambda: Slice("percentile", 99, 100))
@@ -98,4 +97,3 @@ class Options:
     categories: str | None = None
     max_reference: int = MAX_REFERENCE
     explained: float = 0.8
-    decoded_by_message: bool = False

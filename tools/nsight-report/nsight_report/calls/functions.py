@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,12 +64,16 @@ class Decoded:
     account: dict[str, Any]
 
 
-def load(
-    perf_data: Path, symfs: str | None, convert: Convert, windows: I64 | None = None
-) -> tuple[dict[str, pa.Table], pa.Table]:
-    """Tables ``calls``, ``contexts`` and ``granularity`` of a perf.data with Intel PT, by name, and ``losses``.
+#: Chooses what is decoded: begin and end of the trace in, stretches (rows of begin, end) out, in the perf clock.
+Choose = Callable[[tuple[int, int]], I64]
 
-    ``windows``: stretches of the perf clock (rows of begin, end) outside of which nothing is decoded. Without nsight-decode there are none, and the losses say so.
+
+def load(
+    perf_data: Path, symfs: str | None, convert: Convert, choose: Choose | None = None
+) -> tuple[dict[str, pa.Table], pa.Table]:
+    """Tables ``calls``, ``contexts`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
+
+    ``choose``: by default all is decoded. Without nsight-decode there are none, and the losses say so.
     """
     ledger = Ledger("calls")
     try:
@@ -82,25 +87,43 @@ def load(
             "make decoder",
         )
         return {}, ledger.table()
-    decoded = decode(perf_data, Path(symfs) if symfs else None, windows)
+    root = Path(symfs) if symfs else None
+    span = traced(perf_data, root)
+    decoded = decode(perf_data, root, choose(span) if choose else None)
     account(decoded, ledger)
     calls, contexts = build(decoded, convert, ledger)
-    made = {"calls": calls, "contexts": contexts, "granularity": granularity(decoded.account)}
-    return made, ledger.table()
+    ends, _ = convert(np.array(span), "perf")
+    return {"calls": calls, "contexts": contexts, "trace": _trace(ends, decoded.account)}, ledger.table()
+
+
+def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
+    """From when to when there is trace, in the perf clock."""
+    with tempfile.TemporaryFile() as file:
+        _run("info", perf_data, symfs, ["--json"], file)
+        file.seek(0)
+        told = json.load(file)
+    known = [b for b in told["buffers"] if b["begin_ns"] is not None]
+    if not known:
+        raise BadInput(
+            f"{perf_data}: its Intel PT data have no place where decoding could begin",
+            "record again, longer or with a smaller psb_period",
+        )
+    return min(b["begin_ns"] for b in known), max(b["end_ns"] for b in known)
 
 
 def decode(perf_data: Path, symfs: Path | None, windows: I64 | None = None) -> Decoded:
-    """Run nsight-decode. ``symfs``: where the recorded machine's files are; by default here."""
-    data = perf_data / "data" if perf_data.is_dir() else perf_data
+    """Run nsight-decode. ``symfs``: where the recorded machine's files are; by default here.
+
+    ``windows``: stretches outside of which nothing is decoded (rows of begin, end in the perf clock).
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
-            args = ["calls", str(perf_data.resolve()), "--out", directory]
-            args += ["--symfs", str(symfs.resolve())] if symfs else []
+            args = ["--out", directory]
             if windows is not None:
                 wanted = Path(directory, "windows")
                 np.savetxt(wanted, windows, fmt="%d-%d")
                 args += ["--time", f"@{wanted}"]
-            native.run(DECODER, args, data.stat().st_size)
+            _run("calls", perf_data, symfs, args)
             table = pq.read_table(f"{directory}/calls")  # a file a core, in order
             account = json.loads(Path(directory, "calls.json").read_text(encoding="utf-8"))
     except OSError as error:
@@ -108,6 +131,15 @@ def decode(perf_data: Path, symfs: Path | None, windows: I64 | None = None) -> D
             f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
         ) from None
     return Decoded(table, account)
+
+
+def _run(
+    command: str, perf_data: Path, symfs: Path | None, args: list[str], stdout: IO[bytes] | None = None
+) -> None:
+    data = perf_data / "data" if perf_data.is_dir() else perf_data
+    args = [command, str(perf_data.resolve()), *args]
+    args += ["--symfs", str(symfs.resolve())] if symfs else []
+    native.run(DECODER, args, data.stat().st_size, stdout)
 
 
 def build(decoded: Decoded, convert: Convert, ledger: Ledger) -> tuple[pa.Table, pa.Table]:
@@ -253,15 +285,16 @@ def _comms(table: pa.Table, row: I64) -> pa.ChunkedArray:
     return pc.if_else(idle, "swapper", names)
 
 
-def granularity(account: dict[str, Any]) -> pa.Table:
-    """Table ``granularity`` of what nsight-decode measured."""
+def _trace(ends: I64, account: dict[str, Any]) -> pa.Table:
     told = account.get("granularity_ns") or {}
     row = {
-        "median_ns": int(told.get("median") or 0),
-        "p99_ns": int(told.get("p99") or 0),
+        "begin_ns": int(ends[0]),
+        "end_ns": int(ends[1]),
+        "median_step_ns": int(told.get("median") or 0),
+        "p99_step_ns": int(told.get("p99") or 0),
         "edges_per_time": float(told.get("edges_per_time") or 0),
     }
-    return schema.conform("granularity", pa.Table.from_pylist([row]))
+    return schema.conform("trace", pa.Table.from_pylist([row]))
 
 
 def account(decoded: Decoded, ledger: Ledger) -> None:
