@@ -95,6 +95,7 @@ check-clocks: deps-test
 truth: deps-test
 	@$(MAKE) -s build
 	@$(MAKE) -s -C tests/load
+	@$(PY) tests/truth/synthetic_scores.py
 	@$(PY) tests/truth/run.py
 
 bench: deps-test
