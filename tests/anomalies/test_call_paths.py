@@ -11,7 +11,7 @@ from nsight_report.anomalies import Options, Slice, find
 from nsight_report.anomalies.paths import Calls, Trace
 from nsight_report.attribution import attribute
 
-SLOWEST = Options(target=Slice("latency", 1500, float("inf")), granularity_ns=50)
+SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 USUAL = 40
 
 
@@ -98,7 +98,7 @@ def test_many_small_deviations_are_their_parent():
     # Ten functions take 40 ns longer each, below the granularity: none alone is an anomaly.
     usual = [("ksys_read", 400, [(f"f{i}", 40, []) for i in range(10)])]
     slow = [("ksys_read", 800, [(f"f{i}", 80, []) for i in range(10)])]
-    options = Options(target=Slice("latency", 1300, float("inf")), granularity_ns=50)
+    options = Options(target=Slice.parse("1300ns-"), granularity_ns=50)
     found = reported(scene(slow, 800, usual), options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > ksys_read": 400}
 
@@ -137,9 +137,7 @@ def test_usual_jitter_of_a_function_is_no_anomaly():
         extra = 20 * (n % 7)
         made.read(20_000 * n, [("copy", 200 + extra, []), ("lock", 100, [])], 300 + extra)
     made.read(20_000 * USUAL, [("copy", 350, []), ("lock", 1100, [])], 1450)
-    options = Options(
-        target=Slice("latency", 1500, float("inf")), reference=Slice("percentile", 0, 97), granularity_ns=50
-    )
+    options = Options(target=Slice.parse("1500ns-"), reference=Slice.parse("p0-97"), granularity_ns=50)
     assert [p for p in reported(made, options) if p != "coverage"] == ["read > lock"]
 
 
@@ -150,9 +148,7 @@ def test_outliers_of_the_reference_do_not_hide_a_cause():
         extra = 900 * (n % 4 == 0)
         made.read(20_000 * n, [("copy", 200, []), ("lock", 100 + extra, [])], 300 + extra)
     made.read(20_000 * USUAL, [("copy", 200, []), ("lock", 1100, [])], 1300)
-    options = Options(
-        target=Slice("latency", 1850, float("inf")), reference=Slice("percentile", 0, 97), granularity_ns=50
-    )
+    options = Options(target=Slice.parse("1850ns-"), reference=Slice.parse("p0-97"), granularity_ns=50)
     found = reported(made, options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > lock": 1000}
 
@@ -166,9 +162,7 @@ def test_messages_are_compared_with_their_request_type():
         made.messages[-1]["request_type"] = "scan" if n % 2 else "get"
     made.read(20_000 * 2 * USUAL, [("recv", 400, []), ("lock", 2500, [])], 2900)
     made.messages[-1]["request_type"] = "get"
-    options = Options(
-        target=Slice("latency", 3200, float("inf")), reference=Slice("percentile", 0, 98), granularity_ns=50
-    )
+    options = Options(target=Slice.parse("3200ns-"), reference=Slice.parse("p0-98"), granularity_ns=50)
     found = reported(made, options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > lock": 2500}
 

@@ -3,12 +3,11 @@
 
 from types import SimpleNamespace
 
-import pytest
 from anomalies.build import TID, Scene, context, message, syscall
 from nsight_report.anomalies import Options, Slice, find
 from nsight_report.attribution import attribute
 
-SLOWEST = Options(target=Slice("latency", 1500, float("inf")), granularity_ns=50)
+SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 
 
 def diagnose(scene: Scene, options: Options = SLOWEST):
@@ -234,12 +233,6 @@ def test_causes_never_exceed_the_deviation_of_their_message():
     assert row["deviation_ns"] == 4900
     assert row["explained_ns"] == 4900
     assert causes["hog (A)"]["total_deviation_ns"] == 4900
-
-
-@pytest.mark.parametrize("text", ["p99", "99-100", "p100-99", "1ms", "p0-101", "5us-1us", ""])
-def test_a_slice_that_cannot_be_read_is_refused(text):
-    with pytest.raises(Exception, match="slice"):
-        Slice.parse(text)
 
 
 def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing():

@@ -57,7 +57,7 @@ def score(made: World, grade: str) -> Score:
     """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %."""
     n = len(made.cause)
     share = 100 * max((made.cause >= 0).mean(), 0.02)
-    options = Options(target=Slice("percentile", 100 - share, 100), granularity_ns=GRANULARITY_NS)
+    options = Options(target=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
     tables = (made if grade == "pt" else made.at_trace()).tables
     compared, found, _ = find(
         *(tables[t] for t in ("messages", "calls", "contexts", "thread_states")), options

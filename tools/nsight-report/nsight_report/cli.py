@@ -64,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
         "--target",
         metavar="SPEC",
         default="p99-100",
-        help="messages to explain: percentiles such as p99-100 (the default) or latencies such as 1ms- or 20us-2ms",
+        help="messages to explain: percentiles such as p99-100 (the default), latencies such as 1ms- or 20us-2ms, "
+        "time:1.5s-2s since the first message, conn:4, peer:10.0.0.2:41000, type:get, id:17,18 or id:@FILE; joined by +",
     )
     p.add_argument(
         "--reference",
@@ -170,7 +171,7 @@ def _internal(args: argparse.Namespace, error: BaseException) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from .anomalies.options import Slice
+    from .anomalies.slices import Slice
     from .api import open_capture
 
     capture = open_capture(

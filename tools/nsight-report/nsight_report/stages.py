@@ -282,8 +282,9 @@ def _attribution(ctx: Context) -> Result:
 
 def analysis_options(options: Options) -> AnalysisOptions:
     """The options in the form that anomalies and attribution take."""
-    from .anomalies.options import FEW_REFERENCES, MAX_REFERENCE, Slice
+    from .anomalies.options import FEW_REFERENCES, MAX_REFERENCE
     from .anomalies.options import Options as AnalysisOptions
+    from .anomalies.slices import Slice
 
     return AnalysisOptions(
         target=Slice.parse(options.target),

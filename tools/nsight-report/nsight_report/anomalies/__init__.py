@@ -2,7 +2,8 @@
 """Phases of section 5.2 of the paper: what a slow message met that comparable messages did not."""
 
 from .find import find
-from .options import Options, Slice
+from .options import Options
 from .population import Population, select
+from .slices import Slice
 
 __all__ = ["Options", "Population", "Slice", "find", "select"]

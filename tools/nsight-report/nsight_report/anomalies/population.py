@@ -13,7 +13,7 @@ import pyarrow as pa
 from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
-from .options import Options, Slice
+from .options import Options
 
 # Windows cost memory.
 MAX_TARGET = 20_000
@@ -108,8 +108,8 @@ def select(
     if seen is not None:
         chosen = _within(chosen, seen, ledger)
     latency = chosen["latency_ns"].to_numpy(np.int64)
-    target = _slice(latency, options.target)
-    reference = np.setdiff1d(_slice(latency, options.reference), target)
+    target = options.target.rows(chosen)
+    reference = np.setdiff1d(options.reference.rows(chosen), target)
     for name, rows, spec in (("target", target, options.target), ("reference", reference, options.reference)):
         if not len(rows):
             raise BadInput(
@@ -172,19 +172,6 @@ def _groups(messages: pd.DataFrame, target: np.ndarray, reference: np.ndarray, l
     )
     # Then all types are one: a reference of only the rare ones would be none.
     return np.zeros(len(group), np.int64)
-
-
-def _slice(latency: np.ndarray, spec: Slice) -> np.ndarray:
-    if spec.by == "latency":
-        return np.flatnonzero((latency >= spec.low) & (latency <= spec.high))
-    # By rank, so that equal latencies do not make a slice larger than asked.
-    rank = np.empty(len(latency), np.int64)
-    rank[np.argsort(latency, kind="stable")] = np.arange(len(latency))
-    low = int(np.floor(len(latency) * spec.low / 100))
-    high = int(np.ceil(len(latency) * spec.high / 100))
-    if spec.high == 100:
-        low = min(low, len(latency) - 1)
-    return np.flatnonzero((rank >= low) & (rank < high))
 
 
 def _apps(messages: pd.DataFrame) -> list[str]:

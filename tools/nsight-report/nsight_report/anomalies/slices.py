@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which messages: a part of the latency distribution, a time, a connection, a request type, or messages by number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..errors import NsightError
+
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_PERCENTILES = re.compile(r"^p(?P<lo>\d+(?:\.\d+)?)-(?P<hi>\d+(?:\.\d+)?)$")
+_NS = r"(?P<lo>\d+(?:\.\d+)?)(?P<lou>ns|us|ms|s)-(?:(?P<hi>\d+(?:\.\d+)?)(?P<hiu>ns|us|ms|s))?"
+_LATENCIES = re.compile(f"^{_NS}$")
+_TIMES = re.compile(f"^time:{_NS}$")
+_WORDS = re.compile(r"^(?P<by>conn|peer|type|id):(?P<words>[^+]+)$")
+
+#: Of numbers of messages in a file.
+_MOST_BYTES = 16 << 20
+
+FORMS = (
+    "p99-100 (percentiles), 1ms- or 20us-2ms (latencies), time:1.5s-2s (since the first message), conn:4, "
+    "peer:10.0.0.2:41000, type:get, id:17,18 or id:@FILE; joined by +"
+)
+
+
+class BadSlice(NsightError):
+    """A slice that cannot be read."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition on messages.
+
+    ``low`` and ``high``, both included, are percentiles (0..100) when ``by`` is ``percentile`` and nanoseconds when it
+    is ``latency`` or ``time``; else ``words`` are what the message's connection, peer, type or number is one of.
+    """
+
+    by: str
+    low: float = 0
+    high: float = 0
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.by == "percentile":
+            return f"p{self.low:g}-{self.high:g}"
+        if self.by in ("latency", "time"):
+            high = "" if self.high == float("inf") else _ns(self.high)
+            return ("time:" if self.by == "time" else "") + f"{_ns(self.low)}-{high}"
+        return f"{self.by}:{','.join(self.words)}"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Messages that meet every condition. Percentiles are of the messages that meet the others."""
+
+    conditions: tuple[Condition, ...]
+
+    @staticmethod
+    def parse(text: str) -> Slice:
+        """Read ``p99-100``, ``1ms-``, ``time:0s-2s``, ``type:get+p99-100``, ...
+
+        >>> str(Slice.parse("type:get+p99-100"))
+        'type:get+p99-100'
+        >>> Slice.parse("20us-2ms").conditions[0].high
+        2000000.0
+        """
+        return Slice(tuple(_condition(part, text) for part in text.split("+")))
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.conditions))
+
+    def rows(self, messages: pd.DataFrame) -> npt.NDArray[np.int64]:
+        """Positions in ``messages`` (columns of schema.MESSAGES, of one application)."""
+        chosen = np.ones(len(messages), bool)
+        for condition in self.conditions:
+            if condition.by != "percentile":
+                chosen &= _MEETS[condition.by](messages, condition)
+        found = np.flatnonzero(chosen)
+        latency = messages["latency_ns"].to_numpy(np.int64)[found]
+        # By rank, so that equal latencies do not make a slice larger than asked.
+        rank = np.empty(len(found), np.int64)
+        rank[np.argsort(latency, kind="stable")] = np.arange(len(found))
+        keep = np.ones(len(found), bool)
+        for condition in self.conditions:
+            if condition.by == "percentile":
+                low = int(np.floor(len(found) * condition.low / 100))
+                high = int(np.ceil(len(found) * condition.high / 100))
+                if condition.high == 100:
+                    low = min(low, len(found) - 1)
+                keep &= (rank >= low) & (rank < high)
+        return found[keep]
+
+
+def _condition(part: str, text: str) -> Condition:
+    if m := _PERCENTILES.match(part):
+        low, high = float(m["lo"]), float(m["hi"])
+        if low < high <= 100:
+            return Condition("percentile", low, high)
+    elif m := _LATENCIES.match(part) or _TIMES.match(part):
+        low = float(m["lo"]) * _UNITS[m["lou"]]
+        high = float(m["hi"]) * _UNITS[m["hiu"]] if m["hi"] else float("inf")
+        if low < high:
+            return Condition("time" if part.startswith("time:") else "latency", low, high)
+    elif m := _WORDS.match(part):
+        words = _listed(m["words"], text) if m["by"] == "id" else tuple(m["words"].split(","))
+        if m["by"] not in ("conn", "id") or all(w.isdecimal() and len(w) < 19 for w in words):
+            return Condition(m["by"], words=words)
+    raise BadSlice(f"slice {text!r} is not understood", f"use {FORMS}")
+
+
+def _listed(words: str, text: str) -> tuple[str, ...]:
+    """Numbers, or those in a file, separated by white space or commas."""
+    if not words.startswith("@"):
+        return tuple(words.split(","))
+    try:
+        with Path(words[1:]).open(encoding="utf-8") as file:
+            return tuple(file.read(_MOST_BYTES).replace(",", " ").split())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise BadSlice(f"slice {text!r}: {words[1:]}: {reason}", "one number of a message a line") from None
+
+
+def _between(values: npt.NDArray[np.int64], condition: Condition) -> npt.NDArray[np.bool_]:
+    return np.asarray((values >= condition.low) & (values <= condition.high))
+
+
+def _time(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
+    first = messages["first_ns"].to_numpy(np.int64)
+    return _between(first - first.min(initial=0 if not len(first) else first[0]), condition)
+
+
+def _peer(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
+    address = messages["raddr"].astype(str)
+    with_port = address + ":" + messages["rport"].astype(str)
+    return np.asarray(address.isin(condition.words) | with_port.isin(condition.words), bool)
+
+
+def _number(name: str) -> Callable[[pd.DataFrame, Condition], npt.NDArray[np.bool_]]:
+    def meets(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
+        return np.isin(messages[name].to_numpy(np.int64), [int(w) for w in condition.words])
+
+    return meets
+
+
+def _type(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
+    return messages["request_type"].astype(object).isin(condition.words).to_numpy(bool)
+
+
+def _latency(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
+    return _between(messages["latency_ns"].to_numpy(np.int64), condition)
+
+
+_MEETS: dict[str, Callable[[pd.DataFrame, Condition], Any]] = {
+    "latency": _latency,
+    "time": _time,
+    "conn": _number("conn_id"),
+    "id": _number("message_id"),
+    "peer": _peer,
+    "type": _type,
+}
+
+
+def _ns(value: float) -> str:
+    for unit in ("s", "ms", "us"):
+        if value >= _UNITS[unit]:
+            return f"{value / _UNITS[unit]:.12g}{unit}"
+    return f"{value:.12g}ns"
