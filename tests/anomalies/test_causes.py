@@ -4,7 +4,7 @@
 from types import SimpleNamespace
 
 from anomalies.build import TID, Scene, context, message, syscall
-from nsight_report.anomalies import Options, Slice, find
+from nsight_report.anomalies import Options, Recorded, Slice, find
 from nsight_report.attribution import attribute
 
 SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
@@ -12,7 +12,7 @@ SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 
 def diagnose(scene: Scene, options: Options = SLOWEST):
     tables = scene.tables()
-    compared, found, losses = find(*tables, options)
+    compared, found, losses = find(Recorded(*tables), options)
     anomalies, coverage, causes, _ = attribute(found, compared, options)
     result = SimpleNamespace(anomalies=anomalies, coverage=coverage, losses=losses)
     return result, {r["cause"]: r for r in causes.to_pylist()}

@@ -2,6 +2,7 @@
 """Which stages run: only the stale ones, each from stored tables."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,19 @@ def test_what_is_decoded_around_the_messages_depends_on_which_are_chosen(
     touch(capture / "events.tsv")
     chosen = Options(decode="chosen", target="p90-100")
     assert Pipeline(capture, chosen).run() == ["events", "messages", *after]
+
+
+def test_another_run_of_the_other_capture_reruns_the_comparison(
+    capture: Path, ran: list[str], tmp_path: Path
+) -> None:
+    other = shutil.copytree(capture, tmp_path / "other")
+    Pipeline(capture).run(rerun="clocks")
+    against = Options(against=str(other))
+    assert Pipeline(capture, against).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture, against).run() == []
+    touch(other / "perf.data")
+    assert Pipeline(capture, against).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture).run() == ["anomalies", "attribution"]
 
 
 def test_edited_categories_rerun_only_the_attribution(capture: Path, ran: list[str], tmp_path: Path) -> None:

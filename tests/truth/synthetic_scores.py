@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools/nsight-report")]
 
-from nsight_report.anomalies import Options, Slice, find  # noqa: E402
+from nsight_report.anomalies import Options, Recorded, Slice, find  # noqa: E402
 from nsight_report.attribution import attribute  # noqa: E402
 
 from truth.synthetic import CAUSES, World, world  # noqa: E402
@@ -53,15 +54,14 @@ class Score:
     wrong: pd.DataFrame
 
 
-def score(made: World, grade: str) -> Score:
-    """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %."""
+def score(made: World, grade: str, against: World | None = None) -> Score:
+    """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %; against those of another stream if given."""
     n = len(made.cause)
     share = 100 * max((made.cause >= 0).mean(), 0.02)
     options = Options(target=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
     tables = (made if grade == "pt" else made.at_trace()).tables
-    compared, found, _ = find(
-        *(tables[t] for t in ("messages", "calls", "contexts", "thread_states")), options
-    )
+    others = against and (against if grade == "pt" else against.at_trace()).tables
+    compared, found, _ = find(_recorded(tables), options, _recorded(others) if others else None)
     kept, coverage, causes, _ = (t.to_pandas() for t in attribute(found, compared, options))
     names, expected = list(CAUSES), made.expected(grade)
 
@@ -111,6 +111,10 @@ def score(made: World, grade: str) -> Score:
         else [],
         wrong[~is_top] if len(injected) else wrong,
     )
+
+
+def _recorded(tables: dict[str, pa.Table]) -> Recorded:
+    return Recorded(*(tables[t] for t in ("messages", "calls", "contexts", "thread_states")))
 
 
 HEAD = "stream      grade       calls  target  top-1  precision  recall  ns off  within 5 %  coverage median, min  <87 %"

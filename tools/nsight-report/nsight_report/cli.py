@@ -73,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
         default="p25-75",
         help="messages to compare with, likewise (default: p25-75)",
     )
+    p.add_argument(
+        "--against",
+        metavar="CAPTURE",
+        help="compare with the reference messages of another capture (before a change, say) instead of this one's",
+    )
     p.add_argument("--app", metavar="NAME|PID", help="only messages of this program")
     p.add_argument("--port", metavar="N", type=_port, help="only messages of this port of the application")
     p.add_argument(
@@ -187,6 +192,7 @@ def _run(args: argparse.Namespace) -> int:
         categories=args.categories,
         symfs=args.symfs,
         decode=args.decode,
+        against=args.against,
     )
     if args.stage:
         for name, table in capture.pipeline.run_alone(args.stage).items():

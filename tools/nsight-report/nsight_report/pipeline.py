@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ class Pipeline:
         own = capture / "tables"
         self._stores = [self.store] if directory == own else [self.store, Store(own)]
         self._progress = progress
+        self._other: Pipeline | None = None
+        if self.options.against is not None:
+            alone = replace(self.options, against=None)
+            self._other = Pipeline(Path(self.options.against), alone, progress=progress)
         self._tables: dict[str, pa.Table] = {}
         self._fresh: dict[str, Store] = {}
 
@@ -61,6 +66,8 @@ class Pipeline:
         """
         if rerun is not None:
             _known(rerun)
+        if self._other:
+            self._other.run()
         ran = []
         for stage in STAGES:
             store = None if stage.name == rerun else self._find_fresh(stage)
@@ -102,7 +109,7 @@ class Pipeline:
         return losses.merge(parts)
 
     def _run(self, stage: Stage) -> None:
-        context = Context(self.capture, self.manifest, self.options, self.table)
+        context = self._context()
         with self._progress(stage.name):
             made, lost = stage.run(context)
             tables = {name: _checked(SPECS.get(name, name), made[name]) for name in stage.tables}
@@ -110,6 +117,10 @@ class Pipeline:
             self.store.save(stage.name, {**tables, _ledger(stage): lost}, made_from)
         self._fresh[stage.name] = self.store
         self._tables.update(tables)
+
+    def _context(self) -> Context:
+        other = self._other._context() if self._other else None
+        return Context(self.capture, self.manifest, self.options, self.table, other)
 
     def _find_fresh(self, stage: Stage) -> Store | None:
         made_from = self._made_from(stage)
@@ -133,8 +144,11 @@ class Pipeline:
         }
 
     def _choice(self, name: str) -> object:
-        """The value of an option; for a file that users edit also its size and time."""
+        """The value of an option; of a file that users edit also its size and time, of a capture its stages' runs."""
         value = getattr(self.options, name)
+        if name == "against" and self._other:
+            made = (self._other._fresh.get(stage, self._other.store).entry(stage) for stage in BY_NAME)
+            return [value, *(entry.get("run", "") for entry in made)]
         return [value, *_stat(Path(value))] if name == "categories" and value else value
 
 

@@ -360,9 +360,11 @@ ANOMALIES = Table(
 COMPARED = Table(
     "compared",
     "one message that was compared",
-    "message_id",
+    "role (target first), message_id",
     (
-        _c("message_id", pa.int64(), "row of messages"),
+        _c(
+            "message_id", pa.int64(), "row of messages; of the other capture's for a reference with --against"
+        ),
         _c("role", _CAT, "target (explained) or reference (what it is compared with)"),
         _c("latency_ns", pa.int64(), "its latency"),
         _c(

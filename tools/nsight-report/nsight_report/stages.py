@@ -24,6 +24,7 @@ from .errors import BadInput
 from .manifest import Manifest
 
 if TYPE_CHECKING:
+    from .anomalies import Recorded
     from .anomalies.options import Options as AnalysisOptions
     from .clocks import ClockMap
     from .lifetimes.options import PhcToMonotonic
@@ -46,16 +47,21 @@ class Options:
     categories: str | None = None
     symfs: str | None = None
     decode: str = "all"
+    against: str | None = None
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a running stage sees: the raw files, the manifest, the options, stored tables."""
+    """What a running stage sees: the raw files, the manifest, the options, stored tables.
+
+    ``other``: the same of the capture that is compared with.
+    """
 
     capture: Path
     manifest: Manifest
     options: Options
     table: Callable[[str], pa.Table]
+    other: Context | None = None
 
     def raw(self, name: str) -> Path:
         """The path of a raw file. Raises BadInput when it is absent, empty or not readable."""
@@ -239,15 +245,22 @@ def _anomalies(ctx: Context) -> Result:
 
     # Here and not where the files are read: this is the first stage that sees them all.
     check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
+    options = analysis_options(ctx.options)
+    against, granularity = None, _granularity(ctx)
+    if ctx.other:
+        against = _recorded(ctx.other)
+        granularity = max(granularity, _granularity(ctx.other))
     compared, found, lost = anomalies.find(
-        ctx.table("messages"),
-        ctx.table("calls"),
-        ctx.table("contexts"),
-        ctx.table("thread_states"),
-        replace(analysis_options(ctx.options), granularity_ns=_granularity(ctx)),
-        _seen(ctx),
+        _recorded(ctx), replace(options, granularity_ns=granularity), against
     )
     return {"compared": compared, "found_anomalies": found}, lost
+
+
+def _recorded(ctx: Context) -> Recorded:
+    from .anomalies import Recorded
+
+    messages, calls, contexts, states = map(ctx.table, ("messages", "calls", "contexts", "thread_states"))
+    return Recorded(messages, calls, contexts, states, _seen(ctx))
 
 
 #: Below this, times of tracepoints are noise of the tracing itself.
@@ -327,7 +340,7 @@ def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
     return convert
 
 
-_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode")
+_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode", "against")
 
 STAGES = (
     Stage(

@@ -130,10 +130,14 @@ class Machine:
 
     @staticmethod
     def build(
-        contexts: pd.DataFrame, calls: pd.DataFrame, messages: pd.DataFrame, thread_states: pd.DataFrame
+        contexts: pd.DataFrame,
+        calls: pd.DataFrame,
+        messages: pd.DataFrame,
+        thread_states: pd.DataFrame,
+        names: Names | None = None,
     ) -> Machine:
-        """From the tables of these names; messages of all applications."""
-        names = Names()
+        """From the tables of these names; messages of all applications. ``names``: shared with another capture's."""
+        names = names or Names()
         kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
         syscalls = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
         return Machine(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,49 +14,59 @@ from ..frames import to_pandas
 from ..losses import Ledger
 from . import exposure, functions
 from .deviation import deviations
-from .exposure import KINDS, UNSEEN, Machine
+from .exposure import KINDS, UNSEEN, Machine, Names
 from .intervals import Int
 from .options import Options
 from .paths import Trace
-from .population import select
+from .population import select, select_against
 from .windows import SIDES, column
 
 
+class Recorded(NamedTuple):
+    """Tables of schema.py of one capture; ``seen``: messages outside of that time are not compared."""
+
+    messages: pa.Table
+    calls: pa.Table
+    contexts: pa.Table
+    thread_states: pa.Table
+    seen: tuple[int, int] | None = None
+
+
 def find(
-    messages: pa.Table,
-    calls: pa.Table,
-    contexts: pa.Table,
-    thread_states: pa.Table,
-    options: Options,
-    seen: tuple[int, int] | None = None,
+    recorded: Recorded, options: Options, against: Recorded | None = None
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Compare the target slice of one application's messages with its reference slice.
+    """Compare the target slice of one application's messages with its reference slice, of the same capture or of ``against``.
 
     Returns ``(schema.COMPARED, schema.ANOMALIES with categories still empty, losses)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
-    functions where they are known, overlaps with other messages. Raises BadInput when a slice is empty.
-    ``seen``: messages outside of that time are counted and not compared.
+    functions where both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
     ledger = Ledger("anomalies")
-    every, traced, around = (to_pandas(t) for t in (messages, calls, contexts))
-    population = select(every, options, ledger, seen)
-    states = to_pandas(thread_states)
-    machine = Machine.build(around, traced, every, states)
-    states = machine.resolve(states, np.unique(column(population.messages["tid"])))
-    trace = Trace.build(traced, around) if (traced["kind"] == "function").any() else None
+    names = Names()
+    messages = to_pandas(recorded.messages)
+    if against is None:
+        population = select(messages, options, ledger, recorded.seen)
+        here = there = _Side(recorded, population.messages, names)
+    else:
+        others = to_pandas(against.messages)
+        population = select_against(messages, others, options, ledger, recorded.seen, against.seen)
+        here = _Side(recorded, population.messages, names)
+        there = _Side(against, population.others, names)
     parts, unseen = [], []
-    for rows in population.groups():
-        (target, in_target), (reference, in_reference) = (
-            exposure.measure(population.messages, of, states, machine) for of in rows
-        )
+    for of, by in population.groups():
+        target, in_target = exposure.measure(here.messages, of, here.states, here.machine)
+        reference, in_reference = exposure.measure(there.messages, by, there.states, there.machine)
         unseen.append(target.ns[target.kind == UNSEEN])
-        n_reference = len(rows[1])
-        frame = deviations(target, reference, n_reference, machine, options.granularity_ns)
-        if trace is not None:
+        frame = deviations(target, reference, len(by), here.machine, options.granularity_ns)
+        if here.trace is not None and there.trace is not None:
             inside, looked_into = functions.find(
-                trace, in_target, in_reference, n_reference, machine, options
+                functions.Slice(here.trace, in_target),
+                functions.Slice(there.trace, in_reference),
+                len(by),
+                here.machine,
+                options,
             )
-            frame = pd.concat([_without(frame, looked_into, machine), inside])
+            frame = pd.concat([_without(frame, looked_into, here.machine), inside])
         parts.append(frame)
     lost = np.concatenate(unseen)
     ledger.add(
@@ -71,6 +83,17 @@ def find(
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     table = pa.Table.from_pandas(_strings(frame), preserve_index=False)
     return population.table(), schema.conform("anomalies", table), ledger.table()
+
+
+class _Side:
+    """One capture, ready to be measured: the messages of its application, its cores, threads and functions."""
+
+    def __init__(self, recorded: Recorded, messages: pd.DataFrame | None, names: Names) -> None:
+        every, calls, contexts, states = (to_pandas(t) for t in recorded[:4])
+        self.messages = every if messages is None else messages
+        self.machine = Machine.build(contexts, calls, every, states, names)
+        self.states = self.machine.resolve(states, np.unique(column(self.messages["tid"])))
+        self.trace = Trace.build(calls, contexts) if (calls["kind"] == "function").any() else None
 
 
 def _without(frame: pd.DataFrame, labels: Int, machine: Machine) -> pd.DataFrame:

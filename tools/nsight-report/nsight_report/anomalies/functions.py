@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -19,35 +21,42 @@ from .windows import SIDES
 ARROW = " > "
 
 
+@dataclass(frozen=True)
+class Slice:
+    """Messages of one capture: its trace, and their stretches (kinds exposure.WITHIN)."""
+
+    trace: Trace
+    stretches: Stretches
+
+
 def find(
-    trace: Trace,
-    target: Stretches,
-    reference: Stretches,
-    n_reference: int,
-    machine: Machine,
-    options: Options,
+    target: Slice, reference: Slice, n_reference: int, machine: Machine, options: Options
 ) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     """Anomalous functions of the target messages, and the labels (side, kind, subject) that they stand for.
 
     Columns as deviation.deviations gives them, and ``path``, ``dso``, ``n_calls``, ``reference_n_calls``.
     Only labels that reference messages have too are looked into: what is unexpected as a whole is one anomaly.
-    A thread's own stretches always are.
+    A thread's own stretches always are. The two may be of one capture or of two.
     """
-    every = Stretches.join([target, reference])
+    every = Stretches.join([target.stretches, reference.stretches])
     labels, of = np.unique(np.stack([every.side, every.kind, every.subject]), axis=1, return_inverse=True)
-    of = of.reshape(-1)
-    known = np.isin(np.arange(labels.shape[1]), of[len(target.row) :]) | (labels[1] == OWN)
-    found = Calls(trace, every.cpu, every.start, every.end)
-    parts = []
-    for stretches, label in ((target, of[: len(target.row)]), (reference, of[len(target.row) :])):
-        keep = known[label]
-        s = stretches.take(keep)
-        parts.append(found.measure(s.row, label[keep], s.cpu, s.start, s.end))
-    nodes, others = parts
-    usual = nesting.usual(nodes, others, n_reference)
-    claimed = nesting.claims(nodes, found.paths, usual, options.granularity_ns, options.explained)
+    split = np.split(of.reshape(-1), [len(target.stretches.row)])
+    known = np.isin(np.arange(labels.shape[1]), split[1]) | (labels[1] == OWN)
+    if target.trace is reference.trace:
+        calls = others = Calls(target.trace, every.cpu, every.start, every.end)
+    else:
+        calls, others = (
+            Calls(s.trace, s.stretches.cpu, s.stretches.start, s.stretches.end) for s in (target, reference)
+        )
+    nodes, usually = (
+        found.measure(s.row, label[known[label]], s.cpu, s.start, s.end)
+        for found, whole, label in ((calls, target, split[0]), (others, reference, split[1]))
+        for s in [whole.stretches.take(known[label])]
+    )
+    usual = nesting.usual(nodes, calls.paths.translate(usually, others.paths), n_reference)
+    claimed = nesting.claims(nodes, calls.paths, usual, options.granularity_ns, options.explained)
     at = np.flatnonzero(claimed)
-    return _rows(nodes, usual, claimed, at, labels, found, machine), labels[:, known].T
+    return _rows(nodes, usual, claimed, at, labels, calls, machine), labels[:, known].T
 
 
 def _rows(

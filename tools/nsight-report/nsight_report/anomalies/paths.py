@@ -8,11 +8,12 @@ left out of paths: an event loop is in no path, what it calls for a message is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.util import hash_array
 
 from ..calls.innermost import nearest, stretches
 from .intervals import Int, overlaps
@@ -40,6 +41,14 @@ class Names:
     def code(self, symbol: Int, dso: Int, before: Int) -> Int:
         """Numbers of combinations; ``before`` -1: none."""
         return (symbol * len(self.dsos) + dso) * (len(self.befores) + 1) + before + 1
+
+    def digest(self, code: Int) -> npt.NDArray[np.uint64]:
+        """Numbers that are the same for the same texts in every trace."""
+        unique, at = np.unique(code, return_inverse=True)
+        digest = np.zeros(len(unique), np.uint64)
+        for words in self.of(unique):
+            digest = _mix(digest, hash_array(words, categorize=False))
+        return digest[at.reshape(-1)]
 
     def of(self, code: Int) -> tuple[Words, Words, Words]:
         """Symbol, object, and what came before a stall ('' for functions)."""
@@ -121,11 +130,23 @@ def _union(start: Int, end: Int) -> tuple[Int, Int]:
 
 @dataclass(frozen=True)
 class Paths:
-    """Call paths: ``up`` is the one path of the caller, -1 for the function that the context called first."""
+    """Call paths: ``up`` is the path of the caller, -1 for the function that the context called first.
+
+    ``digest``: in ascending order; that of the same path is the same in every trace.
+    """
 
     up: Int
     name: Int
     depth: Int
+    digest: npt.NDArray[np.uint64]
+
+    def translate(self, nodes: Nodes, paths: Paths) -> Nodes:
+        """``nodes`` of other ``paths`` with the numbers of these; those that these lack are left out."""
+        at = np.minimum(np.searchsorted(self.digest, paths.digest), max(len(self.digest) - 1, 0))
+        same = self.digest[at] == paths.digest if len(self.digest) else np.zeros(len(at), bool)
+        path = np.append(np.where(same, at, -2), -1)[nodes.path]
+        keep = path != -2
+        return replace(Nodes(*(getattr(nodes, f)[keep] for f in Nodes.__dataclass_fields__)), path=path[keep])
 
 
 def find_paths(trace: Trace, rows: Int) -> tuple[Paths, Int]:
@@ -136,24 +157,25 @@ def find_paths(trace: Trace, rows: Int) -> tuple[Paths, Int]:
     over = np.where(trace.is_base[rows], False, True)
     caller = nearest(over, up)  # itself, or the nearest that is in paths
     above = np.where(up >= 0, caller[np.maximum(up, 0)], -1)
+    own = trace.names.digest(trace.name[rows])
     digest = np.zeros(len(rows), np.uint64)
     depth = np.zeros(len(rows), np.int64)
     level = counted & ((above < 0) | ~counted[np.maximum(above, 0)])
     at = np.flatnonzero(level)
-    digest[at] = _mix(np.zeros(len(at), np.uint64), trace.name[rows[at]])
+    digest[at] = _mix(np.zeros(len(at), np.uint64), own[at])
     depth[at] = 1
     children = _children(above, counted)
     while len(at):
         at = children(at)
-        digest[at] = _mix(digest[above[at]], trace.name[rows[at]])
+        digest[at] = _mix(digest[above[at]], own[at])
         depth[at] = depth[above[at]] + 1
     of = np.flatnonzero(counted)
-    _, first, path = np.unique(digest[of], return_index=True, return_inverse=True)
+    unique, first, path = np.unique(digest[of], return_index=True, return_inverse=True)
     found = np.full(len(rows), -1)
     found[of] = path.reshape(-1)
     sample = of[first]
     callers = np.where(depth[sample] > 1, found[np.maximum(above[sample], 0)], -1)
-    return Paths(callers, trace.name[rows[sample]], depth[sample]), found
+    return Paths(callers, trace.name[rows[sample]], depth[sample], unique), found
 
 
 def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-untyped-def]
@@ -171,8 +193,8 @@ def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-un
     return of
 
 
-def _mix(digest: npt.NDArray[np.uint64], name: Int) -> npt.NDArray[np.uint64]:
-    z = (digest ^ (name.astype(np.uint64) + np.uint64(1))) + _MIX[0]
+def _mix(digest: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    z = (digest ^ (more + np.uint64(1))) + _MIX[0]
     z = (z ^ (z >> np.uint64(30))) * _MIX[1]
     z = (z ^ (z >> np.uint64(27))) * _MIX[2]
     return z ^ (z >> np.uint64(31))

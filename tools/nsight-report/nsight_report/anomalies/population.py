@@ -14,6 +14,7 @@ from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
 from .options import Options
+from .slices import Slice
 
 # Windows cost memory.
 MAX_TARGET = 20_000
@@ -27,6 +28,7 @@ class Population:
 
     ``messages`` has the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are
     row positions in it. ``group``: number of each message's request type: messages are compared with their like.
+    ``others``, ``others_group``: messages of another capture, if the reference is of that one.
     """
 
     app: str
@@ -34,33 +36,28 @@ class Population:
     target: np.ndarray
     reference: np.ndarray
     group: np.ndarray
+    others: pd.DataFrame | None = None
+    others_group: np.ndarray | None = None
 
     def groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Target and reference rows that are compared, by request type."""
+        other_group = self.group if self.others_group is None else self.others_group
         for value in np.unique(self.group[self.target]):
             yield (
                 self.target[self.group[self.target] == value],
-                self.reference[self.group[self.reference] == value],
+                self.reference[other_group[self.reference] == value],
             )
 
     def table(self) -> pa.Table:
         """Table ``compared`` of schema.py."""
-        latency = self.messages["latency_ns"].to_numpy(np.int64)
-        ids = self.messages["message_id"].to_numpy(np.int64)
+        reference_of = self.messages if self.others is None else self.others
         parts = []
-        for target, reference in self.groups():
-            rows = np.append(target, reference)
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "message_id": ids[rows],
-                        "role": np.repeat(["target", "reference"], [len(target), len(reference)]),
-                        "latency_ns": latency[rows],
-                        "reference_latency_ns": int(np.median(latency[reference])),
-                    }
-                )
-            )
-        frame = pd.concat(parts).sort_values("message_id")
+        for rows in self.groups():
+            usual = int(np.median(reference_of["latency_ns"].to_numpy(np.int64)[rows[1]]))
+            for role, messages, of in zip(("target", "reference"), (self.messages, reference_of), rows):
+                chosen = messages.iloc[of][["message_id", "latency_ns"]].astype(np.int64)
+                parts.append(chosen.assign(role=role, reference_latency_ns=usual))
+        frame = pd.concat(parts).sort_values(["role", "message_id"], ascending=[False, True])
         return schema.conform("compared", pa.Table.from_pandas(frame, preserve_index=False))
 
 
@@ -104,18 +101,42 @@ def select(
     Raises BadInput when a slice is empty. Slices that are larger than what is needed are
     thinned evenly over time; the ledger says so.
     """
+    chosen = _chosen(messages, options, ledger, seen)
+    target = _target(chosen, options, ledger)
+    reference = _thinned(np.setdiff1d(options.reference.rows(chosen), target), len(target), options)
+    _not_empty(reference, chosen, "reference", options.reference)
+    return Population(_name(chosen), chosen, target, reference, _groups(chosen, target, reference, ledger))
+
+
+def select_against(
+    messages: pd.DataFrame,
+    others: pd.DataFrame,
+    options: Options,
+    ledger: Ledger,
+    seen: tuple[int, int] | None = None,
+    others_seen: tuple[int, int] | None = None,
+) -> Population:
+    """The same with the reference slice from the messages of another capture."""
+    chosen = _chosen(messages, options, ledger, seen)
+    usual = _chosen(others, options, ledger, others_seen, " of the other capture")
+    target = _target(chosen, options, ledger)
+    reference = _thinned(options.reference.rows(usual), len(target), options)
+    _not_empty(reference, usual, "reference", options.reference)
+    both = pd.concat([chosen, usual], ignore_index=True)
+    group, others_group = np.split(_groups(both, target, len(chosen) + reference, ledger), [len(chosen)])
+    return Population(_name(chosen), chosen, target, reference, group, usual, others_group)
+
+
+def _chosen(
+    messages: pd.DataFrame, options: Options, ledger: Ledger, seen: tuple[int, int] | None, whose: str = ""
+) -> pd.DataFrame:
     chosen = choose_app(messages, options).sort_values("message_id").reset_index(drop=True)
-    if seen is not None:
-        chosen = _within(chosen, seen, ledger)
-    latency = chosen["latency_ns"].to_numpy(np.int64)
+    return chosen if seen is None else _within(chosen, seen, ledger, whose)
+
+
+def _target(chosen: pd.DataFrame, options: Options, ledger: Ledger) -> np.ndarray:
     target = options.target.rows(chosen)
-    reference = np.setdiff1d(options.reference.rows(chosen), target)
-    for name, rows, spec in (("target", target, options.target), ("reference", reference, options.reference)):
-        if not len(rows):
-            raise BadInput(
-                f"the {name} slice {spec} holds none of {len(latency)} messages",
-                f"latencies go from {latency.min()} to {latency.max()} ns: choose another --{name}",
-            )
+    _not_empty(target, chosen, "target", options.target)
     if len(target) > MAX_TARGET:
         ledger.add(
             "target messages not analysed",
@@ -124,21 +145,36 @@ def select(
             f"the slowest {MAX_TARGET} of the target slice were analysed",
             "choose a narrower --target",
         )
-        target = np.sort(target[np.argsort(latency[target], kind="stable")[-MAX_TARGET:]])
-    enough = max(options.max_reference, len(target))
-    if len(reference) > enough:
-        reference = reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
-    comms = chosen["comm"].value_counts()
-    return Population(
-        str(comms.index[0]), chosen, target, reference, _groups(chosen, target, reference, ledger)
-    )
+        latency = chosen["latency_ns"].to_numpy(np.int64)[target]
+        target = np.sort(target[np.argsort(latency, kind="stable")[-MAX_TARGET:]])
+    return target
 
 
-def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger) -> pd.DataFrame:
+def _thinned(reference: np.ndarray, n_target: int, options: Options) -> np.ndarray:
+    enough = max(options.max_reference, n_target)
+    if len(reference) <= enough:
+        return reference
+    return reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
+
+
+def _not_empty(rows: np.ndarray, chosen: pd.DataFrame, name: str, spec: Slice) -> None:
+    if not len(rows):
+        latency = chosen["latency_ns"]
+        raise BadInput(
+            f"the {name} slice {spec} holds none of {len(chosen)} messages",
+            f"latencies go from {latency.min()} to {latency.max()} ns: choose another --{name}",
+        )
+
+
+def _name(chosen: pd.DataFrame) -> str:
+    return str(chosen["comm"].value_counts().index[0])
+
+
+def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose: str) -> pd.DataFrame:
     first, last = (messages[name].to_numpy(np.int64) for name in ("first_ns", "last_ns"))
     inside = (first >= seen[0]) & (last <= seen[1])
     ledger.add(
-        "messages outside of the trace",
+        f"messages{whose} outside of the trace",
         int((~inside).sum()),
         "warning",
         "nothing says what the cores did then: these messages were not compared",
