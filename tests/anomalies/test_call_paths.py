@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,6 +86,16 @@ def test_a_parent_that_nested_anomalies_explain_is_not_reported():
     row = found["read > ksys_read > recv > copy"]
     assert (row["anomaly"], row["subject"], row["kind"]) == ("slower", "copy", "function")
     assert (row["observed_ns"], row["reference_ns"], row["deviation_ns"]) == (1100, 200, 900)
+
+
+def test_the_share_that_leaves_a_parent_out_can_be_chosen():
+    options = replace(SLOWEST, explained=0.95)
+    found = reported(scene([("ksys_read", 1400, [("recv", 1300, [("copy", 1100, [])])])], 1400), options)
+    assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {
+        "read > ksys_read > recv": 100,
+        "read > ksys_read > recv > copy": 900,
+    }
+    assert found["coverage"] == 1
 
 
 def test_a_parent_keeps_what_nested_anomalies_leave():

@@ -4,6 +4,9 @@
 import json
 from pathlib import Path
 
+import pandas as pd
+from nsight_report.summary import worst_covered
+
 from .conftest import Run
 from .synthetic import World, write_capture
 
@@ -23,7 +26,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
         "capture", "grade", "messages", "target", "reference", "coverage", "causes", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
-    assert list(value["coverage"]) == ["median", "min"]
+    assert list(value["coverage"]) == ["median", "min", "worst"]
     assert all(list(row) == CAUSE_KEYS for row in value["causes"])
     assert all(list(row) == LOSS_KEYS for row in value["losses"])
 
@@ -76,3 +79,14 @@ def test_percentiles_that_n_does_not_support_are_null(run: Run, tmp_path: Path) 
     assert "p50" in text
     assert "p99 " not in text.split("too few")[0].split("latency:")[1]
     assert "too few messages for p99, p99.9, p99.99" in text
+
+
+def test_messages_that_are_explained_least_are_listed_worst_first() -> None:
+    coverage = pd.DataFrame(
+        {
+            "message_id": range(9),
+            "coverage": [1.0, 0.5, 0.86, 0.87, 0.2, 0.5, 0.3, 0.4, 0.45],
+            "deviation_ns": 1000,
+        }
+    )
+    assert worst_covered(coverage)["message_id"].tolist() == [4, 6, 7, 8, 1]

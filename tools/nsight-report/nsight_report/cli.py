@@ -100,6 +100,13 @@ def parser() -> argparse.ArgumentParser:
         help="grade pt: folder with the recorded machine's programs, when this is another machine",
     )
     p.add_argument(
+        "--nested",
+        metavar="PERCENT",
+        type=_percent,
+        default=80,
+        help="grade pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
+    )
+    p.add_argument(
         "--decode",
         choices=("all", "chosen"),
         default="all",
@@ -118,6 +125,13 @@ def _port(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if not 0 < value < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (1 to 65535)")
+    return value
+
+
+def _percent(text: str) -> int:
+    value = int(text) if text.isdecimal() and len(text) < 4 else 0
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage (1 to 100)")
     return value
 
 
@@ -193,6 +207,7 @@ def _run(args: argparse.Namespace) -> int:
         symfs=args.symfs,
         decode=args.decode,
         against=args.against,
+        nested=args.nested,
     )
     if args.stage:
         for name, table in capture.pipeline.run_alone(args.stage).items():

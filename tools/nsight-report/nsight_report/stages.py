@@ -48,6 +48,7 @@ class Options:
     symfs: str | None = None
     decode: str = "all"
     against: str | None = None
+    nested: int = 80
 
 
 @dataclass(frozen=True)
@@ -241,11 +242,14 @@ def _payload(ctx: Context) -> Path:
 
 def _anomalies(ctx: Context) -> Result:
     from . import anomalies
+    from .anomalies.options import REFERENCES_WITH_CALLS
     from .consistency import check_together
 
     # Here and not where the files are read: this is the first stage that sees them all.
     check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
     options = analysis_options(ctx.options)
+    if ctx.manifest.grade == "pt":
+        options = replace(options, max_reference=min(options.max_reference, REFERENCES_WITH_CALLS))
     against, granularity = None, _granularity(ctx)
     if ctx.other:
         against = _recorded(ctx.other)
@@ -306,6 +310,7 @@ def analysis_options(options: Options) -> AnalysisOptions:
         port=options.port,
         direction=options.direction,
         categories=options.categories,
+        explained=options.nested / 100,
         max_reference=FEW_REFERENCES if options.decode == CHOSEN else MAX_REFERENCE,
     )
 
@@ -340,7 +345,7 @@ def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
     return convert
 
 
-_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode", "against")
+_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode", "against", "nested")
 
 STAGES = (
     Stage(

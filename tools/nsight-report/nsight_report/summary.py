@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from .attribution.causes import LOW_COVERAGE
 from .frames import cause_names, each
 from .names import printable
 from .stages import analysis_options
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
+N_WORST = 5
 _ACT = 0.05  # share of the delay from which a cause is worth acting on
 _MOST_SEARCHED = 500  # target messages looked at for them
 
@@ -67,6 +70,7 @@ class Summary:
     reference: str
     coverage_median: float | None
     coverage_min: float | None
+    worst_covered: pd.DataFrame
     causes: pd.DataFrame
     losses: pd.DataFrame
     slowest: list[SlowMessage]
@@ -96,13 +100,26 @@ def summarise(capture: Capture) -> Summary:
         max_ns=int(latencies.max()) if n else None,
         target=capture.options.target,
         n_target=len(coverage),
-        reference=capture.options.reference,
+        reference=_reference(capture),
         coverage_median=float(np.median(shares)) if len(shares) else None,
         coverage_min=float(shares.min()) if len(shares) else None,
+        worst_covered=worst_covered(coverage),
         causes=capture.causes,
         losses=capture.losses,
         slowest=slowest(capture, N_SLOWEST),
     )
+
+
+def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``coverage`` of the messages that are explained least, the worst first."""
+    low = coverage[coverage["coverage"] < LOW_COVERAGE]
+    return low.sort_values(["coverage", "message_id"]).head(N_WORST)
+
+
+def _reference(capture: Capture) -> str:
+    against = capture.options.against
+    of = f" of {Path(against).name}" if against else ""
+    return capture.options.reference + of
 
 
 def advice(causes: pd.DataFrame) -> list[tuple[list[str], str]]:

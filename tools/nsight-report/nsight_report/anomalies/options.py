@@ -9,6 +9,8 @@ from .slices import Slice
 
 # More messages than this say nothing new about a median, and windows cost memory.
 MAX_REFERENCE = 20_000
+#: As many where the calls of each are compared.
+REFERENCES_WITH_CALLS = 2_000
 #: As many where each of them must be decoded first.
 FEW_REFERENCES = 500
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..frames import each
 from ..summary import Summary, summarise
 
 if TYPE_CHECKING:
@@ -37,7 +38,18 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
         },
         "target": s.target,
         "reference": s.reference,
-        "coverage": {"median": s.coverage_median, "min": s.coverage_min},
+        "coverage": {
+            "median": s.coverage_median,
+            "min": s.coverage_min,
+            "worst": [
+                {
+                    "message_id": int(row.message_id),
+                    "coverage": float(row.coverage),
+                    "deviation_ns": int(row.deviation_ns),
+                }
+                for row in each(s.worst_covered)
+            ],
+        },
         "causes": _rows(
             s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
         ),

@@ -101,6 +101,12 @@ def _latencies(console: Console, s: Summary) -> None:
             f"  coverage: the causes below explain {s.coverage_median:.0%} of a target message's "
             f"extra latency (median; lowest {s.coverage_min:.0%})"
         )
+    if len(s.worst_covered):
+        worst = [
+            f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"
+            for row in each(s.worst_covered)
+        ]
+        console.print(f"  explained least: message {', '.join(worst)}", style="dim")
 
 
 def _causes(console: Console, s: Summary) -> None:
