@@ -264,8 +264,8 @@ def test_slow_requests_are_those_that_met_the_disturbance(
 ) -> None:
     """The log of the disturbance and the client's latencies must tell the same story.
 
-    Of the requests that a disturbance overlapped for more than 300 us all but few were slow
-    by as much; a wrong clock, core or unit in the log leaves none.
+    Disturbances take ms. Of the requests that were slow by as much most were so for the disturbance; a wrong clock, core
+    or unit in the log leaves none. What other guests of the host take is mostly below a ms.
     """
     needs("memcached", "nft", "ethtool")
     link, injection, options, load_cpu = DISTURBANCES[name]
@@ -277,7 +277,7 @@ def test_slow_requests_are_those_that_met_the_disturbance(
     log = read_load(tmp_path / "log")
     latency = (log.recv_ns - log.send_ns).to_numpy()
     met = overlap_ns(log.send_ns.to_numpy(), log.recv_ns.to_numpy(), injection.intervals)
-    slow = latency > np.median(latency) + 300_000
+    slow = latency > np.median(latency) + 1_000_000
     assert slow.sum() >= 10
     assert np.median(met[slow] / latency[slow]) > 0.4
     assert latency[met == 0].mean() < latency[met > 0].mean() / 3
