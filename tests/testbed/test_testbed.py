@@ -264,8 +264,8 @@ def test_slow_requests_are_those_that_met_the_disturbance(
 ) -> None:
     """The log of the disturbance and the client's latencies must tell the same story.
 
-    Disturbances take ms. Of the requests that were slow by as much most were so for the disturbance; a wrong clock, core
-    or unit in the log leaves none. What other guests of the host take is mostly below a ms.
+    Of the slowest requests (half as many as met a disturbance for more than 300 us) many more met one than of all: with a
+    wrong clock, core or unit in the log as many would. A busy host makes slow requests too, so not all need have.
     """
     needs("memcached", "nft", "ethtool")
     link, injection, options, load_cpu = DISTURBANCES[name]
@@ -277,9 +277,10 @@ def test_slow_requests_are_those_that_met_the_disturbance(
     log = read_load(tmp_path / "log")
     latency = (log.recv_ns - log.send_ns).to_numpy()
     met = overlap_ns(log.send_ns.to_numpy(), log.recv_ns.to_numpy(), injection.intervals)
-    slow = latency > np.median(latency) + 1_000_000
-    assert slow.sum() >= 10
-    assert np.median(met[slow] / latency[slow]) > 0.4
+    disturbed = met > 300_000
+    assert disturbed.sum() >= 10
+    slowest = np.argsort(latency)[-(disturbed.sum() // 2) :]
+    assert disturbed[slowest].mean() > 3 * disturbed.mean()
     assert latency[met == 0].mean() < latency[met > 0].mean() / 3
 
 
