@@ -234,15 +234,26 @@ def test_time_of_a_function_is_with_its_callees_and_counted_once_in_recursion():
         ]
     )
     nodes = calls.measure(*(np.array(a) for a in ([7], [0], [0], [0], [1000])))
-    names = {-1: "", **dict(enumerate(paths(calls)))}
     found = {
         (int(nodes.total[i]), int(nodes.own[i]), int(nodes.calls[i]))
         for i in range(len(nodes))
         if nodes.path[i] >= 0
     }
-    assert len(names) == 4
+    assert paths(calls) == ["f", "f>f", "f>f>g"]
     assert found == {(900, 200, 1), (700, 500, 1), (200, 200, 2)}
     assert nodes.total[nodes.path == -1].tolist() == [1000]
+
+
+def test_a_thread_whose_functions_are_all_older_than_the_recording_has_no_path_and_is_reported_whole():
+    made = Stack()
+    for n in range(USUAL):
+        made.read(20_000 * n, [], 400)
+    made.read(20_000 * USUAL, [], 1400)
+    made.call(-1, "function", "main", 20_000 * (USUAL + 1), 100, start_known="missing")
+    found = reported(made)
+    assert {p: (r["kind"], r["deviation_ns"]) for p, r in found.items() if p != "coverage"} == {
+        "read": ("own", 1000)
+    }
 
 
 def test_only_the_part_within_the_stretch_counts():

@@ -48,18 +48,23 @@ TEN = to_pandas(
     ],
 )
 def test_rows(text: str, expected: list[int]) -> None:
-    assert Slice.parse(text).rows(TEN).tolist() == expected
+    assert Slice.parse(text).rows(TEN, 0).tolist() == expected
     assert Slice.parse(str(Slice.parse(text))) == Slice.parse(text)
+
+
+def test_times_are_since_the_origin_and_not_the_first_message_that_is_left() -> None:
+    later = TEN.iloc[5:].reset_index(drop=True)
+    assert Slice.parse("time:6s-7s").rows(later, 0).tolist() == [1, 2]
 
 
 def test_numbers_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("4\n9, 1\n")
-    assert Slice.parse(f"id:@{tmp_path}/slow").rows(TEN).tolist() == [1, 4, 9]
+    assert Slice.parse(f"id:@{tmp_path}/slow").rows(TEN, 0).tolist() == [1, 4, 9]
 
 
 def test_messages_without_request_type_are_of_none() -> None:
     untyped = TEN.assign(request_type=pd.Series([None] * 10, dtype="category"))
-    assert Slice.parse("type:get").rows(untyped).tolist() == []
+    assert Slice.parse("type:get").rows(untyped, 0).tolist() == []
 
 
 @pytest.mark.parametrize(

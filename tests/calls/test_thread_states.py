@@ -80,7 +80,7 @@ def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
 
 
 def test_switch_records_tell_who_was_preempted() -> None:
-    _, _, table, _ = build(
+    _, _, table, losses = build(
         event(0, "switch_in", 10, a=0),
         event(100, "switch_out", 10, a=11, c=1),
         event(100, "switch_in", 11, a=10),
@@ -91,6 +91,7 @@ def test_switch_records_tell_who_was_preempted() -> None:
     assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
     # It left by itself: nothing tells what for, or when it was woken.
     assert states(table, 11)[-1][0] == "waiting"
+    assert counted(losses)["wake-ups not recorded"] == 1
 
 
 def test_migration_moves_a_waiting_thread_to_another_queue() -> None:

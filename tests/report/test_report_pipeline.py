@@ -4,7 +4,10 @@
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pyarrow as pa
 import pytest
 from nsight_report import losses, pipeline, schema, stages
 from nsight_report.errors import BadInput
@@ -211,3 +214,27 @@ def test_recorders_losses_are_in_the_ledger(capture: Path) -> None:
     rows = Pipeline(capture).losses().to_pylist()
     assert ("record", "perf: lost samples", 7) in [(r["stage"], r["cause"], r["count"]) for r in rows]
     assert len(rows) == 3  # the entry without a number is not one
+
+
+@pytest.mark.parametrize(
+    ("step", "bound", "expected"),
+    [
+        (None, 3, 1000),  # grade trace
+        (141, 3, 141),  # what the packets cannot tell apart
+        (141, 200, 400),  # two times, each off by as much
+        (None, 700, 1400),
+    ],
+)
+def test_granularity_is_that_of_the_packets_or_the_clocks(
+    step: int | None, bound: int, expected: int
+) -> None:
+    trace = [] if step is None else [(0, 1, 16, step, 1.5)]
+    names = schema.TABLES["trace"].names()
+    columns = {name: [row[i] for row in trace] for i, name in enumerate(names)}
+    tables = {
+        "trace": pa.table(columns, schema.TABLES["trace"].arrow()),
+        # The bound of a clock that no call or message has does not count.
+        "clock_map": pa.table({"domain": ["perf", "tai"], "error_ns": pa.array([bound, 9999], pa.int64())}),
+    }
+    context = SimpleNamespace(table=tables.__getitem__)
+    assert stages._granularity(cast(Context, context)) == expected

@@ -192,26 +192,38 @@ def _contexts(ctx: Context) -> Result:
     made = dict(zip(names, tables, strict=True)) | {"trace": schema.empty("trace")}
     lost_tracing = losses.merge([])
     if ctx.manifest.grade == "pt":
-        choose = partial(_chosen, ctx, clock) if ctx.options.decode == CHOSEN else None
+        ledger = losses.Ledger("calls")
+        choose = partial(_chosen, ctx, clock, ledger) if ctx.options.decode == CHOSEN else None
         found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, choose)
+        lost_tracing = losses.merge([lost_tracing, ledger.table()])
         made |= found
     return made, losses.merge([lost_decoding, lost, lost_tracing])
 
 
-def _chosen(ctx: Context, clock: ClockMap, traced: tuple[int, int]) -> npt.NDArray[np.int64]:
+def _chosen(
+    ctx: Context, clock: ClockMap, ledger: losses.Ledger, traced: tuple[int, int]
+) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, in the perf clock."""
     from .anomalies import select
     from .calls.of_message import windows
     from .frames import to_pandas
 
-    ledger = losses.Ledger("anomalies")  # that stage tells it
+    told_later = losses.Ledger("anomalies")  # that stage chooses again
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
-    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), ledger, seen)
+    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), told_later, seen)
     rows = np.append(population.target, population.reference)
     in_monotonic = windows(population.messages.iloc[rows])
     flat, _error, good = clock.convert_masked(in_monotonic.reshape(-1), "monotonic", "perf")
-    return flat.reshape(-1, 2)[good.reshape(-1, 2).all(axis=1)]
+    known = good.reshape(-1, 2).all(axis=1)
+    ledger.add(
+        "compared message outside the clock mapping",
+        int((~known).sum()),
+        "warning",
+        "no reading covers its time, so its calls were not decoded",
+        "record clock readings for as long as perf records",
+    )
+    return flat.reshape(-1, 2)[known]
 
 
 def _messages(ctx: Context) -> Result:

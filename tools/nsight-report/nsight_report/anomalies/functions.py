@@ -65,7 +65,8 @@ def _rows(
     side, kind, subject = labels[:, nodes.label[at]]
     path = nodes.path[at]
     of_label = path < 0
-    symbol, dso, before = calls.names.of(calls.paths.name[path])
+    # Of labels as a whole there is no name: that of any stands in.
+    symbol, dso, before = calls.names.of(np.append(calls.paths.name, 0)[path])
     stall = ~of_label & (before != "")
     words = np.array([*machine.names.list, ""], dtype=object)
     own_word = np.array(KINDS, dtype=object)[kind]

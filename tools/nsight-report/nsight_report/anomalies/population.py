@@ -101,9 +101,9 @@ def select(
     Raises BadInput when a slice is empty. Slices that are larger than what is needed are
     thinned evenly over time; the ledger says so.
     """
-    chosen = _chosen(messages, options, ledger, seen)
-    target = _target(chosen, options, ledger)
-    reference = _thinned(np.setdiff1d(options.reference.rows(chosen), target), len(target), options)
+    chosen, origin = _chosen(messages, options, ledger, seen)
+    target = _target(chosen, origin, options, ledger)
+    reference = _thinned(np.setdiff1d(options.reference.rows(chosen, origin), target), len(target), options)
     _not_empty(reference, chosen, "reference", options.reference)
     return Population(_name(chosen), chosen, target, reference, _groups(chosen, target, reference, ledger))
 
@@ -117,10 +117,10 @@ def select_against(
     others_seen: tuple[int, int] | None = None,
 ) -> Population:
     """The same with the reference slice from the messages of another capture."""
-    chosen = _chosen(messages, options, ledger, seen)
-    usual = _chosen(others, options, ledger, others_seen, " of the other capture")
-    target = _target(chosen, options, ledger)
-    reference = _thinned(options.reference.rows(usual), len(target), options)
+    chosen, origin = _chosen(messages, options, ledger, seen)
+    usual, others_origin = _chosen(others, options, ledger, others_seen, " of the other capture")
+    target = _target(chosen, origin, options, ledger)
+    reference = _thinned(options.reference.rows(usual, others_origin), len(target), options)
     _not_empty(reference, usual, "reference", options.reference)
     both = pd.concat([chosen, usual], ignore_index=True)
     group, others_group = np.split(_groups(both, target, len(chosen) + reference, ledger), [len(chosen)])
@@ -129,13 +129,15 @@ def select_against(
 
 def _chosen(
     messages: pd.DataFrame, options: Options, ledger: Ledger, seen: tuple[int, int] | None, whose: str = ""
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, int]:
+    """Messages of the application that can be compared, and when its first one began."""
     chosen = choose_app(messages, options).sort_values("message_id").reset_index(drop=True)
-    return chosen if seen is None else _within(chosen, seen, ledger, whose)
+    origin = int(chosen["first_ns"].min())
+    return (chosen if seen is None else _within(chosen, seen, ledger, whose)), origin
 
 
-def _target(chosen: pd.DataFrame, options: Options, ledger: Ledger) -> np.ndarray:
-    target = options.target.rows(chosen)
+def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger) -> np.ndarray:
+    target = options.target.rows(chosen, origin)
     _not_empty(target, chosen, "target", options.target)
     if len(target) > MAX_TARGET:
         ledger.add(

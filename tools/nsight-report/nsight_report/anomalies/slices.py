@@ -79,11 +79,13 @@ class Slice:
     def __str__(self) -> str:
         return "+".join(map(str, self.conditions))
 
-    def rows(self, messages: pd.DataFrame) -> npt.NDArray[np.int64]:
-        """Positions in ``messages`` (columns of schema.MESSAGES, of one application)."""
+    def rows(self, messages: pd.DataFrame, origin_ns: int) -> npt.NDArray[np.int64]:
+        """Positions in ``messages`` (columns of schema.MESSAGES, of one application); times begin at ``origin_ns``."""
         chosen = np.ones(len(messages), bool)
         for condition in self.conditions:
-            if condition.by != "percentile":
+            if condition.by == "time":
+                chosen &= _between(messages["first_ns"].to_numpy(np.int64) - origin_ns, condition)
+            elif condition.by != "percentile":
                 chosen &= _MEETS[condition.by](messages, condition)
         found = np.flatnonzero(chosen)
         latency = messages["latency_ns"].to_numpy(np.int64)[found]
@@ -134,11 +136,6 @@ def _between(values: npt.NDArray[np.int64], condition: Condition) -> npt.NDArray
     return np.asarray((values >= condition.low) & (values <= condition.high))
 
 
-def _time(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
-    first = messages["first_ns"].to_numpy(np.int64)
-    return _between(first - first.min(initial=0 if not len(first) else first[0]), condition)
-
-
 def _peer(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
     address = messages["raddr"].astype(str)
     with_port = address + ":" + messages["rport"].astype(str)
@@ -162,7 +159,6 @@ def _latency(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.boo
 
 _MEETS: dict[str, Callable[[pd.DataFrame, Condition], Any]] = {
     "latency": _latency,
-    "time": _time,
     "conn": _number("conn_id"),
     "id": _number("message_id"),
     "peer": _peer,

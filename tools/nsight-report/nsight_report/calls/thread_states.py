@@ -248,6 +248,14 @@ def _stretches(
         "the switch that took the thread off its core was not seen",
     )
 
+    ledger.add(
+        "wake-ups not recorded",
+        int((runs.state[: runs.n] == WAITING).sum()),
+        "info",
+        "switch records tell that a thread waits, not what for or until when: a thread that waited for events when its "
+        "message came is taken to be woken by it, and one that waits where nothing was decoded to be done with its last one",
+    )
+
     # runnable: from the wake-up (or preemption) on, cut where the thread changes queues
     waiting = np.flatnonzero(ready < until)
     target = np.where(woken[waiting], line.cpu[woken_by[waiting]], runs.cpu[waiting])
