@@ -119,6 +119,21 @@ def test_a_thread_that_waited_when_its_message_came_was_woken_by_it():
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"hog (A)": 5000}
 
 
+def test_what_a_thread_waits_for_in_a_gap_is_not_told_by_an_older_system_call():
+    scene = Scene()
+    t = scene.quiet(40)
+    # A send, then a gap in which the thread began to wait for events: not in the send, which is over.
+    scene.calls.append(syscall(TID, t + 100, t + 200, "sendmsg"))
+    scene.cores(t, SOFTIRQ, [(0, 1000, "thread", "server", TID, "server"), (1000, 20_000, "gap", "", -1, "")])
+    scene.threads(t, [(0, 2000, "running"), (2000, 25_600, "waiting")])
+    t += 20_000
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
+         [(5600, 6500, "running")])  # fmt: skip
+    _, causes = diagnose(scene)
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"hog (A)": 5000}
+
+
 def test_a_thread_that_leaves_its_core_behind_the_hand_off_waits_for_something_else():
     scene = Scene()
     t = scene.quiet(40)

@@ -117,10 +117,12 @@ class Machine:
     def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
         """``thread_states`` of some threads; who waits, but not for a message, sleeps.
 
-        Beside Intel PT nothing but the system call tells what a thread waits for.
+        Beside Intel PT nothing but the system call tells what a thread waits for. In a gap nobody knows it: the last
+        one that was seen may have ended long before.
         """
         states = thread_states[thread_states["tid"].isin(tids)]
-        at = np.flatnonzero(states["state"] == "waiting")
+        known = ~processing.begin_in_gaps(states, self.cpu, self.start, self.end, self.kind == IN_GAP)
+        at = np.flatnonzero((states["state"] == "waiting") & known)
         last = self.last_syscall(column(states["tid"])[at], column(states["start_ns"])[at])
         events = [self.names.code(name) for name in (*processing.WAITS, *processing.READS)]
         other = at[(last >= 0) & ~np.isin(last, events)]

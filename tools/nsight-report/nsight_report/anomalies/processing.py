@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from .intervals import Int, overlaps, tile
@@ -61,7 +62,11 @@ def by_thread(
     waits = calls[
         (calls["kind"] == "syscall") & calls["symbol"].isin(WAITS) & calls["tid"].isin(np.unique(tid))
     ]
-    asleep = _asleep_in_gaps(contexts, thread_states[thread_states["tid"].isin(np.unique(tid))])
+    idle = thread_states["state"].isin(["sleeping", "waiting", "unknown"])
+    asleep = thread_states[idle & thread_states["tid"].isin(np.unique(tid))]
+    cpu, since, until = (column(contexts[c]) for c in ("cpu", "start_ns", "end_ns"))
+    is_gap = (contexts["kind"] == "gap").to_numpy(bool)
+    asleep = asleep[begin_in_gaps(asleep, cpu, since, until, is_gap)]
     end = _next(
         tid,
         read,
@@ -72,15 +77,17 @@ def by_thread(
     return _owned(rx, group, low, high, owner)
 
 
-def _asleep_in_gaps(contexts: pd.DataFrame, thread_states: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``thread_states`` that begin to sleep, or to do nobody knows what, in a gap of ``contexts``."""
-    gaps = contexts[contexts["kind"] == "gap"]
-    asleep = thread_states[thread_states["state"].isin(["sleeping", "waiting", "unknown"])]
-    since = column(asleep["start_ns"])
+def begin_in_gaps(
+    thread_states: pd.DataFrame, cpu: Int, start: Int, end: Int, is_gap: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which rows of ``thread_states`` begin where nothing is known of their core, by the columns of ``contexts``."""
+    since = column(thread_states["start_ns"])
     found, *_ = overlaps(
-        column(asleep["cpu"]), since, since + 1, *(column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
+        column(thread_states["cpu"]), since, since + 1, cpu[is_gap], start[is_gap], end[is_gap]
     )
-    return asleep.iloc[np.unique(found)]
+    begins = np.zeros(len(since), bool)
+    begins[found] = True
+    return begins
 
 
 def by_core(messages: pd.DataFrame) -> Tiles:
