@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Each injected cause is named, with its ns; nothing injected, nothing named."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from anomalies.build import TID, Scene, context, message, syscall
@@ -263,3 +264,17 @@ def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing
     result, _ = diagnose(scene)
     row = result.anomalies.to_pylist()[0]
     assert (row["subject"], row["side"], row["start_ns"], row["end_ns"]) == ("hog", "R", t, t + 5000)
+
+
+def test_a_reference_that_was_thinned_is_counted():
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+    options = replace(SLOWEST, reference=Slice.parse("p0-90"), max_reference=10)
+    result, causes = diagnose(scene, options)
+    assert causes["hog (A)"]["total_deviation_ns"] == 5000
+    counted = {row["cause"]: row["count"] for row in result.losses.to_pylist()}
+    # p0-90 of 41 messages are 37.
+    assert counted["reference messages not looked at"] == 27

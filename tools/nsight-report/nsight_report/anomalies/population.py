@@ -103,7 +103,9 @@ def select(
     """
     chosen, origin = _chosen(messages, options, ledger, seen)
     target = _target(chosen, origin, options, ledger)
-    reference = _thinned(np.setdiff1d(options.reference.rows(chosen, origin), target), len(target), options)
+    reference = _thinned(
+        np.setdiff1d(options.reference.rows(chosen, origin), target), len(target), options, ledger
+    )
     _not_empty(reference, chosen, "reference", options.reference)
     return Population(_name(chosen), chosen, target, reference, _groups(chosen, target, reference, ledger))
 
@@ -120,7 +122,7 @@ def select_against(
     chosen, origin = _chosen(messages, options, ledger, seen)
     usual, others_origin = _chosen(others, options, ledger, others_seen, " of the other capture")
     target = _target(chosen, origin, options, ledger)
-    reference = _thinned(options.reference.rows(usual, others_origin), len(target), options)
+    reference = _thinned(options.reference.rows(usual, others_origin), len(target), options, ledger)
     _not_empty(reference, usual, "reference", options.reference)
     both = pd.concat([chosen, usual], ignore_index=True)
     group, others_group = np.split(_groups(both, target, len(chosen) + reference, ledger), [len(chosen)])
@@ -152,10 +154,17 @@ def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger)
     return target
 
 
-def _thinned(reference: np.ndarray, n_target: int, options: Options) -> np.ndarray:
+def _thinned(reference: np.ndarray, n_target: int, options: Options, ledger: Ledger) -> np.ndarray:
     enough = max(options.max_reference, n_target)
     if len(reference) <= enough:
         return reference
+    ledger.add(
+        "reference messages not looked at",
+        len(reference) - enough,
+        "info",
+        f"{enough} of the reference slice, evenly over time, are enough for a median",
+        "choose a narrower --reference",
+    )
     return reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
 
 
