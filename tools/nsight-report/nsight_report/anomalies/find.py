@@ -60,8 +60,8 @@ def find(
         frame = deviations(target, reference, len(by), here.machine, options.granularity_ns)
         if here.trace is not None and there.trace is not None:
             inside, looked_into = functions.find(
-                functions.Slice(here.trace, in_target),
-                functions.Slice(there.trace, in_reference),
+                functions.Measured(here.trace, in_target),
+                functions.Measured(there.trace, in_reference),
                 len(by),
                 here.machine,
                 options,

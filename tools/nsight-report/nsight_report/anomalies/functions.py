@@ -22,7 +22,7 @@ ARROW = " > "
 
 
 @dataclass(frozen=True)
-class Slice:
+class Measured:
     """Messages of one capture: its trace, and their stretches (kinds exposure.WITHIN)."""
 
     trace: Trace
@@ -30,7 +30,7 @@ class Slice:
 
 
 def find(
-    target: Slice, reference: Slice, n_reference: int, machine: Machine, options: Options
+    target: Measured, reference: Measured, n_reference: int, machine: Machine, options: Options
 ) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     """Anomalous functions of the target messages, and the labels (side, kind, subject) that they stand for.
 

@@ -31,7 +31,7 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(
 
 
 @dataclass(frozen=True)
-class Names:
+class FunctionNames:
     """What functions and stalls are called, and a number for each combination."""
 
     symbols: Words
@@ -72,7 +72,7 @@ class Trace:
     name: Int
     is_root: npt.NDArray[np.bool_]
     is_base: npt.NDArray[np.bool_]
-    names: Names
+    names: FunctionNames
 
     @staticmethod
     def build(calls: pd.DataFrame, contexts: pd.DataFrame) -> Trace:
@@ -86,7 +86,7 @@ class Trace:
 
         start, ids, parent = (column(calls[c]) for c in ("start_ns", "call_id", "parent_id"))
         symbol, dso, before = (calls[c].astype("category").cat for c in ("symbol", "dso", "before"))
-        names = Names(*(c.categories.to_numpy(object) for c in (symbol, dso, before)))
+        names = FunctionNames(*(c.categories.to_numpy(object) for c in (symbol, dso, before)))
         codes = [c.codes.to_numpy().astype(np.int64) for c in (symbol, dso, before)]
         codes[2][~of_kind("stall")] = -1
         is_root = of_kind(*ROOTS)
