@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from probes.probe_run import BPFTRACE, ROOT, check_counts, check_traffic, record
+from probes.probe_run import ATTACH_S, BPFTRACE, ROOT, check_counts, check_traffic, record
 
 PORT = 7791
 SO_TIMESTAMPING = 37
@@ -40,7 +40,7 @@ def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
     """bpftrace once it has printed something."""
     with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
         child = subprocess.Popen(["bpftrace", str(BPFTRACE / script), *args], stdout=stdout, stderr=stderr)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + ATTACH_S
     while b"\n" not in out.read_bytes().partition(b"Attaching")[2][20:]:
         assert child.poll() is None and time.monotonic() < deadline, out.with_suffix(".err").read_text()
         time.sleep(0.05)
@@ -69,16 +69,18 @@ def transmit(folder: Path) -> None:
         server.join()
     time.sleep(1)
     probe.send_signal(signal.SIGINT)
-    probe.wait(30)
+    probe.wait(ATTACH_S)
 
 
 def timekeeper(folder: Path) -> None:
     """Five seconds of the timekeeper, polled and probed at once."""
     probe = attached("nsight-timekeeper.bt", folder / "timekeeper.txt")
     clock = ROOT / "tools/nsight-record/clock/nsight-clock"
-    subprocess.run([clock, "-d", "5", "--poll-us", "300", "-o", folder / "clock.tsv"], check=True, timeout=60)
+    subprocess.run(
+        [clock, "-d", "5", "--poll-us", "300", "-o", folder / "clock.tsv"], check=True, timeout=ATTACH_S
+    )
     probe.send_signal(signal.SIGINT)
-    probe.wait(30)
+    probe.wait(ATTACH_S)
 
 
 def main() -> None:

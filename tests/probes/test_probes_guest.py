@@ -35,7 +35,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--rw",
         folder,
         "--timeout",
-        "300",
+        "900",
         "--",
     ]
     for _ in range(3):
@@ -44,7 +44,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [*run, "python3", ROOT / "tests/probes/in_guest.py", folder],
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1000,
         )
         if done.returncode != 125:
             break

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a tracepoint costs the operation that passes it.
+ *
+ *     cost [ROUNDS]
+ *
+ * Counts TSC ticks around one operation, ROUNDS times, and prints the lowest and the median:
+ *
+ *   adjtimex   sets the frequency that is set already: one update of the core timekeeper
+ *   udp        100 bytes sent over loopback and read: queued, copied and read once
+ *   tcp        the same over a connection
+ *
+ * In a guest whose TSC counts instructions (tests/guest/run --icount) these are instructions, which
+ * is neither nanoseconds nor cycles: caches and branch prediction have no part in it.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/timex.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+enum { BYTES = 100 };
+
+static int udp_tx, udp_rx, tcp_tx, tcp_rx;
+static struct timex current_frequency;
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static void op_adjtimex(void)
+{
+	struct timex tx = {.modes = ADJ_FREQUENCY, .freq = current_frequency.freq};
+
+	if (adjtimex(&tx) < 0)
+		die("adjtimex");
+}
+
+static void pass(int tx, int rx)
+{
+	char buf[BYTES] = {0};
+
+	if (send(tx, buf, BYTES, 0) != BYTES || recv(rx, buf, BYTES, 0) != BYTES)
+		die("send or recv");
+}
+
+static void op_udp(void)
+{
+	pass(udp_tx, udp_rx);
+}
+
+static void op_tcp(void)
+{
+	pass(tcp_tx, tcp_rx);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void measure(const char *name, void (*op)(void), size_t rounds, uint64_t *ticks)
+{
+	for (size_t i = 0; i < 100; i++)
+		op();
+	for (size_t i = 0; i < rounds; i++) {
+		const uint64_t begun = __rdtsc();
+
+		op();
+		ticks[i] = __rdtsc() - begun;
+	}
+	qsort(ticks, rounds, sizeof(*ticks), compare);
+	printf("%s\t%llu\t%llu\n", name, (unsigned long long)ticks[0],
+	       (unsigned long long)ticks[rounds / 2]);
+}
+
+static void connect_both(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr *addr = (struct sockaddr *)&at;
+	socklen_t len = sizeof(at);
+	const int one = 1;
+	int listener;
+
+	udp_rx = socket(AF_INET, SOCK_DGRAM, 0);
+	udp_tx = socket(AF_INET, SOCK_DGRAM, 0);
+	if (bind(udp_rx, addr, len) || getsockname(udp_rx, addr, &len) ||
+	    connect(udp_tx, addr, len))
+		die("udp");
+
+	at.sin_port = 0;
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	tcp_tx = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listener, addr, len) || getsockname(listener, addr, &len) || listen(listener, 1) ||
+	    connect(tcp_tx, addr, len))
+		die("tcp");
+	tcp_rx = accept(listener, NULL, NULL);
+	if (tcp_rx < 0 || setsockopt(tcp_tx, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
+		die("accept");
+	close(listener);
+}
+
+int main(int argc, char **argv)
+{
+	const size_t rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 2000;
+	uint64_t *ticks = calloc(rounds, sizeof(*ticks));
+
+	if (!rounds || !ticks)
+		return 1;
+	if (adjtimex(&current_frequency) < 0)
+		die("adjtimex");
+	connect_both();
+	measure("adjtimex", op_adjtimex, rounds, ticks);
+	measure("udp", op_udp, rounds, ticks);
+	measure("tcp", op_tcp, rounds, ticks);
+	free(ticks);
+	return 0;
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Pristine kernel sources of Debian, imported into git, with or without our series on top.
+
+``bases.lock`` names package, version and checksum of each base. The import is one commit that
+depends on the files only: everybody gets the same ID, and it is the base-commit that the
+patches name. Everything lands in ``build/kernel/`` (3 GB a base) and is reused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent
+BUILD = TOP / "build" / "kernel"
+sys.path.insert(0, str(TOP / "tests" / "guest"))
+import kernels  # noqa: E402
+
+SERIES = ("timekeeping", "net")
+
+#: Patches for the guest only, which give it hardware that it lacks; nobody sends them.
+TEST_ONLY = "test-only"
+
+#: Author, committer and time of the import: constants, so that its ID is that of the files.
+IDENTITY = {
+    "NAME": "Debian kernel source",
+    "EMAIL": "debian-kernel@lists.debian.org",
+    "DATE": "@0 +0000",
+}
+
+
+class PatchError(Exception):
+    """Sources or patches are not what they should be; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """One line of bases.lock."""
+
+    name: str
+    suite: str
+    package: str
+    version: str
+    sha256: str
+    commit: str
+
+    @property
+    def tree(self) -> Path:
+        """The git work tree of the sources."""
+        return BUILD / self.name / "src"
+
+    @property
+    def objects(self) -> Path:
+        """Where make writes (``O=``)."""
+        return BUILD / self.name / "obj"
+
+
+def bases(lock: Path = HERE / "bases.lock") -> dict[str, Base]:
+    """The bases by name, newest first."""
+    lines = [line.split() for line in lock.read_text().splitlines() if line and line[0] != "#"]
+    return {words[0]: Base(*words) for words in lines}
+
+
+def patches(series: str, base: Base) -> list[Path]:
+    """The patches of a series in order, without its cover letter."""
+    found = sorted((HERE / series / base.name).glob("0*.patch"))
+    return [p for p in found if not p.name.startswith("0000-")]
+
+
+def git(base: Base, *argv: str) -> str:
+    """Run git in the sources of ``base`` and return what it prints."""
+    done = subprocess.run(["git", "-C", str(base.tree), *argv], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PatchError(f"{base.name}: git {argv[0]}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+@contextmanager
+def locked(base: Base) -> Iterator[None]:
+    """Nobody else changes the sources of ``base`` meanwhile."""
+    folder = BUILD / base.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def fetch(base: Base) -> None:
+    """Download, unpack and import the sources of ``base`` unless that was done before."""
+    done = BUILD / base.name / "done"
+    if done.exists() and done.read_text() == base.sha256:
+        return
+    shutil.rmtree(base.tree, ignore_errors=True)
+    print(f"{base.name}: downloading {base.package} {base.version}, unpacking, importing", flush=True)
+    deb = _download(base)
+    base.tree.mkdir(parents=True)
+    data = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE)
+    member = f"./usr/src/{base.package}.tar.xz"
+    packed = subprocess.Popen(["tar", "-xO", member], stdin=data.stdout, stdout=subprocess.PIPE)
+    subprocess.run(
+        ["tar", "-xJ", "--strip-components=1", "-C", str(base.tree)], stdin=packed.stdout, check=True
+    )
+    if packed.wait() or data.wait():
+        raise PatchError(f"{deb.name} has no {member}")
+    deb.unlink()
+    found = _import(base)
+    if found != base.commit:
+        raise PatchError(f"{base.name}: the import is commit {found}, bases.lock says {base.commit}")
+    done.write_text(base.sha256)
+
+
+def _download(base: Base) -> Path:
+    """The source package, checked against bases.lock."""
+    work = BUILD / base.name / "apt"
+    options = kernels._apt(base.suite, work)
+    subprocess.run(["apt-get", *options, "-q", "update"], check=True, stdout=subprocess.DEVNULL)
+    for old in work.glob("*.deb"):
+        old.unlink()
+    name = f"{base.package}={base.version}"
+    argv = ["apt-get", *options, "-q", "download", name]
+    if subprocess.run(argv, cwd=work, capture_output=True, check=False).returncode:
+        raise PatchError(
+            f"the archive has no {name} in {base.suite} any more"
+            " (hint: name the newest in bases.lock, rebase the series onto it; README.md says how)"
+        )
+    (deb,) = work.glob("*.deb")
+    digest = hashlib.sha256()
+    with deb.open("rb") as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != base.sha256:
+        raise PatchError(f"{deb.name} has SHA-256 {digest.hexdigest()}, not that of bases.lock")
+    return deb
+
+
+def _import(base: Base) -> str:
+    """Commit the unpacked files; returns the ID."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    for who in ("AUTHOR", "COMMITTER"):
+        env.update({f"GIT_{who}_{k}": v for k, v in IDENTITY.items()})
+    for argv in (
+        ["init", "-q", "-b", "pristine"],
+        ["config", "core.autocrlf", "false"],
+        ["config", "core.attributesFile", "/dev/null"],
+        ["config", "commit.gpgsign", "false"],
+        ["config", "gc.auto", "0"],
+        # Ignored files belong to the sources, too.
+        ["add", "-A", "-f", "."],
+        ["commit", "-q", "--no-verify", "-m", base.package],
+    ):
+        subprocess.run(["git", "-C", str(base.tree), *argv], env=env, check=True)
+    return git(base, "rev-parse", "HEAD").strip()
+
+
+def reset(base: Base, branch: str) -> None:
+    """A clean work tree of the pristine sources on ``branch``, which begins anew."""
+    git(base, "am", "--abort") if (base.tree / ".git/rebase-apply").exists() else None
+    git(base, "checkout", "-q", "-f", "-B", branch, "pristine")
+    git(base, "clean", "-q", "-f", "-d", "-x")
+
+
+def apply(base: Base, patch: Path) -> None:
+    """``git am`` one patch; no fuzz is tolerated."""
+    argv = ["-c", "user.name=check", "-c", "user.email=check@localhost", "am", "-q", "--keep-cr", str(patch)]
+    git(base, *argv)
+
+
+def make(base: Base, *targets: str, jobs: int = 1, log: Path | None = None) -> None:
+    """Kernel make with ccache, out of the source tree; PatchError with the end of its output."""
+    argv = ["nice", "-n", "19", "make", "-s", f"-j{jobs}", "-C", str(base.tree), f"O={base.objects}"]
+    ccache = shutil.which("ccache")
+    argv.append(f"CC={ccache + ' ' if ccache else ''}gcc")
+    env = dict(
+        os.environ,
+        CCACHE_DIR=str(BUILD / "ccache"),
+        KBUILD_BUILD_TIMESTAMP="@0",
+        KBUILD_BUILD_USER="nsight",
+        KBUILD_BUILD_HOST="nsight",
+    )
+    done = subprocess.run([*argv, *targets], env=env, capture_output=True, text=True, check=False)
+    if log:
+        log.write_text(done.stdout + done.stderr)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise PatchError(f"{base.name}: make {' '.join(targets)} failed\n{tail}")
+    # kconfig warns of choices that the fragment changes; only the compiler's warnings count.
+    if re.search(r"\.[chS]:\d+(:\d+)?: warning:", done.stderr):
+        raise PatchError(f"{base.name}: make {' '.join(targets)} warns\n{done.stderr}")
+
+
+def configure(base: Base) -> None:
+    """The configuration of guest.config for ``base``; asks make only when it has changed."""
+    parts = [p for p in (HERE / "guest.config", HERE / f"guest-{base.name}.config") if p.exists()]
+    want = "".join(p.read_text() for p in parts)
+    made = base.objects / "made-from"
+    if (base.objects / ".config").exists() and made.exists() and made.read_text() == want:
+        return
+    base.objects.mkdir(parents=True, exist_ok=True)
+    make(base, "tinyconfig")
+    merge = ["scripts/kconfig/merge_config.sh", "-m", "-O", str(base.objects), str(base.objects / ".config")]
+    subprocess.run([*merge, *map(str, parts)], cwd=base.tree, check=True, capture_output=True)
+    make(base, "olddefconfig")
+    have = set((base.objects / ".config").read_text().splitlines())
+    missing = [line for line in want.splitlines() if line.startswith("CONFIG_") and line not in have]
+    if missing:
+        raise PatchError(f"{base.name}: the configuration lacks {' '.join(missing)}")
+    made.write_text(want)
