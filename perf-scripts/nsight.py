@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from nsight_perf import edge_stream, perf_file, problem, second_pass, summary
+from nsight_perf import clocks, edge_stream, perf_file, problem, second_pass, summary
 from nsight_perf.collect import BLOCK_ROWS, Events, Tables
 
 try:
@@ -42,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("-o", "--output", metavar="FILE", help="write the edge stream, for nsight-decode build")
+    made.add_argument(
+        "--clock", metavar="FILE", help="write where the clocks were, as clock.tsv (perf record --clock-map)"
+    )
     made.add_argument("--top", type=int, default=20, metavar="N", help="functions to list (default: 20)")
     made.add_argument(
         "--api",
@@ -84,6 +87,7 @@ except OSError as problem_with_output:
 totals = summary.Summary()
 collector = (Tables if options.api == "tables" else Events)(writer, totals)
 rows = collector.rows
+clocks_of_pipe: list[clocks.Clock] = []
 # perf looks for this name when it has run the script.
 perf_db_export_mode = options.api == "tables"
 
@@ -177,6 +181,12 @@ def context_switch(time, cpu, pid, tid, other_pid, other_tid, machine_pid, out, 
 # -- with both ----------------------------------------------------------------------------
 
 
+def clock_map(time, mono, real, tai, error, step, cycles, nsec, mult, shift, time_mult, time_shift, zero, *_):
+    if recording is None:  # a pipe; of a file, they have been read
+        given = (time, mono, real, tai, error, step, cycles, nsec, mult, shift, time_mult, time_shift)
+        clocks_of_pipe.append(clocks.Clock(*given, clocks.signed(zero)))
+
+
 def auxtrace_error(kind, code, cpu, pid, tid, ip, time, message, mode, *_):
     collector.events.append(second_pass.error(time, cpu, pid, tid, code))
 
@@ -206,6 +216,24 @@ def remarks() -> list[tuple[str, str]]:
     return said
 
 
+def write_clock(known: list[clocks.Clock]) -> str:
+    """Write clock.tsv if that was asked for; returns what to say about the clocks."""
+    if not known:
+        return "no clock in the recording: no CLOCK_REALTIME" if options.clock else ""
+    said = clocks.summary(known)
+    if options.clock:
+        ends = [core.last for core in totals.cores.values()] + [clock.time for clock in known]
+        lines = clocks.clock_tsv(known, max(ends))
+        if not lines:
+            return said + "; perf does not tell how they relate to TSC, so none are written"
+        try:
+            Path(options.clock).write_text("\n".join(lines) + "\n")
+        except OSError as error:
+            problem.cannot_write(PROGRAM, options.clock, error)
+        said += f"; written to {options.clock}"
+    return said
+
+
 def trace_end() -> None:
     """perf has read everything."""
     flush()
@@ -227,6 +255,9 @@ def trace_end() -> None:
         give_up(error)
     lines = ["Lost or not decoded", *(summary.losses(events, said) or ["  nothing"])]
     lines += summary.report(totals, writer.names, options.top)
+    about_clock = write_clock(recording.clocks if recording else clocks_of_pipe)
+    if about_clock:
+        lines += ["", f"Clocks: {about_clock}"]
     if options.output:
         lines += [
             "",

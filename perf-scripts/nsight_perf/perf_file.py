@@ -16,12 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import clocks
 from . import edge_stream as stream
 from .problem import Unusable
 
 # Types of records (include/uapi/linux/perf_event.h, tools/lib/perf/include/perf/event.h).
 LOST, COMM, THROTTLE, AUX, LOST_SAMPLES, SWITCH, SWITCH_CPU_WIDE = 2, 3, 5, 11, 13, 14, 15
-AUXTRACE_INFO, AUXTRACE, COMPRESSED, COMPRESSED2 = 70, 71, 81, 83
+AUXTRACE_INFO, AUXTRACE, TIME_CONV, COMPRESSED, COMPRESSED2 = 70, 71, 79, 81, 83
 MISC_SWITCH_OUT = 1 << 13  # and 1 << 14: preempted
 AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
 AUX_COLLISION = 8
@@ -90,6 +91,7 @@ class Recording:
     names: list[stream.Name] = field(default_factory=list)
     lost_totals: list[stream.Event] = field(default_factory=list)  # LOST_SAMPLES
     last_aux: dict[int, list[int]] = field(default_factory=dict)  # core: times of its last two AUX records
+    clocks: list[clocks.Clock] = field(default_factory=list)
     arch: str = ""
     auxtrace: str = ""
     trace_bytes: int = 0
@@ -390,6 +392,14 @@ def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, reco
         recording.timed = mult != 0 and capable != 0
 
 
+def _time_conv(
+    data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording
+) -> None:
+    clock = clocks.parse(bytes(data[at:end]))
+    if clock:
+        recording.clocks.append(clock)
+
+
 def _compressed(
     data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording
 ) -> None:
@@ -405,6 +415,7 @@ _HANDLERS = {
     THROTTLE: _throttle,
     COMM: _comm,
     AUXTRACE_INFO: _info,
+    TIME_CONV: _time_conv,
     COMPRESSED: _compressed,
     COMPRESSED2: _compressed,
 }
