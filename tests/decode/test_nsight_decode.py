@@ -144,6 +144,19 @@ def test_a_window_has_the_edges_of_its_time_and_no_others(quiet: Path, tmp_path:
     assert some.edges[columns].tolist() == rows[inside][columns].tolist()
 
 
+def test_a_window_of_one_cpu_is_of_no_other(quiet: Path, tmp_path: Path) -> None:
+    rows = decoded(quiet, tmp_path / "all").edges
+    begin, end = int(rows["time"][100]), int(rows["time"][2000])
+    every, own, other = (
+        decoded(quiet, tmp_path / f"some{of}", "--time", f"{begin}-{end}{of}").edges
+        for of in ("", ":0", ":1")
+    )
+    assert set(rows["cpu"]) == {0}
+    assert own.tolist() == every.tolist()
+    assert len(own) > 1900
+    assert len(other) == 0
+
+
 def test_a_window_costs_what_it_holds(quiet: Path, tmp_path: Path) -> None:
     done = run("edges", data_of(quiet), "--symfs", quiet / "symfs", "-o", tmp_path / "all")
     counts = [

@@ -88,7 +88,7 @@ struct Decode {
     source: Source,
     /// Decode this stretch only: perf's clock in seconds (40.78-40.79) or ns, or @FILE with one a line.
     /// May be given more than once.
-    #[arg(long, value_name = "A-B")]
+    #[arg(long, value_name = "A-B[:CPU]")]
     time: Vec<String>,
     /// Threads that decode and write, each with some 50 MB [default: one a CPU, at most 8].
     #[arg(short, long, value_name = "N")]

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Stretches of time that are to be decoded.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Stretches in ns, in order, without overlap. None: all of the recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Windows(Option<Vec<(u64, u64)>>);
+/// Begin and end in ns, in order, without overlap.
+type Stretches = Vec<(u64, u64)>;
 
-const FORM: &str =
-    "A-B: seconds with decimals, as perf script shows them, or whole ns; @FILE with one window a line";
+/// Stretches by CPU; under none those of every CPU. Without any map all of the recording is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Windows(Option<BTreeMap<Option<i32>, Stretches>>);
+
+const FORM: &str = "A-B or A-B:CPU: seconds with decimals, as perf script shows them, or whole ns; \
+@FILE with one window a line";
 
 impl Windows {
     /// Of the values of --time.
@@ -18,54 +22,77 @@ impl Windows {
         if given.is_empty() {
             return Ok(Self(None));
         }
-        let mut windows = Vec::new();
+        let mut windows: BTreeMap<Option<i32>, Stretches> = BTreeMap::new();
+        let mut add = |text: &str| -> Result<()> {
+            let (cpu, begin, end) = window(text)?;
+            windows.entry(cpu).or_default().push((begin, end));
+            Ok(())
+        };
         for text in given {
             match text.strip_prefix('@') {
                 Some(name) => {
                     let path = Path::new(name);
                     let lines = std::fs::read_to_string(path).map_err(|e| Error::input(path, e, FORM))?;
                     for line in lines.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
-                        windows.push(window(line)?);
+                        add(line)?;
                     }
                 }
-                None => windows.push(window(text)?),
+                None => add(text)?,
             }
         }
-        windows.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::new();
-        for (begin, end) in windows {
-            match joined.last_mut() {
-                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
-                _ => joined.push((begin, end)),
-            }
+        for stretches in windows.values_mut() {
+            *stretches = joined(std::mem::take(stretches));
         }
-        Ok(Self(Some(joined)))
+        Ok(Self(Some(windows)))
     }
 
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether any of a stretch is wanted; both ends belong to it.
-    pub fn touch(&self, begin: u64, end: u64) -> bool {
+    /// Whether any of a stretch of a CPU is wanted; both ends belong to it. Where it is not known which
+    /// CPU it was, it may have been any.
+    pub fn touch(&self, cpu: Option<i32>, begin: u64, end: u64) -> bool {
         let Some(windows) = &self.0 else { return true };
-        let at = windows.partition_point(|w| w.1 < begin);
-        windows.get(at).is_some_and(|w| w.0 <= end)
+        let of = |stretches: &Stretches| {
+            let at = stretches.partition_point(|w| w.1 < begin);
+            stretches.get(at).is_some_and(|w| w.0 <= end)
+        };
+        match cpu {
+            Some(_) => [None, cpu].iter().filter_map(|of| windows.get(of)).any(of),
+            None => windows.values().any(of),
+        }
     }
 
-    pub fn contain(&self, time: u64) -> bool {
-        self.touch(time, time)
+    pub fn contain(&self, cpu: Option<i32>, time: u64) -> bool {
+        self.touch(cpu, time, time)
     }
 }
 
-fn window(text: &str) -> Result<(u64, u64)> {
+fn joined(mut stretches: Stretches) -> Stretches {
+    stretches.sort_unstable();
+    let mut joined: Stretches = Vec::new();
+    for (begin, end) in stretches {
+        match joined.last_mut() {
+            Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+            _ => joined.push((begin, end)),
+        }
+    }
+    joined
+}
+
+fn window(text: &str) -> Result<(Option<i32>, u64, u64)> {
     let bad = || Error::usage(format_args!("--time {text}: no window of time"), FORM);
-    let (begin, end) = text.trim().split_once(['-', ' ', '\t', ',']).ok_or_else(bad)?;
+    let (times, cpu) = match text.trim().split_once(':') {
+        Some((times, cpu)) => (times, Some(cpu.parse().ok().filter(|c| *c >= 0).ok_or_else(bad)?)),
+        None => (text.trim(), None),
+    };
+    let (begin, end) = times.split_once(['-', ' ', '\t', ',']).ok_or_else(bad)?;
     let (begin, end) = (ns(begin.trim()).ok_or_else(bad)?, ns(end.trim()).ok_or_else(bad)?);
     if begin > end {
         return Err(Error::usage(format_args!("--time {text}: ends before it begins"), FORM));
     }
-    Ok((begin, end))
+    Ok((cpu, begin, end))
 }
 
 fn ns(text: &str) -> Option<u64> {
@@ -89,19 +116,41 @@ mod tests {
     #[test]
     fn seconds_and_ns_are_windows() {
         let w = parse(&["40.78-40.79", "5-9", "8-20"]).unwrap();
-        assert_eq!(w, Windows(Some(vec![(5, 20), (40_780_000_000, 40_790_000_000)])));
-        assert!(w.contain(20) && w.contain(40_785_000_000) && !w.contain(21));
-        assert!(w.touch(0, 5) && w.touch(15, 99) && !w.touch(21, 99));
+        let joined = vec![(5, 20), (40_780_000_000, 40_790_000_000)];
+        assert_eq!(w, Windows(Some(BTreeMap::from([(None, joined)]))));
+        assert!(w.contain(Some(0), 20) && w.contain(None, 40_785_000_000) && !w.contain(Some(0), 21));
+        assert!(w.touch(Some(7), 0, 5) && w.touch(Some(7), 15, 99) && !w.touch(Some(7), 21, 99));
+    }
+
+    #[test]
+    fn a_window_of_a_cpu_is_of_no_other() {
+        let w = parse(&["5-9:0", "7-20:1", "30-40"]).unwrap();
+        assert!(w.contain(Some(0), 9) && !w.contain(Some(0), 10) && w.contain(Some(1), 10));
+        assert!(!w.contain(Some(2), 8) && w.contain(Some(2), 30));
+        // A thread's buffer, when nothing tells where it ran.
+        assert!(w.contain(None, 8) && w.contain(None, 20) && !w.contain(None, 21));
     }
 
     #[test]
     fn without_any_all_is_wanted() {
-        assert!(parse(&[]).unwrap().touch(1, 2));
+        assert!(parse(&[]).unwrap().touch(Some(0), 1, 2));
     }
 
     #[test]
     fn what_is_no_window_is_refused() {
-        for text in ["", "5", "9-5", "a-b", "1.-2", "1.1234567890-2", "99999999999999999999-5", "1.5-"] {
+        for text in [
+            "",
+            "5",
+            "1-2:",
+            "1-2:x",
+            "1-2:-1",
+            "9-5",
+            "a-b",
+            "1.-2",
+            "1.1234567890-2",
+            "99999999999999999999-5",
+            "1.5-",
+        ] {
             assert!(parse(&[text]).is_err(), "{text}");
         }
         assert!(parse(&["@/nonexistent"]).is_err());

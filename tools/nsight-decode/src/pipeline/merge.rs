@@ -242,7 +242,7 @@ impl<'a> Merger<'a> {
             What::Entry => Kind::TraceBegin,
             What::Edge(kind) => kind,
         };
-        if !self.options.with_context && !self.options.windows.contain(item.time) {
+        if !self.options.with_context && !self.options.windows.contain(known(cpu), item.time) {
             return Ok(());
         }
         let (from_sym, to_sym) = (self.number(item.from_sym)?, self.number(item.to_sym)?);
@@ -257,7 +257,7 @@ impl<'a> Merger<'a> {
     }
 
     fn event(&mut self, event: Event) -> Result<()> {
-        if !self.options.with_context && !self.options.windows.contain(event.time) {
+        if !self.options.with_context && !self.options.windows.contain(known(event.cpu), event.time) {
             return Ok(());
         }
         let by = match event.code {
@@ -294,6 +294,10 @@ impl<'a> Merger<'a> {
 fn release(lane: &mut Lane, output: Output) {
     lane.last = output.items.last().map_or(lane.last, |i| i.time.max(lane.last));
     lane.items.append(output.items);
+}
+
+fn known(cpu: i32) -> Option<i32> {
+    (cpu >= 0).then_some(cpu)
 }
 
 /// What lies between two slices of which one is not the continuation of the other.

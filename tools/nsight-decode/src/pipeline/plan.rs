@@ -4,7 +4,7 @@
 use super::lanes::{lanes, LaneData};
 use super::Options;
 use crate::code::Code;
-use crate::perfdata::Recording;
+use crate::perfdata::{Owner, Recording};
 use crate::pt::walk::Slice;
 
 /// Bytes behind a slice that may be read to join it with the next one.
@@ -43,10 +43,14 @@ impl Plan {
                 let time = |index: usize| recording.info.conv.ns(run.psbs[index].tsc);
                 let offset = |index: usize| run.psbs.get(index).map_or(run.len, |p| p.offset);
                 let n = run.psbs.len();
+                let cpu = match data.owner {
+                    Owner::Cpu(cpu) => Some(cpu),
+                    Owner::Thread(_) => None,
+                };
                 // Wanted intervals from one PSB to the next, with one before for context.
                 let wanted = |index: usize| {
                     let end = if index + 1 < n { time(index + 1) } else { u64::MAX };
-                    options.windows.touch(time(index), end)
+                    options.windows.touch(cpu, time(index), end)
                 };
                 let chosen: Vec<bool> = (0..n).map(|i| wanted(i) || i + 1 < n && wanted(i + 1)).collect();
                 let mut index = 0;
