@@ -112,7 +112,7 @@ static const struct kind_desc *find_kind(const char *system, const char *name)
 					  : NULL;
 }
 
-static bool make_slot(const struct tep_format_field *field, enum slot_dest dest, struct slot *slot)
+bool make_slot(const struct tep_format_field *field, enum slot_dest dest, struct slot *slot)
 {
 	uint32_t size = field->size;
 
@@ -340,7 +340,7 @@ static void read_format_dir(const char *path, struct tep_handle *tep, struct for
 }
 
 /* Give every tracepoint event without a format yet the one with its id; true: all have one. */
-static bool assign(struct perf_file *pf, struct tep_handle *tep, struct strings *strings)
+static bool assign(struct perf_file *pf, struct tep_handle *tep, struct strings *strings, bool wide)
 {
 	bool all = true;
 
@@ -358,11 +358,13 @@ static bool assign(struct perf_file *pf, struct tep_handle *tep, struct strings 
 		}
 		snprintf(evt->name, sizeof(evt->name), "%s:%s", event->system, event->name);
 		evt->plan = make_plan(event, evt, strings);
+		if (wide && !evt->plan)
+			evt->plan = wide_plan(event, evt);
 	}
 	return all;
 }
 
-void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings,
+void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings, bool wide,
 		     struct formats *out)
 {
 	struct tep_handle *tep = tep_alloc();
@@ -377,10 +379,10 @@ void formats_resolve(struct perf_file *pf, const char *dir, struct strings *stri
 										 : FATE_UNUSED;
 	if (pf->feature[FEAT_TRACING_DATA].size)
 		read_tracing_data(pf, tep, out);
-	all = assign(pf, tep, strings);
+	all = assign(pf, tep, strings, wide);
 	if (!all && dir) {
 		read_format_dir(dir, tep, out);
-		assign(pf, tep, strings);
+		assign(pf, tep, strings, wide);
 	}
 	tep_free(tep);
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 static const char usage[] =
-	"usage: nsight-perfdata [--formats DIR] PERF_DATA OUTDIR\n"
+	"usage: nsight-perfdata [--formats DIR] [--wide] PERF_DATA OUTDIR\n"
 	"\n"
 	"Decode PERF_DATA (a file, or the directory of perf record --kcore) into\n"
 	"OUTDIR/perf-events.bin, an array of 48-byte events in time order, and\n"
@@ -25,6 +25,11 @@ static const char usage[] =
 	"  --formats DIR  copies of tracefs' events/SYSTEM/EVENT/format as DIR/SYSTEM/EVENT,\n"
 	"                 used for events whose format is not in PERF_DATA: perf writes\n"
 	"                 formats last, so a killed perf leaves none\n"
+	"  --wide         also decode what makes a capture of a recording without BPF, into\n"
+	"                 OUTDIR/perf-wide.bin: timekeeping:timekeeping_update, "
+	"sock:sock_data_queued,\n"
+	"                 sock:sock_data_read, net:netif_receive_skb, tcp:tcp_rcv_space_adjust,\n"
+	"                 tcp:tcp_destroy_sock, sock:inet_sock_set_state, perf's clock map\n"
 	"  --help         this text\n"
 	"\n"
 	"A truncated file gives what can be decoded, exit code 0 and a count of what is missing.\n"
@@ -126,6 +131,14 @@ static void write_kinds(FILE *f, const struct records *rec)
 	fputs("},\n", f);
 }
 
+static void write_wide_kinds(FILE *f)
+{
+	fputs("  \"wide_kinds\": [", f);
+	for (int i = 0; i < W_COUNT; i++)
+		fprintf(f, "%s\"%s\"", i ? ", " : "", nsight_wide_names[i]);
+	fputs("],\n", f);
+}
+
 static void write_evts(FILE *f, const struct perf_file *pf)
 {
 	static const char *const fates[] = {"unused", "decoded", "no format", "bad format"};
@@ -184,6 +197,8 @@ static void write_json(FILE *f, const struct perf_file *pf, const struct records
 	write_number(f, "n_samples", rec->n_samples, ",");
 	write_number(f, "n_unused_samples", rec->n_unused, ",");
 	write_number(f, "auxtrace_bytes", rec->auxtrace_bytes, ",");
+	write_number(f, "auxtrace_type", rec->auxtrace_type, ",");
+	write_wide_kinds(f);
 	write_number(f, "first_ts", first < rec->n ? rec->events[first].ts : 0, ",");
 	write_number(f, "last_ts", first < rec->n ? rec->events[rec->n - 1].ts : 0, ",");
 	write_kinds(f, rec);
@@ -201,10 +216,12 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"formats", required_argument, NULL, 'f'},
+		{"wide", no_argument, NULL, 'w'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
 	const char *format_dir = NULL;
+	bool wide = false;
 	struct perf_file pf;
 	struct formats formats;
 	struct records rec;
@@ -217,6 +234,10 @@ int main(int argc, char **argv)
 		if (opt == 'h') {
 			fputs(usage, stdout);
 			return 0;
+		}
+		if (opt == 'w') {
+			wide = true;
+			continue;
 		}
 		if (opt != 'f') {
 			fputs(usage, stderr);
@@ -231,14 +252,21 @@ int main(int argc, char **argv)
 
 	strings_init(&strings);
 	perf_file_open(&pf, argv[optind]);
-	formats_resolve(&pf, format_dir, &strings, &formats);
-	records_read(&pf, &strings, &rec);
+	formats_resolve(&pf, format_dir, &strings, wide, &formats);
+	records_read(&pf, &strings, wide, &rec);
 	reader_close(&pf.r);
 	records_sort(&rec);
 
 	f = create(argv[optind + 1], "perf-events.bin", path);
 	fwrite(rec.events, sizeof(*rec.events), rec.n, f);
 	finish(f, path);
+	if (wide) {
+		wide_sort(&rec);
+		f = create(argv[optind + 1], "perf-wide.bin", path);
+		if (rec.n_wide) /* else there is no array */
+			fwrite(rec.wide, sizeof(*rec.wide), rec.n_wide, f);
+		finish(f, path);
+	}
 	f = create(argv[optind + 1], "perf-events.json", path);
 	write_json(f, &pf, &rec, &formats, &strings);
 	finish(f, path);

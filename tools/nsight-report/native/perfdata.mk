@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # nsight-perfdata and nsight-contexts: from perf.data to events, from events to contexts.
-PERFDATA_SRC := nsight-perfdata.c perf_file.c formats.c records.c samples.c sort.c util.c
+PERFDATA_SRC := nsight-perfdata.c perf_file.c formats.c records.c samples.c wide.c sort.c util.c
 CONTEXTS_SRC := nsight-contexts.c nesting.c context_stack.c thread_table.c util.c
 PERFDATA_HDR := events.h util.h perf_file.h formats.h records.h nesting.h context_stack.h \
-                thread_table.h
+                thread_table.h wide.h
 
 PROGRAMS      += nsight-perfdata nsight-contexts
 ASAN_PROGRAMS += build/asan/nsight-perfdata build/asan/nsight-contexts

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "records.h"
 
+#include "formats.h"
+
 #include <string.h>
 
 /* Record types above the kernel's: tools/lib/perf/include/perf/event.h of the kernel tree */
 enum {
 	USER_RECORD_FIRST = 64,
+	USER_RECORD_AUXTRACE_INFO = 70,
 	USER_RECORD_AUXTRACE = 71,
 	USER_RECORD_AUXTRACE_ERROR = 72,
 	USER_RECORD_TIME_CONV = 79,
@@ -153,6 +156,12 @@ static void decode_user(struct perf_file *pf, struct records *rec, uint32_t type
 		rec->time_shift = load64(p);
 		rec->time_mult = load64(p + 8);
 		rec->time_zero = load64(p + 16);
+		if (rec->want_wide)
+			wide_clock(rec, p, words);
+		break;
+	case USER_RECORD_AUXTRACE_INFO: /* u32 type */
+		if (words)
+			rec->auxtrace_type = load32(p);
 		break;
 	case USER_RECORD_AUXTRACE_ERROR:
 		rec->n_aux_errors++;
@@ -164,11 +173,12 @@ static void decode_user(struct perf_file *pf, struct records *rec, uint32_t type
 	}
 }
 
-void records_read(struct perf_file *pf, struct strings *strings, struct records *rec)
+void records_read(struct perf_file *pf, struct strings *strings, bool wide, struct records *rec)
 {
 	uint64_t off = pf->data_start, end = pf->data_end;
 
 	memset(rec, 0, sizeof(*rec));
+	rec->want_wide = wide;
 	while (end - off >= 8) {
 		const unsigned char *p = reader_at(&pf->r, off, 8);
 		uint32_t type = p ? load32(p) : 0;

@@ -5,6 +5,7 @@
 
 #include "events.h"
 #include "perf_file.h"
+#include "wide.h"
 
 /* Part of every sample, and of the trailer of every other record */
 struct sample_id {
@@ -16,6 +17,9 @@ struct sample_id {
 struct records {
 	struct nsight_event *events; /* in file order */
 	size_t n, cap;
+	bool want_wide; /* collect the events of wide.h too */
+	struct nsight_wide *wide;
+	size_t n_wide, cap_wide;
 	uint64_t n_samples;	    /* PERF_RECORD_SAMPLE seen */
 	uint64_t n_unused;	    /* samples of events that are not decoded by choice */
 	uint64_t n_without_format;  /* samples whose tracepoint format is not known */
@@ -31,6 +35,7 @@ struct records {
 	uint64_t n_aux_truncated;   /* PERF_RECORD_AUX that says: truncated */
 	uint64_t n_aux_errors;	    /* PERF_RECORD_AUXTRACE_ERROR */
 	uint64_t auxtrace_bytes;    /* trace data, left to a PT decoder */
+	uint32_t auxtrace_type;	    /* enum auxtrace_type of perf; 1: Intel PT */
 	bool have_time_conv;
 	uint64_t time_shift, time_mult, time_zero;
 };
@@ -40,7 +45,7 @@ void records_add(struct records *rec, const struct nsight_event *event);
 /* Decode one sample; p: the record's body, words u64s long. */
 void sample_decode(struct perf_file *pf, struct records *rec, const unsigned char *p, size_t words,
 		   struct strings *strings);
-void records_read(struct perf_file *pf, struct strings *strings, struct records *out);
+void records_read(struct perf_file *pf, struct strings *strings, bool wide, struct records *out);
 /* Put the events into time order; equal times keep the order of the file. */
 void records_sort(struct records *rec);
 

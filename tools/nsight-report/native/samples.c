@@ -3,7 +3,7 @@
 #include "formats.h"
 #include "records.h"
 
-static int64_t load_int(const unsigned char *p, const struct slot *slot)
+int64_t load_int(const unsigned char *p, const struct slot *slot)
 {
 	switch (slot->size) {
 	case 1:
@@ -184,7 +184,10 @@ void sample_decode(struct perf_file *pf, struct records *rec, const unsigned cha
 	}
 	if (end - p < 4 || load32(p) > end - p - 4)
 		goto malformed;
-	decode_raw(rec, evt->plan, &id, p + 4, load32(p), strings);
+	if (evt->plan->wide)
+		wide_decode(rec, evt->plan, &id, p + 4, load32(p));
+	else
+		decode_raw(rec, evt->plan, &id, p + 4, load32(p), strings);
 	return;
 malformed:
 	rec->n_malformed++;

@@ -128,13 +128,17 @@ def load(path: Path) -> Readings:
     Raises BadInput when it is not such a file, of an unknown version, or without one usable
     record. Lost lines are in ``Readings.ledger``.
     """
+    return parse(read(path), str(path))
+
+
+def read(path: Path) -> bytes:
+    """The contents of ``clock.tsv``; BadInput if they cannot be read, or are too many."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record for a shorter time")
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "record again with nsight-record") from error
-    return parse(data, str(path))
 
 
 def parse(data: bytes, name: str = "clock.tsv") -> Readings:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
@@ -267,9 +266,3 @@ def _in_monotonic(
     columns["call_ns"] = np.where(call != 0, call + shift, 0)
     columns["ts_ns"] = columns["ts_ns"] + shift
     return columns
-
-
-def counts_by_kind(events: pa.Table) -> dict[str, int]:
-    """Number of events of each kind, for summaries."""
-    kinds = pd.Series(events["kind"].to_pandas()).value_counts()
-    return {str(kind): int(n) for kind, n in kinds.items() if n}

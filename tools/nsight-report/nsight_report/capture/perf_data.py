@@ -76,6 +76,31 @@ CODE = {name: code for code, name in enumerate(KINDS)}
 
 NO_CPU = 0xFFFF
 
+# Mirrors struct nsight_wide of native/wide.h.
+WIDE = np.dtype(
+    [
+        ("ts", "<u8"),
+        ("kind", "<u2"),
+        ("cpu", "<u2"),
+        ("pid", "<i4"),
+        ("tid", "<i4"),
+        ("order", "<i4"),
+        ("v", "<i8", (11,)),
+    ]
+)
+
+# Mirrors NSIGHT_WIDE_KINDS of native/wide.h, which says what the values are.
+WIDE_KINDS = (
+    "timekeeping_update",
+    "sock_data_queued",
+    "sock_data_read",
+    "netif_receive_skb",
+    "tcp_addresses",
+    "clock_map",
+    "sock_state",
+)
+WIDE_CODE = {name: code for code, name in enumerate(WIDE_KINDS)}
+
 # From ns of the named clock to monotonic ns, and which of them could be converted.
 Convert = Callable[[npt.NDArray[np.int64], str], tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
 
@@ -105,30 +130,7 @@ def load(path: Path, formats: Path | None = None, convert: Convert | None = None
     are dropped and counted. Returns the events and a losses table. Raises BadInput for a file
     that cannot be used at all; one that was cut is decoded as far as it goes.
     """
-    path = Path(path)
-    data = path / "data" if path.is_dir() else path
-    if formats is None and (path.parent / "formats").is_dir():
-        formats = path.parent / "formats"
-    try:
-        size = data.stat().st_size
-    except OSError as error:
-        raise BadInput(f"{data}: {error.strerror}", "copy the whole capture directory") from None
-    try:
-        with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
-            args = [str(path.resolve()), directory]
-            if formats is not None:
-                args = [f"--formats={formats}", *args]
-            native.run("nsight-perfdata", args, size)
-            events = np.fromfile(f"{directory}/perf-events.bin", dtype=EVENT)
-            with open(f"{directory}/perf-events.json", encoding="utf-8") as file:
-                info = json.load(file)
-    except OSError as error:
-        raise OutputError(
-            f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
-        ) from None
-    if tuple(info["kinds"]) != KINDS:
-        raise BadInput("nsight-perfdata is of another version than this package", "run: make build")
-
+    events, _wide, info = _read(Path(path), formats, False)
     ledger = Ledger("capture")
     account(info, ledger)
     strings, clock = info.pop("strings"), info["clock"]
@@ -136,6 +138,50 @@ def load(path: Path, formats: Path | None = None, convert: Convert | None = None
         events = _convert(events, clock, convert, ledger)
         clock = "monotonic"
     return Decoded(events, strings, clock, info), ledger.table()
+
+
+def load_wide(path: Path, formats: Path | None = None) -> tuple[Decoded, npt.NDArray[np.void]]:
+    """Like ``load`` without conversion, and the events that message events and clock readings are made of.
+
+    The latter are an array of WIDE in order of time. What was lost is in ``info["losses"]`` only: the
+    stage that makes contexts of the same file enters it.
+    """
+    events, wide, info = _read(Path(path), formats, True)
+    return Decoded(events, info.pop("strings"), info["clock"], info), wide
+
+
+def _read(
+    path: Path, formats: Path | None, with_wide: bool
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], dict[str, Any]]:
+    """Arrays of EVENT and WIDE, and perf-events.json."""
+    data = path / "data" if path.is_dir() else path
+    if formats is None and (path.parent / "formats").is_dir():
+        formats = path.parent / "formats"
+    try:
+        size = data.stat().st_size
+    except OSError as error:
+        raise BadInput(f"{data}: {error.strerror}", "copy the whole capture directory") from None
+    wide = np.zeros(0, WIDE)
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
+            args = [str(path.resolve()), directory]
+            if with_wide:
+                args = ["--wide", *args]
+            if formats is not None:
+                args = [f"--formats={formats}", *args]
+            native.run("nsight-perfdata", args, size)
+            events = np.fromfile(f"{directory}/perf-events.bin", dtype=EVENT)
+            if with_wide:
+                wide = np.fromfile(f"{directory}/perf-wide.bin", dtype=WIDE)
+            with open(f"{directory}/perf-events.json", encoding="utf-8") as file:
+                info = json.load(file)
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
+        ) from None
+    if tuple(info["kinds"]) != KINDS or tuple(info.get("wide_kinds", ())) != WIDE_KINDS:
+        raise BadInput("nsight-perfdata is of another version than this package", "run: make build")
+    return events, wide, info
 
 
 def _convert(

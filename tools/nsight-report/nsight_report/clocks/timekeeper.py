@@ -72,6 +72,8 @@ def _keep_possible(s: States, tsc_khz: int, ledger: Ledger) -> States:
 def build(states: States, source: str, end_tsc: int, tsc_khz: int, ledger: Ledger) -> dict[str, Segments]:
     """Segments of every domain of ``TIMEKEEPER_DOMAINS``, valid up to ``end_tsc`` (exclusive).
 
+    A domain whose time is 0 in a state was not told by it (the tracepoint has no CLOCK_BOOTTIME).
+
     Missed updates are known from the sequence count. One missed line meets both known ones, so it
     leaves them no further than they differ. Of several, and where lines of the recording were lost,
     only the rate is known: they widen the bound by what NTP and adjtime() can bend the clock in
@@ -124,6 +126,10 @@ def build(states: States, source: str, end_tsc: int, tsc_khz: int, ledger: Ledge
         bracket.error_ns = bracket.error_ns + np.where(unsure[rows], width_ns * bend // 10**6 + 1, 0)
         bracket.source = np.full(len(rows), source, object)
 
-        both = concat([exact.take(usable & (exact.tsc_end > exact.tsc_start)), bracket])
-        maps[domain] = both.take(computable(both))
+        told = (s.sec[:, column] != 0) | (s.snsec[:, column] != 0)
+        both = concat(
+            [exact.take(usable & told & (exact.tsc_end > exact.tsc_start)), bracket.take(told[rows])]
+        )
+        if len(both):
+            maps[domain] = both.take(computable(both))
     return maps

@@ -17,6 +17,7 @@ from ..losses import Ledger
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 TCP, UDP = 6, 17
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 (no socket is bound here)
 NONE = -1  # a time, row or number that is not known; no stamp is negative
 
 
@@ -87,8 +88,9 @@ def load(table: pa.Table, ledger: Ledger) -> tuple[Events, Vocabulary]:
     }
     n_rows = table.num_rows
     local = address[:n_rows] << 16 | numbers["lport"]
-    remote = address[n_rows:] << 16 | numbers["rport"]
+    remote = _apart(address, numbers, names) << 16 | numbers["rport"]
     endpoint, distinct = pd.factorize(np.concatenate((local, remote)))
+    n_names = max(len(names), 1)
     netns, namespaces = pd.factorize(numbers["netns"])
     wide = {
         name: numbers[name].astype(np.int64)
@@ -127,7 +129,28 @@ def load(table: pa.Table, ledger: Ledger) -> tuple[Events, Vocabulary]:
         "run one recording at a time",
     )
     events = events.take(order[~twice])
-    return events, Vocabulary(comm_names, names, np.asarray(namespaces), distinct >> 16, distinct & 0xFFFF)
+    return events, Vocabulary(
+        comm_names, names, np.asarray(namespaces), (distinct >> 16) % n_names, distinct & 0xFFFF
+    )
+
+
+def _apart(address: I64, numbers: dict[str, npt.NDArray[Any]], names: list[str]) -> I64:
+    """Codes of the peers' addresses; connections of unknown addresses have one for each socket.
+
+    An event of a connected socket with the any-address on both sides comes from a recording that does not
+    tell addresses. Their ports alone would join the connections of two clients. Modulo the number of names the
+    code is that of the name.
+    """
+    n_rows = len(address) // 2
+    remote = address[n_rows:]
+    any_address = np.array([name in _ANY for name in names] or [False])
+    unknown = any_address[address[:n_rows]] & any_address[remote] & (numbers["rport"] != 0)
+    if not unknown.any():
+        return remote
+    socket, _ = pd.factorize(numbers["sk"][unknown])
+    apart = remote.copy()
+    apart[unknown] += (socket + 1) * len(names)
+    return apart
 
 
 def _recorded_twice(events: Events) -> Bool:

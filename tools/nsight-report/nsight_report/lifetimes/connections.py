@@ -47,10 +47,6 @@ class Streams:
         """Positions of one kind of events."""
         return np.flatnonzero(self.kind == ord(letter))
 
-    def end_key(self, conn: I64) -> I64:
-        """A key beyond every byte of the connection."""
-        return ((conn + 1) << _OFFSET_BITS) - 1
-
 
 def key_of(conn: I64, offset: I64) -> I64:
     """One integer for (connection, offset), ordered like the pair."""

@@ -111,18 +111,20 @@ def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> Non
     columns["handoff_cpu"][columns["handoff_ns"] == NONE] = NONE
     handoff = columns["handoff_ns"]
     limit = np.where(handoff != NONE, handoff, app)
+    arrived = columns["arrival_ns"] != NONE
     for name, cause in (
         ("arrival_last_ns", "arrival of the last byte after the hand-off"),
         ("arrival_ns", "arrival after the hand-off"),
     ):
         _reject(columns, name, limit, cause, ledger)
-    columns["recv_cpu"][columns["arrival_ns"] == NONE] = NONE
     arrival = columns["arrival_ns"]
+    columns["recv_cpu"][arrived & (arrival == NONE)] = NONE
     limit = np.where(arrival != NONE, arrival, limit)
     _reject(columns, "nic_ns", limit, "NIC stamp after the arrival", ledger)
     gone = columns["nic_ns"] == NONE
     columns["nic_source"][gone] = NO_NIC
     columns["nic_error_ns"][gone] = NONE
+    columns["recv_cpu"][gone & (arrival == NONE)] = NONE
 
 
 def _reject(columns: dict[str, npt.NDArray[Any]], name: str, limit: I64, cause: str, ledger: Ledger) -> None:

@@ -70,7 +70,10 @@ def lifetimes(
     repeated = arrived.coverage.repeated(start, end)
     last_row = _handed_off(events, arrived, end, last_row, handoff_row, repeated)
     peer_row = _peer_rows(events, streams, start, arrival_row)
-    nic = nic_stamps(events, arrival_row, peer_row, options, ledger)
+    # Without arrivals (a recording without BPF) the hand-off of the first byte has its packet's hardware stamp.
+    first_handoff = _handoffs(events, streams, conn, start + 1)
+    stamped_row = np.where(arrival_row != NONE, arrival_row, first_handoff)
+    nic = nic_stamps(events, stamped_row, peer_row, options, ledger)
     _count_missing(streams, conn, start, end, arrived, arrival_row, last_row, handoff_row, ledger)
     _count_unread(events, streams, arrived, conn, end, ledger)
     return {
@@ -79,7 +82,7 @@ def lifetimes(
         "nic_error_ns": nic.error,
         "arrival_ns": pick(events.ts, arrival_row),
         "arrival_last_ns": pick(events.ts, last_row),
-        "recv_cpu": pick(events.cpu, arrival_row),
+        "recv_cpu": pick(events.cpu, np.where(nic.ns != NONE, stamped_row, arrival_row)),
         "handoff_ns": pick(events.ts, handoff_row),
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": arrived.coverage.n_overlapping(start, end),

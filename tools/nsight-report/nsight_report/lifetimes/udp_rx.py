@@ -5,6 +5,8 @@ A datagram has no sequence number. The softirq that sees it arrive hands it to t
 touches the next packet, so an arrival and the hand-off that follows on the same core belong together;
 sockets are queues, so the n-th hand-off belongs to the n-th read. A read that finds the queue
 empty (EAGAIN) says that everything handed off before it is gone: a lost event shifts nothing beyond it.
+
+A recording without BPF knows which skb was read: its events of one datagram have a number in common (``seq``).
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
     """Rows of the reads of datagrams, and the stamps of each."""
     taking = (events.proto == UDP) & events.of("R") & ((events.flags & MSG_PEEK) == 0)
     read_row = np.flatnonzero(taking & (events.length >= 0))
-    arrival_of = _arrival_of_handoffs(events, ledger)
-    handoff_row = _handoffs(events, read_row, np.flatnonzero(taking & (events.length == _EAGAIN)), ledger)
+    if ((events.proto == UDP) & (events.seq > 0)).any():
+        arrival_of = _arrival_by_number(events)
+        handoff_row = _handoff_by_number(events, read_row, ledger)
+    else:
+        arrival_of = _arrival_of_handoffs(events, ledger)
+        handoff_row = _handoffs(events, read_row, np.flatnonzero(taking & (events.length == _EAGAIN)), ledger)
     arrival_row = np.where(handoff_row >= 0, arrival_of[handoff_row], NONE) if len(events) else handoff_row
     size, room = pick(events.length, arrival_row), events.length[read_row]
     wrong = (arrival_row >= 0) & (room > size)
@@ -54,15 +60,10 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
         "warning",
         "arrived before the capture, or its events are missing; the stamps are null",
     )
-    nic = nic_stamps(
-        events,
-        arrival_row,
-        peers(events, ledger)[arrival_row] if len(events) else arrival_row,
-        options,
-        ledger,
-    )
-    no_arrival = arrival_row == NONE
-    nic.ns[no_arrival], nic.source[no_arrival], nic.error[no_arrival] = NONE, 0, NONE
+    # Without arrivals (a recording without BPF) the hand-off has the hardware stamp.
+    stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
+    peer_row = peers(events, ledger)[arrival_row] if len(events) else arrival_row
+    nic = nic_stamps(events, stamped_row, np.where(arrival_row != NONE, peer_row, NONE), options, ledger)
     return read_row, {
         "arrival_row": arrival_row,
         "nic_ns": nic.ns,
@@ -70,7 +71,7 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
         "nic_error_ns": nic.error,
         "arrival_ns": pick(events.ts, arrival_row),
         "arrival_last_ns": pick(events.ts, arrival_row),
-        "recv_cpu": pick(events.cpu, arrival_row),
+        "recv_cpu": pick(events.cpu, np.where(nic.ns != NONE, stamped_row, arrival_row)),
         "handoff_ns": pick(events.ts, handoff_row),
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": (arrival_row >= 0).astype(np.int64),
@@ -111,6 +112,37 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
         "compare with UdpRcvbufErrors in /proc/net/snmp",
     )
     return result
+
+
+def _by_number(events: Events, letter: str, wanted: I64) -> I64:
+    """For each of the ``wanted`` rows that of the event of that kind with the same number; NONE: there is none."""
+    rows = np.flatnonzero(events.of(letter) & (events.proto == UDP) & (events.seq > 0))
+    if not len(rows):
+        return np.full(len(wanted), NONE)
+    numbers, first = np.unique(events.seq[rows], return_index=True)
+    at = np.minimum(np.searchsorted(numbers, events.seq[wanted]), len(numbers) - 1)
+    return np.where(numbers[at] == events.seq[wanted], rows[first[at]], NONE)
+
+
+def _arrival_by_number(events: Events) -> I64:
+    """As ``_arrival_of_handoffs``, of numbered datagrams."""
+    result = np.full(len(events), NONE)
+    rows = np.flatnonzero(events.of("H") & (events.proto == UDP))
+    result[rows] = _by_number(events, "A", rows)
+    return result
+
+
+def _handoff_by_number(events: Events, reads: I64, ledger: Ledger) -> I64:
+    """As ``_handoffs``, of numbered datagrams."""
+    found = _by_number(events, "H", reads)
+    n_handed = int(np.count_nonzero(events.of("H") & (events.proto == UDP)))
+    ledger.add(
+        "datagrams not read",
+        n_handed - len(np.unique(found[found != NONE])),
+        "info",
+        "they waited in the socket when the recording ended, or their reads are missing",
+    )
+    return found
 
 
 def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
