@@ -45,6 +45,7 @@ def test_impossible_value_is_wrong_usage(options):
         (["--netns", "no-such-space"], "no such network namespace"),
         (["--iface", "nope0"], "no such interface"),
         (["--cgroup", "/no/such"], "no such cgroup"),
+        (["--lwip", "/no/such"], "no such file"),
         (["--pid", "4194305"], "no such process"),  # above the largest possible pid
     ],
 )

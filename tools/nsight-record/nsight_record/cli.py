@@ -116,6 +116,14 @@ def parser() -> argparse.ArgumentParser:
         help="also store the first BYTES of every packet with tcpdump, for message framing. This stores your "
         f"users' data (default: no; without a number {payload.DEFAULT_SNAPLEN})",
     )
+    p.add_argument(
+        "--lwip",
+        nargs="?",
+        const=probes.LWIP_LIBRARY,
+        metavar="LIBRARY",
+        help="also messages of programs whose TCP is lwIP, a library of the process: its file, or the program "
+        f"it is linked into (default: no; without a name {probes.LWIP_LIBRARY})",
+    )
     p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
     p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
     p.add_argument(
@@ -173,6 +181,8 @@ def make_plan(args: argparse.Namespace, machine: Machine) -> Plan:
         raise Usage(f"--pid {args.pid}: no such process")
     if args.payload and ns.path is None:
         raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
+    if args.lwip and not Path(args.lwip).is_file():
+        raise Usage(f"--lwip {args.lwip}: no such file", "give the library or program that has lwIP's code")
     direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
     filters = probes.Filters(
         port=args.port or 0,
@@ -190,6 +200,7 @@ def make_plan(args: argparse.Namespace, machine: Machine) -> Plan:
         iface=args.iface,
         nics=nics,
         snaplen=args.payload,
+        lwip=str(Path(args.lwip).resolve()) if args.lwip else None,
         cpus=args.cpus,
         command=args.command,
     )

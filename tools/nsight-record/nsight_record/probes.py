@@ -14,6 +14,8 @@ from .errors import Missing
 
 SCRIPT = "nsight-record.bt"
 LEGACY_SCRIPT = "nsight-record-legacy.bt"
+LWIP_SCRIPT = "nsight-lwip.bt"
+LWIP_LIBRARY = "/usr/lib/x86_64-linux-gnu/liblwip.so.0"  # as the script itself has it
 FIRST_LINE = b"#nsight-events "
 LAST_LINE = b"\n#end"
 
@@ -64,6 +66,22 @@ def choose_script(tracefs: Path) -> str:
     """By what the kernel offers, never by its version: distributions port features back."""
     have_all = all((tracefs / "events" / t / "id").exists() for t in NEEDED_TRACEPOINTS)
     return SCRIPT if have_all else LEGACY_SCRIPT
+
+
+def with_lwip(script: str, lwip: str, library: str) -> str:
+    """Text of one program that has the probes of both scripts, those of lwIP in ``library``.
+
+    One program, not two: the events stand in one file, have one count of each kind, and end together.
+    bpftrace wants definitions before the first probe, and takes only one BEGIN and one END.
+    """
+    head, _, rest = lwip.partition("\nBEGIN\n")
+    definitions = head[head.index("#pragma") :]
+    probes, _, end = rest.partition("\n}\n")[2].partition("\nEND\n{\n")
+    # What is left in a map when bpftrace ends, it prints.
+    cleared = "".join(f"{line}\n" for line in end.splitlines() if "(@lwip_" in line)
+    script = script.replace("\nBEGIN\n", f"\n{definitions}\nBEGIN\n", 1)
+    script = script.replace("\nEND\n{\n", f"\nEND\n{{\n{cleared}", 1)
+    return script + probes.replace(LWIP_LIBRARY, library)
 
 
 def argv(script: Path, filters: Filters, output: Path) -> list[str]:

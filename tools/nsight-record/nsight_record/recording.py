@@ -38,6 +38,7 @@ class Plan:
     iface: str | None
     nics: list[dict[str, Any]]
     snaplen: int | None = None
+    lwip: str | None = None
     cpus: Sequence[int] | None = None
     command: list[str] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ class Recording:
         log = self._dir
         self._progress.say(f"starting perf, the probes and the clock readings (grade {plan.grade})")
         program = clock.find(self._machine.path)
-        script = probes.script_directory() / probes.choose_script(self._tracefs)
+        script = self._script()
         assert program is not None  # preflight saw it
         phcs = [n["phc"] for n in plan.nics if n["phc"] is not None and plan.iface in (None, n["name"])]
         reader = self._child("clock", clock.argv(program, log / "clock.tsv", phcs), ["--help"])
@@ -171,6 +172,17 @@ class Recording:
             "exit": None,
         }
         return child
+
+    def _script(self) -> Path:
+        """The probes' script: one of NSight's, or in the capture what is put together of two."""
+        folder = probes.script_directory()
+        script = folder / probes.choose_script(self._tracefs)
+        if self._plan.lwip is None:
+            return script
+        both = self._dir / "probes.bt"
+        lwip = (folder / probes.LWIP_SCRIPT).read_text()
+        both.write_text(probes.with_lwip(script.read_text(), lwip, self._plan.lwip))
+        return both
 
     def _payload_child(self) -> Child | None:
         if self._plan.snaplen is None:

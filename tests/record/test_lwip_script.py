@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The probes of nsight-lwip.bt within those of nsight-record.bt: one program that bpftrace accepts."""
+
+import re
+
+from nsight_record import probes
+
+
+def texts():
+    folder = probes.script_directory()
+    return [(folder / name).read_text() for name in (probes.SCRIPT, probes.LEGACY_SCRIPT, probes.LWIP_SCRIPT)]
+
+
+def test_both_variants_take_the_probes_of_lwip():
+    new, old, lwip = texts()
+    for script in (new, old):
+        both = probes.with_lwip(script, lwip, "/opt/app")
+        assert [len(re.findall(rf"^{word}$", both, re.M)) for word in ("BEGIN", "END")] == [1, 1]
+        # bpftrace wants every definition before the first probe.
+        assert both.index("struct nsight_lwip_frame {") < both.index("\nBEGIN\n")
+        assert len(re.findall(r"^u(?:ret)?probe:/opt/app:\w+$", both, re.M)) == 4
+        assert probes.LWIP_LIBRARY not in both.partition("\nBEGIN\n")[2]
+
+
+def test_nothing_of_lwip_is_left_for_bpftrace_to_print_at_the_end():
+    new, _, lwip = texts()
+    both = probes.with_lwip(new, lwip, "/opt/app")
+    kept = set(re.findall(r"(@lwip_\w+)", both))
+    assert kept
+    assert set(re.findall(r"clear\((@lwip_\w+)\)", both.partition("\nEND\n")[2])) == kept
+
+
+def test_library_of_the_recorder_is_the_one_in_the_script():
+    assert probes.LWIP_LIBRARY in texts()[2]
