@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from anomalies.build import TID, Scene, message, table
 from nsight_report.anomalies import Options, Recorded, Slice, find
@@ -181,7 +180,7 @@ def test_messages_are_compared_with_their_request_type():
 
 def trace(rows: list[tuple]) -> tuple[Trace, Calls]:
     """Calls of core 0: (parent, kind, symbol, start, end, start_known)."""
-    frame = table(
+    rows_of_calls = table(
         "calls",
         [
             {
@@ -191,18 +190,15 @@ def trace(rows: list[tuple]) -> tuple[Trace, Calls]:
             }
             for n, (up, kind, symbol, start, end, known) in enumerate(rows)
         ],
-    ).to_pandas()  # fmt: skip
-    made = Trace.build(frame, pd.DataFrame({"call_id": pd.Series([], dtype="int64")}))
-    one = np.array([0])
-    return made, Calls(made, one, one, np.array([1000]))
+    )  # fmt: skip
+    made = Trace.build(rows_of_calls, np.zeros(0, np.int64))
+    return made, Calls(made)
 
 
 def paths(calls: Calls) -> list[str]:
-    symbols, _, _ = calls.names.of(calls.paths.name)
-
     def text(at: int) -> str:
         above = calls.paths.up[at]
-        return (text(above) + ">" if above >= 0 else "") + symbols[at]
+        return (text(above) + ">" if above >= 0 else "") + calls.paths.symbol[at]
 
     return sorted(text(at) for at in range(len(calls.paths.up)))
 

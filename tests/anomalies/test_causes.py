@@ -4,8 +4,11 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 from anomalies.build import TID, Scene, context, message, syscall
-from nsight_report.anomalies import Options, Recorded, Slice, find
+from nsight_report.anomalies import Options, Recorded, Slice, deviation, find
+from nsight_report.anomalies.exposure import HOL, OWN, THREAD, Exposure
 from nsight_report.attribution import attribute
 
 SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
@@ -42,6 +45,86 @@ def test_hog_on_application_core_gets_exactly_its_time():
     assert causes["hog (A)"]["n_messages"] == 1
     assert list(causes) == ["hog (A)"]
     assert result.coverage["coverage"].to_pylist() == [1.0]
+
+
+def test_evidence_is_the_whole_turn_of_a_thread_and_not_a_piece_between_its_system_calls():
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 2000, "thread", "hog", 50, "hog"), (2000, 2600, "syscall", "futex", 50, "hog"),
+          (2600, 3000, "softirq", "TIMER", 50, "hog"), (3000, 4000, "thread", "hog", 50, "hog"),
+          (4000, 4200, "thread", "other", 60, "other"), (4200, 5600, "thread", "hog", 50, "hog"),
+          (5600, 6500, "syscall", "read", TID, "server"), (6500, 20_000, "idle", "idle", *IDLE)],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running"), (6500, 20_000, "sleeping")])  # fmt: skip
+    result, causes = diagnose(scene)
+    assert causes["hog (A)"]["total_deviation_ns"] == 4800
+    hog = next(row for row in result.anomalies.to_pylist() if row["subject"] == "hog")
+    assert (hog["start_ns"], hog["end_ns"]) == (t + 600, t + 4000)
+
+
+def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path):
+    """A child that redis forked has its name, and none of its messages."""
+    scene = Scene()
+    t = scene.quiet(40)
+    for pid, name in ((300, "server"), (50, "hog")):
+        slow(scene, t, 500, 6000, SOFTIRQ,
+             [(0, 5600, "thread", name, pid, name), (5600, 6500, "syscall", "read", TID, "server")],
+             [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+        t += 30_000
+    options = replace(SLOWEST, target=Slice.parse("p95-100"))
+    compared, found, _ = find(Recorded(*scene.tables()), options)
+
+    def advice(options: Options) -> dict[str, str]:
+        causes = attribute(found, compared, options, frozenset({"server"}))[2].to_pylist()
+        return {row["cause"]: row["advice"] for row in causes}
+
+    told = advice(options)
+    assert list(told) == ["hog (A)", "server (A)"] or list(told) == ["server (A)", "hog (A)"]
+    assert told["hog (A)"].startswith("This program took turns")
+    assert told["server (A)"].startswith("Another thread of the application")
+    mine = tmp_path / "mine.csv"
+    mine.write_text("thread,ser*,{name},It is ours.\n")
+    assert advice(replace(options, categories=mine))["server (A)"] == "It is ours."
+
+
+def test_a_message_whose_clocks_are_bad_hides_no_other():
+    scene = Scene()
+    t = scene.quiet(40)
+    for _ in range(2):
+        slow(scene, t, 500, 6000, SOFTIRQ,
+             [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
+             [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+        t += 30_000
+    noise = np.full(42, 50)
+    noise[40] = 9000  # more than the 5000 that it was late
+    compared, found, _ = find(Recorded(*scene.tables(), noise_ns=noise), SLOWEST)
+    anomalies, coverage, causes, losses = attribute(found, compared, SLOWEST)
+    assert anomalies["message_id"].to_pylist() == [41]
+    assert coverage["noise_ns"].to_pylist() == [9000, 50]
+    assert [(r["cause"], r["total_deviation_ns"], r["share"]) for r in causes.to_pylist()] == [
+        ("hog (A)", 5000, 1.0)
+    ]
+    counted = {row["cause"]: row["count"] for row in losses.to_pylist()}
+    assert counted["target messages no slower than can be told"] == 1
+    compared = compared.set_column(
+        compared.schema.get_field_index("noise_ns"), "noise_ns", pa.array([9000] * len(compared))
+    )
+    assert attribute(found, compared, SLOWEST)[0].num_rows == 0
+
+
+def test_a_message_is_known_no_better_than_what_it_is_compared_with():
+    usual, scene = Scene(), Scene()
+    usual.quiet(40)
+    t = scene.quiet(40)
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+    for theirs, named in ((50, [40]), (9000, [])):
+        against = Recorded(*usual.tables(), noise_ns=np.full(40, theirs))
+        compared, found, _ = find(Recorded(*scene.tables()), SLOWEST, against)
+        anomalies, coverage, _, _ = attribute(found, compared, SLOWEST)
+        assert anomalies["message_id"].to_pylist() == named
+        assert coverage["noise_ns"].to_pylist() == [theirs]
 
 
 def test_tick_inside_the_hog_counts_as_the_hog():
@@ -90,7 +173,7 @@ def test_a_thread_that_left_its_core_where_nothing_was_decoded_is_done_with_its_
     scene.messages.append(message(40, t, t + 500, t + 1000))
     scene.cores(
         t,
-        SOFTIRQ,
+        [(0, 800, "softirq", "NET_RX", 7, "client"), (800, 9000, "idle", "idle", *IDLE)],
         [
             (0, 600, "idle", "idle", *IDLE),
             (600, 1500, "syscall", "read", TID, "server"),
@@ -237,7 +320,7 @@ def test_usual_messages_have_no_cause():
     assert causes == {}
 
 
-def test_causes_never_exceed_the_deviation_of_their_message():
+def test_what_a_message_would_have_waited_anyway_is_no_part_of_a_cause():
     scene = Scene()
     t = scene.quiet(40)
     # The hog takes 5000, but the thread is awake already and saves the usual 100 ns of sleep.
@@ -249,6 +332,73 @@ def test_causes_never_exceed_the_deviation_of_their_message():
     assert row["deviation_ns"] == 4900
     assert row["explained_ns"] == 4900
     assert causes["hog (A)"]["total_deviation_ns"] == 4900
+
+
+def usually_behind_a_tenant(scene: Scene, n: int) -> int:
+    """As ``quiet``, but another program has the core for 3000 ns before the thread gets it: read at 4000."""
+    t = 0
+    for _ in range(n):
+        slow(scene, t, 500, 4000, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
+             [(0, 600, "idle", "idle", *IDLE), (600, 3600, "thread", "tenant", 60, "tenant"),
+              (3600, 4500, "syscall", "read", TID, "server"), (4500, 10_000, "idle", "idle", *IDLE)],
+             [(0, 600, "sleeping"), (600, 3600, "runnable"), (3600, 4500, "running"), (4500, 10_000, "sleeping")])  # fmt: skip
+        t += 10_000
+    return t
+
+
+def test_a_cause_claims_no_more_than_its_message_was_late():
+    # The example of Documentation/concepts.md, "When parts do not add up, by hand".
+    scene = Scene()
+    t = usually_behind_a_tenant(scene, 40)
+    # Message 40: the tenant's 3000 as usual, then the hog's 5000; awake already, it saves 100 ns of sleep.
+    slow(scene, t, 500, 8900, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
+         [(0, 500, "idle", "idle", *IDLE), (500, 3500, "thread", "tenant", 60, "tenant"),
+          (3500, 8500, "thread", "hog", 50, "hog"), (8500, 9400, "syscall", "read", TID, "server")],
+         [(0, 8500, "runnable"), (8500, 9400, "running"), (9400, 10_000, "sleeping")])  # fmt: skip
+    # Message 41: the hog's 5000, and the tenant does not come: 3000 less.
+    slow(scene, t + 10_000, 500, 6000, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), (600, 5600, "thread", "hog", 50, "hog"),
+          (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+    options = Options(target=Slice.parse("4500ns-"), reference=Slice.parse("p0-90"), granularity_ns=50)
+    result, causes = diagnose(scene, options)
+    rows = result.coverage.to_pylist()
+    assert [(r["deviation_ns"], r["explained_ns"], r["coverage"]) for r in rows] == [
+        (4900, 4900, 1.0),
+        (2000, 2000, 1.0),
+    ]
+    found = {
+        r["message_id"]: (r["subject"], r["took_ns"], r["deviation_ns"]) for r in result.anomalies.to_pylist()
+    }
+    assert found == {40: ("hog", 4900, 4900), 41: ("hog", 5000, 2000)}
+    assert causes["hog (A)"]["total_deviation_ns"] == 6900
+    assert causes["hog (A)"]["share"] == 1.0
+
+
+def test_a_message_that_was_not_late_has_no_cause():
+    scene = Scene()
+    t = usually_behind_a_tenant(scene, 40)
+    slow(scene, t, 500, 4000, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), (600, 3600, "thread", "hog", 50, "hog"),
+          (3600, 4500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 3600, "runnable"), (3600, 4500, "running")])  # fmt: skip
+    options = Options(target=Slice.parse("id:40"), reference=Slice.parse("p0-100"), granularity_ns=50)
+    assert diagnose(scene, options)[1] == {}
+
+
+def test_medians_of_either_or_add_up_to_the_median_latency():
+    # As in Documentation/concepts.md. Five messages: 20 ns of their own, and 50 of x, of both, or of y. Latencies 70, 70, 120, 70, 70: median 70, but the
+    # medians of the parts are 20, 50 and 50. Of the 50 too much x and y, which spread alike, give half each.
+    x, y = (1, THREAD, 7), (1, HOL, 8)
+    rows = [(i, (1, OWN, 6), 20) for i in range(5)]
+    rows += [(i, x, 50) for i in (0, 1, 2)] + [(i, y, 50) for i in (2, 3, 4)]
+    side, kind, subject = (np.array([label[i] for _, label, _ in rows]) for i in range(3))
+    none = np.zeros(len(rows), np.int64)
+    ns = np.array([n for *_, n in rows])
+    met = Exposure(np.array([r for r, *_ in rows]), side, kind, subject, none, ns, none, none - 1, ns)
+    medians = deviation.reference_medians(met, 5)
+    assert medians.to_dict() == {(1, OWN, 6): 20, x: 50, y: 50}
+    assert deviation.adding_up(medians, met, 5).to_dict() == {(1, OWN, 6): 20, x: 25, y: 25}
 
 
 def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing():
@@ -278,3 +428,29 @@ def test_a_reference_that_was_thinned_is_counted():
     counted = {row["cause"]: row["count"] for row in result.losses.to_pylist()}
     # p0-90 of 41 messages are 37.
     assert counted["reference messages not looked at"] == 27
+
+
+def test_long_softirqs_are_no_part_of_another_messages_processing_though_slow_messages_have_many():
+    scene = Scene()
+    t = 0
+    for _ in range(40):  # as quiet, with a short interrupt in the thread
+        slow(scene, t, 500, 1000, [SOFTIRQ[0], (800, 10_000, "idle", "idle", *IDLE)],
+             [(0, 600, "idle", "idle", *IDLE), (600, 800, "syscall", "read", TID, "server"),
+              (800, 850, "hardirq", "local_timer", TID, "server"), (850, 1500, "syscall", "read", TID, "server"),
+              (1500, 10_000, "idle", "idle", *IDLE)],
+             [(0, 600, "sleeping"), (600, 1500, "running"), (1500, 10_000, "sleeping")])  # fmt: skip
+        t += 10_000
+    # Message 40 is read after 1000 ns and worked on until 130 us, of which softirqs take 120 us; message 41 waits for that.
+    scene.messages += [message(40, t, t + 500, t + 1000), message(41, t + 2000, t + 2500, t + 130_500)]
+    scene.cores(
+        t,
+        [(0, 3000, "softirq", "NET_RX", 7, "client"), (3000, 200_000, "idle", "idle", *IDLE)],
+        [(0, 600, "idle", "idle", *IDLE), (600, 5000, "syscall", "read", TID, "server"),
+         (5000, 65_000, "softirq", "NET_RX", TID, "server"), (65_000, 67_000, "thread", "server", TID, "server"),
+         (67_000, 127_000, "softirq", "NET_RX", TID, "server"), (127_000, 129_000, "thread", "server", TID, "server"),
+         (129_000, 131_000, "syscall", "read", TID, "server")],
+    )  # fmt: skip
+    scene.threads(t, [(0, 600, "sleeping"), (600, 131_000, "running")])
+    _, causes = diagnose(scene)
+    assert causes["Receive processing (A)"]["total_deviation_ns"] == 120_000
+    assert causes.get("Head-of-line blocking (A)", {"total_deviation_ns": 0})["total_deviation_ns"] < 10_000

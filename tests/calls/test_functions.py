@@ -11,11 +11,11 @@ import nsight_report
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from nsight_report.calls import functions
+from nsight_report.calls import decoder, functions
 from nsight_report.capture import native
 from nsight_report.errors import BadInput, Missing
-from nsight_report.losses import Ledger
 from pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
@@ -59,10 +59,9 @@ def everything(ns: npt.NDArray[np.int64], domain: str) -> tuple[npt.NDArray[np.i
     return ns - 500, np.ones(len(ns), bool)
 
 
-def build(convert: object) -> tuple[list[dict[str, object]], list[dict[str, object]], pa.Table]:
-    ledger = Ledger("calls")
-    calls, contexts = functions.build(functions.Decoded(table(), {}), convert, ledger)
-    return calls.to_pylist(), contexts.to_pylist(), ledger.table()
+def build(convert: object) -> tuple[list[dict[str, object]], list[dict[str, object]], int]:
+    calls, contexts, outside = functions.build(table(), convert)
+    return calls.to_pylist(), contexts.to_pylist(), outside
 
 
 def test_calls_are_numbered_by_place_over_all_cores() -> None:
@@ -100,11 +99,11 @@ def test_contexts_are_stretches_of_the_innermost_one() -> None:
 
 
 def test_calls_outside_of_the_clock_mapping_are_counted_and_their_children_kept() -> None:
-    calls, _, lost = build(shifted)
+    calls, _, outside = build(shifted)
     # server, main and the idle thread end after 1075
     assert calls[0]["symbol"] == "read"
     assert calls[0]["parent_id"] == -1
-    assert [row["count"] for row in lost.to_pylist()] == [3]
+    assert outside == 3
 
 
 # -- a committed capture ----------------------------------------------------------------
@@ -220,7 +219,7 @@ def test_a_file_without_intel_pt_is_an_error_with_its_cure(
 ) -> None:
     (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(200))
     with pytest.raises(BadInput) as error:
-        functions.decode(tmp_path / "perf.data", None)
+        decoder.decode(tmp_path / "perf.data", None, tmp_path)
     assert str(tmp_path / "perf.data") in str(error.value)
     assert error.value.hint
 
@@ -230,8 +229,32 @@ def test_without_the_decoder_the_losses_say_what_is_missing(
 ) -> None:
     monkeypatch.setattr(native, "_DIRS", (tmp_path,))
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    tables, lost = functions.load(tmp_path / "perf.data", None, everything)
+    tables, lost = functions.load(tmp_path / "perf.data", None, everything, tmp_path)
     assert tables == {}
     assert [(row["cause"], row["remedy"]) for row in lost.to_pylist()] == [
         ("functions not decoded", "make decoder")
     ]
+
+
+def test_a_table_made_piece_by_piece_is_that_made_at_once(tmp_path: Path) -> None:
+    try:
+        native.find("nsight-decode")
+    except Missing:
+        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+    folder = unpack.unpack("slow-function", tmp_path)
+    (tmp_path / "decoded").mkdir()
+    decoded = decoder.decode(folder / "capture.nsight" / "perf.data", folder / "symfs", tmp_path / "decoded")
+
+    calls: list[dict[str, object]] = []
+    contexts: list[dict[str, object]] = []
+    pieces = 0
+    for batch in functions.batches(decoded.files, 1000):
+        of_batch, within, _ = functions.build(batch, everything, len(calls))
+        calls += of_batch.to_pylist()
+        contexts += within.to_pylist()
+        pieces += 1
+    at_once = functions.build(pa.concat_tables(map(pq.read_table, decoded.files)), everything)
+    assert pieces > 10
+    assert len(calls) > 10_000
+    assert calls == at_once[0].to_pylist()
+    assert contexts == at_once[1].to_pylist()

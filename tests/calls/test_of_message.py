@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from nsight_report.calls.of_message import Stretch, calls_of, stretches
+import pytest
+from nsight_report.calls import of_message
+from nsight_report.calls.of_message import Stretch, calls_of, calls_of_each, stretches
 
 #: (call_id, parent_id, cpu, symbol, start, end)
 CALLS = [
@@ -45,6 +47,19 @@ def test_receive_core_to_the_hand_off_then_application_core_to_the_read() -> Non
         ("A", "recv", 70, 50, 20),
         ("A", "tcp_recvmsg", 90, 30, 30),
     ]
+
+
+@pytest.mark.parametrize("together", [0, 200_000])  # handed out one by one, or all at the end
+def test_several_messages_read_together_are_each_as_if_alone(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_message, "_TOGETHER", together)
+    rows = [message(), message(handoff_ns=pd.NA), message(first_ns=32, app_ns=95), message(recv_cpu=pd.NA)]
+    found = list(calls_of_each(rows, calls()))
+    assert len(found) == len(rows)
+    for row, of in zip(rows, found, strict=True):
+        pd.testing.assert_frame_equal(of, calls_of(row, calls()))
+    assert [len(of) for of in found] == [6, 0, 6, 3]
 
 
 def test_own_times_add_up_to_the_lifetime() -> None:

@@ -6,38 +6,109 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from .exposure import HOL, IDLE, INTERFERENCE, KINDS, THREAD, UNSEEN, WAIT, Exposure, Machine
+from .exposure import (
+    HOL,
+    IDLE,
+    INTERFERENCE,
+    KINDS,
+    OWN,
+    SOFTIRQ,
+    THREAD,
+    UNSEEN,
+    WAIT,
+    Exposure,
+    Machine,
+)
+from .intervals import Int
 from .windows import SIDES
 
 # An anomaly that fewer than half of the reference messages meet at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
+#: What messages have either this or that of: waits, and turns of others.
+EITHER = (IDLE, WAIT, HOL, INTERFERENCE, THREAD)
+#: What belongs to a message itself: its work, its processing, its waits. A cause can take their place.
+ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT)
+LABEL = ["side", "kind", "subject"]
 
 
 def reference_medians(reference: Exposure, n_reference: int) -> pd.Series:
     """Median time of the reference messages in each (side, kind, subject), absence counting as 0."""
-    frame = pd.DataFrame(
-        {"side": reference.side, "kind": reference.kind, "subject": reference.subject, "ns": reference.ns}
-    ).sort_values("ns")
-    groups = frame.groupby(["side", "kind", "subject"])["ns"]
+    frame = pd.DataFrame(dict(zip(LABEL, (reference.side, reference.kind, reference.subject))))
+    frame = frame.assign(ns=reference.ns).sort_values("ns")
+    groups = frame.groupby(LABEL)["ns"]
     # Messages without the context come first in the order: shift the rank of the median by their number.
     rank = n_reference // 2 - (n_reference - groups.transform("size"))
     at_median = frame[groups.cumcount() == rank]
-    return at_median.set_index(["side", "kind", "subject"])["ns"]
+    return at_median.set_index(LABEL)["ns"]
 
 
-def deviations(
-    target: Exposure, reference: Exposure, n_reference: int, machine: Machine, granularity_ns: int
-) -> pd.DataFrame:
+def latencies(of: Exposure) -> pd.Series:
+    """Lifetimes by row: their stretches have no gaps and do not overlap."""
+    return pd.Series(of.ns).groupby(of.row).sum()
+
+
+def adding_up(medians: pd.Series, reference: Exposure, n_reference: int) -> pd.Series:
+    """``medians`` (``reference_medians``) that together are no more than the median of the reference's latencies.
+
+    Where messages wait either for this or for that, the medians of both are more than any of them
+    had. What they are too much is taken from waits and from what others did, in proportion to their
+    spread (mean distance from the median).
+    """
+    excess = int(medians.sum()) - int(np.median(latencies(reference)))
+    if excess <= 0:
+        return medians
+    index = pd.MultiIndex.from_arrays([reference.side, reference.kind, reference.subject], names=LABEL)
+    usual = medians.reindex(index).fillna(0).to_numpy(np.int64)
+    off = pd.Series(np.abs(reference.ns - usual), index=index).groupby(level=LABEL)
+    spread = (off.sum() + (n_reference - off.size()) * medians).reindex(medians.index).fillna(0)
+    spread[~spread.index.get_level_values("kind").isin(EITHER)] = 0
+    share = spread / max(float(spread.sum()), 1.0)
+    return medians - np.minimum(medians, np.floor(excess * share)).astype(np.int64)
+
+
+def saved(target: Exposure, medians: pd.Series) -> pd.Series:
+    """How much less than usual each target message took of its own, by (row, side)."""
+    usually = medians[medians.index.get_level_values("kind").isin(ITS_OWN)]
+    index = pd.MultiIndex.from_arrays([target.side, target.kind, target.subject])
+    usual = usually.reindex(index).fillna(0).to_numpy(np.int64)
+    every = pd.MultiIndex.from_product([np.unique(target.row), range(len(SIDES))], names=["row", "side"])
+    met = pd.Series(np.minimum(target.ns, usual)).groupby([target.row, target.side]).sum()
+    whole = usually.groupby(level="side").sum().reindex(range(len(SIDES))).fillna(0).astype(np.int64)
+    whole = whole.reindex(every.get_level_values("side")).set_axis(every)
+    return whole - met.reindex(every).fillna(0).astype(np.int64)
+
+
+def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) -> pd.DataFrame:
+    """Anomalies less what their messages took less of their own (``saved``), as far as they exceed the ``deviation`` by row.
+
+    A cause does not delay by the time in which the message would have waited anyway. That others took less of
+    it than usual makes no cause smaller. The smallest anomalies of a side give way.
+    """
+    frame = frame.sort_values(["row", "side", "deviation_ns"], kind="stable", ignore_index=True)
+    ns, row = frame["deviation_ns"], frame["row"]
+    excess = (ns.groupby(row).transform("sum") - row.map(deviation).clip(lower=0)).clip(lower=0)
+    side = frame["side"].astype(str).map(SIDES.index)
+    give = pd.Series(left.reindex(pd.MultiIndex.from_arrays([row, side])).to_numpy(np.int64), frame.index)
+    # What is too much goes from side A, where most of it is saved, and the rest of it from side R.
+    on_a = side == SIDES.index("A")
+    most = ns.groupby([row, side]).transform("sum").clip(upper=give)
+    from_a = most.where(on_a, 0).groupby(row).transform("max").clip(upper=excess)
+    give = give.clip(upper=from_a.where(on_a, excess - from_a))
+    before = ns.groupby([row, side]).cumsum() - ns
+    frame["deviation_ns"] = ns - np.clip(give - before, 0, ns)
+    return frame[frame["deviation_ns"] > 0]
+
+
+def deviations(target: Exposure, medians: pd.Series, machine: Machine, noise_ns: Int) -> pd.DataFrame:
     """Rows of ``schema.ANOMALIES`` (without category; ``row`` in place of message_id).
 
-    Kept are deviations above ``granularity_ns``. Time that nothing was recorded for is no
-    anomaly: it stays unexplained.
+    ``medians``: of the reference messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
+    nothing was recorded for is no anomaly: it stays unexplained.
     """
-    medians = reference_medians(reference, n_reference)
     index = pd.MultiIndex.from_arrays([target.side, target.kind, target.subject])
     expected = medians.reindex(index).fillna(0).to_numpy(np.int64)
     deviation = target.ns - expected
-    keep = (deviation > granularity_ns) & (target.kind != UNSEEN)
+    keep = (deviation > noise_ns[target.row]) & (target.kind != UNSEEN)
     kind = target.kind[keep]
     plain = np.where(expected[keep] == 0, "context", "slower")
     foreign = (kind == THREAD) & (target.other[keep] >= 0)

@@ -14,16 +14,17 @@ thread        another thread, by name
 softirq       its vector
 hardirq       its handler or vector
 exception     its entry (grade pt)
-idle          the core had nothing to run: ``before arrival`` or ``wake-up``
+idle          the core had nothing to run: ``before arrival`` or ``wake-up``; or no interrupt had told it of the
+              message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
 wait          the message's thread waited for something else: ``<state> in <system call>``, or the message
-              for a ``retransmission``
+              for a ``retransmission`` or ``in the NIC``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -31,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from . import processing, windows
+from ..names import thread_name
+from . import arrival, processing, windows
 from .intervals import Int, overlaps
 from .processing import Tiles
 from .windows import A, Pieces, column, uncovered
@@ -46,11 +48,6 @@ IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP = r
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
 NESTED_FLOOR_NS = 50_000
-# Pieces joined at a time: bounds memory when windows are long and cores busy.
-CHUNK = 50_000
-
-# Names of kernel threads that carry a core, a pool or a work item: one name for all of them.
-_KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rcuc|idle_inject|irq|napi)/.*$")
 
 
 class Names:
@@ -67,12 +64,10 @@ class Names:
             self.list.append(name)
         return self._code[name]
 
-    def codes(self, values: pd.Series, rename: re.Pattern[str] | None = None) -> Int:
-        """Codes of a column of few distinct strings."""
+    def codes(self, values: pd.Series, rename: Callable[[str], str] = str) -> Int:
+        """Codes of a column of few distinct strings, by what ``rename`` makes of each."""
         category = values.astype("category")
-        names = [str(n) for n in category.cat.categories]
-        if rename:
-            names = [m[1] if (m := rename.match(n)) else n for n in names]
+        names = [rename(str(n)) for n in category.cat.categories]
         table = np.array([self.code(n) for n in names] + [self.code("")], np.int64)
         return table[category.cat.codes.to_numpy()]
 
@@ -83,7 +78,7 @@ class Machine:
 
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol`` and
     ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
-    ``receive_name``: by message_id, the code of ``<comm> receive``; ``syscall_*``: every system
+    ``told``: by row of the application's messages, when an interrupt told of it; ``receive_name``: by message_id, the code of ``<comm> receive``; ``syscall_*``: every system
     call by (tid, start).
     """
 
@@ -98,6 +93,7 @@ class Machine:
     pid: Int
     threads: Tiles
     cores: Tiles
+    told: arrival.Told
     receive_name: Int
     syscall_tid: Int
     syscall_start: Int
@@ -132,32 +128,47 @@ class Machine:
 
     @staticmethod
     def build(
-        contexts: pd.DataFrame,
-        calls: pd.DataFrame,
+        gaps: pd.DataFrame,
+        syscalls: pd.DataFrame,
         messages: pd.DataFrame,
         thread_states: pd.DataFrame,
         names: Names | None = None,
     ) -> Machine:
-        """From the tables of these names; messages of all applications. ``names``: shared with another capture's."""
+        """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
+
+        ``gaps``: rows of ``contexts`` of that kind; ``syscalls``: rows of ``calls`` (symbol, tid, start_ns); of
+        ``thread_states`` those of threads that may wait are enough. What cores did is still to be told
+        (``during``), and when they were told of messages (``told``).
+        """
         names = names or Names()
-        kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
-        syscalls = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
+        tid, start = column(syscalls["tid"]), column(syscalls["start_ns"])
+        order = np.lexsort((start, tid))
+        none = np.zeros(0, np.int64)
         return Machine(
             names,
-            column(contexts["cpu"]),
-            column(contexts["start_ns"]),
-            column(contexts["end_ns"]),
-            np.where(kind < 0, IN_GAP, kind),
-            names.codes(contexts["symbol"]),
-            names.codes(contexts["comm"], _KTHREAD),
-            column(contexts["tid"]),
-            column(contexts["pid"]),
-            processing.by_thread(messages, calls, contexts, thread_states),
+            none, none, none, none, none, none, none, none,
+            processing.by_thread(messages, syscalls, gaps, thread_states),
             processing.by_core(messages),
+            arrival.nothing_told(0),
             names.codes(messages["comm"].astype(str) + " receive"),
-            column(syscalls["tid"]),
-            column(syscalls["start_ns"]),
-            names.codes(syscalls["symbol"]),
+            tid[order],
+            start[order],
+            names.codes(syscalls["symbol"])[order],
+        ).during(gaps)  # fmt: skip
+
+    def during(self, contexts: pd.DataFrame) -> Machine:
+        """The same with these rows of ``contexts`` for what cores did."""
+        kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
+        return replace(
+            self,
+            cpu=column(contexts["cpu"]),
+            start=column(contexts["start_ns"]),
+            end=column(contexts["end_ns"]),
+            kind=np.where(kind < 0, IN_GAP, kind),
+            symbol=self.names.codes(contexts["symbol"]),
+            comm=self.names.codes(contexts["comm"], thread_name),
+            tid=column(contexts["tid"]),
+            pid=column(contexts["pid"]),
         )
 
 
@@ -191,31 +202,32 @@ class Exposure(Stretches):
     ns: Int
 
 
+#: Contexts that interrupt a thread.
+INTERRUPTS = (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION)
 #: Kinds of stretches in which the message itself, or what is usual, was worked on: the functions there count.
 WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
 
 
 def measure(
-    messages: pd.DataFrame, rows: Int, states: pd.DataFrame, machine: Machine
+    messages: pd.DataFrame, pieces: Pieces, machine: Machine, kept: tuple[int, ...] = WITHIN
 ) -> tuple[Exposure, Stretches]:
-    """Label the lifetimes of ``messages.iloc[rows]``; with the sums come the stretches of the kinds ``WITHIN``.
+    """Label the pieces of lifetimes of ``messages``; with the sums come the stretches of the kinds ``kept``.
 
     ``messages`` is one application, ordered by message_id: overlaps with these are head-of-line
-    blocking, with others interference.
+    blocking, with others interference. ``machine`` knows the contexts of the cores of these pieces (``on_cores``).
     """
-    sums, within = [], []
-    for low in range(0, max(len(rows), 1), CHUNK):
-        pieces = windows.pieces(messages, rows[low : low + CHUNK], states)
-        stretches = _label(messages, pieces, machine)
-        sums.append(_total(stretches))
-        within.append(stretches.take(np.isin(stretches.kind, WITHIN)))
-    return Exposure.join(sums), Stretches.join(within)
+    stretches = _label(messages, pieces, machine)
+    return _total(stretches), stretches.take(np.isin(stretches.kind, kept))
+
+
+def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
+    """Pieces in which it counts what their core did."""
+    states = [windows.CORE, windows.UNTOLD, windows.RUNNING, windows.RUNNABLE, windows.UNKNOWN]
+    return np.isin(pieces.state, states) & (pieces.cpu >= 0)
 
 
 def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
-    on_cpu = np.isin(pieces.state, [windows.CORE, windows.RUNNING, windows.RUNNABLE, windows.UNKNOWN]) & (
-        pieces.cpu >= 0
-    )
+    on_cpu = on_cores(pieces)
     busy = np.flatnonzero(on_cpu)
     piece, ctx, start, end = overlaps(
         pieces.cpu[busy], pieces.start[busy], pieces.end[busy], m.cpu, m.start, m.end
@@ -285,14 +297,19 @@ def _rules(
     same_conn = _lookup(ids, conn, worked) == conn[row]
     # What happens inside a thread or another message's processing counts as that, unless it is
     # an interrupt so long that it must be a cause of its own.
-    interrupt = np.isin(kind, (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION))
+    interrupt = np.isin(kind, INTERRUPTS)
     length = m.end[ctx] - m.start[ctx]
-    nested = length[interrupt & (worked >= 0)]
-    limit = max(NESTED_FLOOR_NS, 5 * int(np.median(nested)) if len(nested) else 0)
-    inside = (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= limit))
+    inside = (
+        (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= _longest_nested(messages, m)))
+    )
+
+    # Interrupts are off while another is handled; whatever else runs would have been interrupted.
+    untold = (pieces.state[piece] == windows.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
+    reasons = np.array([name(subject) for subject in arrival.SUBJECTS])
 
     rules: list[tuple[npt.NDArray[np.bool_], int, Int | int, Int | int]] = [
         # condition, kind, subject, other message
+        (untold, IDLE, reasons[m.told.why[row]], -1),
         (
             own & other_worked & app_worked & inside,
             HOL,
@@ -325,15 +342,27 @@ def _rules(
     )
 
 
+def _longest_nested(messages: pd.DataFrame, m: Machine) -> int:
+    """How long an interrupt in the application's threads can be to belong to what these do, in ns.
+
+    By all that is known of cores, which is mostly around reference messages: a flood of long ones in slow messages would
+    else be what is usual.
+    """
+    within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, np.unique(column(messages["tid"])))
+    usual = (m.end - m.start)[within]
+    return max(NESTED_FLOOR_NS, 5 * int(np.median(usual)) if len(usual) else 0)
+
+
 def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
     at = np.minimum(np.searchsorted(sorted_ids, values), len(sorted_ids) - 1)
     return np.where(sorted_ids[at] == values, values_of[at], -1)
 
 
 def _waits(pieces: Pieces, at: Int) -> Int:
-    known = np.isin(
-        pieces.state[at], [windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING, windows.LOST]
-    )
+    waits = [
+        windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING, windows.LOST, windows.SENDING
+    ]  # fmt: skip
+    known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNSEEN)
 
 
@@ -350,27 +379,41 @@ def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -
 
 
 def _wait_name(state: str, syscall: str) -> str:
-    return {"stopped": "stopped", "lost": "retransmission"}.get(state, f"{state} in {syscall}")
+    return {"stopped": "stopped", "lost": "retransmission", "sending": "in the NIC"}.get(
+        state, f"{state} in {syscall}"
+    )
 
 
 def _total(rows: Stretches) -> Exposure:
-    """Add up the stretches of each message, side and label; keep the longest as evidence."""
-    ns = rows.end - rows.start
-    order = np.lexsort((-ns, rows.subject, rows.kind, rows.side, rows.row))
-    keys = np.stack([rows.row, rows.side, rows.kind, rows.subject])[:, order]
-    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    if not len(order):
-        first = np.zeros(0, np.int64)
-    longest = order[first]
-    total = np.add.reduceat(ns[order], first) if len(first) else np.zeros(0, np.int64)
+    """Add up the stretches of each message, side and label; keep the longest as evidence.
+
+    Those that adjoin count as one there, as long as they are about the same message: a thread's turn on a core is cut by
+    its system calls and by interrupts.
+    """
+    order = np.lexsort((rows.start, rows.other, rows.cpu, rows.subject, rows.kind, rows.side, rows.row))
+    columns = (rows.row, rows.side, rows.kind, rows.subject, rows.cpu, rows.other, rows.start, rows.end)
+    row, side, kind, subject, cpu, other, start, end = (of[order] for of in columns)
+    label = np.stack([row, side, kind, subject])
+    new = (np.diff(np.stack([*label, cpu, other])) != 0).any(axis=0) | (start[1:] != end[:-1])
+    first = _firsts(new, len(order))
+    ns = np.add.reduceat(end - start, first) if len(first) else np.zeros(0, np.int64)
+    run = np.lexsort((-ns, *label[::-1, first]))
+    longest = _firsts((np.diff(label[:, first[run]]) != 0).any(axis=0), len(run))
+    total = np.add.reduceat(ns[run], longest) if len(longest) else np.zeros(0, np.int64)
+    at = first[run[longest]]
     return Exposure(
-        rows.row[longest],
-        rows.side[longest],
-        rows.kind[longest],
-        rows.subject[longest],
-        rows.start[longest],
-        rows.end[longest],
-        rows.cpu[longest],
-        rows.other[longest],
+        row[at],
+        side[at],
+        kind[at],
+        subject[at],
+        start[at],
+        start[at] + ns[run[longest]],
+        cpu[at],
+        other[at],
         total,
     )
+
+
+def _firsts(new: npt.NDArray[np.bool_], n: int) -> Int:
+    """Positions at which a group of ``n`` sorted rows begins; ``new``: whether each row after the first does."""
+    return np.flatnonzero(np.append(True, new)) if n else np.zeros(0, np.int64)

@@ -3,33 +3,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from .. import schema
-from ..frames import to_pandas
 from ..losses import Ledger
-from . import exposure, functions
-from .deviation import deviations
-from .exposure import KINDS, UNSEEN, Machine, Names
+from . import functions
+from .deviation import adding_up, deviations, latencies, reference_medians, saved, without_saved
+from .exposure import KINDS, UNSEEN, Names
 from .intervals import Int
 from .options import Options
-from .paths import Trace
 from .population import select, select_against
+from .recorded import Recorded, Side
 from .windows import SIDES, column
-
-
-class Recorded(NamedTuple):
-    """Tables of schema.py of one capture; ``seen``: messages outside of that time are not compared."""
-
-    messages: pa.Table
-    calls: pa.Table
-    contexts: pa.Table
-    thread_states: pa.Table
-    seen: tuple[int, int] | None = None
 
 
 def find(
@@ -43,31 +30,36 @@ def find(
     """
     ledger = Ledger("anomalies")
     names = Names()
-    messages = to_pandas(recorded.messages)
+    messages = recorded.with_noise(options.granularity_ns)
     if against is None:
         population = select(messages, options, ledger, recorded.seen)
-        here = there = _Side(recorded, population.messages, names)
+        groups = list(population.groups())
+        here = there = Side(recorded, messages, population.messages, names)
+        measured = here.measure([rows for pair in groups for rows in pair], here.has_functions)
+        targets, references = measured[::2], measured[1::2]
     else:
-        others = to_pandas(against.messages)
+        others = against.with_noise(options.granularity_ns)
         population = select_against(messages, others, options, ledger, recorded.seen, against.seen)
-        here = _Side(recorded, population.messages, names)
-        there = _Side(against, population.others, names)
+        assert population.others is not None
+        groups = list(population.groups())
+        here = Side(recorded, messages, population.messages, names)
+        there = Side(against, others, population.others, names)
+        both = here.has_functions and there.has_functions
+        targets = here.measure([of for of, _ in groups], both)
+        references = there.measure([by for _, by in groups], both)
+    noise = column(population.messages["noise_ns"])
     parts, unseen = [], []
-    for of, by in population.groups():
-        target, in_target = exposure.measure(here.messages, of, here.states, here.machine)
-        reference, in_reference = exposure.measure(there.messages, by, there.states, there.machine)
+    for (_, by), (target, called), (reference, usually) in zip(groups, targets, references, strict=True):
         unseen.append(target.ns[target.kind == UNSEEN])
-        frame = deviations(target, reference, len(by), here.machine, options.granularity_ns)
-        if here.trace is not None and there.trace is not None:
+        usual = adding_up(reference_medians(reference, len(by)), reference, len(by))
+        frame = deviations(target, usual, here.machine, noise)
+        if called is not None and usually is not None:
             inside, looked_into = functions.find(
-                functions.Measured(here.trace, in_target),
-                functions.Measured(there.trace, in_reference),
-                len(by),
-                here.machine,
-                options,
+                called, usually, len(by), names.list, noise, options.explained
             )
-            frame = pd.concat([_without(frame, looked_into, here.machine), inside])
-        parts.append(frame)
+            frame = pd.concat([_without(frame, looked_into, names.list), inside])
+        late = latencies(target) - int(np.median(latencies(reference)))
+        parts.append(without_saved(frame, saved(target, usual), late))
     lost = np.concatenate(unseen)
     ledger.add(
         "target messages with time nothing was recorded for",
@@ -80,25 +72,14 @@ def find(
     ids = population.messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]
     frame["category"] = ""
+    frame["took_ns"] = frame["deviation_ns"]
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     table = pa.Table.from_pandas(_strings(frame), preserve_index=False)
     return population.table(), schema.conform("anomalies", table), ledger.table()
 
 
-class _Side:
-    """One capture, ready to be measured: the messages of its application, its cores, threads and functions."""
-
-    def __init__(self, recorded: Recorded, messages: pd.DataFrame | None, names: Names) -> None:
-        every, calls, contexts, states = (to_pandas(t) for t in recorded[:4])
-        self.messages = every if messages is None else messages
-        self.machine = Machine.build(contexts, calls, every, states, names)
-        self.states = self.machine.resolve(states, np.unique(column(self.messages["tid"])))
-        self.trace = Trace.build(calls, contexts) if (calls["kind"] == "function").any() else None
-
-
-def _without(frame: pd.DataFrame, labels: Int, machine: Machine) -> pd.DataFrame:
+def _without(frame: pd.DataFrame, labels: Int, names: list[str]) -> pd.DataFrame:
     """Rows of ``frame`` but those of the labels (side, kind, subject), which functions stand for."""
-    names = machine.names.list
     dropped = {(SIDES[side], KINDS[kind], names[subject]) for side, kind, subject in labels.tolist()}
     keys = zip(frame["side"], frame["kind"], frame["subject"], strict=True)
     return frame[[key not in dropped for key in keys]]

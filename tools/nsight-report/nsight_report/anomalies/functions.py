@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from . import nesting
-from .exposure import KINDS, OWN, Machine, Stretches
+from .exposure import KINDS, OWN
 from .intervals import Int
 from .nesting import Usual
-from .options import Options
-from .paths import Calls, Nodes, Trace
+from .paths import Nodes, Paths
 from .windows import SIDES
 
 #: Between the functions of a path.
@@ -23,52 +22,66 @@ ARROW = " > "
 
 @dataclass(frozen=True)
 class Measured:
-    """Messages of one capture: its trace, and their stretches (kinds exposure.WITHIN)."""
+    """What messages called: ``paths``, and ``nodes`` whose labels are numbers (``label``) of ``labels``, in ascending order."""
 
-    trace: Trace
-    stretches: Stretches
+    paths: Paths
+    nodes: Nodes
+    labels: Int
+
+    @staticmethod
+    def join(parts: list[tuple[Paths, Nodes, Int]]) -> Measured:
+        """From parts, each with its own paths."""
+        paths, numbers = Paths.join([p[0] for p in parts])
+        renumbered = [replace(p[1], path=n[p[1].path]) for p, n in zip(parts, numbers, strict=True)]
+        return Measured(paths, Nodes.join(renumbered), np.unique(np.concatenate([p[2] for p in parts])))
+
+
+def label(side: Int, kind: Int, subject: Int) -> Int:
+    """One number for the three."""
+    return (subject * len(KINDS) + kind) * len(SIDES) + side
+
+
+def of_label(number: Int) -> tuple[Int, Int, Int]:
+    """Side, kind and subject of a label."""
+    rest, side = np.divmod(number, len(SIDES))
+    subject, kind = np.divmod(rest, len(KINDS))
+    return side, kind, subject
 
 
 def find(
-    target: Measured, reference: Measured, n_reference: int, machine: Machine, options: Options
+    target: Measured, reference: Measured, n_reference: int, names: list[str], noise_ns: Int, explained: float
 ) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     """Anomalous functions of the target messages, and the labels (side, kind, subject) that they stand for.
 
     Columns as deviation.deviations gives them, and ``path``, ``dso``, ``n_calls``, ``reference_n_calls``.
     Only labels that reference messages have too are looked into: what is unexpected as a whole is one anomaly.
-    A thread's own stretches always are. The two may be of one capture or of two.
+    A thread's own stretches always are. The two may be of one capture or of two. ``names``: what subjects are called;
+    ``noise_ns``: by row, up to what a deviation is ignored; ``explained``: see ``nesting.claims``.
     """
-    every = Stretches.join([target.stretches, reference.stretches])
-    labels, of = np.unique(np.stack([every.side, every.kind, every.subject]), axis=1, return_inverse=True)
-    split = np.split(of.reshape(-1), [len(target.stretches.row)])
-    known = np.isin(np.arange(labels.shape[1]), split[1]) | (labels[1] == OWN)
-    if target.trace is reference.trace:
-        calls = others = Calls(target.trace, every.cpu, every.start, every.end)
-    else:
-        calls, others = (
-            Calls(s.trace, s.stretches.cpu, s.stretches.start, s.stretches.end) for s in (target, reference)
-        )
+    every = np.union1d(target.labels, reference.labels)
+    known = every[np.isin(every, reference.labels) | (of_label(every)[1] == OWN)]
     nodes, usually = (
-        found.measure(s.row, label[known[label]], s.cpu, s.start, s.end)
-        for found, whole, label in ((calls, target, split[0]), (others, reference, split[1]))
-        for s in [whole.stretches.take(known[label])]
+        replace(chosen, label=np.searchsorted(known, chosen.label))
+        for chosen in (of.nodes.take(np.isin(of.nodes.label, known)) for of in (target, reference))
     )
-    usual = nesting.usual(nodes, calls.paths.translate(usually, others.paths), n_reference)
-    claimed = nesting.claims(nodes, calls.paths, usual, options.granularity_ns, options.explained)
+    if target.paths is not reference.paths:
+        usually = target.paths.translate(usually, reference.paths)
+    usual = nesting.usual(nodes, usually, n_reference)
+    claimed = nesting.claims(nodes, target.paths, usual, noise_ns[nodes.row], explained)
     at = np.flatnonzero(claimed)
-    return _rows(nodes, usual, claimed, at, labels, calls, machine), labels[:, known].T
+    labels = np.stack(of_label(known))
+    return _rows(nodes, usual, claimed, at, labels, target.paths, names), labels.T
 
 
 def _rows(
-    nodes: Nodes, usual: Usual, claimed: Int, at: Int, labels: Int, calls: Calls, machine: Machine
+    nodes: Nodes, usual: Usual, claimed: Int, at: Int, labels: Int, paths: Paths, names: list[str]
 ) -> pd.DataFrame:
     side, kind, subject = labels[:, nodes.label[at]]
     path = nodes.path[at]
-    of_label = path < 0
-    # Of labels as a whole there is no name: that of any stands in.
-    symbol, dso, before = calls.names.of(np.append(calls.paths.name, 0)[path])
-    stall = ~of_label & (before != "")
-    words = np.array([*machine.names.list, ""], dtype=object)
+    whole = path < 0  # the label, which has no function
+    symbol, dso, before = (np.append(w, "")[path] for w in (paths.symbol, paths.dso, paths.before))
+    stall = before != ""
+    words = np.array([*names, ""], dtype=object)
     own_word = np.array(KINDS, dtype=object)[kind]
     subjects = np.where(stall, before + " (" + symbol + ")", symbol)
     expected, calls_now, calls_usual = usual.total[at], nodes.calls[at], usual.calls[at]
@@ -79,8 +92,8 @@ def _rows(
             "row": nodes.row[at],
             "side": np.array(SIDES, dtype=object)[side],
             "anomaly": np.where(stall, "gap", anomaly),
-            "subject": np.where(of_label, words[subject], subjects),
-            "kind": np.where(of_label, own_word, np.where(stall, "stall", "function")),
+            "subject": np.where(whole, words[subject], subjects),
+            "kind": np.where(whole, own_word, np.where(stall, "stall", "function")),
             "observed_ns": nodes.total[at],
             "reference_ns": expected,
             "deviation_ns": claimed[at],
@@ -88,26 +101,25 @@ def _rows(
             "end_ns": nodes.end[at],
             "cpu": nodes.cpu[at],
             "other_message_id": np.full(len(at), -1),
-            "path": _texts(path, words[subject], calls),
-            "dso": np.where(of_label, "", dso),
+            "path": _texts(path, words[subject], paths),
+            "dso": np.where(whole, "", dso),
             "n_calls": calls_now,
             "reference_n_calls": calls_usual,
         }
     )
 
 
-def _texts(path: Int, context: npt.NDArray[np.object_], calls: Calls) -> list[str]:
+def _texts(path: Int, context: npt.NDArray[np.object_], paths: Paths) -> list[str]:
     """Each path as text, from its context on."""
-    symbols, _, _ = calls.names.of(calls.paths.name)
     known: dict[int, str] = {-1: ""}
 
     def text(of: int) -> str:
         chain = []
         while of not in known:
             chain.append(of)
-            of = int(calls.paths.up[of])
+            of = int(paths.up[of])
         for part in reversed(chain):
-            known[part] = known[of] + ARROW + symbols[part]
+            known[part] = known[of] + ARROW + paths.symbol[part]
             of = part
         return known[of]
 

@@ -23,8 +23,9 @@ def overlaps(
     >>> [x.tolist() for x in overlaps(a([1]), a([5]), a([25]), a([1, 1, 2]), a([0, 10, 0]), a([10, 30, 9]))]
     [[0, 0], [0, 1], [5, 10], [10, 25]]
     """
-    order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], end[order]
+    order = in_order(group, start)
+    if order is not None:
+        group, start, end = group[order], start[order], end[order]
     first = np.zeros(len(query_group), np.int64)
     last = np.zeros(len(query_group), np.int64)
     by_group = np.argsort(query_group, kind="stable")
@@ -39,7 +40,22 @@ def overlaps(
     low_ns = np.maximum(query_start[query], start[item])
     high_ns = np.minimum(query_end[query], end[item])
     keep = high_ns > low_ns
-    return query[keep], order[item[keep]], low_ns[keep], high_ns[keep]
+    item = item[keep]
+    return query[keep], item if order is None else order[item], low_ns[keep], high_ns[keep]
+
+
+def in_order(group: Int, start: Int) -> Int | None:
+    """What puts rows in order of group and start; None if they are, as those of stored tables are.
+
+    >>> in_order(np.array([1, 1, 2]), np.array([5, 5, 0])) is None
+    True
+    >>> in_order(np.array([1, 1, 2]), np.array([5, 4, 0])).tolist()
+    [1, 0, 2]
+    """
+    later, same = group[1:] > group[:-1], group[1:] == group[:-1]
+    if (later | (same & (start[1:] >= start[:-1]))).all():
+        return None
+    return np.lexsort((start, group))
 
 
 def tile(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:

@@ -47,13 +47,13 @@ def usual(target: Nodes, reference: Nodes, n_reference: int) -> Usual:
     return Usual(total, at(reference.calls, 0.5), 3 * (total - at(reference.total, 0.25)))
 
 
-def claims(nodes: Nodes, paths: Paths, expected: Usual, granularity_ns: int, explained: float) -> Int:
+def claims(nodes: Nodes, paths: Paths, expected: Usual, noise_ns: Int, explained: float) -> Int:
     """Deviation in ns that each node of the target is reported with; 0: not reported.
 
-    ``explained``: share from which on nested anomalies stand for their parent.
+    ``noise_ns``: by node, up to what nothing is told; ``explained``: share from which on nested anomalies stand for their parent.
     """
     deviation = (nodes.total - expected.total).astype(float)
-    significant = deviation > np.maximum(granularity_ns, expected.spread)
+    significant = deviation > np.maximum(noise_ns, expected.spread)
     unexpected = significant & (expected.total == 0)
     depth = np.append(paths.depth, 0)[nodes.path]
     parent = _parents(nodes, paths)
@@ -76,7 +76,7 @@ def claims(nodes: Nodes, paths: Paths, expected: Usual, granularity_ns: int, exp
         at = np.flatnonzero(depth == level)
         factor[at] = factor[parent[at]] * scale[parent[at]]
     claimed = np.rint(factor * left).astype(np.int64)
-    return np.where(claimed > granularity_ns, claimed, 0)
+    return np.where(claimed > noise_ns, claimed, 0)
 
 
 def _parents(nodes: Nodes, paths: Paths) -> Int:

@@ -10,7 +10,7 @@ from .slices import Slice
 # More messages than this say nothing new about a median, and windows cost memory.
 MAX_REFERENCE = 20_000
 #: As many where the calls of each are compared.
-REFERENCES_WITH_CALLS = 2_000
+REFERENCES_WITH_CALLS = 1_000
 #: As many where each of them must be decoded first.
 FEW_REFERENCES = 500
 
@@ -23,8 +23,8 @@ class Options:
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
     ``categories``: path of a CSV whose rows come before the built-in categories. ``max_reference``: a
-    larger reference slice is thinned to this, or to as many as the target has if these are more. ``explained``: a
-    function of whose deviation nested anomalies explain this share is not reported itself.
+    larger reference slice is thinned to this. ``explained``: a function of whose deviation nested anomalies
+    explain this share is not reported itself.
     """
 
     target: Slice = field(default_factory=lambda: Slice.parse("p99-100"))

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+import pyarrow as pa
 from pandas.util import hash_array
 
 from ..calls.innermost import nearest, stretches
 from .intervals import Int, overlaps
-from .windows import column
 
 Words = npt.NDArray[np.object_]
 
@@ -28,6 +27,21 @@ MARKS = ("ptwrite", "power", "frequency")
 
 # Odd constants of the splitmix64 generator.
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+#: Columns of ``calls`` that paths are made of.
+COLUMNS = (
+    "call_id",
+    "parent_id",
+    "kind",
+    "symbol",
+    "dso",
+    "before",
+    "start_known",
+    "cpu",
+    "start_ns",
+    "dur_ns",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ class FunctionNames:
 
 @dataclass(frozen=True)
 class Trace:
-    """Calls in the order of the table, as arrays; ``parent`` is a place in them or -1.
+    """Some calls with all their callers, in the order of the table, as arrays; ``parent`` is a place in them or -1.
 
     ``name``: what a path calls it, by ``names``;
     ``is_root``: a context; ``is_base``: entered before anything was recorded.
@@ -75,70 +89,76 @@ class Trace:
     names: FunctionNames
 
     @staticmethod
-    def build(calls: pd.DataFrame, contexts: pd.DataFrame) -> Trace:
-        """From the tables ``calls`` and ``contexts``, which say what is a context: of softirqs calls have the function."""
-        calls = _without_marks(calls)
-        kind = calls["kind"].astype("category").cat
-        kinds = kind.codes.to_numpy()
+    def build(calls: pa.Table, softirqs: Int) -> Trace:
+        """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of those that are softirqs.
 
-        def of_kind(*wanted: str) -> npt.NDArray[np.bool_]:
-            return np.isin(kinds, [n for n, k in enumerate(kind.categories) if k in wanted])
-
-        start, ids, parent = (column(calls[c]) for c in ("start_ns", "call_id", "parent_id"))
-        symbol, dso, before = (calls[c].astype("category").cat for c in ("symbol", "dso", "before"))
-        names = FunctionNames(*(c.categories.to_numpy(object) for c in (symbol, dso, before)))
-        codes = [c.codes.to_numpy().astype(np.int64) for c in (symbol, dso, before)]
-        codes[2][~of_kind("stall")] = -1
-        is_root = of_kind(*ROOTS)
-        inner = column(contexts["call_id"])
-        is_root[np.searchsorted(ids, inner[(inner >= 0) & (inner <= ids.max(initial=-1))])] = True
+        Of a softirq calls have the function; that it is a context only ``contexts`` says.
+        """
+        kinds, kind = _words(calls["kind"])
+        marks = np.isin(kinds, MARKS)[kind]
+        if marks.any():
+            calls = calls.filter(pa.array(~marks))
+            kind = kind[~marks]
+        start, ids, parent = (_ints(calls[c]) for c in ("start_ns", "call_id", "parent_id"))
+        words, codes = zip(*(_words(calls[c]) for c in ("symbol", "dso", "before")))
+        names = FunctionNames(*words)
+        before = np.where((kinds == "stall")[kind], codes[2], -1)
+        is_root = np.isin(kinds, ROOTS)[kind] | np.isin(ids, softirqs)
+        known, start_known = _words(calls["start_known"])
         return Trace(
-            column(calls["cpu"]),
+            _ints(calls["cpu"]),
             start,
-            start + column(calls["dur_ns"]),
+            start + _ints(calls["dur_ns"]),
             np.where(parent < 0, -1, np.searchsorted(ids, parent)),
-            names.code(*codes),
+            names.code(codes[0], codes[1], before),
             is_root,
-            ~is_root & (calls["start_known"] == "missing").to_numpy(bool),
+            ~is_root & (known == "missing")[start_known],
             names,
         )
 
-    def within(self, cpu: Int, start: Int, end: Int) -> Int:
-        """Places of the calls that overlap any of the stretches; with them come their callers."""
-        hit = np.zeros(len(self.cpu), bool)
-        for core in np.unique(cpu[cpu >= 0]):
-            low, high = _union(start[cpu == core], end[cpu == core])
-            rows = np.flatnonzero(self.cpu == core)
-            at = np.searchsorted(high, self.start[rows], "right")
-            known = at < len(low)
-            hit[rows[known]] = low[at[known]] < self.end[rows[known]]
-        return np.flatnonzero(hit)
+
+def _ints(column: pa.ChunkedArray) -> Int:
+    return column.to_numpy().astype(np.int64, copy=False)
 
 
-def _without_marks(calls: pd.DataFrame) -> pd.DataFrame:
-    marks = calls["kind"].isin(MARKS)
-    return calls[~marks] if marks.any() else calls
-
-
-def _union(start: Int, end: Int) -> tuple[Int, Int]:
-    """Overlapping stretches joined, in order."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    new = np.append(True, start[1:] > end[:-1])
-    return start[new], end[np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)]
+def _words(column: pa.ChunkedArray) -> tuple[Words, Int]:
+    """Different words, and which one each row has."""
+    encoded = (
+        column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    )
+    parts = [chunk.indices.to_numpy() for chunk in encoded.chunks]
+    words = encoded.chunk(0).dictionary.to_pylist() if parts else []
+    codes = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+    return np.array([*words, ""], object), codes
 
 
 @dataclass(frozen=True)
 class Paths:
     """Call paths: ``up`` is the path of the caller, -1 for the function that the context called first.
 
-    ``digest``: in ascending order; that of the same path is the same in every trace.
+    ``digest``: in ascending order; that of the same path is the same in every trace. ``symbol``, ``dso`` and
+    ``before`` (a stall's, else '') name its last function.
     """
 
     up: Int
-    name: Int
     depth: Int
     digest: npt.NDArray[np.uint64]
+    symbol: Words
+    dso: Words
+    before: Words
+
+    @staticmethod
+    def join(parts: list[Paths]) -> tuple[Paths, list[Int]]:
+        """All paths of ``parts``, and for each part their new numbers, with one for path -1 at the end."""
+        digests = np.concatenate([p.digest for p in parts])
+        unique, first = np.unique(digests, return_index=True)
+        numbers = [np.append(np.searchsorted(unique, p.digest), -1) for p in parts]
+        up = np.concatenate([n[p.up] for n, p in zip(numbers, parts, strict=True)])[first]
+        rest = [
+            np.concatenate([getattr(p, name) for p in parts])[first]
+            for name in ("depth", "symbol", "dso", "before")
+        ]
+        return Paths(up, rest[0], unique, *rest[1:]), numbers
 
     def translate(self, nodes: Nodes, paths: Paths) -> Nodes:
         """``nodes`` of other ``paths`` with the numbers of these; those that these lack are left out."""
@@ -146,22 +166,19 @@ class Paths:
         same = self.digest[at] == paths.digest if len(self.digest) else np.zeros(len(at), bool)
         path = np.append(np.where(same, at, -2), -1)[nodes.path]
         keep = path != -2
-        return replace(Nodes(*(getattr(nodes, f)[keep] for f in Nodes.__dataclass_fields__)), path=path[keep])
+        return replace(nodes.take(keep), path=path[keep])
 
 
-def find_paths(trace: Trace, rows: Int) -> tuple[Paths, Int]:
-    """Paths of the calls at ``rows`` (callers included), and which one each has; -1: a context or a base."""
-    parent = np.searchsorted(rows, trace.parent[rows])  # garbage where there is none: such rows are roots
-    counted = ~(trace.is_root | trace.is_base)[rows]
-    up = np.where(trace.parent[rows] >= 0, parent, -1)
-    over = np.where(trace.is_base[rows], False, True)
-    caller = nearest(over, up)  # itself, or the nearest that is in paths
-    above = np.where(up >= 0, caller[np.maximum(up, 0)], -1)
-    own = trace.names.digest(trace.name[rows])
-    digest = np.zeros(len(rows), np.uint64)
-    depth = np.zeros(len(rows), np.int64)
-    level = counted & ((above < 0) | ~counted[np.maximum(above, 0)])
-    at = np.flatnonzero(level)
+def find_paths(trace: Trace) -> tuple[Paths, Int]:
+    """Paths of the calls of a trace, and which one each has; -1: a context or a base."""
+    up, n = trace.parent, len(trace.parent)
+    counted = ~(trace.is_root | trace.is_base)
+    caller = nearest(~trace.is_base, up)  # itself, or the nearest that is in paths
+    above = np.where(up >= 0, caller[np.maximum(up, 0)], -1) if n else up
+    own = trace.names.digest(trace.name)
+    digest = np.zeros(n, np.uint64)
+    depth = np.zeros(n, np.int64)
+    at = np.flatnonzero(counted & ((above < 0) | ~counted[np.maximum(above, 0)])) if n else up
     digest[at] = _mix(np.zeros(len(at), np.uint64), own[at])
     depth[at] = 1
     children = _children(above, counted)
@@ -171,11 +188,11 @@ def find_paths(trace: Trace, rows: Int) -> tuple[Paths, Int]:
         depth[at] = depth[above[at]] + 1
     of = np.flatnonzero(counted)
     unique, first, path = np.unique(digest[of], return_index=True, return_inverse=True)
-    found = np.full(len(rows), -1)
+    found = np.full(n, -1)
     found[of] = path.reshape(-1)
     sample = of[first]
     callers = np.where(depth[sample] > 1, found[np.maximum(above[sample], 0)], -1)
-    return Paths(callers, trace.name[rows[sample]], depth[sample], unique), found
+    return Paths(callers, depth[sample], unique, *trace.names.of(trace.name[sample])), found
 
 
 def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-untyped-def]
@@ -221,20 +238,26 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.row)
 
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Nodes:
+        """The chosen rows."""
+        return Nodes(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def join(cls, parts: list[Nodes]) -> Nodes:
+        """All rows of ``parts``."""
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
+
 
 class Calls:
-    """The calls of a trace in some stretches of cores, with their paths."""
+    """The calls of a trace with their paths."""
 
-    def __init__(self, trace: Trace, cpu: Int, start: Int, end: Int) -> None:
-        rows = trace.within(cpu, start, end)
-        self.names = trace.names
-        self.paths, self._path = find_paths(trace, rows)
-        up = np.where(trace.parent[rows] >= 0, np.searchsorted(rows, trace.parent[rows]), -1)
-        self._start = trace.start[rows]
-        self._tiles = stretches(np.arange(len(rows)), trace.cpu[rows], self._start, trace.end[rows], up)
+    def __init__(self, trace: Trace) -> None:
+        self.paths, self._path = find_paths(trace)
+        self._start = trace.start
+        self._tiles = stretches(np.arange(len(trace.cpu)), trace.cpu, trace.start, trace.end, trace.parent)
 
     def measure(self, row: Int, label: Int, cpu: Int, start: Int, end: Int) -> Nodes:
-        """What was called in stretches, which lie in those: each belongs to a message ``row`` and has a ``label``."""
+        """What was called in stretches, whose calls are those of the trace: each belongs to a message ``row`` and has a ``label``."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         call = tiles.row[tile]
@@ -247,14 +270,18 @@ class Calls:
 
 
 def _add_up(row: Int, label: Int, path: Int, ns: Int, calls: Int, start: Int, end: Int, cpu: Int) -> Nodes:
-    order = np.lexsort((-ns, path, label, row))
-    keys = np.stack([row, label, path])[:, order]
-    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)])
-    longest = order[first]
-    if not len(first):
+    if not len(row):
         none = np.zeros(0, np.int64)
         return Nodes(none, none, none, none, none, none, none, none, none)
-    total = np.add.reduceat(ns[order], first)
+    labels, place = np.unique(label, return_inverse=True)
+    key = (row * len(labels) + place) * (int(path.max()) + 2) + path + 1
+    order = np.argsort(key, kind="stable")
+    key, ns = key[order], ns[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    # The first of the longest stretches of each.
+    most = np.flatnonzero(ns == np.repeat(np.maximum.reduceat(ns, first), np.diff(np.append(first, len(ns)))))
+    longest = order[most[np.searchsorted(most, first)]]
+    total = np.add.reduceat(ns, first)
     return Nodes(
         row[longest],
         label[longest],
@@ -270,22 +297,39 @@ def _add_up(row: Int, label: Int, path: Int, ns: Int, calls: Int, start: Int, en
 
 def _with_callees(nodes: Nodes, paths: Paths) -> Nodes:
     """The time of each function with what it called, up to the label as a whole."""
-    frame = pd.DataFrame({name: getattr(nodes, name) for name in Nodes.__dataclass_fields__})
-    depths = np.append(paths.depth, 0)  # of path -1
+    if not len(nodes):
+        return nodes
+    n_paths = len(paths.up) + 1
+    labels, label = np.unique(nodes.label, return_inverse=True)
+    group = (nodes.row * len(labels) + label.reshape(-1)) * n_paths
     ups = np.append(paths.up, -1)
-    done = []
-    level = frame.iloc[:0]
-    for depth in range(int(depths.max(initial=0)), -1, -1):
-        level = pd.concat([frame[depths[frame["path"].to_numpy()] == depth], level], ignore_index=True)
-        level = level.sort_values(
-            ["row", "label", "path", "own", "total"], ascending=[True, True, True, False, False]
-        )
-        groups = level.groupby(["row", "label", "path"], sort=False)
-        level = groups.agg(
-            total=("total", "sum"), own=("own", "sum"), calls=("calls", "sum"),
-            start=("start", "first"), end=("end", "first"), cpu=("cpu", "first"),
-        ).reset_index()  # fmt: skip
-        done.append(level)
-        level = level.assign(path=ups[level["path"].to_numpy()], own=0, calls=0)
-    every = pd.concat(done[::-1], ignore_index=True) if done else frame
-    return Nodes(*(every[name].to_numpy(np.int64) for name in Nodes.__dataclass_fields__))
+    # Callers without time of their own, up to the label (path -1, its own caller).
+    own_keys = keys = np.sort(group + nodes.path + 1)
+    while len(keys):
+        path = keys % n_paths - 1
+        above = np.unique(keys[path >= 0] - path[path >= 0] + ups[path[path >= 0]])
+        keys = above[~_among(above, own_keys)]
+        own_keys = np.sort(np.concatenate([own_keys, keys]))
+    path = own_keys % n_paths - 1
+    parent = np.where(path < 0, -1, np.searchsorted(own_keys, own_keys - path + ups[path]))
+    depth = np.append(paths.depth, 0)[path]
+    at = np.searchsorted(own_keys, group + nodes.path + 1)
+    own, calls, start, end, cpu = (np.zeros(len(own_keys), np.int64) for _ in range(5))
+    for values, name in ((own, "own"), (calls, "calls"), (start, "start"), (end, "end"), (cpu, "cpu")):
+        values[at] = getattr(nodes, name)
+    total = own.copy()
+    order = np.argsort(-depth, kind="stable")
+    for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
+        inner = level[parent[level] >= 0]
+        np.add.at(total, parent[inner], total[inner])
+        # What it called longest stands for a function without a stretch of its own: the last that is written.
+        inner = inner[own[parent[inner]] == 0]
+        inner = inner[np.argsort(total[inner], kind="stable")]
+        for values in (start, end, cpu):
+            values[parent[inner]] = values[inner]
+    of = own_keys // n_paths
+    return Nodes(of // len(labels), labels[of % len(labels)], path, total, own, calls, start, end, cpu)
+
+
+def _among(values: Int, ordered: Int) -> npt.NDArray[np.bool_]:
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

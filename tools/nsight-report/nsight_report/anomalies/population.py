@@ -26,7 +26,7 @@ MIN_REFERENCE = 10
 class Population:
     """Comparable messages of one application, and the two slices of them.
 
-    ``messages`` has the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are
+    ``messages`` has the columns of ``schema.MESSAGES`` and ``noise_ns``; ``target`` and ``reference`` are
     row positions in it. ``group``: number of each message's request type: messages are compared with their like.
     ``others``, ``others_group``: messages of another capture, if the reference is of that one.
     """
@@ -55,7 +55,7 @@ class Population:
         for rows in self.groups():
             usual = int(np.median(reference_of["latency_ns"].to_numpy(np.int64)[rows[1]]))
             for role, messages, of in zip(("target", "reference"), (self.messages, reference_of), rows):
-                chosen = messages.iloc[of][["message_id", "latency_ns"]].astype(np.int64)
+                chosen = messages.iloc[of][["message_id", "latency_ns", "noise_ns"]].astype(np.int64)
                 parts.append(chosen.assign(role=role, reference_latency_ns=usual))
         frame = pd.concat(parts).sort_values(["role", "message_id"], ascending=[False, True])
         return schema.conform("compared", pa.Table.from_pandas(frame, preserve_index=False))
@@ -103,9 +103,7 @@ def select(
     """
     chosen, origin = _chosen(messages, options, ledger, seen)
     target = _target(chosen, origin, options, ledger)
-    reference = _thinned(
-        np.setdiff1d(options.reference.rows(chosen, origin), target), len(target), options, ledger
-    )
+    reference = _thinned(np.setdiff1d(options.reference.rows(chosen, origin), target), options, ledger)
     _not_empty(reference, chosen, "reference", options.reference)
     return Population(_name(chosen), chosen, target, reference, _groups(chosen, target, reference, ledger))
 
@@ -118,15 +116,20 @@ def select_against(
     seen: tuple[int, int] | None = None,
     others_seen: tuple[int, int] | None = None,
 ) -> Population:
-    """The same with the reference slice from the messages of another capture."""
+    """The same with the reference slice from the messages of another capture; both with ``noise_ns``."""
     chosen, origin = _chosen(messages, options, ledger, seen)
     usual, others_origin = _chosen(others, options, ledger, others_seen, " of the other capture")
     target = _target(chosen, origin, options, ledger)
-    reference = _thinned(options.reference.rows(usual, others_origin), len(target), options, ledger)
+    reference = _thinned(options.reference.rows(usual, others_origin), options, ledger)
     _not_empty(reference, usual, "reference", options.reference)
     both = pd.concat([chosen, usual], ignore_index=True)
     group, others_group = np.split(_groups(both, target, len(chosen) + reference, ledger), [len(chosen)])
-    return Population(_name(chosen), chosen, target, reference, group, usual, others_group)
+    population = Population(_name(chosen), chosen, target, reference, group, usual, others_group)
+    for rows, by in population.groups():
+        # Known no better than what they are compared with.
+        theirs = int(usual["noise_ns"].iloc[by].median()) if len(by) else 0
+        chosen.loc[rows, "noise_ns"] = chosen.loc[rows, "noise_ns"].clip(lower=theirs)
+    return population
 
 
 def _chosen(
@@ -154,8 +157,8 @@ def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger)
     return target
 
 
-def _thinned(reference: np.ndarray, n_target: int, options: Options, ledger: Ledger) -> np.ndarray:
-    enough = max(options.max_reference, n_target)
+def _thinned(reference: np.ndarray, options: Options, ledger: Ledger) -> np.ndarray:
+    enough = options.max_reference
     if len(reference) <= enough:
         return reference
     ledger.add(

@@ -47,26 +47,23 @@ class Tiles:
 
 
 def by_thread(
-    messages: pd.DataFrame, calls: pd.DataFrame, contexts: pd.DataFrame, thread_states: pd.DataFrame
+    messages: pd.DataFrame, syscalls: pd.DataFrame, gaps: pd.DataFrame, thread_states: pd.DataFrame
 ) -> Tiles:
     """What each reading thread worked on: a message from its read call until the thread's next
     read of another message, or until it waits for events again.
 
     Where nothing was decoded a thread that leaves its core without being preempted is taken to wait for
-    events.
+    events. ``syscalls``: rows of ``calls``; ``gaps``: rows of ``contexts``, of these kinds.
     """
     rx = messages[(messages["direction"] == "rx") & (messages["tid"] > 0)]
     tid, read = column(rx["tid"]), column(rx["app_ns"])
     entered = column(rx["call_ns"])
     start = np.where(entered >= 0, entered, read)
-    waits = calls[
-        (calls["kind"] == "syscall") & calls["symbol"].isin(WAITS) & calls["tid"].isin(np.unique(tid))
-    ]
+    waits = syscalls[syscalls["symbol"].isin(WAITS) & syscalls["tid"].isin(np.unique(tid))]
     idle = thread_states["state"].isin(["sleeping", "waiting", "unknown"])
     asleep = thread_states[idle & thread_states["tid"].isin(np.unique(tid))]
-    cpu, since, until = (column(contexts[c]) for c in ("cpu", "start_ns", "end_ns"))
-    is_gap = (contexts["kind"] == "gap").to_numpy(bool)
-    asleep = asleep[begin_in_gaps(asleep, cpu, since, until, is_gap)]
+    cpu, since, until = (column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
+    asleep = asleep[begin_in_gaps(asleep, cpu, since, until, np.ones(len(gaps), bool))]
     end = _next(
         tid,
         read,

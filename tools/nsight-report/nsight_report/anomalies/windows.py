@@ -19,7 +19,8 @@ R, A = 0, 1
 SIDES = ("R", "A")
 
 # States of the reading thread. On side R there is no thread to wait for: the core itself counts, unless the
-# message's packet was lost, and it waits to be sent again.
+# message's packet was lost, and it waits to be sent again, or no interrupt has told the core of it yet (untold). A
+# message that the driver has is the NIC's until the completion stamp (sending), whatever the core does.
 STATES = (
     "core",
     "running",
@@ -31,8 +32,12 @@ STATES = (
     "unknown",
     "waiting",
     "lost",
+    "untold",
+    "sending",
 )
-CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, LOST = range(len(STATES))
+CORE, RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, LOST, UNTOLD, SENDING = range(
+    len(STATES)
+)
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,10 @@ class Pieces:
         return len(self.row)
 
 
-def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pieces:
+def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame, told: Int | None = None) -> Pieces:
     """Cut the lifetimes of ``messages.iloc[rows]`` at the hand-off and at thread state changes.
+
+    ``told``: by row of ``messages``, when an interrupt told the receive core of it; -1 unknown.
 
     A message without hand-off stamp is cut at its last arrival; one whose thread is not
     in ``thread_states`` keeps its application core, state unknown. The pieces of one message
@@ -90,16 +97,15 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
         core_start[on_way],
         arrival[on_way],
     )
-    core_start = arrival
-    on_core = core_end > core_start
-    core = Pieces(
-        rows[on_core],
-        np.full(on_core.sum(), R),
-        recv_cpu[on_core],
-        np.full(on_core.sum(), CORE),
-        core_start[on_core],
-        core_end[on_core],
-    )
+    known = arrival if told is None else np.clip(told[rows], arrival, np.maximum(core_end, arrival))
+    state = np.where(tx & chosen["completion_ns"].notna().to_numpy(), SENDING, CORE)
+    on_core = []
+    for low, high, what in ((arrival, known, np.full(len(rows), UNTOLD)), (known, core_end, state)):
+        there = high > low
+        cpu = np.where(what == SENDING, -1, recv_cpu)
+        on_core.append(
+            Pieces(rows[there], np.full(there.sum(), R), cpu[there], what[there], low[there], high[there])
+        )
     states = thread_states[thread_states["tid"].isin(np.unique(tid[tid > 0]))]
     code = pd.Categorical(states["state"].astype(str), categories=list(STATES)).codes.astype(np.int64)
     code[code < 0] = UNKNOWN
@@ -129,7 +135,7 @@ def pieces(messages: pd.DataFrame, rows: Int, thread_states: pd.DataFrame) -> Pi
         rest[1],
         rest[2],
     )
-    parts = [lost, core, app, unknown]
+    parts = [lost, *on_core, app, unknown]
     return Pieces(
         *(
             np.concatenate([getattr(p, name) for p in parts])
@@ -149,6 +155,29 @@ def uncovered(query: Int, start: Int, end: Int, low: Int, high: Int) -> tuple[In
     until = starts[np.lexsort((starts, starts_q))]
     keep = until > since
     return q[keep], since[keep], until[keep]
+
+
+#: Decoded before and behind a message: as long as an interrupt takes.
+MARGIN_NS = 20_000
+
+
+def to_decode(messages: pd.DataFrame, thread_states: pd.DataFrame) -> Int:
+    """What of which cores is looked at for ``messages``: rows of begin, end (ns, monotonic) and cpu.
+
+    Their lifetimes, on the receive core and wherever the reading thread ran or was to run. A little more than
+    that: a call that a lifetime begins in should have its own begin.
+    """
+    begin, end, tid = (column(messages[name]) for name in ("first_ns", "last_ns", "tid"))
+    states = thread_states[thread_states["tid"].isin(np.unique(tid))]
+    since, until = column(states["start_ns"]), column(states["end_ns"])
+    query, item, _, _ = overlaps(tid, begin, end, column(states["tid"]), since, until)
+    every = np.arange(len(messages))
+    message = np.concatenate([every, every, query])
+    cpu = np.concatenate(
+        [column(messages["recv_cpu"]), column(messages["app_cpu"]), column(states["cpu"])[item]]
+    )
+    rows = np.column_stack([begin[message] - MARGIN_NS, end[message] + MARGIN_NS, cpu])
+    return np.unique(rows[cpu >= 0], axis=0)
 
 
 def _first_known(frame: pd.DataFrame, names: list[str], fallback: Int) -> Int:

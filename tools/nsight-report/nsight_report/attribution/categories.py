@@ -21,6 +21,8 @@ BUILT_IN = Path(__file__).with_name("categories.csv")
 ADVICE = Path(__file__).with_name("advice.csv")
 MAX_ROWS = 100_000
 FUNCTION = "function"
+#: A thread that is called like the application: rows for threads hold for it, and those of its own.
+SIBLING, THREAD = "sibling", "thread"
 NOWHERE = 1 << 60
 _SPECIAL = re.compile(r"[][*?]")
 
@@ -55,6 +57,10 @@ class Categories:
         self._kernel = kernel
         self._advice = advice
         self._known: dict[tuple[str, str, str], tuple[str, str]] = {}
+
+    def advice(self, category: str) -> str:
+        """The advice of a category, '' without one."""
+        return self._advice.get(category, "")
 
     def find(self, kind: str, subject: str, dso: str = "") -> tuple[str, str]:
         """Category and advice: the user's rows, then the kernel's functions, then the built-in rows."""
@@ -94,7 +100,8 @@ class _Rows:
     def first(self, kind: str, names: Sequence[str], dso: str) -> Category | None:
         if dso not in self._of_object:
             self._of_object[dso] = _Index((n, r) for n, r in self._with_object if _in_object(r.dso, dso))
-        best = min(self._anywhere.first(kind, names), self._of_object[dso].first(kind, names))
+        kinds = (SIBLING, THREAD) if kind == SIBLING else (kind,)
+        best = min(index.first(of, names) for of in kinds for index in (self._anywhere, self._of_object[dso]))
         return self._rows[best] if best < NOWHERE else None
 
 

@@ -3,48 +3,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from .. import schema
 from ..anomalies import Options
+from ..anomalies.functions import ARROW
 from ..losses import Ledger
-from .categories import categorise, load
+from .categories import FUNCTION, SIBLING, THREAD, Categories, categorise, load
 
 # The paper counts messages covered less than this as badly explained (section 6.3).
 LOW_COVERAGE = 0.87
+# Category of what the recording itself took (section 6.2).
+OWN_COST = "NSight's own cost"
+KERNEL = "[kernel.kallsyms]"
 
 
 def attribute(
-    anomalies: pa.Table, compared: pa.Table, options: Options
+    anomalies: pa.Table, compared: pa.Table, options: Options, programs: frozenset[str] = frozenset()
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Turn anomalies into root causes (section 5.2 of the paper).
 
     Returns ``(anomalies with categories and trimmed to what they may claim, coverage, causes, losses)``.
 
-    The stretches behind the anomalies of one message do not overlap, but their deviations can
-    add up to more than the message's own, because it may have spent less time than usual elsewhere. The
-    largest are kept whole, the smallest give way.
+    The stretches behind the anomalies of one message do not overlap, but what they took (``took_ns``) can
+    add up to more than the message's own deviation, because it met less than usual of something else. Of the
+    deviation the largest claim what they took, the smallest what is left. ``programs``: what the application's
+    threads are called; pinning it apart from these is no advice.
     """
     ledger = Ledger("attribution")
     target = compared.to_pandas()
     target = target[target["role"] == "target"].sort_values("message_id")
     ids = target["message_id"].to_numpy(np.int64)
     latency, usual = (target[c].to_numpy(np.int64) for c in ("latency_ns", "reference_latency_ns"))
-    own_deviation = pd.Series(np.maximum(latency - usual, 0), index=ids)
+    total, noise = np.maximum(latency - usual, 0), target["noise_ns"].to_numpy(np.int64)
+    # What cannot be told from no delay has no cause.
+    late = pd.Series(np.where(total > noise, total, 0), index=ids)
 
     frame = anomalies.to_pandas()
     frame = frame.sort_values(["message_id", "deviation_ns"], ascending=[True, False], kind="stable")
     claimed = frame.groupby("message_id")["deviation_ns"].cumsum() - frame["deviation_ns"]
-    left = (frame["message_id"].map(own_deviation) - claimed).clip(lower=0)
+    left = (frame["message_id"].map(late) - claimed).clip(lower=0)
     trimmed = np.minimum(frame["deviation_ns"], left).astype(np.int64)
+    cut = (frame["deviation_ns"] - trimmed)[frame["message_id"].map(late) > 0]
     ledger.add(
         "deviations made up for elsewhere",
-        int((trimmed < frame["deviation_ns"]).sum()),
+        int((cut > 0).sum()),
         "info",
-        f"{int((frame['deviation_ns'] - trimmed).sum())} ns were trimmed so that no message's causes "
-        "exceed its own deviation",
+        f"{int(cut.sum())} ns were trimmed so that no message's causes exceed its own deviation",
+    )
+    ledger.add(
+        "target messages no slower than can be told",
+        int((late == 0).sum()),
+        "info",
+        "they took no more than the reference and the recording's noise: they have no causes",
     )
     frame["deviation_ns"] = trimmed
     frame = frame[trimmed > 0].copy()
@@ -53,22 +68,27 @@ def attribute(
     what = ["kind", "subject", "dso"]
     frame = frame.astype(dict.fromkeys(what, str))
     pairs = frame[what].drop_duplicates()
-    found = [categorise(rows, *pair) for pair in pairs.itertuples(index=False)]
+    found = [
+        categorise(rows, SIBLING if kind == THREAD and subject in programs else kind, subject, dso)
+        for kind, subject, dso in pairs.itertuples(index=False)
+    ]
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
     frame = frame.drop(columns="category").merge(pairs, on=what)
+    ours = frame["path"].astype(str).isin(_through_probes(frame["path"].astype(str).unique(), rows))
+    frame.loc[ours, ["category", "advice"]] = OWN_COST, rows.advice(OWN_COST)
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 
-    explained = frame.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).astype(np.int64)
-    total = own_deviation.to_numpy(np.int64)
-    share = np.divide(explained.to_numpy(), total, out=np.ones(len(ids)), where=total > 0)
+    explained = frame.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).to_numpy(np.int64)
+    share = np.divide(explained, total, out=np.ones(len(ids)), where=total > noise)
     coverage = pd.DataFrame(
         {
             "message_id": ids,
             "latency_ns": latency,
             "reference_latency_ns": usual,
             "deviation_ns": total,
-            "explained_ns": explained.to_numpy(),
-            "coverage": np.clip(share, 0.0, 1.0),
+            "explained_ns": explained,
+            "coverage": share,
+            "noise_ns": noise,
         }
     ).sort_values("message_id")
     ledger.add(
@@ -81,9 +101,20 @@ def attribute(
     return (
         _table("anomalies", frame.drop(columns="advice")),
         _table("coverage", coverage),
-        _table("causes", _causes(frame, int(total.sum()))),
+        _table("causes", _causes(frame, int(late.sum()))),
         ledger.table(),
     )
+
+
+def _through_probes(paths: Iterable[str], rows: Categories) -> list[str]:
+    """Call paths through a BPF program of the recording, or what starts those of tracepoints: helpers too are ours then."""
+
+    def ours(name: str) -> bool:
+        if name.startswith("bpf_prog_"):
+            return rows.find(FUNCTION, name, KERNEL)[0] == OWN_COST
+        return name.startswith("bpf_trace_run")
+
+    return [path for path in paths if "bpf_" in path and any(map(ours, path.split(ARROW)))]
 
 
 def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
@@ -101,6 +132,15 @@ def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
         total_deviation_ns=("deviation_ns", "sum"),
         advice=("advice", "first"),
     ).reset_index()
+    subjects = (
+        anomalies.groupby(["category", "side", "subject"], observed=True)["deviation_ns"].sum().reset_index()
+    )
+    subjects = subjects.sort_values(["deviation_ns", "subject"], ascending=[False, True])
+    most = subjects.drop_duplicates(["category", "side"])
+    causes = causes.merge(
+        most.rename(columns={"deviation_ns": "subject_ns"}), on=["category", "side"], how="left"
+    )
+    causes["subject_share"] = causes["subject_ns"] / causes["total_deviation_ns"].clip(lower=1)
     causes["cause"] = causes["category"].astype(str) + " (" + causes["side"].astype(str) + ")"
     causes["core"] = causes["side"]
     causes["median_deviation_ns"] = causes["median_deviation_ns"].round().astype(np.int64)

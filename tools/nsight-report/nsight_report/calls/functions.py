@@ -8,12 +8,9 @@ what a softirq runs is one context.
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +21,13 @@ import pyarrow.parquet as pq
 from .. import schema
 from ..capture import native
 from ..capture.perf_data import Convert
-from ..errors import BadInput, Missing, OutputError
+from ..errors import Missing
 from ..losses import Ledger
+from ..store import Writer, Written, writing
+from . import decoder
 from .innermost import nearest, stretches
 
 I64 = npt.NDArray[np.int64]
-
-DECODER = "nsight-decode"
 
 #: Kinds of calls that are contexts by themselves.
 CONTEXTS = ("thread", "idle", "syscall", "hardirq", "exception", "gap")
@@ -56,95 +53,88 @@ SOFTIRQS = {
 SERVES = ("__x64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_")
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """What nsight-decode made: its table, in its order, and its own account."""
-
-    table: pa.Table
-    account: dict[str, Any]
-
-
-#: Chooses what is decoded: begin and end of the trace in, stretches (rows of begin, end) out, in the perf clock.
+#: Chooses what is decoded: begin and end of the trace in, stretches (rows of begin, end, cpu) out, in the perf clock.
 Choose = Callable[[tuple[int, int]], I64]
 
 
+#: Rows that are worked on at a time.
+BATCH = 1 << 18
+
+
 def load(
-    perf_data: Path, symfs: str | None, convert: Convert, choose: Choose | None = None
-) -> tuple[dict[str, pa.Table], pa.Table]:
+    perf_data: Path, symfs: str | None, convert: Convert, scratch: Path, choose: Choose | None = None
+) -> tuple[dict[str, pa.Table | Written], pa.Table]:
     """Tables ``calls``, ``contexts`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
 
+    ``scratch``: an empty folder for what does not fit in memory.
     ``choose``: by default all is decoded. Without nsight-decode there are none, and the losses say so.
     """
     ledger = Ledger("calls")
     try:
-        native.find(DECODER)
+        native.find(decoder.DECODER)
     except Missing:
         ledger.add(
             "functions not decoded",
             1,
             "warning",
-            f"{DECODER} is not built: only who had the core is known, from context switches",
+            f"{decoder.DECODER} is not built: only who had the core is known, from context switches",
             "make decoder",
         )
         return {}, ledger.table()
     root = Path(symfs) if symfs else None
-    span = traced(perf_data, root)
-    decoded = decode(perf_data, root, choose(span) if choose else None)
-    account(decoded, ledger)
-    calls, contexts = build(decoded, convert, ledger)
+    span = decoder.traced(perf_data, root)
+    decoded = decoder.decode(perf_data, root, scratch, choose(span) if choose else None)
+    decoder.account(decoded, ledger)
+    outside = 0
+    written = {name: Written(scratch / f"{name}.parquet") for name in ("calls", "contexts")}
+    with (
+        writing(scratch),
+        Writer(written["calls"].path, schema.TABLES["calls"].arrow()) as calls,
+        Writer(written["contexts"].path, schema.TABLES["contexts"].arrow()) as contexts,
+    ):
+        for batch in batches(decoded.files):
+            of_batch, within, left_out = build(batch, convert, calls.n_rows)
+            calls.write(of_batch)
+            contexts.write(within)
+            outside += left_out
+    ledger.add(
+        "call outside the clock mapping",
+        outside,
+        "warning",
+        "its time is in the perf clock, which no reading covers then; it was left out",
+        "record clock readings for as long as perf records",
+    )
     ends, _ = convert(np.array(span), "perf")
-    return {"calls": calls, "contexts": contexts, "trace": _trace(ends, decoded.account)}, ledger.table()
+    trace = _trace(ends, decoded.account)
+    return {**written, "trace": trace}, ledger.table()
 
 
-def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
-    """From when to when there is trace, in the perf clock."""
-    with tempfile.TemporaryFile() as file:
-        _run("info", perf_data, symfs, ["--json"], file)
-        file.seek(0)
-        told = json.load(file)
-    known = [b for b in told["buffers"] if b["begin_ns"] is not None]
-    if not known:
-        raise BadInput(
-            f"{perf_data}: its Intel PT data have no place where decoding could begin",
-            "record again, longer or with a smaller psb_period",
-        )
-    return min(b["begin_ns"] for b in known), max(b["end_ns"] for b in known)
+def batches(files: list[Path], rows: int = BATCH) -> Iterator[pa.Table]:
+    """The rows of nsight-decode's files, each core in order of time, some at a time.
 
-
-def decode(perf_data: Path, symfs: Path | None, windows: I64 | None = None) -> Decoded:
-    """Run nsight-decode. ``symfs``: where the recorded machine's files are; by default here.
-
-    ``windows``: stretches outside of which nothing is decoded (rows of begin, end in the perf clock).
+    Cut where a thread got its core: no call of one piece is in a call of another.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
-            args = ["--out", directory]
-            if windows is not None:
-                wanted = Path(directory, "windows")
-                np.savetxt(wanted, windows, fmt="%d-%d")
-                args += ["--time", f"@{wanted}"]
-            _run("calls", perf_data, symfs, args)
-            table = pq.read_table(f"{directory}/calls")  # a file a core, in order
-            account = json.loads(Path(directory, "calls.json").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OutputError(
-            f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
-        ) from None
-    return Decoded(table, account)
+    for file in files:
+        with pq.ParquetFile(file) as parquet:
+            rest = parquet.schema_arrow.empty_table()
+            # A bound, not a guarantee: a thread that was never switched out is one piece.
+            for more in parquet.iter_batches(rows):
+                rest = pa.concat_tables([rest, pa.Table.from_batches([more])])
+                outermost = np.flatnonzero(column(rest, "depth") == 0)
+                cut = int(outermost[-1]) if len(outermost) else 0
+                if cut:
+                    yield rest.slice(0, cut).unify_dictionaries()
+                    rest = rest.slice(cut)
+            if rest.num_rows:
+                yield rest.unify_dictionaries()
 
 
-def _run(
-    command: str, perf_data: Path, symfs: Path | None, args: list[str], stdout: IO[bytes] | None = None
-) -> None:
-    data = perf_data / "data" if perf_data.is_dir() else perf_data
-    args = [command, str(perf_data.resolve()), *args]
-    args += ["--symfs", str(symfs.resolve())] if symfs else []
-    native.run(DECODER, args, data.stat().st_size, stdout)
+def build(table: pa.Table, convert: Convert, first: int = 0) -> tuple[pa.Table, pa.Table, int]:
+    """Tables ``calls`` and ``contexts`` of schema.py, of a batch, and how many calls the clock mapping does not cover.
 
-
-def build(decoded: Decoded, convert: Convert, ledger: Ledger) -> tuple[pa.Table, pa.Table]:
-    """Tables ``calls`` and ``contexts`` of schema.py."""
-    table = _in_monotonic(decoded.table, convert, ledger)
+    ``first``: the number of the batch's first call; numbers of calls count places in the whole table.
+    """
+    table, outside = _in_monotonic(table, convert)
     parent = column(table, "parent_id")
     symbol, names = _strings(table, "symbol")
     kind, kinds = _strings(table, "kind")
@@ -154,8 +144,11 @@ def build(decoded: Decoded, convert: Convert, ledger: Ledger) -> tuple[pa.Table,
     inside = nearest(is_context, parent)
     if "syscall" in kinds:
         symbol, names = _name_syscalls(symbol, names, kind == kinds.index("syscall"), inside)
-    table = table.set_column(table.column_names.index("symbol"), "symbol", _dictionary(symbol, names))
-    return schema.conform("calls", table), _contexts(table, is_context, softirq, inside)
+    table = _with(table, symbol=_dictionary(symbol, names))
+    contexts = _contexts(table, is_context, softirq, inside, first)
+    numbers = np.arange(first, first + len(parent))
+    table = _with(table, call_id=numbers, parent_id=np.where(parent < 0, -1, parent + first))
+    return schema.conform("calls", table), contexts, outside
 
 
 def column(table: pa.Table, name: str) -> I64:
@@ -174,22 +167,22 @@ def _dictionary(codes: npt.NDArray[np.integer], values: list[str]) -> pa.Diction
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
 
 
-def _in_monotonic(table: pa.Table, convert: Convert, ledger: Ledger) -> pa.Table:
-    """Both ends of each call converted, what lies outside of the clock mapping left out.
+def _with(table: pa.Table, **columns: npt.NDArray[np.generic] | pa.Array) -> pa.Table:
+    """``table`` with other values in some of its columns."""
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
 
-    Ends are converted and not durations: else a child could reach out of its parent.
+
+def _in_monotonic(table: pa.Table, convert: Convert) -> tuple[pa.Table, int]:
+    """Both ends of each call converted; what lies outside of the clock mapping is left out, and counted.
+
+    Ends are converted and not durations: else a child could reach out of its parent. Parents are places in
+    the table.
     """
     start, good = convert(column(table, "start_ns"), "perf")
     end, end_good = convert(column(table, "start_ns") + column(table, "dur_ns"), "perf")
     good &= end_good
-    ledger.add(
-        "call outside the clock mapping",
-        int((~good).sum()),
-        "warning",
-        "its time is in the perf clock, which no reading covers then; it was left out",
-        "record clock readings for as long as perf records",
-    )
-    # Numbers of calls leave gaps between cores; from here on a call's number is its place.
     parent = column(table, "parent_id")
     parent = np.where(parent < 0, -1, np.searchsorted(column(table, "call_id"), parent))
     if not good.all():
@@ -201,16 +194,8 @@ def _in_monotonic(table: pa.Table, convert: Convert, ledger: Ledger) -> pa.Table
     dur = np.maximum(end - start, 0)
     children = np.zeros(len(dur), np.int64)
     np.add.at(children, parent[parent >= 0], dur[parent >= 0])
-    values = {
-        "call_id": np.arange(len(dur)),
-        "parent_id": parent,
-        "start_ns": start,
-        "dur_ns": dur,
-        "self_ns": np.maximum(dur - children, 0),
-    }
-    for name, array in values.items():
-        table = table.set_column(table.column_names.index(name), name, pa.array(array))
-    return table
+    own = np.maximum(dur - children, 0)
+    return _with(table, parent_id=parent, start_ns=start, dur_ns=dur, self_ns=own), int((~good).sum())
 
 
 def _softirqs(symbol: npt.NDArray[np.int32], names: list[str], parent: I64) -> npt.NDArray[np.int32]:
@@ -243,7 +228,11 @@ def _name_syscalls(
 
 
 def _contexts(
-    table: pa.Table, is_context: npt.NDArray[np.bool_], softirq: npt.NDArray[np.int32], inside: I64
+    table: pa.Table,
+    is_context: npt.NDArray[np.bool_],
+    softirq: npt.NDArray[np.int32],
+    inside: I64,
+    first: int,
 ) -> pa.Table:
     """Table ``contexts``: stretches with the same innermost context."""
     rows = np.flatnonzero(is_context)
@@ -270,7 +259,7 @@ def _contexts(
                 "pid": table["pid"].take(row),
                 "tid": table["tid"].take(row),
                 "comm": _comms(table, found.row),
-                "call_id": found.row,
+                "call_id": found.row + first,
             }
         ),
     )
@@ -295,16 +284,3 @@ def _trace(ends: I64, account: dict[str, Any]) -> pa.Table:
         "edges_per_time": float(told.get("edges_per_time") or 0),
     }
     return schema.conform("trace", pa.Table.from_pylist([row]))
-
-
-def account(decoded: Decoded, ledger: Ledger) -> None:
-    """Enter what nsight-decode counted as lost or not decoded."""
-    for loss in decoded.account.get("losses", []):
-        if not isinstance(loss, dict) or loss.get("severity") not in ("error", "warning", "info"):
-            raise BadInput("nsight-decode is of another version than this package", "run: make build")
-        ledger.add(
-            str(loss["cause"]), int(loss["count"]), loss["severity"], str(loss["detail"]), str(loss["remedy"])
-        )
-
-
-__all__ = ["CONTEXTS", "Decoded", "account", "build", "decode", "load"]

@@ -51,14 +51,11 @@ def stretches(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Stretch
     long = end > start
     rows, cpu, start, end, parent = (a[long] for a in (rows, cpu, start, end, parent))
     n = len(rows)
-    # At the same time: what ends before what begins, the inner end and the outer begin first.
-    order_in_time = np.arange(n)
-    when = np.concatenate([start, end])
-    where = np.concatenate([cpu, cpu])
-    begins = np.repeat([1, 0], n)
-    rank = np.concatenate([order_in_time, -order_in_time])
-    inside = np.concatenate([rows, parent])
-    order = np.lexsort((rank, begins, when, where))
+    # At the same time: what ends before what begins, the inner end and the outer begin first. Sorting keeps that order.
+    when, where, inside = (
+        np.concatenate([ends[::-1], begins]) for ends, begins in ((end, start), (cpu, cpu), (parent, rows))
+    )
+    order = np.lexsort((when, where))
     when, where, inside = when[order], where[order], inside[order]
     if not n:
         return Stretches(rows, cpu, start, end)

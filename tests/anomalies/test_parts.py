@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A diagnosis that reads its tables in parts is the one that has them whole, and needs no more memory for longer ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from nsight_report import store
+from nsight_report.anomalies import Options, Recorded, find, recorded
+from nsight_report.anomalies.paths import Trace
+from nsight_report.calls.stored import Stored
+from nsight_report.frames import to_pandas
+from truth.synthetic import World, world
+
+CORES = ("calls", "contexts", "thread_states")
+
+
+def in_files(folder: Path, made: World) -> Recorded:
+    files = []
+    for name in CORES:
+        path = folder / f"{name}.parquet"
+        with store.Writer(path, made.tables[name].schema) as writer:
+            writer.write(made.tables[name])
+        files.append(Stored(path, "tid" if name == "thread_states" else "cpu"))
+    return Recorded(made.tables["messages"], *files)
+
+
+def in_memory(made: World) -> Recorded:
+    return Recorded(made.tables["messages"], *(made.tables[name] for name in CORES))
+
+
+def rows(tables: tuple[pa.Table, ...]) -> list[list[tuple]]:
+    return [sorted(tuple(map(str, row.values())) for row in t.to_pylist()) for t in tables]
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Small parts; how many calls each of them had."""
+    monkeypatch.setattr(store, "GROUP_ROWS", 1000)
+    monkeypatch.setattr(recorded, "ROWS", 200)
+    built = Trace.build
+    sizes: list[int] = []
+
+    def counted(calls: pa.Table, softirqs: object) -> Trace:
+        sizes.append(calls.num_rows)
+        return built(calls, softirqs)
+
+    monkeypatch.setattr(Trace, "build", staticmethod(counted))
+    return sizes
+
+
+@pytest.mark.parametrize("grade", ["pt", "trace"])
+def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[int], grade: str) -> None:
+    made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
+    made = made if grade == "pt" else made.at_trace()
+    options = Options(max_reference=200, granularity_ns=100)
+    in_parts = rows(find(in_files(tmp_path, made), options))
+    n_parts = len(traces)
+    traces.clear()
+    assert in_parts == rows(find(in_memory(made), options))
+    assert len(in_parts[1]) > 10
+    if grade == "pt":
+        assert n_parts > 3 and len(traces) == 1
+
+
+def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path, traces: list[int]) -> None:
+    pair = [world(1200, seed=seed, share=0.04, lanes=2, fan=2) for seed in (5, 6)]
+    options = Options(max_reference=200, granularity_ns=100)
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    files = [in_files(folder, made) for folder, made in zip(folders, pair, strict=True)]
+    in_parts = rows(find(files[0], options, files[1]))
+    assert len(traces) > 4
+    assert in_parts == rows(find(in_memory(pair[0]), options, in_memory(pair[1])))
+
+
+def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> None:
+    largest = []
+    for n in (600, 2400):
+        made = world(n, seed=5, share=0.04, lanes=2, fan=2)
+        find(in_files(tmp_path, made), Options(max_reference=n // 5, granularity_ns=100))
+        largest.append(max(traces))
+        traces.clear()
+    assert largest[1] < 1.5 * largest[0]
+
+
+def test_system_calls_are_known_without_reading_calls(tmp_path: Path, traces: list[int]) -> None:
+    made = world(600, seed=5, share=0.04, lanes=2, fan=2)
+    of_files = in_files(tmp_path, made)
+    messages = to_pandas(made.tables["messages"])
+    machine = recorded.Side(of_files, messages, messages).machine
+    assert (
+        isinstance(of_files.calls, Stored) and of_files.calls.n_read <= 1000
+    )  # one group, to see that it has functions
+    calls = made.tables["calls"].to_pandas()
+    expected = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
+    assert len(expected) > 500
+    assert machine.syscall_tid.tolist() == expected["tid"].tolist()
+    assert machine.syscall_start.tolist() == expected["start_ns"].tolist()
+    names = [machine.names.list[code] for code in machine.syscall_name]
+    assert names == expected["symbol"].astype(str).tolist()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the recording itself costs is one category, summed up; a cause says what most of it was spent in."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from nsight_report import schema
+from nsight_report.anomalies import Options
+from nsight_report.attribution import attribute
+from nsight_report.attribution.categories import categorise, load
+from nsight_report.attribution.causes import OWN_COST
+from nsight_report.summary import cause_with_subject, own_cost
+
+KERNEL = "[kernel.kallsyms]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "dso"),
+    [
+        ("thread", "bpftrace", ""),
+        ("thread", "perf", ""),
+        ("thread", "nsight-clock", ""),
+        ("hardirq", "irq_work", ""),
+        ("hardirq", "asm_sysvec_irq_work", ""),
+        ("exception", "asm_exc_int3", ""),
+        ("function", "perf_event_output", KERNEL),
+        ("function", "__perf_event_output_id_sample", KERNEL),
+        ("function", "bpf_perf_event_output_tp", KERNEL),
+        ("function", "perf_trace_run_bpf_submit", KERNEL),
+        ("function", "uprobe_notify_resume", KERNEL),
+        ("function", "kprobe_ftrace_handler", KERNEL),
+        ("function", "bpf_prog_6deef7357e7b4530_sock_recv_lengt", "[bpf]"),
+        ("function", "bpf_prog_6deef7357e7b4530_cgroup_filter", "[bpf]"),
+    ],
+)
+def test_work_of_the_recording_is_its_own_cost(kind: str, subject: str, dso: str):
+    category = categorise(load(), kind, subject, dso)[0]
+    # A BPF program of another tool is not ours.
+    assert category == (OWN_COST if "cgroup_filter" not in subject else "BPF")
+
+
+def _table(name: str, rows: list[dict]) -> pa.Table:
+    return schema.conform(name, pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False))
+
+
+def _diagnosed(path: str = ""):
+    """Messages 1 and 2, 1000 and 500 ns slower than usual (100); anomalies by (message, kind, subject, ns).
+
+    ``path``: of the ones named hog.
+    """
+    told = [
+        (1, "thread", "bpftrace", 500), (1, "hardirq", "asm_sysvec_irq_work", 100), (1, "thread", "hog", 400),
+        (2, "thread", "perf", 50), (2, "thread", "hog", 450),
+    ]  # fmt: skip
+    anomalies = [
+        {
+            "message_id": m, "side": "A", "anomaly": "context", "subject": subject, "kind": kind, "category": "",
+            "observed_ns": ns, "reference_ns": 0, "deviation_ns": ns, "took_ns": ns, "start_ns": 0, "end_ns": ns, "cpu": 0,
+            "other_message_id": -1, "path": path if subject == "hog" else "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
+        }
+        for m, kind, subject, ns in told
+    ]  # fmt: skip
+    compared = [
+        {"message_id": m, "role": "target", "latency_ns": latency, "reference_latency_ns": 100, "noise_ns": 0}
+        for m, latency in ((1, 1100), (2, 600))
+    ]
+    return attribute(_table("anomalies", anomalies), _table("compared", compared), Options())
+
+
+def test_cause_names_what_most_of_it_was_spent_in():
+    causes = {r["cause"]: r for r in _diagnosed()[2].to_pylist()}
+    own = causes[f"{OWN_COST} (A)"]
+    assert own["subject"] == "bpftrace"
+    assert own["subject_share"] == 500 / 650
+    row = SimpleNamespace(**own)
+    assert cause_with_subject(row) == f"{OWN_COST} (A): bpftrace"
+    assert cause_with_subject(SimpleNamespace(**causes["hog (A)"])) == "hog (A)"
+
+
+def test_own_cost_is_summed_over_its_kinds():
+    anomalies, coverage, _, _ = (t.to_pandas() for t in _diagnosed())
+    cost = own_cost(SimpleNamespace(anomalies=anomalies, coverage=coverage))
+    assert cost is not None
+    # 600 of 1000 and 50 of 500 ns.
+    assert cost.median_ns == 325
+    assert cost.share == pytest.approx(650 / 1500)
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("NET_RX > bpf_trace_run3 > bpf_prog_a1723078b29742e3_netif_receive_s > hog", True),
+        ("read > bpf_trace_run3", True),
+        ("NET_RX > bpf_prog_a1723078b29742e3_cgroup_filter > hog", False),
+        ("NET_RX > ip_rcv > hog", False),
+    ],
+)
+def test_helpers_of_the_probes_programs_are_theirs(path: str, ours: bool):
+    causes = {r["cause"]: r["total_deviation_ns"] for r in _diagnosed(path)[2].to_pylist()}
+    assert causes[f"{OWN_COST} (A)"] == (1500 if ours else 650)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""When the receive core was told of a message, and what it was waiting for until then.
+
+Between the NIC and the receive softirq a packet waits for an interrupt. Until that comes the core does not know of it:
+threads that run there, or softirqs, would be interrupted, so they are not in the way. From the interrupt on they are: if
+the poll does not follow at once, what runs meanwhile is the cause (a late poll). Which interrupt it was is told by the
+softirq that the message arrived in: the one it directly follows, or an earlier one of the same source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .intervals import Int
+from .windows import MARGIN_NS, column
+
+#: An interrupt this shortly before a softirq raised it: between the two there is only the interrupt's exit.
+ADJACENT_NS = 2_000
+#: Settings and latencies are nominal: a wait up to this many times of one fits.
+FITS = 1.5
+#: What starting to run costs after any interrupt.
+ENTRY_NS = 2_000
+
+#: Interrupts of the kernel's own timers. A poll behind one of these was put off (napi_defer_hard_irqs, gro_flush_timeout).
+TIMERS = ("local_timer", "asm_sysvec_apic_timer_interrupt")
+#: Interrupts that tell nothing of a NIC.
+INTERNAL = (
+    *TIMERS,
+    "irq_work",
+    "asm_sysvec_irq_work",
+    "reschedule",
+    "asm_sysvec_reschedule_ipi",
+    "call_function",
+    "call_function_single",
+    "asm_sysvec_call_function",
+    "asm_sysvec_call_function_single",
+)
+
+#: Subjects of time before the interrupt, in the order of ``Told.why``.
+SUBJECTS = ("late interrupt", "interrupt coalescing", "core wake-up")
+LATE, COALESCED, ASLEEP = range(len(SUBJECTS))
+
+
+@dataclass(frozen=True)
+class Host:
+    """Settings that a wait for an interrupt can be due to.
+
+    ``coalesce_ns``: how long NICs may put off an interrupt, at most; -1: they adapt it to the load. ``exit_ns``: of
+    each C-state, how long a core needs to leave it.
+    """
+
+    coalesce_ns: int = 0
+    exit_ns: tuple[int, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Told:
+    """By row of ``messages``: when the interrupt that told of it began (-1: unknown, or none), and an index into SUBJECTS."""
+
+    at: Int
+    why: Int
+
+
+def nothing_told(n_messages: int) -> Told:
+    """Of so many messages nothing is known."""
+    return Told(np.full(n_messages, -1), np.zeros(n_messages, np.int64))
+
+
+def where(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
+    """Stretches of receive cores (cpu, begin, end) whose contexts ``told`` needs."""
+    nic, arrival, core = (column(messages[c]) for c in ("nic_ns", "arrival_ns", "recv_cpu"))
+    waits = (nic >= 0) & (arrival > nic)
+    return core[waits], nic[waits] - MARGIN_NS, arrival[waits] + MARGIN_NS
+
+
+def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, host: Host) -> Told:
+    """Of messages received with a stamp of the NIC; ``contexts`` of the stretches ``where``.
+
+    ``power``: rows of ``calls`` of that kind (cpu, start_ns).
+    """
+    nothing = nothing_told(len(messages))
+    at, why = nothing.at, nothing.why
+    nic, arrival, core = (column(messages[c]) for c in ("nic_ns", "arrival_ns", "recv_cpu"))
+    candidates = (nic >= 0) & (arrival > nic) & (messages["direction"] == "rx").to_numpy(bool)
+    kind, symbol = contexts["kind"].astype(str), contexts["symbol"].astype(str)
+    is_poll = ((kind == "softirq") & (symbol == "NET_RX")).to_numpy()
+    is_irq = (kind == "hardirq").to_numpy()
+    if not candidates.any() or not is_irq.any():
+        return Told(at, why)
+    cpu, start, end, of = (column(contexts[c]) for c in ("cpu", "start_ns", "end_ns", "call_id"))
+    begins, ends = _whole(of, start, end)
+    names = symbol.to_numpy(object)
+    is_timer, is_device = np.isin(names, TIMERS) & is_irq, ~np.isin(names, INTERNAL) & is_irq
+    for value in np.unique(core[candidates]):  # few: receive cores
+        rows = np.flatnonzero(candidates & (core == value))
+        poll = np.flatnonzero(is_poll & (cpu == value))
+        irq = np.flatnonzero(is_irq & (cpu == value))
+        if not len(poll) or not len(irq):
+            continue
+        # The stretch of receive softirq that the message arrived in, and when that softirq began.
+        place = poll[np.maximum(np.searchsorted(start[poll], arrival[rows], "right") - 1, 0)]
+        inside = (start[place] <= arrival[rows]) & (ends[place] >= arrival[rows])
+        since = begins[place]
+        last = np.searchsorted(end[irq], since, "right") - 1
+        before = irq[np.maximum(last, 0)]
+        follows = (last >= 0) & (since - end[before] <= ADJACENT_NS)
+        began = np.where(follows, begins[before], -1)
+        timer = follows & is_timer[before]
+        # A device's interrupt that came earlier: the poll was late, and the message was told of then.
+        device = irq[is_device[irq]]
+        early = np.searchsorted(begins[device], nic[rows])
+        first = device[np.minimum(early, max(len(device) - 1, 0))] if len(device) else before
+        seen = (early < len(device)) & (begins[first] < since)
+        began, timer = np.where(seen, begins[first], began), timer & ~seen
+        # A poll for others keeps the NIC's interrupt masked: from then on its absence tells nothing. Not where a timer made
+        # the core look: then no interrupt was to come, whoever was polled meanwhile.
+        polled = np.searchsorted(end[poll], nic[rows], "right")
+        masked = np.where(timer | (began < 0), began, start[poll[np.minimum(polled, len(poll) - 1)]])
+        began = np.minimum(began, masked)
+        found = inside & (since > nic[rows]) & (began > nic[rows])
+        rows, began, timer = rows[found], began[found], timer[found]
+        at[rows] = began
+        idle = _idle_until(began, np.flatnonzero(cpu == value), kind.to_numpy(object), start, end)
+        exits = _exits(began, nic[rows], value, power)
+        why[rows] = _why(began - nic[rows], timer, idle, exits, host)
+    return Told(at, why)
+
+
+def _why(
+    waited: Int,
+    timer: npt.NDArray[np.bool_],
+    idle: npt.NDArray[np.bool_],
+    exits: npt.NDArray[np.bool_],
+    host: Host,
+) -> Int:
+    most = host.coalesce_ns * FITS + ENTRY_NS
+    # A NIC that adapts waits as long as it likes; one that does not, as long as it was told, and rarely much less.
+    fits = (host.coalesce_ns < 0) | (
+        (host.coalesce_ns > 0) & (waited <= most) & (waited >= host.coalesce_ns / FITS / 2)
+    )
+    slow = max(host.exit_ns, default=0)
+    asleep = idle & (exits | ((slow > ENTRY_NS) & (waited <= slow * FITS + ENTRY_NS)))
+    return np.where(timer | fits, COALESCED, np.where(asleep, ASLEEP, LATE))
+
+
+def _whole(of: Int, start: Int, end: Int) -> tuple[Int, Int]:
+    """Of each stretch, begin and end of the whole context that it is a part of."""
+    parts = np.where(of >= 0, of, -2 - np.arange(len(of)))
+    frame = pd.DataFrame({"of": parts, "start": start, "end": end}).groupby("of", sort=False)
+    return frame["start"].transform("min").to_numpy(), frame["end"].transform("max").to_numpy()
+
+
+def _idle_until(
+    at: Int, rows: Int, kind: npt.NDArray[np.object_], start: Int, end: Int
+) -> npt.NDArray[np.bool_]:
+    """Whether the core was idle right before each time; ``rows``: its contexts, in order."""
+    place = rows[np.maximum(np.searchsorted(start[rows], at) - 1, 0)]
+    return np.asarray((kind[place] == "idle") & (at - end[place] <= ADJACENT_NS))
+
+
+def _exits(at: Int, since: Int, cpu: int, power: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether the core told of a power event (Intel PT) in each wait, or right behind it."""
+    times = np.sort(column(power["start_ns"])[column(power["cpu"]) == cpu])
+    return np.asarray(np.searchsorted(times, at + ENTRY_NS, "right") > np.searchsorted(times, since))
