@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Who had which core while messages were there, counted by hand."""
+
+from __future__ import annotations
+
+from anomalies.build import TID, Scene, table
+from nsight_report import cores
+from nsight_report.anomalies import Options
+from nsight_report.calls.stored import Stored
+
+IDLE = ("idle", "idle", 0, "swapper")
+
+
+def summary(scene: Scene, roles: list[str]) -> dict[tuple[str, int, str, str], dict[str, object]]:
+    messages, _, contexts, _ = scene.tables()
+    rows = [
+        {"message_id": i, "role": role, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
+        for i, role in enumerate(roles)
+    ]
+    recorded = cores.Recorded(messages, Stored(contexts))
+    found = cores.summarise(table("compared", rows), recorded, recorded, Options())
+    return {(r["role"], r["cpu"], r["context"], r["name"]): r for r in found.to_pylist()}
+
+
+def two() -> Scene:
+    """A usual message at 0 (see build.Scene), and one at 10,000 whose thread waits for 4,000 ns behind a hog and perf."""
+    from anomalies.build import message
+
+    scene = Scene()
+    scene.quiet(1)
+    t = 10_000
+    scene.messages.append(message(1, t, t + 500, t + 5500))
+    scene.cores(
+        t,
+        [(0, 800, "softirq", "NET_RX", 7, "client"), (800, 5500, *IDLE)],
+        [(0, 600, *IDLE), (600, 3600, "thread", "hog", 50, "hog"), (3600, 4600, "syscall", "write", 51, "perf"),
+         (4600, 5000, "gap", "", -1, ""), (5000, 5500, "syscall", "read", TID, "server")],
+    )  # fmt: skip
+    return scene
+
+
+def test_each_ns_of_a_core_has_one_context_and_shares_add_up():
+    found = summary(two(), ["reference", "target"])
+    of = {k[1:]: r["ns"] for k, r in found.items() if k[0] == "target"}
+    assert of == {
+        (0, "softirq", "NET_RX"): 800, (0, "idle", ""): 4700,
+        (1, "idle", ""): 600, (1, "thread", "hog"): 3000, (1, "recording", "perf"): 1000,
+        (1, "unseen", ""): 400, (1, "application", "server"): 500,
+    }  # fmt: skip
+    for role in cores.ROLES:
+        for cpu in (0, 1):
+            assert abs(sum(r["share"] for k, r in found.items() if k[:2] == (role, cpu)) - 1) < 1e-9
+
+
+def test_lifetimes_count_on_the_core_where_the_message_is():
+    found = summary(two(), ["reference", "target"])
+    # 500 ns on the receive core, up to the hand-off; then the application's, without what it was before that.
+    of = {k[1:]: r["lifetime_ns"] for k, r in found.items() if k[0] == "target" and r["lifetime_ns"]}
+    assert of == {
+        (0, "softirq", "NET_RX"): 500, (1, "idle", ""): 100, (1, "thread", "hog"): 3000, (1, "recording", "perf"): 1000,
+        (1, "unseen", ""): 400, (1, "application", "server"): 500,
+    }  # fmt: skip
+    assert found["target", 1, "thread", "hog"]["lifetime_share"] == 3000 / 5500
+
+
+def test_messages_at_the_same_time_do_not_count_a_core_twice():
+    scene = two()
+    scene.messages.append({**scene.messages[1], "message_id": 2})
+    found = summary(scene, ["reference", "target", "target"])
+    assert found["target", 1, "thread", "hog"]["ns"] == 3000
+    assert found["target", 1, "thread", "hog"]["lifetime_ns"] == 6000
+
+
+def test_the_whole_recording_has_what_no_message_met():
+    found = summary(two(), ["reference", "target"])
+    # Between the messages, and behind the usual one: 800 to 10,000.
+    assert found["all", 0, "idle", ""]["ns"] == 9200 + 4700
+    assert found["reference", 0, "idle", ""]["ns"] == 200
+    # Contexts of core 1 are known from 0 to 15,500.
+    assert sum(r["ns"] for k, r in found.items() if k[:2] == ("all", 1)) == 15_500
+
+
+def test_bars_of_every_core_add_up_even_where_two_processes_are_called_alike():
+    from matplotlib.figure import Figure
+    from nsight_report.frames import to_pandas
+    from nsight_report.plots import cores as plot
+
+    scene = two()
+    scene.contexts[-1] |= {"pid": 77, "tid": 77}  # another process "server"
+    messages, _, contexts, _ = scene.tables()
+    rows = [
+        {"message_id": i, "role": r, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
+        for i, r in enumerate(("reference", "target"))
+    ]
+    recorded = cores.Recorded(messages, Stored(contexts))
+    frame = plot.rows(to_pandas(cores.summarise(table("compared", rows), recorded, recorded, Options())))
+    assert {"server", "server (other process)"} <= set(frame["label"])
+    ax = plot.plot(frame, "target", ax=Figure().subplots())
+    bars = [path.get_extents() for bars in ax.collections for path in bars.get_paths()]
+    assert 99.9999 <= max(bar.y1 for bar in bars) <= 100.0001

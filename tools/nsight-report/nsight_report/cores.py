@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Who had which core while slow and while normal messages were there (Fig. 20 of the paper)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from . import schema
+from .anomalies import Options
+from .anomalies.intervals import Int, overlaps
+from .anomalies.population import choose_app
+from .anomalies.windows import column
+from .attribution.categories import Categories, load
+from .calls.stored import Stored, union
+from .frames import to_pandas
+from .names import thread_name
+
+ROLES = ("target", "reference", "all")
+#: Contexts in the order in which they are drawn.
+CONTEXTS = ("application", "thread", "softirq", "hardirq", "exception", "recording", "idle", "unseen")
+#: What categories call the recording's own programs.
+OWN_COST = "NSight's own cost"
+
+
+_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "comm", "pid")
+#: (context, name, category)
+Label = tuple[str, str, str]
+
+
+class Recorded(NamedTuple):
+    """Tables of schema.py of one capture."""
+
+    messages: pa.Table
+    contexts: Stored
+
+
+class _Asked(NamedTuple):
+    """Stretches in which contexts count: of the cores ``cpu``, or of every core; into which column of which role."""
+
+    role: str
+    into: str
+    cpu: Int | None
+    start: Int
+    end: Int
+
+    def on(self, cores: Int) -> tuple[Int, Int, Int]:
+        """Core, begin and end of each, on some cores."""
+        if self.cpu is None:
+            n = len(self.start)
+            return np.repeat(cores, n), np.tile(self.start, len(cores)), np.tile(self.end, len(cores))
+        here = np.isin(self.cpu, cores)
+        return self.cpu[here], self.start[here], self.end[here]
+
+
+def summarise(compared: pa.Table, here: Recorded, there: Recorded, options: Options) -> pa.Table:
+    """Table ``cores``: for each role and core, the time of each context.
+
+    ``there``: the capture of the reference messages, which may be the same. A core's time of a role is the time in
+    which at least one of its messages was there, whether on that core or another; where nothing says what
+    the core did, its context is ``unseen``.
+    """
+    rows = load(options.categories)
+    chosen = compared.to_pandas()
+    role = chosen["role"].astype(str)
+    ids = {name: chosen.loc[role == name, "message_id"].to_numpy(np.int64) for name in ROLES[:2]}
+    of_here = _Cores(here, options, rows)
+    asked = [*of_here.around("target", ids["target"]), *of_here.always()]
+    if there is here or there == here:
+        frame = of_here.times([*asked, *of_here.around("reference", ids["reference"])])
+    else:
+        of_there = _Cores(there, options, rows)
+        frame = pd.concat(
+            [of_here.times(asked), of_there.times(of_there.around("reference", ids["reference"]))]
+        )
+    rank = frame["role"].map({name: i for i, name in enumerate(ROLES)})
+    frame = frame.assign(rank=rank).sort_values(
+        ["rank", "cpu", "ns", "context", "name"], ascending=[True, True, False, True, True]
+    )
+    text = ["role", "context", "name", "category"]
+    frame = frame.drop(columns="rank").astype(dict.fromkeys(text, "category"))
+    return schema.conform("cores", pa.Table.from_pandas(frame, preserve_index=False))
+
+
+class _Cores:
+    """One capture: its cores' contexts, named. They are read once, a row group at a time."""
+
+    def __init__(self, recorded: Recorded, options: Options, rows: Categories) -> None:
+        self._messages = to_pandas(recorded.messages)
+        self._contexts = recorded.contexts
+        self._own = np.unique(column(choose_app(self._messages, options)["pid"]))
+        self._rows = rows
+        self._labels: dict[Label, int] = {_UNSEEN: 0}
+        self._named: dict[tuple[str, str, str, bool], int] = {}
+
+    def around(self, role: str, ids: Int) -> list[_Asked]:
+        """While any of these messages was there, and where it was."""
+        messages = self._messages[self._messages["message_id"].isin(ids)]
+        whole = union(column(messages["first_ns"]), column(messages["last_ns"]))
+        return [_Asked(role, "ns", None, *whole), _Asked(role, "lifetime_ns", *_stretches(messages))]
+
+    def always(self) -> list[_Asked]:
+        """From the first to the last that is known of any core."""
+        begin, end = self._contexts.span() or (0, 0)
+        return [_Asked("all", "ns", None, np.array([begin]), np.array([end]))]
+
+    def times(self, asked: list[_Asked]) -> pd.DataFrame:
+        """Time of each context on each core in each of the stretches asked for: rows of table ``cores``."""
+        parts: list[tuple[Int, ...]] = []
+        cores: set[int] = set()
+        for batch in self._contexts.batches(_CONTEXTS):
+            cpu, start, end = (batch[c].to_numpy().astype(np.int64) for c in _CONTEXTS[:3])
+            label = self._label(batch)
+            here = np.unique(cpu)
+            cores.update(here.tolist())
+            for number, of in enumerate(asked):
+                _, item, low, high = overlaps(*of.on(here), cpu, start, end)
+                parts.append(_added(number, cpu[item], label[item], high - low))
+        none = np.zeros(0, np.int64)
+        seen = _frame([(none, none, none, none), *parts])
+        every = np.array(sorted(cores), np.int64)
+        for number, of in enumerate(asked):
+            on, low, high = of.on(every if of.cpu is None else np.unique(of.cpu[of.cpu >= 0]))
+            _, cpu, label, whole = _added(number, on, np.zeros(len(on), np.int64), high - low)
+            known = seen[seen["asked"] == number].groupby("cpu")["ns"].sum()
+            unseen = whole - known.reindex(cpu).fillna(0).to_numpy(np.int64)
+            parts.append((np.full(len(cpu), number), cpu, label, unseen))
+        frame = _frame(parts)
+        frame["role"] = np.array([of.role for of in asked], object)[frame["asked"]]
+        frame["into"] = np.array([of.into for of in asked], object)[frame["asked"]]
+        sums = frame[frame["ns"] > 0].groupby(["role", "cpu", "label", "into"])["ns"].sum()
+        wide = pd.DataFrame(sums.unstack("into")).reindex(columns=["ns", "lifetime_ns"])
+        return self._table(wide.fillna(0).astype(np.int64).reset_index())
+
+    def _label(self, batch: pa.Table) -> Int:
+        """Numbers of the labels of contexts; few are different, and each is named once."""
+        words: list[list[Any]] = [[False, True]]
+        key = np.isin(batch["pid"].to_numpy(), self._own).astype(np.int64)
+        for name in ("comm", "symbol", "kind"):
+            of = batch[name].unify_dictionaries().combine_chunks()
+            words.append(of.dictionary.to_pylist())
+            key = key * len(words[-1]) + of.indices.to_numpy()
+        code, unique = pd.factorize(key)
+        numbers = np.zeros(len(unique), np.int64)
+        for i, at in enumerate(zip(*np.unravel_index(unique, [len(w) for w in words]), strict=True)):
+            own, comm, symbol, kind = (w[n] for w, n in zip(words, at, strict=True))
+            if (kind, symbol, comm, own) not in self._named:
+                label = _label(kind, symbol, comm, own, self._rows)
+                self._named[kind, symbol, comm, own] = self._labels.setdefault(label, len(self._labels))
+            numbers[i] = self._named[kind, symbol, comm, own]
+        return numbers[code]
+
+    def _table(self, frame: pd.DataFrame) -> pd.DataFrame:
+        labels = np.array([*self._labels, ("", "", "")], object)[frame["label"].to_numpy(np.int64)]
+        whole = frame.groupby(["role", "cpu"])["ns"].transform("sum").to_numpy(float)
+        lived = frame.groupby("role")["lifetime_ns"].transform("sum").to_numpy(float)
+        return pd.DataFrame(
+            {
+                "role": frame["role"].to_numpy(object),
+                "cpu": frame["cpu"].to_numpy(np.int32),
+                "context": labels[:, 0],
+                "name": labels[:, 1],
+                "category": labels[:, 2],
+                "ns": frame["ns"].to_numpy(np.int64),
+                "share": frame["ns"].to_numpy(float) / np.maximum(whole, 1),
+                "lifetime_ns": frame["lifetime_ns"].to_numpy(np.int64),
+                "lifetime_share": frame["lifetime_ns"].to_numpy(float) / np.maximum(lived, 1),
+            }
+        )
+
+
+def _added(asked: int, cpu: Int, label: Int, ns: Int) -> tuple[Int, Int, Int, Int]:
+    """Sum of ``ns`` by core and label, for what was asked: (asked, core, label, ns)."""
+    size = int(label.max(initial=0)) + 1
+    key, at = np.unique(cpu * size + label, return_inverse=True)
+    sums = np.zeros(len(key), np.int64)
+    np.add.at(sums, at.reshape(-1), ns)
+    return np.full(len(key), asked), key // size, key % size, sums
+
+
+def _frame(parts: list[tuple[Int, ...]]) -> pd.DataFrame:
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return pd.DataFrame(dict(zip(("asked", "cpu", "label", "ns"), columns, strict=True)))
+
+
+_UNSEEN: Label = ("unseen", "", "Not recorded")
+
+
+def _label(kind: str, symbol: str, comm: str, own: bool, rows: Categories) -> tuple[str, str, str]:
+    """(context, name, category) of a stretch of a core."""
+    if kind == "gap":
+        return _UNSEEN
+    if kind == "idle":
+        return "idle", "", "Idle"
+    if kind in ("softirq", "hardirq", "exception"):
+        return kind, symbol, rows.find(kind, symbol)[0]
+    name = thread_name(comm)
+    category = rows.find("thread", name)[0]
+    if category == OWN_COST:
+        return "recording", name, category
+    return ("application" if own else "thread"), name, category
+
+
+def _stretches(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
+    """Where messages were: (core, begin, end), before and after the hand-off; sent ones up to the driver and beyond."""
+    first, last = column(messages["first_ns"]), column(messages["last_ns"])
+    tx = (messages["direction"] == "tx").to_numpy(bool)
+    cut = column(messages["handoff_ns"].fillna(messages["arrival_last_ns"]))
+    cut = np.where(tx, column(messages["driver_ns"]), cut)
+    cut = np.clip(np.where(cut < 0, np.where(tx, last, first), cut), first, last)
+    recv, app = column(messages["recv_cpu"]), column(messages["app_cpu"])
+    return (
+        np.append(np.where(tx, app, recv), np.where(tx, recv, app)),
+        np.append(first, cut),
+        np.append(cut, last),
+    )

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What blocked messages waited for (section 5.2 of the paper): head-of-line blocking by what the fastest messages do.
+
+A message that waits behind others waits while these are processed. What that processing usually consists of
+is told by the fastest messages: nothing delayed them. What the ones ahead took more than that in is why the queue was
+slow, not only long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import schema
+from ..anomalies import Options, exposure
+from ..anomalies.exposure import HOL, Machine
+from ..anomalies.intervals import Int
+from ..anomalies.population import choose_app
+from ..anomalies.recorded import Recorded, Side
+from ..anomalies.windows import SIDES, A, R, column
+from ..attribution.categories import Categories, load
+from ..frames import to_pandas
+from .inside import Inside
+
+#: The fastest messages: this share, but not fewer and not more than so many.
+FASTEST, FEWEST, MOST = 0.05, 10, 500
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What stretches (``of``: whose) consist of: one row per whose and category."""
+
+    of: Int
+    category: npt.NDArray[np.object_]
+    ns: Int
+
+    def frame(self) -> pd.DataFrame:
+        frame = pd.DataFrame({"of": self.of, "category": self.category, "ns": self.ns})
+        return frame.groupby(["of", "category"])["ns"].sum().reset_index()
+
+
+def break_down(
+    recorded: Recorded,
+    anomalies: pa.Table,
+    options: Options,
+    seen: tuple[int, int] | None = None,
+    only: pa.Table | None = None,
+) -> pa.Table:
+    """Table ``hol``: the head-of-line blocking that ``anomalies`` tells of, by categories.
+
+    ``seen``: when cores were recorded; ``only``: rows with the message_id of messages whose calls were decoded, if
+    not all were.
+    """
+    found = to_pandas(anomalies.filter(pc.equal(anomalies["anomaly"].cast(pa.string()), "hol")))
+    if not len(found):
+        return schema.empty("hol")
+    every = to_pandas(recorded.messages)
+    messages = choose_app(every, options).sort_values("message_id").reset_index(drop=True)
+    ids = column(messages["message_id"])
+    side = Side(recorded, every, messages)
+    blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
+    waited = exposure.Stretches.join(
+        [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in side.parts([blocked])]
+    )
+    fastest = _fastest(messages, seen, only)
+    own = _own_work(messages, fastest, side)
+    cpu, start, end = (
+        np.concatenate([getattr(waited, f), own[i]]) for f, i in (("cpu", 1), ("start", 2), ("end", 3))
+    )
+    inside = Inside(side, cpu, start, end)
+    rows = load(options.categories)
+    usual = _usual(own, inside, rows, len(fastest))
+    ahead = _ahead(waited, side.machine)
+    observed = _categorised(waited.row * 2 + waited.side, waited.cpu, waited.start, waited.end, inside, rows)
+    return _table(_rows(observed.frame(), usual, ahead, found, ids))
+
+
+def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: pa.Table | None) -> Int:
+    """Rows of the fastest messages whose processing was recorded."""
+    good = messages["app_ns"].notna().to_numpy(bool, copy=True)
+    if seen is not None:
+        good &= (column(messages["first_ns"]) >= seen[0]) & (column(messages["last_ns"]) <= seen[1])
+    if only is not None:
+        good &= messages["message_id"].isin(only["message_id"].to_pylist()).to_numpy()
+    rows = np.flatnonzero(good)
+    latency = column(messages["latency_ns"])[rows]
+    n = int(np.clip(len(rows) * FASTEST, FEWEST, MOST))
+    return rows[np.argsort(latency, kind="stable")[:n]]
+
+
+def _own_work(messages: pd.DataFrame, rows: Int, recorded: Side) -> tuple[Int, Int, Int, Int]:
+    """Stretches in which messages were worked on: (position in ``rows`` and side as one number, core, begin, end)."""
+    ids = column(messages["message_id"])[rows]
+    order = np.argsort(ids)
+    parts = []
+    for side, tiles in ((R, recorded.machine.cores), (A, recorded.machine.threads)):
+        at = np.flatnonzero(np.isin(tiles.owner, ids) & (tiles.end < np.iinfo(np.int64).max))
+        who = order[np.searchsorted(ids[order], tiles.owner[at])]
+        if side == R:
+            parts.append((who * 2 + side, tiles.group[at], tiles.start[at], tiles.end[at]))
+            continue
+        piece, cpu, low, high = recorded.cores_of(tiles.group[at], tiles.start[at], tiles.end[at], "running")
+        parts.append((who[piece] * 2 + side, cpu, low, high))
+    joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    return joined[0], joined[1], joined[2], joined[3]
+
+
+def _categorised(of: Int, cpu: Int, start: Int, end: Int, inside: Inside, rows: Categories) -> _Work:
+    query, name, ns = inside.of(cpu, start, end)
+    used, at = np.unique(name, return_inverse=True)
+    words = np.array([rows.find(*inside.names[int(n)])[0] for n in used], object)
+    return _Work(of[query], words[at.reshape(-1)] if len(used) else np.zeros(0, object), ns)
+
+
+def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_fastest: int) -> pd.DataFrame:
+    """Median ns that one of the fastest messages takes in each category, by side; absence counts as 0."""
+    frame = _categorised(*own, inside, rows).frame()
+    frame["side"] = frame["of"] % 2
+    frame = frame.sort_values("ns")
+    groups = frame.groupby(["side", "category"])["ns"]
+    rank = n_fastest // 2 - (n_fastest - groups.transform("size"))
+    return frame[groups.cumcount() == rank][["side", "category", "ns"]].rename(columns={"ns": "one_ns"})
+
+
+def _ahead(waited: exposure.Stretches, machine: Machine) -> pd.DataFrame:
+    """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
+    key = waited.row * 2 + waited.side
+    frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})
+    frame = frame.groupby(["of", "other"])["ns"].sum().reset_index()
+    whole = pd.concat(
+        [
+            pd.DataFrame({"other": t.owner, "whole": t.end - t.start, "side": side})
+            for side, t in ((R, machine.cores), (A, machine.threads))
+        ]
+    )
+    whole = whole[(whole["other"] >= 0) & (whole["whole"] > 0)]
+    frame["side"] = frame["of"] % 2
+    sums = whole.groupby(["other", "side"])["whole"].sum().reset_index()
+    frame = frame.merge(sums, on=["other", "side"], how="left")
+    frame["part"] = (frame["ns"] / frame["whole"]).clip(upper=1.0).fillna(1.0)
+    return frame.groupby("of").agg(n_ahead=("other", "nunique"), parts=("part", "sum")).reset_index()
+
+
+def _rows(
+    observed: pd.DataFrame, usual: pd.DataFrame, ahead: pd.DataFrame, found: pd.DataFrame, ids: Int
+) -> pd.DataFrame:
+    sides = np.array(SIDES, object)
+    found = found.assign(
+        of=np.searchsorted(ids, column(found["message_id"])) * 2
+        + (found["side"].astype(str) == SIDES[A]).to_numpy(np.int64)
+    )
+    claimed = found.groupby("of")["deviation_ns"].sum().astype(np.int64).rename("claimed").reset_index()
+    frame = observed.merge(claimed, on="of").merge(ahead, on="of")
+    frame["side"] = frame["of"] % 2
+    frame = frame.merge(usual, on=["side", "category"], how="left")
+    frame["in_fastest"] = frame["one_ns"].fillna(0) > 0
+    frame["fastest_ns"] = (frame["one_ns"].fillna(0) * frame["parts"]).round().astype(np.int64)
+    frame = frame.rename(columns={"ns": "observed_ns"})
+    frame["beyond_ns"] = frame["observed_ns"] - frame["fastest_ns"]
+    frame["deviation_ns"] = _shared(frame)
+    frame["message_id"] = ids[frame["of"].to_numpy() // 2]
+    frame["side"] = sides[frame["side"].to_numpy()]
+    return frame.sort_values(
+        ["message_id", "side", "deviation_ns", "category"], ascending=[True, True, False, True]
+    )
+
+
+def _shared(frame: pd.DataFrame) -> Int:
+    """``claimed`` by ``observed_ns``, in whole ns that add up."""
+    total = frame.groupby("of")["observed_ns"].cumsum().to_numpy(np.int64)
+    whole = frame.groupby("of")["observed_ns"].transform("sum").to_numpy(np.int64)
+    claimed = frame["claimed"].to_numpy(np.int64)
+    until = np.floor(total / np.maximum(whole, 1) * claimed).astype(np.int64)
+    until = np.where(total == whole, claimed, until)
+    first = (frame.groupby("of").cumcount() == 0).to_numpy()
+    return until - np.where(first, 0, np.append(0, until[:-1]))
+
+
+def _table(frame: pd.DataFrame) -> pa.Table:
+    names = schema.TABLES["hol"].names()
+    text = {"side": "category", "category": "category"}
+    return schema.conform("hol", pa.Table.from_pandas(frame[names].astype(text), preserve_index=False))

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The stage: how many were ahead of each compared message at each queue of its way (Fig. 19 of the paper)."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from .. import schema
+from ..anomalies import processing
+from ..anomalies.intervals import Int, overlaps
+from ..anomalies.processing import Tiles
+from ..anomalies.recorded import Recorded, Side
+from ..anomalies.windows import column
+from ..attribution.symbols import plain_name
+from ..frames import to_pandas
+from ..losses import Ledger
+from . import occurrences, queues
+from .depth import Served, ahead, once, overtaken
+from .occurrences import Name, Occurrences
+from .queues import DRIVER, PROTOCOL, QUEUES, SOCKET, THREAD, Candidate, Queue
+
+#: A function that meets fewer of the messages exactly once does not tell how many are in a queue.
+LEAST_MATCHED = 0.5
+#: Messages that functions are chosen by.
+_SAMPLE = 1_000
+#: Of a function's match with the best one's.
+_NEARLY = 0.8
+#: As many where every function of a program is looked at.
+_FEW = 200
+
+
+@dataclass(frozen=True)
+class _Server:
+    """The function that stands for a queue: its calls, and the share of messages that one of them meets."""
+
+    queue: Queue
+    name: Name
+    matched: float
+    calls: Occurrences
+
+
+def find(
+    recorded: Recorded, compared: pa.Table, against: Recorded | None = None
+) -> tuple[pa.Table, pa.Table]:
+    """Depth and delay of every message of ``compared`` at every queue: ``(schema.QUEUING, losses)``.
+
+    ``against``: the capture that the reference messages are of, if another. Reference is the median of the
+    reference messages that a target is compared with. Times of different queues can overlap: an application that
+    sends may receive packets meanwhile.
+    """
+    ledger = Ledger("queuing")
+    chosen = compared.to_pandas()
+    role = chosen["role"].astype(str)
+    parts = []
+    for words, of in ((("target", "reference"), recorded),) if against is None else (
+        (("target",), recorded),
+        (("reference",), against),
+    ):  # fmt: skip
+        rows = chosen[role.isin(words)]
+        if len(rows):
+            parts.append(_measure(of, rows, ledger))
+    frame = pd.concat(parts, ignore_index=True) if parts else _nothing()
+    frame = _against_usual(frame)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return schema.conform("queuing", table), ledger.table()
+
+
+def _measure(recorded: Recorded, chosen: pd.DataFrame, ledger: Ledger) -> pd.DataFrame:
+    messages = to_pandas(recorded.messages)
+    own = messages.merge(
+        chosen[["message_id", "role", "reference_latency_ns"]].astype({"message_id": "Int64"})
+    )
+    side = Side(recorded, messages, messages)
+    busy = side.machine.threads
+    servers = _servers(_near(side, messages, own, busy), messages, own, busy)
+    parts = [_by_function(server, own) for server in servers]
+    counted = {server.queue.name for server in servers}
+    parts += _by_messages(messages, own, busy, counted)
+    if side.has_functions:
+        _account(counted, own, ledger)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _near(side: Side, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> pa.Table:
+    """Calls while the compared messages were in their queues, and while some were served themselves: no others are read."""
+    parts: list[tuple[str, Int, Int, Int]] = []
+    for queue in QUEUES:
+        rows = own[own["direction"] == queue.direction]
+        group, enter, leave = (column(rows[c]) for c in (queue.where, queue.enter, queue.leave))
+        parts.append((queue.where, group, enter, leave))
+        parts.append((queue.served_where, *_items(queue, messages, own, busy)))
+        parts.append(("tid", *_tiles(rows, busy, _FEW)))
+    cores = []
+    for where, group, low, high in parts:
+        known = (group >= 0) & (low >= 0) & (high >= low)
+        # A call that ended when the message came was before it, one that began when it left is behind it.
+        group, low, high = group[known], low[known], high[known] + 1
+        cores.append(side.cores_of(group, low, high)[1:] if where == "tid" else (group, low, high))
+    cpu, start, end = (np.concatenate(c) for c in zip(*cores, strict=True))
+    return side.calls_while(cpu, start, end, occurrences.COLUMNS)
+
+
+def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
+    """Say for which queues no function was found, at grade pt."""
+    directions = set(own["direction"].astype(str))
+    without = [q.name for q in QUEUES if q.name not in counted and q.direction in directions]
+    ledger.add(
+        "queues without a function that tells their depth",
+        len(without),
+        "info",
+        f"{', '.join(without)}: no function was called once for each message, or its name is not known",
+        "install debug symbols of the application, or name its function in queuing/queues.csv",
+    )
+
+
+def _servers(calls: pa.Table, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> list[_Server]:
+    """For each queue the function whose calls match the messages best."""
+    lines = queues.read()
+    named = [c for c in lines if not c.any_name]
+    pattern = re.compile("|".join(f"(?:{_translated(c.pattern)})" for c in named))
+    memo: dict[Name, tuple[int, ...]] = {}
+
+    def fitting(name: Name) -> tuple[int, ...]:
+        if name not in memo:
+            memo[name] = tuple(i for i, c in enumerate(lines) if not c.any_name and c.fits(*name))
+        return memo[name]
+
+    found = occurrences.find(
+        calls,
+        lambda symbol: any(pattern.fullmatch(plain_name(symbol, k)) for k in (True, False)),
+        lambda name: bool(fitting(name)),
+    )
+    servers = []
+    for queue in QUEUES:
+        items = _items(queue, messages, own, busy)
+        best: tuple[float, int, Name] | None = None
+        for name in found.names:
+            fits = [i for i in fitting(name) if lines[i].queue == queue.name]
+            if fits and len(items[0]):
+                rank = (once(_served(found, name, queue.served_where), *items), -fits[0], name)
+                best = rank if best is None else max(best, rank)
+        if best is not None and best[0] >= LEAST_MATCHED:
+            servers.append(_Server(queue, best[2], best[0], _only(found, best[2])))
+        elif any(c.any_name and c.queue == queue.name for c in lines):
+            server = _by_calls_alone(calls, queue, lines, busy, own)
+            servers += [server] if server else []
+    return servers
+
+
+def _translated(pattern: str) -> str:
+    return fnmatch.translate(pattern).removesuffix(r"\Z")
+
+
+def _items(queue: Queue, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> tuple[Int, Int, Int]:
+    """When and by whom messages themselves were served: server, begin, end."""
+    frame = own[own["direction"] == queue.direction]
+    if queue.name in queues.SERVED_BY_SENDING:
+        sent = messages[(messages["direction"] == "tx") & messages["tid"].isin(frame["tid"].unique())]
+        low, high = frame["first_ns"].min(), frame["last_ns"].max()
+        frame = sent[(sent["first_ns"] >= low) & (sent["last_ns"] <= high)] if len(frame) else sent.iloc[:0]
+    if not queue.served[1]:
+        return _tiles(frame, busy, _SAMPLE)
+    frame = _thin(frame, _SAMPLE)
+    group, low_ns, high_ns = (column(frame[c]) for c in (queue.served_where, *queue.served))
+    known = (group >= 0) & (low_ns >= 0) & (high_ns >= 0)
+    return group[known], low_ns[known], high_ns[known]
+
+
+def _tiles(frame: pd.DataFrame, busy: Tiles, most: int) -> tuple[Int, Int, Int]:
+    """From each message's read until its thread goes on to another or waits."""
+    mine = np.isin(busy.owner, column(_thin(frame, most)["message_id"])) & (busy.end < np.iinfo(np.int64).max)
+    return busy.group[mine], busy.start[mine], busy.end[mine]
+
+
+def _thin(frame: pd.DataFrame, most: int) -> pd.DataFrame:
+    if len(frame) <= most:
+        return frame
+    return frame.iloc[np.linspace(0, len(frame) - 1, most).astype(np.int64)]
+
+
+def _only(found: Occurrences, name: Name) -> Occurrences:
+    return found.of(np.array([n == name for n in found.names], bool))
+
+
+def _served(found: Occurrences, name: Name, where: str) -> Served:
+    calls = _only(found, name)
+    return Served.build(calls.tid if where == "tid" else calls.cpu, calls.start, calls.end)
+
+
+def _by_calls_alone(
+    calls: pa.Table, queue: Queue, lines: list[Candidate], busy: Tiles, own: pd.DataFrame
+) -> _Server | None:
+    """The longest of the functions that begin and end once between a message's read and the next, whatever their name."""
+    of = [c for c in lines if c.any_name and c.queue == queue.name]
+    tid, low, high = _tiles(own[own["direction"] == queue.direction], busy, _FEW)
+    if not len(tid):
+        return None
+
+    def wanted(name: Name) -> bool:
+        return any(c.fits(*name) for c in of)
+
+    def named(symbol: str) -> bool:
+        return symbol != "" and not symbol.endswith("@plt")
+
+    span = int(low.min()), int(high.max())
+    seen = occurrences.find(calls, named, wanted, np.unique(tid), span)
+    if not len(seen):
+        return None
+    call, tile, begin, end = overlaps(
+        seen.tid, seen.start, np.maximum(seen.end, seen.start + 1), tid, low, high
+    )
+    inside = (begin == seen.start[call]) & (end >= seen.end[call])
+    key, count = np.unique(np.stack([seen.name[call[inside]], tile[inside]]), axis=1, return_counts=True)
+    matched = np.bincount(key[0][count == 1], minlength=len(seen.names)) / len(tid)
+    took = np.bincount(
+        seen.name[call[inside]], seen.end[call[inside]] - seen.start[call[inside]], len(seen.names)
+    )
+    # What is called once for each message calls others once: of such the outermost is the message's. Where some reads
+    # bring several requests, what is called for each request does not match them all, and is wanted all the same.
+    good = matched >= max(matched.max() * _NEARLY, LEAST_MATCHED)
+    if not good.any():
+        return None
+    best = int(np.argmax(np.where(good, took, -1)))
+    name = seen.names[best]
+    bare = occurrences.UNNAMED if name[1].startswith(occurrences.UNNAMED) else name[1]
+    every = occurrences.find(calls, lambda symbol: symbol == bare, lambda n: n == name)
+    return _Server(queue, name, float(matched[best]), every)
+
+
+def _by_function(server: _Server, own: pd.DataFrame) -> pd.DataFrame:
+    queue = server.queue
+    rows = own[own["direction"] == queue.direction]
+    group, enter, leave = (column(rows[c]) for c in (queue.where, queue.enter, queue.leave))
+    known = (group >= 0) & (enter >= 0) & (leave >= enter)
+    rows, group, enter, leave = rows[known], group[known], enter[known], leave[known]
+    served = _served(server.calls, server.name, queue.where)
+    depth, ns = ahead(served, group, enter, leave, queue.in_service)
+    if queue.own:
+        depth = np.maximum(depth - np.maximum(column(rows["n_arrivals"]) - 1, 0), 0)
+    return _frame(rows, (queue.name, queue.side), server.name, server.matched, depth, ns, enter, leave)
+
+
+def _by_messages(
+    messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles, counted: set[str]
+) -> Iterator[pd.DataFrame]:
+    """Queues whose depth other messages tell: at the socket and the thread always, before it where functions do not."""
+    rx = messages[(messages["direction"] == "rx") & messages["latency_ns"].notna()].reset_index(drop=True)
+    ids = column(rx["message_id"])
+    mine = own[own["direction"] == "rx"]
+    at = np.searchsorted(ids, column(mine["message_id"]))
+    of = np.ones(len(rx), bool)
+    by_core = processing.by_core(messages)
+
+    def cut(name: str) -> tuple[Int, Int]:
+        return column(rx[name]), column(rx[name])[at]
+
+    if not len(mine):
+        return
+    first, arrival, arrived, handoff, call, app = (
+        column(rx[c])
+        for c in ("first_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
+    )
+    for queue, enter, leave in ((DRIVER, first, arrival), (PROTOCOL, arrived, handoff)):
+        if queue[0] not in counted:
+            core, own_core = cut("recv_cpu")
+            ns, _, begun = _others(by_core, own_core, enter[at], leave[at], ids[at], (ids, leave))
+            yield _known(mine, queue, overtaken(core, enter, leave, of)[at] + begun, ns, enter[at], leave[at])
+    thread, own_thread = cut("tid")
+    conn = column(rx["conn_id"])
+    until = np.where(call[at] >= 0, call[at], app[at])
+    total, same, begun = _others(busy, own_thread, handoff[at], until, ids[at], (ids, app), conn)
+    every = overtaken(thread, handoff, app, of)[at] + begun
+    socket = np.minimum(overtaken(conn, handoff, app, of)[at] + (begun & (same > 0)), every)
+    yield _known(mine, SOCKET, socket, same, handoff[at], until)
+    yield _known(mine, THREAD, every - socket, total - same, handoff[at], until)
+
+
+def _others(
+    tiles: Tiles, group: Int, low: Int, high: Int, mine: Int, left: tuple[Int, Int], conn: Int | None = None
+) -> tuple[Int, Int, Int]:
+    """For how long others than ``mine`` were worked on from ``low`` to ``high``, in all and of the same connection.
+
+    ``left``: messages, and when each left the queue. With it comes whether (1) one was still being worked on that had left
+    before ``low``.
+    """
+    ids, when = left
+    valid = np.flatnonzero((group >= 0) & (low >= 0) & (high > low))
+    query, tile, begin, end = overlaps(
+        group[valid], low[valid], high[valid], tiles.group, tiles.start, tiles.end
+    )
+    query, owner, ns = valid[query], tiles.owner[tile], end - begin
+    place = np.minimum(np.searchsorted(ids, owner), len(ids) - 1)
+    other = (owner >= 0) & (owner != mine[query]) & (ids[place] == owner)
+    begun = np.zeros(len(group), np.int64)
+    begun[query[other & (when[place] <= low[query])]] = 1
+    total = np.bincount(query[other], ns[other], len(group)).astype(np.int64)
+    if conn is None:
+        return total, np.zeros(len(group), np.int64), begun
+    same = other & (conn[place] == conn[np.searchsorted(ids, mine[query])])
+    return total, np.bincount(query[same], ns[same], len(group)).astype(np.int64), begun
+
+
+def _known(
+    rows: pd.DataFrame, queue: tuple[str, str], depth: Int, ns: Int, enter: Int, leave: Int
+) -> pd.DataFrame:
+    known = (enter >= 0) & (leave >= enter)
+    name = "", queues.MESSAGES, ""
+    return _frame(rows[known], queue, name, 1.0, depth[known], ns[known], enter[known], leave[known])
+
+
+def _frame(
+    rows: pd.DataFrame, queue: tuple[str, str], name: Name, matched: float, depth: Int, ns: Int, enter: Int, leave: Int
+) -> pd.DataFrame:  # fmt: skip
+    return pd.DataFrame(
+        {
+            "message_id": column(rows["message_id"]),
+            "role": rows["role"].astype(str).to_numpy(object),
+            "usual": column(rows["reference_latency_ns"]),
+            "queue": queue[0],
+            "side": queue[1],
+            "function": plain_name(name[1], name[0] == "function"),
+            "dso": name[2],
+            "matched": matched,
+            "depth": depth,
+            "ahead_ns": ns,
+            "start_ns": enter,
+            "end_ns": leave,
+        }
+    )
+
+
+def _nothing() -> pd.DataFrame:
+    none: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+    empty = to_pandas(schema.empty("messages")).assign(role="", reference_latency_ns=0)
+    return _frame(empty, DRIVER, ("", "", ""), 1.0, none, none, none, none)
+
+
+def _against_usual(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add the medians of the reference messages that each message is compared with."""
+    keys = ["usual", "queue", "side"]
+    by = frame[frame["role"] == "reference"].groupby(keys, sort=False)
+    for value, reference in (("depth", "reference_depth"), ("ahead_ns", "reference_ns")):
+        middle = by[value].median().round().astype(np.int64).rename(reference)
+        frame = frame.merge(middle.reset_index(), on=keys, how="left")
+        frame[reference] = frame[reference].fillna(0).astype(np.int64)
+    frame["deviation_ns"] = frame["ahead_ns"] - frame["reference_ns"]
+    rank = frame["queue"].map({name: i for i, name in enumerate(queues.ORDER)})
+    target = (frame["role"] == "reference").astype(int)
+    frame = frame.assign(target=target, rank=rank).sort_values(
+        ["target", "message_id", "rank"], kind="stable"
+    )
+    text = ["role", "queue", "side", "function", "dso"]
+    return frame.drop(columns=["target", "rank", "usual"]).astype(dict.fromkeys(text, "category"))

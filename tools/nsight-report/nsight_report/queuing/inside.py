@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What cores did in some stretches, function by function: who was innermost, for how long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ..anomalies.intervals import Int, overlaps
+from ..anomalies.paths import COLUMNS, MARKS, Trace
+from ..anomalies.recorded import Side
+from ..calls.innermost import stretches
+from ..frames import to_pandas
+
+#: What a category is asked with: (kind, subject, object).
+Asked = tuple[str, str, str]
+_OF_THREAD = ("thread", "gap", "idle")
+
+
+class Inside:
+    """The calls of a capture in some stretches of cores; ``names``: what to ask a category with."""
+
+    def __init__(self, side: Side, cpu: Int, start: Int, end: Int) -> None:
+        calls = side.calls_while(cpu, start, end, COLUMNS)
+        trace = Trace.build(calls, np.zeros(0, np.int64))
+        rows = np.arange(len(trace.cpu))
+        near = to_pandas(calls)
+        near = near[~near["kind"].isin(MARKS)]
+        # Each different combination once.
+        keys = near[["kind", "symbol", "dso", "before"]].astype(str)
+        code, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
+        self.names: list[Asked] = [_asked(*key) for key in unique]
+        self._tiles = stretches(rows, trace.cpu, trace.start, trace.end, trace.parent)
+        self._code = code.astype(np.int64)
+
+    def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
+        """What was innermost in stretches that lie in those: (which stretch, place in ``names``, ns)."""
+        tiles = self._tiles
+        query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
+        return query, self._code[tiles.row[tile]], high - low
+
+
+def _asked(kind: str, symbol: str, dso: str, before: str) -> Asked:
+    if kind == "function":
+        return "function", symbol, dso
+    if kind == "stall":
+        return "stall", f"{before} ({symbol})", dso
+    if kind == "syscall":
+        return "function", f"__x64_sys_{symbol}", ""
+    if kind in _OF_THREAD:
+        return "own", "user code", ""
+    return kind, symbol, ""

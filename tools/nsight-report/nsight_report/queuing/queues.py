@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The queues on a message's way, and which functions can stand for them (``queues.csv``)."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..attribution.symbols import is_kernel, plain_name
+from ..errors import BadInput
+
+BUILT_IN = Path(__file__).with_name("queues.csv")
+
+#: What is counted where no function is.
+MESSAGES = "messages"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One queue: a message is in it from ``enter`` to ``leave`` (columns of messages), and others are served by ``where``.
+
+    ``served``: from when to when the message itself is served, which tells the function that serves; '' in the
+    second place: until the thread goes on to the next message. ``in_service``: what is being served when the message
+    comes is ahead of it too (not where that is the message itself). ``own``: packets of the message itself are served
+    there one by one.
+    """
+
+    name: str
+    side: str
+    direction: str
+    where: str
+    enter: str
+    leave: str
+    served: tuple[str, str]
+    served_where: str
+    in_service: bool = True
+    own: bool = False
+
+
+QUEUES = (
+    Queue("Driver", "R", "rx", "recv_cpu", "first_ns", "arrival_ns", ("arrival_ns", "arrival_ns"), "recv_cpu"),
+    Queue(
+        "Protocol", "R", "rx", "handoff_cpu", "arrival_last_ns", "handoff_ns",
+        ("handoff_ns", "handoff_ns"), "handoff_cpu",
+    ),
+    Queue(
+        "Kernel", "A", "rx", "app_cpu", "handoff_ns", "app_ns",
+        ("arrival_ns", "arrival_ns"), "recv_cpu", in_service=False,
+    ),
+    Queue("App receive", "A", "rx", "tid", "handoff_ns", "call_ns", ("call_ns", "app_ns"), "tid"),
+    Queue("App request", "A", "rx", "tid", "handoff_ns", "call_ns", ("app_ns", ""), "tid"),
+    Queue("App send", "A", "rx", "tid", "handoff_ns", "call_ns", ("call_ns", "app_ns"), "tid"),
+    Queue(
+        "Transmit", "A", "tx", "recv_cpu", "call_ns", "driver_ns", ("driver_ns", "driver_ns"), "recv_cpu", own=True
+    ),
+)  # fmt: skip
+
+#: Queues whose server shows in messages that are sent, not in those that wait.
+SERVED_BY_SENDING = ("App send",)
+#: Queues that are counted by messages: (name, side). The first two where functions are not seen.
+DRIVER, PROTOCOL, SOCKET, THREAD = ("Driver", "R"), ("Protocol", "R"), ("Socket", "A"), ("Thread", "A")
+#: Every queue in the order of a message's way.
+ORDER = (
+    "Driver",
+    "Protocol",
+    "Socket",
+    "Thread",
+    "App receive",
+    "App request",
+    "App send",
+    "Kernel",
+    "Transmit",
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One line of queues.csv."""
+
+    queue: str
+    pattern: str
+    dso: str
+
+    @property
+    def any_name(self) -> bool:
+        """Whether it is found by its calls alone."""
+        return self.pattern == "*"
+
+    def fits(self, kind: str, symbol: str, dso: str) -> bool:
+        """Whether a call of this kind, name and object is one.
+
+        >>> Candidate("App receive", "read", "syscall").fits("syscall", "read", "")
+        True
+        >>> Candidate("Driver", "ip_rcv*", "kernel").fits("function", "ip_rcv_core.constprop.0", "[kernel.kallsyms]")
+        True
+        """
+        if (kind == "syscall") != (self.dso == "syscall") or kind not in ("syscall", "function"):
+            return False
+        kernel = kind == "function" and is_kernel(dso)
+        if self.dso == "kernel":
+            of_object = kernel
+        elif self.dso == "user":
+            of_object = not kernel
+        else:
+            last = dso.rpartition("/")[2]
+            of_object = self.dso == "syscall" or any(fnmatch.fnmatchcase(d, self.dso) for d in (dso, last))
+        return of_object and fnmatch.fnmatchcase(plain_name(symbol, kernel), self.pattern)
+
+
+def read(path: Path = BUILT_IN) -> list[Candidate]:
+    """The lines of a queues file, in order. Raises BadInput naming the line at fault."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: queues cannot be read: {error}", "reinstall nsight-report") from error
+    known = {q.name for q in QUEUES}
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = next(csv.reader([line]))
+        if len(fields) != 3 or not all(fields) or fields[0] not in known:
+            raise BadInput(
+                f"{path}:{number}: expected queue,function,dso", f"queues are: {', '.join(sorted(known))}"
+            )
+        rows.append(Candidate(*fields))
+    return rows
