@@ -84,6 +84,7 @@ def test_script_header_and_man_page_name_every_probe(script):
     header, _, body = text.replace("/* SPDX-License-Identifier: GPL-2.0-only */", "", 1).partition("*/")
     page = plain(MAN / f"{script.name}.8")
     probes = re.findall(r"^(?:tracepoint|kfunc|kretfunc):[\w:]+", body, re.M)
+    probes += [f"{kind}:{name}" for kind, name in re.findall(r"^(u(?:ret)?probe):[\w./-]+:(\w+)", body, re.M)]
     assert probes
     for where in (re.sub(r"\n \*", " ", header), page):
         words = set(re.findall(r"[\w:]+", where))

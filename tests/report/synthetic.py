@@ -161,13 +161,13 @@ class World:
             for what, subject, kind, category, extra, begin, end, other in parts:
                 anomalies.append({
                     "message_id": m["message_id"], "side": "A", "anomaly": what, "subject": subject, "kind": kind,
-                    "category": category, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra,
+                    "category": category, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra, "took_ns": extra,
                     "start_ns": begin, "end_ns": end, "cpu": 1, "other_message_id": other,
                     "path": "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
                 })  # fmt: skip
             explained = min(deviation, sum(p[4] for p in parts))
             coverage.append({
-                "message_id": m["message_id"], "latency_ns": m["latency_ns"], "reference_latency_ns": 10 * US,
+                "message_id": m["message_id"], "latency_ns": m["latency_ns"], "reference_latency_ns": 10 * US, "noise_ns": US,
                 "deviation_ns": deviation, "explained_ns": explained,
                 "coverage": explained / deviation if deviation else 1.0,
             })  # fmt: skip
@@ -175,9 +175,20 @@ class World:
             {
                 "message_id": c["message_id"],
                 "role": "target",
-                **{n: c[n] for n in ("latency_ns", "reference_latency_ns")},
+                **{n: c[n] for n in ("latency_ns", "reference_latency_ns", "noise_ns")},
             }
             for c in coverage
+        ]
+        usual = [m for m in self.messages if m["latency_ns"] == 10 * US]
+        compared += [
+            {
+                "message_id": m["message_id"],
+                "role": "reference",
+                "latency_ns": 10 * US,
+                "reference_latency_ns": 10 * US,
+                "noise_ns": US,
+            }
+            for m in usual[: len(usual) // 2]
         ]
         causes = self._causes(anomalies, coverage)
         return {"compared": compared, "anomalies": anomalies, "coverage": coverage, "causes": causes}
@@ -187,9 +198,10 @@ class World:
         whole = sum(c["deviation_ns"] for c in coverage)
         rows = []
         for category in {a["category"] for a in anomalies}:
+            subject = next(a["subject"] for a in anomalies if a["category"] == category)
             values = sorted(a["deviation_ns"] for a in anomalies if a["category"] == category)
             rows.append({
-                "cause": f"{category} (A)", "core": "A", "category": category, "n_messages": len(values),
+                "cause": f"{category} (A)", "core": "A", "category": category, "subject": subject, "subject_share": 1.0, "n_messages": len(values),
                 "median_deviation_ns": values[len(values) // 2], "max_deviation_ns": values[-1],
                 "total_deviation_ns": sum(values), "share": sum(values) / max(whole, 1),
                 "advice": "pin it to another core",

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from nsight_report import schema
+from nsight_report.calls.stored import Stored
 from nsight_report.consistency import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
 from nsight_report.stages import Context, Options
 
 from .conftest import Run
-from .synthetic import MS, START, manifest, table
+from .synthetic import MS, START, manifest
 
 Break = Callable[[Path], Any]
 
@@ -149,16 +150,6 @@ def test_internal_error_is_one_line_and_debug_shows_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-def _event(ts: int) -> dict[str, Any]:
-    zero = dict.fromkeys(schema.EVENTS.names(), 0)
-    return {**zero, "kind": "R", "comm": "a", "laddr": "10.0.0.1", "raddr": "10.0.0.2", "ts_ns": ts}
-
-
-def _context(start: int, end: int) -> dict[str, Any]:
-    zero = dict.fromkeys(schema.CONTEXTS.names(), 0)
-    return {**zero, "kind": "idle", "symbol": "swapper", "comm": "swapper", "start_ns": start, "end_ns": end}
-
-
 RECORDED = Manifest("trace", False, {"start": {"monotonic_ns": START}, "stop": {"monotonic_ns": START + MS}})
 
 
@@ -178,15 +169,13 @@ RECORDED = Manifest("trace", False, {"start": {"monotonic_ns": START}, "stop": {
 )
 def test_files_of_different_recordings_are_refused(event: int, context: tuple[int, int], word: str) -> None:
     with pytest.raises(BadInput, match=r"different recordings|overlap|outside") as caught:
-        check_together(RECORDED, table("events", [_event(event)]), table("contexts", [_context(*context)]))
+        check_together(RECORDED, (event, event), context)
     assert word in str(caught.value)
     assert "different recordings or boots" in caught.value.hint
 
 
 def test_files_of_one_recording_are_accepted() -> None:
-    check_together(
-        RECORDED, table("events", [_event(START)]), table("contexts", [_context(START, START + 9)])
-    )
+    check_together(RECORDED, (START, START), (START, START + 9))
 
 
 # One timekeeper state (2 GHz, mult / 2**shift = 0.5 ns a cycle) and one paired reading.
@@ -222,5 +211,9 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
             load(capture)
         else:
             Context(
-                capture, Manifest("trace", False, {}), Options(), lambda _name: schema.empty("events")
+                capture,
+                Manifest("trace", False, {}),
+                Options(),
+                lambda _name: schema.empty("events"),
+                lambda _name: Stored(schema.empty("calls")),
             ).raw(name)

@@ -44,7 +44,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-ALL = ["clocks", "events", "messages", "contexts", "anomalies", "attribution"]
+ALL = ["clocks", "events", "messages", "contexts", "anomalies", "attribution", "queuing", "cores"]
 
 
 def touch(path: Path) -> None:
@@ -64,8 +64,8 @@ def test_second_run_runs_nothing(capture: Path, ran: list[str]) -> None:
     ("changed", "expected"),
     [
         ("clock.tsv", ALL),  # everything builds on the clocks
-        ("events.tsv", ["events", "messages", "anomalies", "attribution"]),
-        ("perf.data", ["contexts", "anomalies", "attribution"]),
+        ("events.tsv", ["events", "messages", "anomalies", "attribution", "queuing", "cores"]),
+        ("perf.data", ["contexts", "anomalies", "attribution", "queuing", "cores"]),
     ],
 )
 def test_newer_file_reruns_its_stage_and_those_after_it(
@@ -80,9 +80,14 @@ def test_newer_file_reruns_its_stage_and_those_after_it(
 
 def test_option_reruns_only_the_stages_that_use_it(capture: Path, ran: list[str]) -> None:
     Pipeline(capture).run(rerun="clocks")
-    assert Pipeline(capture, Options(target="p90-100")).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture, Options(target="p90-100")).run() == [
+        "anomalies",
+        "attribution",
+        "queuing",
+        "cores",
+    ]
     assert Pipeline(capture, Options(target="p90-100", framing="redis")).run() == [
-        "messages", "anomalies", "attribution",
+        "messages", "anomalies", "attribution", "queuing", "cores",
     ]  # fmt: skip
 
 
@@ -90,7 +95,7 @@ def test_what_is_decoded_around_the_messages_depends_on_which_are_chosen(
     capture: Path, ran: list[str]
 ) -> None:
     Pipeline(capture).run(rerun="clocks")
-    after = ["contexts", "anomalies", "attribution"]
+    after = ["contexts", "anomalies", "attribution", "queuing", "cores"]
     assert Pipeline(capture, Options(decode="chosen")).run() == after
     assert Pipeline(capture, Options(decode="chosen")).run() == []
     assert Pipeline(capture, Options(decode="chosen", target="p90-100")).run() == after
@@ -105,11 +110,22 @@ def test_another_run_of_the_other_capture_reruns_the_comparison(
     other = shutil.copytree(capture, tmp_path / "other")
     Pipeline(capture).run(rerun="clocks")
     against = Options(against=str(other))
-    assert Pipeline(capture, against).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
     assert Pipeline(capture, against).run() == []
     touch(other / "perf.data")
-    assert Pipeline(capture, against).run() == ["anomalies", "attribution"]
-    assert Pipeline(capture).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
+    assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
+
+
+def test_other_capture_is_not_diagnosed_itself(capture: Path, ran: list[str], tmp_path: Path) -> None:
+    # With one slice for both, as in section 7.4 of the paper, its own diagnosis would have no reference left.
+    other = shutil.copytree(capture, tmp_path / "other")
+    Pipeline(capture).run(rerun="clocks")
+    touch(other / "perf.data")
+    ran.clear()
+    same = Options(target="p25-30", reference="p25-30", against=str(other))
+    assert Pipeline(capture, same).run() == ["anomalies", "attribution", "queuing", "cores"]
+    assert ran == ["contexts", "anomalies", "attribution", "queuing", "cores"]
 
 
 def test_edited_categories_rerun_only_the_attribution(capture: Path, ran: list[str], tmp_path: Path) -> None:
@@ -117,10 +133,10 @@ def test_edited_categories_rerun_only_the_attribution(capture: Path, ran: list[s
     mine.write_text("*,*,Mine,\n")
     Pipeline(capture).run(rerun="clocks")
     options = Options(categories=str(mine))
-    assert Pipeline(capture, options).run() == ["attribution"]
+    assert Pipeline(capture, options).run() == ["attribution", "queuing", "cores"]
     assert Pipeline(capture, options).run() == []
     touch(mine)
-    assert Pipeline(capture, options).run() == ["attribution"]
+    assert Pipeline(capture, options).run() == ["attribution", "queuing", "cores"]
 
 
 def test_schema_version_reruns_everything(
@@ -133,14 +149,20 @@ def test_schema_version_reruns_everything(
 
 def test_rerun_runs_the_stage_and_those_after_it(capture: Path, ran: list[str]) -> None:
     Pipeline(capture).run(rerun="clocks")
-    assert Pipeline(capture).run(rerun="messages") == ["messages", "anomalies", "attribution"]
+    assert Pipeline(capture).run(rerun="messages") == [
+        "messages",
+        "anomalies",
+        "attribution",
+        "queuing",
+        "cores",
+    ]
 
 
 def test_truncated_table_is_made_again(capture: Path, ran: list[str]) -> None:
     Pipeline(capture).run(rerun="clocks")
     path = capture / "tables/messages.parquet"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert Pipeline(capture).run() == ["messages", "anomalies", "attribution"]
+    assert Pipeline(capture).run() == ["messages", "anomalies", "attribution", "queuing", "cores"]
 
 
 def test_deleted_tables_are_made_again(capture: Path, ran: list[str]) -> None:
@@ -161,7 +183,7 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     assert ran == ["messages"]
     assert made["messages"].num_rows == 200
     # What follows it was made from the run before, and is stale now.
-    assert Pipeline(capture).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
 
 
 def test_stage_alone_without_stored_input_says_which_table_lacks(capture: Path, ran: list[str]) -> None:
@@ -190,7 +212,7 @@ def test_failed_stage_does_not_count_as_done(
     with pytest.raises(BadInput):
         Pipeline(capture).run()
     monkeypatch.setattr(pipeline, "STAGES", real)
-    assert Pipeline(capture).run() == ["anomalies", "attribution"]
+    assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
 
 
 def test_losses_of_all_stages_are_merged_worst_first(capture: Path) -> None:
@@ -216,25 +238,29 @@ def test_recorders_losses_are_in_the_ledger(capture: Path) -> None:
     assert len(rows) == 3  # the entry without a number is not one
 
 
-@pytest.mark.parametrize(
-    ("step", "bound", "expected"),
-    [
-        (None, 3, 1000),  # grade trace
-        (141, 3, 141),  # what the packets cannot tell apart
-        (141, 200, 400),  # two times, each off by as much
-        (None, 700, 1400),
-    ],
-)
-def test_granularity_is_that_of_the_packets_or_the_clocks(
-    step: int | None, bound: int, expected: int
-) -> None:
+@pytest.mark.parametrize(("step", "expected"), [(None, 1000), (141, 141)])  # grade trace; the packets
+def test_granularity_is_that_of_the_recording(step: int | None, expected: int) -> None:
     trace = [] if step is None else [(0, 1, 16, step, 1.5)]
     names = schema.TABLES["trace"].names()
     columns = {name: [row[i] for row in trace] for i, name in enumerate(names)}
-    tables = {
-        "trace": pa.table(columns, schema.TABLES["trace"].arrow()),
-        # The bound of a clock that no call or message has does not count.
-        "clock_map": pa.table({"domain": ["perf", "tai"], "error_ns": pa.array([bound, 9999], pa.int64())}),
-    }
+    tables = {"trace": pa.table(columns, schema.TABLES["trace"].arrow())}
     context = SimpleNamespace(table=tables.__getitem__)
     assert stages._granularity(cast(Context, context)) == expected
+
+
+def test_clocks_that_were_bad_for_a_while_hide_only_what_was_then() -> None:
+    # TSC counts ns. The clock of perf is known to 3 ns, but from 1000 to 2000 to 700; tai, which no call has, to 9999.
+    parts = [("monotonic", 0, 9000, 1), ("boottime", 0, 9000, 2), ("tai", 0, 9000, 9999)]
+    parts += [("perf", 0, 1000, 3), ("perf", 1000, 2000, 700), ("perf", 2000, 9000, 3)]
+    line = {"anchor_tsc": 0, "anchor_ns": 0, "anchor_frac": 0, "mult": 1, "shift": 0, "source": "bracket"}
+    rows = [{"domain": d, "tsc_start": a, "tsc_end": b, "error_ns": e, **line} for d, a, b, e in parts]
+    # The last one began when no clock was read.
+    messages = [(100, 200), (900, 1100), (1900, 2100), (1200, None), (3000, 3100), (9500, 9600)]
+    clock = schema.TABLES["clock_map"].arrow()
+    plain = [pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in clock]
+    tables = {
+        "clock_map": schema.conform("clock_map", pa.Table.from_pylist(rows, schema=pa.schema(plain))),
+        "messages": pa.table({name: pa.array([m[i] for m in messages], pa.int64()) for i, name in enumerate(("first_ns", "last_ns"))}),
+    }  # fmt: skip
+    context = SimpleNamespace(table=tables.__getitem__)
+    assert stages._noise(cast(Context, context)).tolist() == [6, 1400, 1400, 1400, 6, 1400]

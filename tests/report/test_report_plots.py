@@ -11,13 +11,24 @@ import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import PatchCollection, PathCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from nsight_report.api import Capture
-from nsight_report.plots import balloon, causes, cdf, timeline, timeline_axes
+from nsight_report.calls import stacks
+from nsight_report.commands.call_tree import tree
+from nsight_report.plots import balloon, causes, cdf, flame, folding, timeline, timeline_axes
 from nsight_report.plots.figures import draw
-from nsight_report.plots.style import _COLOURS, _MARKERS, RC, UNEXPLAINED, looks
+from nsight_report.plots.style import (
+    _COLOURS,
+    _MARKERS,
+    NOT_SLOWER,
+    RC,
+    SMALL_TICKS,
+    UNEXPLAINED,
+    VERMILLION,
+    looks,
+)
 from nsight_report.summary import summarise
 
 from .synthetic import START, World, write_capture
@@ -37,6 +48,11 @@ def axes() -> mpl.axes.Axes:
         return Figure(figsize=(11, 5)).subplots()
 
 
+def of_data(ax: mpl.axes.Axes) -> list[PathCollection]:
+    """What is drawn of the rows, without the marks of a log axis."""
+    return [c for c in ax.collections if isinstance(c, PathCollection) and c.get_gid() != SMALL_TICKS]
+
+
 # --- one look per cause
 
 
@@ -45,7 +61,7 @@ def test_a_cause_has_one_look_in_every_figure(world: Capture) -> None:
     ax1, ax2 = axes(), axes()
     balloon.plot(balloon.rows(world.messages, world.coverage, world.anomalies), look, ax=ax1)
     causes.plot(causes.rows(world.anomalies), look, ax=ax2)
-    balloons = [c for c in ax1.collections if isinstance(c, PathCollection)]
+    balloons = of_data(ax1)
     assert {to_hex(b.get_facecolor()[0]) for b in balloons} == {look["hog (A)"].colour.lower()}
     boxes = [to_hex(p.get_facecolor()) for p in ax2.patches]
     assert boxes == [look["Head-of-line blocking (A)"].colour.lower(), look["hog (A)"].colour.lower()]
@@ -79,7 +95,7 @@ def test_balloons_are_the_rows(world: Capture) -> None:
     ax = axes()
     balloon.plot(rows, looks(["hog (A)"]), ax=ax)
     dots = ax.lines[0].get_xydata()
-    drawn = np.vstack([dots, *[c.get_offsets() for c in ax.collections]])
+    drawn = np.vstack([dots, *[c.get_offsets() for c in of_data(ax)]])
     drawn = drawn[np.argsort(drawn[:, 0])]
     assert np.array_equal(drawn, rows[["message_id", "latency_ns"]].to_numpy(dtype=float))
     assert len(ax.collections[0].get_offsets()) == 20  # 1 % of 2000 messages
@@ -95,10 +111,13 @@ def test_balloon_takes_the_largest_cause_of_a_message(world: Capture) -> None:
     assert not rows.loc[0, "target"]
 
 
-def test_target_without_anomaly_is_drawn_as_unexplained(world: Capture) -> None:
-    rows = balloon.rows(world.messages, world.coverage, world.anomalies.iloc[:0])
-    assert set(rows.loc[rows["target"], "cause"]) == {UNEXPLAINED}
-    balloon.plot(rows, looks([UNEXPLAINED]), ax=axes())
+def test_target_without_anomaly_is_unexplained_or_no_slower_than_usual(world: Capture) -> None:
+    of = world.coverage.assign(coverage=[0.0] * 12 + [1.0] * 8)
+    rows = balloon.rows(world.messages, of, world.anomalies.iloc[:0])
+    causes = rows[rows["target"]].set_index("message_id")["cause"]
+    assert list(causes[of["message_id"]]) == [UNEXPLAINED] * 12 + [NOT_SLOWER] * 8
+    assert "coverage" not in rows
+    balloon.plot(rows, looks([UNEXPLAINED, NOT_SLOWER]), ax=axes())
 
 
 def test_balloon_area_grows_with_the_deviation() -> None:
@@ -109,7 +128,7 @@ def test_balloon_area_grows_with_the_deviation() -> None:
 def test_distribution_line_is_the_rows(world: Capture) -> None:
     rows = cdf.rows(world.messages)
     ax = axes()
-    cdf.plot(rows, "messages", ax=ax)
+    cdf.plot(rows, ax=ax)
     line = ax.lines[0]
     assert np.array_equal(line.get_xdata(), rows["latency_ns"].to_numpy(dtype=float))
     assert np.array_equal(line.get_ydata(), rows["percent"].to_numpy())
@@ -146,12 +165,101 @@ def test_cause_boxes_are_the_rows(world: Capture) -> None:
     assert rows.loc[rows["cause"] == "hog (A)", "deviation_ns"].median() in medians
 
 
+def anomalies_of(*found: tuple[int, str, str, int]) -> pd.DataFrame:
+    """Anomalies as (message, category, subject, ns)."""
+    frame = pd.DataFrame(found, columns=["message_id", "category", "subject", "deviation_ns"])
+    return frame.assign(side="A", anomaly="slower")
+
+
+def test_causes_sort_by_what_they_add_or_by_how_many_messages_they_hit() -> None:
+    found = anomalies_of(
+        (1, "rare", "x", 900), (1, "common", "y", 10), (2, "common", "y", 20), (3, "common", "y", 30)
+    )
+    assert list(dict.fromkeys(causes.rows(found)["cause"])) == [
+        "common (A)",
+        "rare (A)",
+    ]  # the last is on top
+    assert list(dict.fromkeys(causes.rows(found, "messages")["cause"])) == ["rare (A)", "common (A)"]
+
+
+def test_few_values_are_drawn_one_by_one_with_the_causes_marker() -> None:
+    found = anomalies_of((1, "rare", "x", 900), (2, "rare", "x", 700))
+    ax = axes()
+    causes.plot(causes.rows(found), looks(["rare (A)"]), ax=ax)
+    assert not ax.patches  # no box of two values
+    assert sorted(ax.collections[0].get_offsets()[:, 0]) == [700, 900]
+
+
+def test_one_cause_is_split_into_what_is_behind_it() -> None:
+    found = anomalies_of((1, "Locks", "mutex_lock", 900), (1, "Locks", "down_read", 50), (2, "Other", "z", 5))
+    rows = causes.rows_of_cause(found, "Locks (A)")
+    assert list(rows["cause"]) == ["down_read (slower)", "mutex_lock (slower)"]
+
+
+def test_one_message_stands_beside_all_target_messages() -> None:
+    found = anomalies_of(
+        (1, "Locks", "mutex_lock", 900), (2, "Locks", "mutex_lock", 100), (2, "Other", "z", 5)
+    )
+    rows = causes.rows_of_message(found, 1)
+    assert list(rows["cause"].unique()) == ["Locks (A): mutex_lock (slower)"]
+    assert dict(zip(rows["deviation_ns"], rows["this"])) == {900: True, 100: False}
+    causes.plot(rows, looks(["Locks (A)"]), ax=axes())
+
+
+def test_two_captures_are_two_lines_that_differ_without_colour(world: Capture) -> None:
+    rows = pd.concat([cdf.rows(world.messages, "before"), cdf.rows(world.messages.head(500), "after")])
+    ax = axes()
+    cdf.plot(rows, ax=ax)
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["before (n=2,000)", "after (n=500)"]
+    assert len({line.get_linestyle() for line in ax.lines}) == 2
+
+
+def test_what_holds_for_every_tail_stands_last_and_once(world: Capture) -> None:
+    parts = [cdf.rows(world.messages, f"capture {i}") for i in range(7)]
+    ax = axes()
+    cdf.plot_tail(pd.concat(parts), ax=ax)
+    legend = [t.get_text() for t in ax.get_legend().get_texts()]
+    assert legend == [*(f"capture {i} (n=2,000)" for i in range(7)), "fewer than 10 messages"]
+
+
+# --- call paths and flame graphs
+
+
+def lifetime_of(*rows: tuple[int, int, str, int, int]) -> pd.DataFrame:
+    """A lifetime on the application core, as (number, caller, name, ns, own ns)."""
+    frame = pd.DataFrame(rows, columns=["call_id", "parent_id", "symbol", "within_dur_ns", "within_self_ns"])
+    return frame.assign(side="A", kind="function")
+
+
+def test_call_paths_are_means_over_all_messages() -> None:
+    one = lifetime_of((5, -1, "read", 100, 40), (6, 5, "copy", 30, 30), (7, 5, "copy", 30, 30))
+    other = lifetime_of((9, 2, "read", 50, 50))  # its caller began before the lifetime
+    paths = stacks.mean_stacks([one, other]).set_index("path")
+    core = "application core (A)"
+    assert list(paths.index) == [core, f"{core};read", f"{core};read;copy"]
+    assert list(paths["total_ns"]) == [75, 75, 30]  # (100 + 50) / 2, (30 + 30 + 0) / 2
+    assert list(paths["self_ns"]) == [0, 45, 30]
+    assert paths.loc[f"{core};read;copy", "n_calls"] == 1
+
+
+def test_a_flame_graph_of_the_difference_shows_what_is_longer() -> None:
+    target = stacks.mean_stacks([lifetime_of((1, -1, "read", 1000, 400), (2, 1, "copy", 600, 600))])
+    usual = stacks.mean_stacks([lifetime_of((1, -1, "read", 500, 400), (2, 1, "copy", 100, 100))])
+    rows = flame.rows(stacks.compared(target, usual)).set_index("name")
+    assert (rows.loc["copy", "target_ns"], rows.loc["copy", "reference_ns"]) == (600, 100)
+    ax = axes()
+    flame.plot(rows.reset_index(), 1, ax=ax, n_reference=1)
+    colours = {to_hex(c) for c in ax.collections[0].get_facecolor()}
+    assert to_hex(VERMILLION) in colours
+    assert "copy +500 ns" in [t.get_text() for t in ax.texts]
+
+
 # --- the timeline
 
 
 def rows_of(world: Capture, number: int) -> pd.DataFrame:
     message = world.messages.set_index("message_id", drop=False).loc[number]
-    return timeline.rows(message, world.calls, world.messages, world.anomalies)
+    return timeline.rows(message, world.lifetime(number), world.messages, world.anomalies)
 
 
 def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None:
@@ -165,10 +273,47 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
     cause = rows[rows["what"] == "anomaly"].iloc[0]
     assert (cause["name"], cause["note"], cause["cpu"]) == ("hog (A)", "+995 us", 1)
     hog = rows[(rows["what"] == "call") & (rows["name"] == "hog")].iloc[0]
-    assert (hog["lane"], hog["end_ns"] - hog["start_ns"]) == ("A", 1000 * US)
+    # From the hand-off on (5 us after the NIC): before it the application core was not the message's.
+    assert (hog["lane"], hog["end_ns"] - hog["start_ns"]) == ("A", 995 * US)
+    assert (hog["red"], hog["start_known"]) == ("red", "cut")
     others = rows[rows["what"] == "message"]
     # 201 ... 210 wait behind it (100 us apart, until the hog ends): ten messages.
     assert list(others["name"]) == [f"message {n}" for n in range(201, 211)]
+
+
+def test_the_cause_that_adds_most_keeps_its_label(world: Capture) -> None:
+    """Two stretches of 40 us of one cause are more than one of 50 of another, which lies between them."""
+    message = world.messages.set_index("message_id", drop=False).loc[200]
+    first = int(message["first_ns"])
+    one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
+    parts = [("Small", 50, 500), ("Large", 40, 480), ("Large", 40, 700)]
+    anomalies = pd.concat(
+        [
+            one.assign(
+                category=name, deviation_ns=us * US, start_ns=first + at * US, end_ns=first + (at + us) * US
+            )
+            for name, us, at in parts
+        ]
+    )
+    rows = timeline.rows(message, world.lifetime(200), world.messages, anomalies)
+    assert list(rows.loc[rows["what"] == "anomaly", "name"]) == ["Large (A)", "Large (A)", "Small (A)"]
+    ax = axes()
+    timeline_axes.plot(rows, "x", ax=ax)
+    labels = [t.get_text() for t in ax.texts if "(A) +" in t.get_text()]
+    assert labels == ["Large (A) +40.0 us", "Large (A) +40.0 us"]  # there is no room for the small one
+
+
+def test_a_stretch_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
+    message = world.messages.set_index("message_id", drop=False).loc[200]
+    first = int(message["first_ns"])
+    one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
+    notes = []
+    for us in (40, 79, 80, 100):
+        end = first + us * US
+        anomaly = one.assign(category="Locks", deviation_ns=100 * US, start_ns=first, end_ns=end)
+        rows = timeline.rows(message, world.lifetime(200), world.messages, anomaly)
+        notes += list(rows.loc[rows["what"] == "anomaly", "note"])
+    assert notes == ["+100 us (longest: 40.0 us)", "+100 us (longest: 79.0 us)", "+100 us", "+100 us"]
 
 
 def test_timeline_boxes_are_the_rows(world: Capture) -> None:
@@ -176,7 +321,7 @@ def test_timeline_boxes_are_the_rows(world: Capture) -> None:
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
     calls = rows[(rows["what"] == "call") & (rows["kind"] != "idle")]
-    boxes = next(c for c in ax.collections if isinstance(c, PatchCollection))
+    boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
     extents = [path.get_extents() for path in boxes.get_paths()]
     nic = START + 200 * 100 * US
     assert [e.x0 for e in extents] == pytest.approx([(at - nic) / 1e3 for at in calls["start_ns"]])
@@ -187,18 +332,30 @@ def test_timeline_boxes_are_the_rows(world: Capture) -> None:
 def test_idle_and_undecoded_time_is_no_box(world: Capture) -> None:
     rows = rows_of(world, 200)
     assert (rows["kind"] == "idle").any()
-    assert set(timeline_axes._FILL) & {"idle"} == set()
+    assert set(timeline_axes.FILL) & {"idle", "gap"} == set()
+
+
+def test_a_kernel_thread_is_red_by_the_name_that_anomalies_give_its_kind(tmp_path: Path) -> None:
+    capture = nsight_report.open(write_capture(tmp_path / "kworker.nsight", World(hog="kworker/u8:3")))
+    capture._frames["anomalies"] = capture.anomalies.assign(
+        subject=capture.anomalies["subject"].astype(str).replace("kworker/u8:3", "kworker")
+    )
+    rows = rows_of(capture, 200)
+    boxes = rows[(rows["what"] == "call") & (rows["name"] == "kworker/u8:3")]
+    assert len(boxes) and (boxes["red"] == "red").all()
+    roots = tree(capture.lifetime(200), capture.anomalies[capture.anomalies["message_id"] == 200])
+    assert [n.cause for n in roots if n.name == "kworker/u8:3"] == ["kworker/u8:3 (A)"]
 
 
 def test_inferred_end_is_dashed(world: Capture) -> None:
-    calls = world.calls.copy()
+    calls = world.lifetime(200)
     calls["end_known"] = calls["end_known"].cat.add_categories(["inferred"])
     calls.loc[(calls["symbol"] == "hog").fillna(False), "end_known"] = "inferred"
     message = world.messages.set_index("message_id", drop=False).loc[200]
     rows = timeline.rows(message, calls, world.messages, world.anomalies)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
-    boxes = next(c for c in ax.collections if isinstance(c, PatchCollection))
+    boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
     drawn = rows[(rows["what"] == "call") & (rows["kind"] != "idle")]
     dashed = [style[1] is not None for style in boxes.get_linestyle()]
     assert dashed == list(drawn["end_known"] == "inferred")
@@ -206,14 +363,81 @@ def test_inferred_end_is_dashed(world: Capture) -> None:
 
 
 def test_timeline_says_what_it_leaves_out(world: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_MOST_BOXES", 5)
+    monkeypatch.setattr(folding, "NARROWEST", 0.5)
     monkeypatch.setattr(timeline, "_MOST_MESSAGES", 3)
     rows = rows_of(world, 200)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
-    assert "shorter calls" in ax.get_title(loc="left")
+    # Of core 0 the interrupt (4 us of 5) and the softirq in it (3.5) are left, of core 1 the hog (995 us of 1005):
+    # not its timer interrupt (10), the softirq in that, the thread (4), nor its read (2).
+    assert "4 calls too short" in ax.get_title(loc="left")
     assert "7 other messages" in ax.get_title(loc="left")  # ten, of which three are drawn
-    assert (rows["what"] == "call").sum() == 5
+    shown = rows[(rows["what"] == "call") & (rows["kind"] != "idle")]
+    assert list(shown["name"]) == ["virtio0-input", "NET_RX", "hog"]
+
+
+# --- deep stacks
+
+
+def stack(*rows: tuple[int, int, str, str, int, int]) -> pd.DataFrame:
+    """Calls as (number, caller, kind, name, begin, end)."""
+    return pd.DataFrame(rows, columns=["call_id", "parent_id", "kind", "symbol", "begin", "end"])
+
+
+def folded(calls: pd.DataFrame, red: set[int] = frozenset()) -> tuple[list[tuple[str, int]], int]:
+    mask = calls["call_id"].isin(red).to_numpy()
+    boxes, left_out = folding.fold(calls, 1000, mask)
+    return [(" > ".join(calls["symbol"].iloc[b.calls]), b.level) for b in boxes], left_out
+
+
+WRAPPED = stack(
+    (0, -1, "thread", "server", 0, 1000),
+    (1, 0, "function", "outer", 0, 1000),
+    (2, 1, "function", "wrapper", 0, 990),
+    (3, 2, "function", "work", 0, 950),
+    (4, 3, "function", "half", 0, 475),
+    (5, 3, "function", "rest", 480, 940),
+)
+
+
+def test_callers_that_only_call_share_a_box() -> None:
+    assert folded(WRAPPED) == ([("server", 0), ("outer > wrapper > work", 1), ("half", 2), ("rest", 2)], 0)
+
+
+def test_an_anomalous_call_keeps_its_own_box() -> None:
+    assert folded(WRAPPED, {2}) == (
+        [("server", 0), ("outer", 1), ("wrapper", 2), ("work", 3), ("half", 4), ("rest", 4)], 0
+    )  # fmt: skip
+
+
+def test_narrow_calls_are_counted_and_their_callees_hang_on_the_next_caller() -> None:
+    calls = stack(
+        (0, -1, "thread", "server", 0, 1000), (1, 0, "function", "short", 10, 11), (2, 1, "function", "shorter", 10, 11),
+        (3, 0, "function", "long", 20, 900),
+    )  # fmt: skip
+    assert folded(calls) == ([("server", 0), ("long", 1)], 2)
+    assert folded(calls, {2}) == ([("server", 0), ("shorter", 1), ("long", 1)], 1)
+
+
+def test_a_deep_stack_is_drawn_up_to_a_level_and_the_rest_is_counted() -> None:
+    calls = stack(*((i, i - 1, "softirq", f"n{i}", 0, 1000) for i in range(50)))
+    boxes, left_out = folded(calls)
+    assert (len(boxes), left_out) == (folding.LEVELS, 50 - folding.LEVELS)
+
+
+def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
+    calls = world.lifetime(200)
+    calls["kind"] = calls["kind"].cat.add_categories(["gap"])
+    calls.loc[(calls["symbol"] == "hog").fillna(False), "kind"] = "gap"
+    message = world.messages.set_index("message_id", drop=False).loc[200]
+    rows = timeline.rows(message, calls, world.messages, world.anomalies)
+    ax = axes()
+    timeline_axes.plot(rows, "x", ax=ax)
+    boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
+    assert (
+        max(path.get_extents().width for path in boxes.get_paths()) < 100
+    )  # us: nothing where the hog's 995 were
+    assert timeline_axes.NOT_DECODED in [t.get_text() for t in ax.texts]
 
 
 @pytest.mark.parametrize("receive", [None, 1])
@@ -228,7 +452,9 @@ def test_one_core_has_one_lane(world: Capture, receive: int | None) -> None:
 
 def test_each_figure_has_caption_csv_and_both_formats(world: Capture, tmp_path: Path) -> None:
     figures = draw(world, summarise(world))
-    assert [f.name for f in figures[:3]] == ["balloon", "causes", "cdf"]
+    assert [f.name for f in figures if not f.name.endswith("-timeline")] == [
+        "balloon", "causes", "causes-by-messages", "cdf", "largest-cause", "message-200-causes", "flame", "flame-difference"
+    ]  # fmt: skip
     assert sum(f.name.endswith("-timeline") for f in figures) == 5
     for figure in figures:
         figure.save(tmp_path)

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import html
 import html.parser
 import io
+import json
 import re
 from pathlib import Path
 
@@ -14,8 +17,9 @@ import pytest
 from nsight_report.api import Capture
 from nsight_report.export.html import render
 from nsight_report.export.terminal import print_summary
-from nsight_report.plots.figures import draw
+from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
+from nsight_report.wording import how_sure
 
 from .conftest import Run
 from .synthetic import World, write_capture
@@ -24,8 +28,8 @@ HOSTILE = '<script>alert("x")</script>'
 
 
 def page_of(capture: Capture) -> str:
-    summary = summarise(capture)
-    return render(capture, summary, draw(capture, summary))
+    sheet = Sheet.of(capture, summarise(capture))
+    return render(sheet, drawn(sheet))
 
 
 class Page(html.parser.HTMLParser):
@@ -56,12 +60,39 @@ def hostile_page(hostile: Capture) -> str:
     return page_of(hostile)
 
 
-def test_page_has_no_script_whatever_threads_are_called(hostile_page: str) -> None:
+def test_page_has_only_the_packages_scripts_whatever_threads_are_called(hostile_page: str) -> None:
     page = Page(hostile_page)
-    assert not [tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "link", "b")]
+    assert not [tag for tag, _ in page.tags if tag in ("iframe", "object", "link", "b")]
     assert HOSTILE in page.words  # as text: the parser has undone the escaping
-    assert "<script>" not in hostile_page
+    assert "<script>alert" not in hostile_page
     assert "\x1b" not in hostile_page
+    bodies = re.findall(r"<script>(.*?)</script>", hostile_page, re.DOTALL)
+    assert [hashlib.sha256(b.encode()).digest() for b in bodies] == [
+        base64.b64decode(h) for h in re.findall(r"script-src (.*?);", html.unescape(hostile_page))[0].replace("'sha256-", "").replace("'", "").split()
+    ]  # fmt: skip
+    assert len(bodies) == 3
+
+
+def test_policy_allows_styles_by_their_hash_and_none_in_attributes(hostile_page: str) -> None:
+    styles = re.findall(r"<style>(.*?)</style>", hostile_page, re.DOTALL)
+    allowed = re.findall(r"style-src (.*?);", html.unescape(hostile_page))[0]
+    assert "unsafe" not in allowed
+    assert len(styles) == 2
+    for text in styles:
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in allowed
+    assert not [tag for tag, attrs in Page(hostile_page).tags if "style" in attrs]
+    assert not [name for _, attrs in Page(hostile_page).tags for name in attrs if name.startswith("on")]
+
+
+def test_data_in_the_page_cannot_end_its_element(hostile_page: str) -> None:
+    data = re.findall(r'<script type="application/json" id="[\w-]+">(.*?)</script>', hostile_page, re.DOTALL)
+    assert len(data) >= 2
+    for text in data:
+        assert not set("<>&") & set(text)
+        json.loads(text)
+    assert any(
+        HOSTILE in json.dumps(json.loads(text), ensure_ascii=False).replace('\\"', '"') for text in data
+    )
 
 
 def test_page_attributes_are_escaped(hostile_page: str) -> None:
@@ -76,7 +107,7 @@ def test_page_needs_nothing_from_outside(hostile_page: str) -> None:
     assert policy.startswith("default-src 'none'")
     for tag, attrs in page.tags:
         for name in ("src", "href", "data", "action", "srcset"):
-            assert (attrs.get(name) or "data:").startswith("data:"), (tag, attrs)
+            assert (attrs.get(name) or "data:").startswith(("data:", "#")), (tag, attrs)
     assert "url(" not in hostile_page
     assert "@import" not in hostile_page
 
@@ -93,10 +124,14 @@ def test_embedded_pictures_hold_no_script_and_no_reference(hostile_page: str) ->
 def test_page_puts_words_before_pictures(hostile_page: str) -> None:
     order = [
         hostile_page.index(f'id="{name}"')
-        for name in ("losses", "messages", "causes", "figures", "slowest", "grade", "host")
+        for name in ("summary", "losses", "explore", "causes", "spread", "figures", "grade", "host")
     ]
     assert order == sorted(order)
-    assert hostile_page.index('class="verdict"') < order[0]
+    questions = [
+        hostile_page.index(q)
+        for q in ("What delayed", "By how much?", "How sure is that?", "What to do next?")
+    ]
+    assert order[0] < questions[0] < questions[1] < questions[2] < questions[3] < order[1]
 
 
 def test_every_picture_has_a_text_and_a_caption(hostile_page: str) -> None:
@@ -107,8 +142,11 @@ def test_every_picture_has_a_text_and_a_caption(hostile_page: str) -> None:
 
 
 def test_page_says_what_the_capture_holds(capture: Path) -> None:
-    words = " ".join(Page(page_of(nsight_report.open(capture))).words.split())
+    c = nsight_report.open(capture)
+    words = " ".join(Page(page_of(c)).words.split())
     assert "Of 2,000 messages, the 20 of p99-100 were compared with those of p25-75." in words
+    # As sure as the terminal says.
+    assert len(how_sure(summarise(c))) > 1 and " ".join(how_sure(summarise(c))) in words
     assert "hog (A) (99% of the extra latency, 20 messages, up to 995 us)" in words
     assert "read without arrival (3)" in words
     assert "pin it to another core" in words
@@ -141,6 +179,78 @@ def test_terminal_names_causes_shares_and_the_slowest_message(run: Run, capture:
     assert re.search(r"hog \(A\) +99% +#{20} +20 +895 us +995 us +18.6 ms", text)
     assert "message 200: 1.01 ms (usual 10.0 us)" in text
     assert "hog (A) +995 us" in text
+
+
+def quiet(capture: Path, ns: int, slower: int) -> Capture:
+    """The capture (20 target messages) in which ``slower`` are ``ns`` above the reference by one cause, and the others by 200 ns."""
+    c = nsight_report.open(capture)
+    coverage = c.coverage.assign(deviation_ns=200, explained_ns=200, coverage=1.0)
+    coverage.loc[coverage.index[:slower], ["deviation_ns", "explained_ns"]] = ns
+    c._frames["coverage"] = coverage
+    c._frames["causes"] = c.causes.head(1).assign(
+        n_messages=max(slower, 1),
+        share=1.0,
+        total_deviation_ns=ns * max(slower, 1),
+        max_deviation_ns=ns,
+        median_deviation_ns=ns,
+    )
+    return c
+
+
+def told(c: Capture) -> str:
+    out = io.StringIO()
+    print_summary(c, summarise(c), out)
+    return " ".join(out.getvalue().split())
+
+
+def test_what_is_not_slower_has_nothing_explained_and_no_advice(capture: Path) -> None:
+    c = quiet(capture, 900, 20)  # 900 ns: tracepoints tell 1 us
+    c._frames["causes"] = c.causes.iloc[:0]
+    text = told(c)
+    assert (
+        "None of them took longer by more than this recording can tell from nothing (about 1.00 us)." in text
+    )
+    assert "coverage: not told" in text
+    assert "none: no message was slower by more than can be told" in text
+    assert "What to do: - Nothing." in text
+    assert "100%" not in text.partition("Slowest messages")[0]
+    page = " ".join(Page(page_of(c)).words.split())
+    assert "None of them took longer by more than this recording can tell" in page
+    assert "100% of the extra latency" not in page
+    assert "add 0 ns" not in page
+
+
+def test_where_the_clocks_are_what_hides_differences_the_words_say_so(capture: Path) -> None:
+    c = quiet(capture, 160_000, 20)
+    c.coverage["noise_ns"] = 2_540_000
+    c._frames["causes"] = c.causes.iloc[:0]
+    text = told(c)
+    assert "can tell from nothing (about 2.54 ms, since its clocks are known to 1.27 ms only)." in text
+    assert "What to do: - Record again while the machine is less busy" in text
+
+
+def test_a_lone_small_cause_stands_with_its_size_and_with_how_many_were_slower(capture: Path) -> None:
+    text = told(quiet(capture, 1400, 1))
+    # 19 messages by 200 ns and one by 1.4 us.
+    assert (
+        "Only 1 of them took longer by more than this recording can tell (about 1.00 us). What delayed these most: hog (A) "
+        "(100% of the extra latency" in text
+    )
+    assert "of the extra latency of 1.40 us in all, 1 message, up to 1.40 us)" in text
+    assert "shares are of 1.40 us, the extra latency of the slower ones in all" in text
+    # Coverage is of what is slower, not of what has nothing to be explained.
+    c = quiet(capture, 1400, 1)
+    c.coverage.loc[c.coverage.index[0], "coverage"] = 0.5
+    assert summarise(c).coverage_median == 0.5
+
+
+def test_a_delay_that_most_have_is_told_as_before(capture: Path) -> None:
+    text = told(quiet(capture, 5_000, 20))
+    assert (
+        "of p25-75. What delayed them most: hog (A) (100% of the extra latency, 20 messages, up to 5.00 us)."
+        in text
+    )
+    assert "The causes explain 100% of a target message's extra latency (median)." in text
 
 
 def test_messages_delayed_together_are_shown_once(capture: Path) -> None:

@@ -10,16 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from . import schema
 from .frames import to_pandas
 from .manifest import Manifest
 from .pipeline import Pipeline, Progress, _quiet
 from .stages import Options
+
+if TYPE_CHECKING:
+    from .calls.stored import Stored
+    from .calls.windows import Window
+
+
+#: Messages whose calls are read together.
+_TOGETHER = 32
 
 
 class Capture:
@@ -32,11 +43,18 @@ class Capture:
         self.pipeline = pipeline
         self._frames: dict[str, pd.DataFrame] = {}
         self._analysed = False
+        self._other: Capture | None = None
 
     @property
     def path(self) -> Path:
         """The capture directory."""
         return self.pipeline.capture
+
+    @property
+    def name(self) -> str:
+        """What the capture is called where people read it: the last part of the path as it was given."""
+        given = self.path.name  # a link has the name that its owner chose
+        return given if given not in ("", "..") else self.path.resolve().name
 
     @property
     def manifest(self) -> Manifest:
@@ -47,6 +65,13 @@ class Capture:
     def options(self) -> Options:
         """The choices the analysis was made with."""
         return self.pipeline.options
+
+    @property
+    def other(self) -> Capture | None:
+        """The capture whose reference messages these are compared with (option ``against``)."""
+        if self._other is None and self.pipeline.other is not None:
+            self._other = Capture(self.pipeline.other)
+        return self._other
 
     def analyse(self, rerun: str | None = None) -> list[str]:
         """Bring every stage up to date; returns the stages that ran. Attributes do this by themselves."""
@@ -77,12 +102,72 @@ class Capture:
 
         Raises KeyError for a message that is not there.
         """
-        from .calls.of_message import calls_of
+        return next(self.lifetimes([message_id]))
 
+    def lifetimes(
+        self, message_ids: Sequence[int], columns: Sequence[str] | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """``lifetime`` of each message in turn, or some ``columns`` of calls; the table is read once for some at a time.
+
+        That is least work in order of time: neighbours in time are neighbours in the file.
+        """
+        from .calls.of_message import calls_of_each
+
+        messages = self.messages
+        place = pd.Index(messages["message_id"].to_numpy(np.int64)).get_indexer(pd.Index(message_ids))
+        if columns is not None:
+            columns = list(dict.fromkeys([*columns, "call_id", "parent_id", "cpu", "start_ns", "dur_ns"]))
+        for first in range(0, len(place), _TOGETHER):
+            batch = place[first : first + _TOGETHER]
+            if (batch < 0).any():
+                raise KeyError(f"no message {message_ids[first + int(np.argmin(batch))]}")
+            calls = self.calls_around(messages.iloc[np.unique(batch)], columns)
+            yield from calls_of_each((messages.iloc[at] for at in batch), calls)
+
+    def message(self, message_id: int) -> pd.Series[Any]:
+        """The row of ``messages`` of one message. Raises KeyError when it is not there."""
         rows = self.messages[self.messages["message_id"] == message_id]
         if not len(rows):
             raise KeyError(f"no message {message_id}")
-        return calls_of(rows.iloc[0], self.frame("calls"))
+        return rows.iloc[0]
+
+    def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
+        from .calls.windows import around
+
+        windows = around(messages)
+        cpu, start, end = ([getattr(w, name) for w in windows] for name in ("cpu", "begin_ns", "end_ns"))
+        return self.calls_during(cpu, start, end, columns)
+
+    def calls_during(
+        self,
+        cpu: Sequence[int],
+        start_ns: Sequence[int],
+        end_ns: Sequence[int],
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Rows of ``calls`` that overlap any of some stretches of cores, with their callers; no others are read.
+
+        ``calls`` itself is every call of the recording, in memory.
+        """
+        core, start, end = (np.array(values, np.int64) for values in (cpu, start_ns, end_ns))
+        return to_pandas(self._stored_calls().overlapping(core, start, end, columns))
+
+    def calls_within(self, windows: Sequence[Window]) -> Iterator[pa.Table]:
+        """Rows of ``calls`` that overlap ``windows``, with their callers, in table order, a piece of the table at a time."""
+        core, start, end = (
+            np.array([getattr(w, name) for w in windows], np.int64) for name in ("cpu", "begin_ns", "end_ns")
+        )
+        yield from self._stored_calls().pieces(core, start, end)
+
+    def calls_per_ns(self) -> float:
+        """Calls of a stretch of one core, on average."""
+        return self._stored_calls().rows_per_ns()
+
+    def _stored_calls(self) -> Stored:
+        if not self._analysed:
+            self.analyse()
+        return self.pipeline.stored("calls")
 
     def summary(self) -> dict[str, Any]:
         """The object that ``nsight-report --json`` prints."""

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__, errors
 
@@ -23,10 +23,20 @@ if TYPE_CHECKING:
 
 EXIT_INTERNAL = 1
 
-_STAGES = ("clocks", "events", "messages", "contexts", "anomalies", "attribution")
+COMMANDS = ("top", "show", "compare", "export", "import")
+
+_STAGES = ("clocks", "events", "messages", "contexts", "anomalies", "attribution", "queuing", "cores")
 
 _EPILOG = """\
-stages, in order: clocks, events, messages, contexts, anomalies, attribution
+other commands (nsight-report COMMAND --help tells their options):
+  top CAPTURE                    rank causes, or messages
+  show CAPTURE [MESSAGE]         one message: stamps, causes with evidence, calls, neighbours
+  compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
+  export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
+  import PERF_DATA               make a capture of a perf.data that was recorded without BPF
+A capture directory that is called like a command is written ./top.
+
+stages, in order: clocks, events, messages, contexts, anomalies, attribution, queuing, cores
 
 exit codes:
   0    the report was made
@@ -57,6 +67,23 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "-o", "--output", metavar="DIR", type=Path, help="write report.html and its figures to DIR"
     )
+    p.add_argument(
+        "--lifetimes",
+        metavar="N",
+        type=_lifetimes,
+        help="with -o: messages whose lifetime and call tree the page holds, as far as they fit in 8 MB (default: 150)",
+    )
+    _common(p)
+    p.add_argument(
+        "--stage", metavar="NAME", choices=_STAGES, help="run only this stage, from its stored input"
+    )
+    p.add_argument("--rerun", metavar="NAME", choices=_STAGES, help="run this stage and those after it again")
+    p.add_argument("--version", action="version", version=f"nsight-report {__version__}")
+    return p
+
+
+def _common(p: argparse.ArgumentParser) -> None:
+    """Options of every command: which messages are compared, with what, and how it is printed."""
     p.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output, nothing else"
     )
@@ -112,19 +139,27 @@ def parser() -> argparse.ArgumentParser:
         default="all",
         help="grade pt: decode all of the trace (default), or only around the messages that are compared, which is faster",
     )
-    p.add_argument(
-        "--stage", metavar="NAME", choices=_STAGES, help="run only this stage, from its stored input"
-    )
-    p.add_argument("--rerun", metavar="NAME", choices=_STAGES, help="run this stage and those after it again")
     p.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    p.add_argument("--version", action="version", version=f"nsight-report {__version__}")
-    return p
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The options of one of the other commands."""
+    from .commands.parsers import MAKERS
+
+    return MAKERS[name](_common)
 
 
 def _port(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if not 0 < value < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (1 to 65535)")
+    return value
+
+
+def _lifetimes(text: str) -> int:
+    value = int(text) if text.isdecimal() and len(text) < 6 else -1
+    if not 0 <= value <= 5000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages (0 to 5000)")
     return value
 
 
@@ -137,9 +172,11 @@ def _percent(text: str) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run nsight-report; returns the exit code."""
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    command = words[0] if words and words[0] in COMMANDS else None
+    args = command_parser(command).parse_args(words[1:]) if command else parser().parse_args(words)
     try:
-        return _run(args)
+        return _run_command(command, args) if command else _run(args)
     except errors.NsightError as error:
         return _fail(args, str(error), error.hint, error.exit_code)
     except KeyboardInterrupt:
@@ -189,26 +226,103 @@ def _internal(args: argparse.Namespace, error: BaseException) -> int:
     )
 
 
-def _run(args: argparse.Namespace) -> int:
+def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **changes: Any) -> Capture:
     from .anomalies.slices import Slice
     from .api import open_capture
 
-    capture = open_capture(
-        args.capture,
-        output=args.output,
-        progress=_progress(),
-        target=str(Slice.parse(args.target)),
-        reference=str(Slice.parse(args.reference)),
-        app=args.app,
-        port=args.port,
-        direction=args.direction,
-        framing=args.framing,
-        categories=args.categories,
-        symfs=args.symfs,
-        decode=args.decode,
-        against=args.against,
-        nested=args.nested,
-    )
+    chosen: dict[str, Any] = {
+        "target": str(Slice.parse(args.target)),
+        "reference": str(Slice.parse(args.reference)),
+        "app": args.app,
+        "port": args.port,
+        "direction": args.direction,
+        "framing": args.framing,
+        "categories": args.categories,
+        "symfs": args.symfs,
+        "decode": args.decode,
+        "against": args.against,
+        "nested": args.nested,
+    }
+    return open_capture(path, output=output, progress=_progress(), **{**chosen, **changes})
+
+
+def _run_command(command: str, args: argparse.Namespace) -> int:
+    """Make a command's object, and print it as JSON or for people."""
+    if command == "import":
+        return _import(args)
+    from importlib import import_module
+
+    from .export.terminal import plain_console
+
+    module = import_module(f".commands.{command}", __package__)
+    made = _compare(module, args) if command == "compare" else _make(module, command, args)
+    if args.json:
+        json.dump(made, sys.stdout, indent=2)
+        print()
+    else:
+        module.print_for_people(made, plain_console(sys.stdout))
+    sys.stdout.flush()
+    return errors.EXIT_OK
+
+
+def _import(args: argparse.Namespace) -> int:
+    from .perf_import import import_perf_data
+
+    with _progress()("reading"):
+        made = import_perf_data(args.perf_data, args.output, args.clock, args.sockets or ())
+    if args.json:
+        told = {
+            "capture": str(made.capture),
+            "grade": made.grade,
+            "events": made.events,
+            "losses": made.losses,
+        }
+        json.dump(told, sys.stdout, indent=2)
+        print()
+    else:
+        from .names import printable
+
+        counts = ", ".join(f"{n:,} {name}" for name, n in made.events.items())
+        print(f"{printable(str(made.capture), 1000)}: grade {made.grade}; {counts}")
+        print(f"next: nsight-report {printable(str(made.capture), 1000)}")
+    sys.stdout.flush()
+    return errors.EXIT_OK
+
+
+def _in_order(args: argparse.Namespace) -> None:
+    """Refuse MESSAGE CAPTURE, which otherwise ends in a capture that is not there."""
+    if not args.capture.exists() and Path(args.message).is_dir():
+        raise errors.UsageError(
+            "the capture comes first", f"nsight-report show {args.message} {args.capture}"
+        )
+
+
+def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]:
+    if command == "show":
+        _in_order(args)
+    capture = _open(args, args.capture)
+    capture.analyse()
+    with _progress()(command):
+        made: dict[str, Any] = module.make(capture, args)
+    return made
+
+
+def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
+    if args.against is not None:
+        raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
+    before = _open(args, args.before)
+    before.analyse()
+    after = _open(args, args.capture, against=str(args.before))
+    after.analyse()
+    with _progress()("comparing"):
+        made: dict[str, Any] = module.make(before, after)
+    return made
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.lifetimes is not None and not args.output:
+        raise errors.UsageError("--lifetimes is about the page", "name a directory for it: -o DIR")
+    capture = _open(args, args.capture, args.output)
     if args.stage:
         for name, table in capture.pipeline.run_alone(args.stage).items():
             path = capture.pipeline.store.directory / f"{name}.parquet"
@@ -218,7 +332,7 @@ def _run(args: argparse.Namespace) -> int:
     from .summary import summarise
 
     summary = summarise(capture)
-    page = _write_report(capture, summary, args.output) if args.output else None
+    page = _write_report(capture, summary, args.output, args.lifetimes) if args.output else None
     if args.json:
         from .export.json import summary_object
 
@@ -234,11 +348,11 @@ def _run(args: argparse.Namespace) -> int:
     return errors.EXIT_OK
 
 
-def _write_report(capture: Capture, summary: Summary, output: Path) -> Path:
+def _write_report(capture: Capture, summary: Summary, output: Path, n_lifetimes: int | None) -> Path:
     from .export.html import write_report
 
     with _progress()("report and figures"):
-        return write_report(capture, summary, output)
+        return write_report(capture, summary, output, n_lifetimes)
 
 
 def _progress() -> Callable[[str], AbstractContextManager[object]]:

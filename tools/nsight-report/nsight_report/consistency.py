@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from .errors import BadInput
 from .manifest import Manifest
 from .units import duration
@@ -16,16 +13,17 @@ _SLACK_NS = 30_000_000_000
 _HINT = "the files are from different recordings or boots: copy one capture directory whole, or record again"
 
 
-def check_together(manifest: Manifest, events: pa.Table, contexts: pa.Table) -> None:
-    """Raise BadInput when message events, contexts and manifest do not overlap in time."""
-    if events.num_rows == 0:
+def check_together(manifest: Manifest, probes: tuple[int, int] | None, cores: tuple[int, int] | None) -> None:
+    """Raise BadInput when message events, contexts and manifest do not overlap in time.
+
+    ``probes``, ``cores``: from when to when there are events, and contexts; None: there are none.
+    """
+    if probes is None:
         raise BadInput("events.tsv: no message was recorded", "was there traffic during the recording?")
-    if contexts.num_rows == 0:
+    if cores is None:
         raise BadInput(
             "perf.data: no activity of any core was recorded", "see perf.log in the capture; record again"
         )
-    probes = _range(events["ts_ns"], events["ts_ns"])
-    cores = _range(contexts["start_ns"], contexts["end_ns"])
     if probes[1] < cores[0] or cores[1] < probes[0]:
         raise BadInput(
             f"events.tsv and perf.data do not overlap in time ({_apart(probes, cores)} apart)", _HINT
@@ -40,10 +38,6 @@ def check_together(manifest: Manifest, events: pa.Table, contexts: pa.Table) -> 
             raise BadInput(
                 f"{name} lies outside the recording in manifest.json ({_apart(span, whole)} apart)", _HINT
             )
-
-
-def _range(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> tuple[int, int]:
-    return pc.min(starts).as_py(), pc.max(ends).as_py()
 
 
 def _apart(a: tuple[int, int], b: tuple[int, int]) -> str:

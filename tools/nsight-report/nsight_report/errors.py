@@ -25,6 +25,12 @@ class BadInput(NsightError):
     exit_code = EXIT_BAD_INPUT
 
 
+class UsageError(NsightError):
+    """Options that do not go together."""
+
+    exit_code = EXIT_USAGE
+
+
 class Missing(NsightError):
     """A program, permission or package is not there."""
 

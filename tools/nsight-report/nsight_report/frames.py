@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -34,3 +36,11 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
 def cause_names(anomalies: pd.DataFrame) -> pd.Series[str]:
     """The cause of each anomaly as table ``causes`` names it: category with (R) or (A)."""
     return anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
+
+
+def words(column: pd.Series[Any]) -> npt.NDArray[np.object_]:
+    """A column of names as plain strings, fast to compare; null is the word nan."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        known = np.append(column.cat.categories.astype(str).to_numpy(object), "nan")
+        return known[column.cat.codes.to_numpy()]  # type: ignore[no-any-return]
+    return column.astype(str).to_numpy(object)  # type: ignore[no-any-return]

@@ -87,10 +87,22 @@ class Manifest:
                     "lost while recording; messages of that time may be missing or incomplete",
                     "filter by --port or --pid, or give the recording more buffer",
                 )
+        imported = self.mapping("imported").get("losses")
+        for row in imported if isinstance(imported, builtins.list) else []:
+            ledger.add(**_loss(row))
         stopped = self.raw.get("stopped_by")
         if isinstance(stopped, str) and stopped.startswith("error"):
             ledger.add("recording stopped early", 1, "warning", stopped, _RERECORD)
         return ledger
+
+
+def _loss(row: Any) -> dict[str, Any]:
+    """A row of table ``losses`` that an import wrote; count 0, which enters nothing, if it is none."""
+    row = row if isinstance(row, dict) else {}
+    count, severity = row.get("count"), row.get("severity")
+    good = isinstance(count, int) and 0 < count < 1 << 62 and severity in losses.SEVERITIES
+    texts = {name: str(row.get(name, ""))[:1000] for name in ("cause", "detail", "remedy")}
+    return {**texts, "count": count if good else 0, "severity": severity if good else "info"}
 
 
 def load(capture: Path) -> Manifest:
@@ -99,7 +111,7 @@ def load(capture: Path) -> Manifest:
         raise BadInput(f"{capture}: no such capture", "give the directory that nsight-record wrote")
     path = capture / "manifest.json"
     if not capture.is_dir():
-        raise BadInput(f"{capture}: not a capture directory", "give the directory that nsight-record wrote")
+        raise BadInput(f"{capture}: not a capture directory", _no_directory(capture))
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
             raise BadInput(f"{path}: not a regular file", "give the directory that nsight-record wrote")
@@ -126,6 +138,17 @@ def load(capture: Path) -> Manifest:
             f"restore the file from where the capture came from, or {_RERECORD}",
         ) from None
     return _check(path, raw)
+
+
+def _no_directory(path: Path) -> str:
+    """What to do with a file instead of a capture."""
+    try:
+        with path.open("rb") as file:
+            if file.read(8) == b"PERFILE2":
+                return f"make a capture of it: nsight-report import {path}"
+    except OSError:
+        pass
+    return "give the directory that nsight-record wrote"
 
 
 def _check(path: Path, raw: Any) -> Manifest:

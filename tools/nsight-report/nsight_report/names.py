@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names that come from a capture (comm, symbols, host) made safe to show.
+"""Names that come from a capture (comm, symbols, host): made safe to show, and threads of the kernel by their kind.
 
 A thread may call itself anything: terminal escapes, bidirectional overrides, new lines, markup.
 HTML escaping is the template's work; this removes what no output should carry.
 """
 
 from __future__ import annotations
+
+import re
+
+_KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rcuc|idle_inject|irq|napi)/.*$")
 
 
 def printable(name: object, limit: int = 80) -> str:
@@ -16,8 +20,21 @@ def printable(name: object, limit: int = 80) -> str:
     >>> printable("a\\x1b[31m")
     'a\\\\x1b[31m'
     """
+    text = str(name)
+    if len(text) <= limit and text.isprintable():
+        return text
     out = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for c in str(name)[: limit + 1]
+        for c in text[: limit + 1]
     )
     return out if len(out) <= limit else out[: limit - 1] + "…"
+
+
+def thread_name(comm: str) -> str:
+    """The name by which anomalies call a thread: kernel threads of a core, a pool or a work item share one.
+
+    >>> thread_name("kworker/u8:3"), thread_name("nginx")
+    ('kworker', 'nginx')
+    """
+    found = _KTHREAD.match(comm)
+    return found[1] if found else comm

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,9 +16,15 @@ from . import losses, schema
 from . import manifest as manifests
 from .errors import BadInput
 from .stages import BY_NAME, MADE_BY, SPECS, STAGES, Context, Options, Stage
-from .store import Store, place
+from .store import Store, Written, place
+
+if TYPE_CHECKING:
+    from .calls.stored import Stored
 
 _PACKAGE = Path(__file__).parent
+
+#: Tables that are read in parts.
+IN_PARTS = ("events", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]
@@ -57,19 +63,30 @@ class Pipeline:
             alone = replace(self.options, against=None)
             self._other = Pipeline(Path(self.options.against), alone, progress=progress)
         self._tables: dict[str, pa.Table] = {}
+        self._stored: dict[str, tuple[tuple[int, ...], Stored]] = {}
         self._fresh: dict[str, Store] = {}
 
-    def run(self, rerun: str | None = None) -> list[str]:
+    @property
+    def other(self) -> Pipeline | None:
+        """The pipeline of the capture that this one is compared with."""
+        return self._other
+
+    def run(self, rerun: str | None = None, before: str | None = None) -> list[str]:
         """Bring every stage up to date; returns the names of those that had to run.
 
-        ``rerun`` names a stage to run in any case; the ones after it follow.
+        ``rerun`` names a stage to run in any case; the ones after it follow. ``before`` names a stage
+        that is not run any more, nor are those after it.
         """
         if rerun is not None:
             _known(rerun)
         if self._other:
-            self._other.run()
+            # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
+            # the same percentiles as the target would leave no reference.
+            self._other.run(before="anomalies")
         ran = []
         for stage in STAGES:
+            if stage.name == before:
+                break
             store = None if stage.name == rerun else self._find_fresh(stage)
             if store is None:
                 self._run(stage)
@@ -99,6 +116,23 @@ class Pipeline:
             self._tables[name] = table
         return self._tables[name]
 
+    def stored(self, name: str) -> Stored:
+        """Table ``name`` of cores, threads or events as made or stored, to be read in parts. Raises as ``table``."""
+        from .calls.stored import Stored
+
+        store = self._fresh.get(MADE_BY[name], self.store)
+        path = store.path(name)
+        # Another run may have put another file in its place.
+        now = tuple(_stat(path))
+        if name not in self._stored or self._stored[name][0] != now:
+            group = "tid" if name == "thread_states" else "cpu"
+            self._stored[name] = now, Stored(path if store.holds(name) else self.table(name), group)
+        return self._stored[name][1]
+
+    def path(self, name: str) -> Path:
+        """The Parquet file of table ``name``, for those who need a part of it only."""
+        return self._fresh.get(MADE_BY[name], self.store).directory / f"{name}.parquet"
+
     def losses(self) -> pa.Table:
         """The ledgers of the recorder and of every stage, worst first."""
         parts = [self.manifest.losses().table()]
@@ -109,18 +143,22 @@ class Pipeline:
         return losses.merge(parts)
 
     def _run(self, stage: Stage) -> None:
-        context = self._context()
-        with self._progress(stage.name):
-            made, lost = stage.run(context)
+        with self._progress(stage.name), self.store.scratch() as scratch:
+            made, lost = stage.run(self._context(scratch))
             tables = {name: _checked(SPECS.get(name, name), made[name]) for name in stage.tables}
             made_from = self._made_from(stage)
             self.store.save(stage.name, {**tables, _ledger(stage): lost}, made_from)
         self._fresh[stage.name] = self.store
-        self._tables.update(tables)
+        # What was made of packets may be most of the memory: later stages read what they need of it.
+        for name, table in tables.items():
+            self._tables.pop(name, None)
+            self._stored.pop(name, None)
+            if name not in IN_PARTS and not isinstance(table, Written):
+                self._tables[name] = table
 
-    def _context(self) -> Context:
+    def _context(self, scratch: Path | None = None) -> Context:
         other = self._other._context() if self._other else None
-        return Context(self.capture, self.manifest, self.options, self.table, other)
+        return Context(self.capture, self.manifest, self.options, self.table, self.stored, scratch, other)
 
     def _find_fresh(self, stage: Stage) -> Store | None:
         made_from = self._made_from(stage)
@@ -158,8 +196,10 @@ def _known(name: str) -> Stage:
     return BY_NAME[name]
 
 
-def _checked(spec: str, table: pa.Table) -> pa.Table:
+def _checked(spec: str, table: pa.Table | Written) -> pa.Table | Written:
     """``table`` with the schema ``spec`` and no text twice in a dictionary, which pandas refuses."""
+    if isinstance(table, Written):
+        return table
     table = schema.conform(spec, table).unify_dictionaries()
     for i, field in enumerate(table.schema):
         chunks = table.column(i).chunks

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .errors import BadInput
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _CAT = pa.dictionary(pa.int32(), pa.string())
 
@@ -307,7 +307,7 @@ LOSSES = Table(
     "one reason why something is missing, rejected or inferred",
     "severity (error first), stage, cause",
     (
-        _c("stage", _CAT, "record, capture, clocks, lifetimes, calls, anomalies, attribution"),
+        _c("stage", _CAT, "record, capture, clocks, lifetimes, calls, anomalies, attribution, queuing"),
         _c("cause", _CAT, "short name, such as 'perf lost samples'"),
         _c(
             "severity",
@@ -336,11 +336,20 @@ ANOMALIES = Table(
         _c("kind", _CAT, "kind of context (anomalies/exposure.py), function or stall"),
         _c("category", _CAT, "from categories.csv or kernel-functions.csv"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
-        _c("reference_ns", pa.int64(), "median of the reference messages"),
+        _c(
+            "reference_ns",
+            pa.int64(),
+            "median of the reference messages; contexts: so that these add up to no more than their latency",
+        ),
         _c(
             "deviation_ns",
             pa.int64(),
-            "observed_ns - reference_ns, after attribution never more than what is left of the message's deviation",
+            "what of the message's deviation is attributed to it: took_ns, or what larger ones left",
+        ),
+        _c(
+            "took_ns",
+            pa.int64(),
+            "observed_ns - reference_ns, less what nested anomalies claim and what the message took less of its own",
         ),
         _c("start_ns", pa.int64(), "begin of its longest stretch: the evidence"),
         _c("end_ns", pa.int64(), "end of its longest stretch"),
@@ -370,6 +379,11 @@ COMPARED = Table(
         _c(
             "reference_latency_ns", pa.int64(), "median latency of the reference messages of its request type"
         ),
+        _c(
+            "noise_ns",
+            pa.int64(),
+            "up to this a deviation of it cannot be told from none: packets, clocks at its time",
+        ),
     ),
 )
 
@@ -383,7 +397,16 @@ COVERAGE = Table(
         _c("reference_latency_ns", pa.int64(), "median latency of its reference messages"),
         _c("deviation_ns", pa.int64(), "latency_ns - reference_latency_ns"),
         _c("explained_ns", pa.int64(), "sum of its anomalies' deviation_ns"),
-        _c("coverage", pa.float64(), "explained_ns / deviation_ns, 0..1"),
+        _c(
+            "coverage",
+            pa.float64(),
+            "explained_ns / deviation_ns, 0..1; 1 if it was no slower than can be told (noise_ns)",
+        ),
+        _c(
+            "noise_ns",
+            pa.int64(),
+            "up to this a deviation of it cannot be told from none: packets, clocks at its time",
+        ),
     ),
 )
 
@@ -395,12 +418,108 @@ CAUSES = Table(
         _c("cause", _CAT, "category with (R) or (A)"),
         _c("core", _CAT, "R or A"),
         _c("category", _CAT, "category without the suffix"),
+        _c("subject", _CAT, "the context or function in which most of it was spent"),
+        _c("subject_share", pa.float64(), "part of total_deviation_ns in that subject"),
         _c("n_messages", pa.int64(), "target messages it delayed"),
         _c("median_deviation_ns", pa.int64(), "over those messages"),
         _c("max_deviation_ns", pa.int64(), "over those messages"),
         _c("total_deviation_ns", pa.int64(), "over those messages"),
-        _c("share", pa.float64(), "total_deviation_ns / total deviation of the target"),
+        _c(
+            "share",
+            pa.float64(),
+            "total_deviation_ns / deviation of the target messages that were slower than can be told, in all",
+        ),
         _c("advice", pa.string(), "what a user would check or change"),
+    ),
+)
+
+QUEUING = Table(
+    "queuing",
+    "one compared message at one queue on its way: what was served there ahead of it",
+    "role (target first), message_id, queue in the order of the way",
+    (
+        _c(
+            "message_id", pa.int64(), "row of messages; of the other capture's for a reference with --against"
+        ),
+        _c("role", _CAT, "target or reference, as in compared"),
+        _c(
+            "queue",
+            _CAT,
+            "queuing/queues.py: Driver, Protocol, Socket, Thread, App receive, App request, App send, Kernel, Transmit",
+        ),
+        _c("side", _CAT, "R before, A after the hand-off"),
+        _c(
+            "function",
+            _CAT,
+            "what was counted: a function or system call that serves one message or packet with each call, or messages",
+        ),
+        _c("dso", _CAT, "object of the function; else ''"),
+        _c("matched", pa.float64(), "share of messages that exactly one call of the function serves, 0..1"),
+        _c("depth", pa.int64(), "how many were served ahead of it"),
+        _c("reference_depth", pa.int64(), "median of the reference messages"),
+        _c("ahead_ns", pa.int64(), "for how long, within the time that it was in the queue"),
+        _c("reference_ns", pa.int64(), "median of the reference messages"),
+        _c(
+            "deviation_ns",
+            pa.int64(),
+            "ahead_ns - reference_ns; below 0 for a message that waited less than usual",
+        ),
+        _c("start_ns", pa.int64(), "when it came to the queue"),
+        _c("end_ns", pa.int64(), "when it was served"),
+    ),
+)
+
+HOL = Table(
+    "hol",
+    "what other messages' processing that blocked a target message consists of: one category",
+    "message_id, side, -deviation_ns",
+    (
+        _c("message_id", pa.int64(), "row of messages: the one that waited"),
+        _c("side", _CAT, "R before, A after the hand-off"),
+        _c("category", _CAT, "of the functions or contexts in which the time was spent"),
+        _c("n_ahead", pa.int64(), "messages that it waited for, whatever the category"),
+        _c("observed_ns", pa.int64(), "time that it waited for this"),
+        _c(
+            "fastest_ns",
+            pa.int64(),
+            "what the fastest messages take for this, for as many and as much of them",
+        ),
+        _c(
+            "beyond_ns",
+            pa.int64(),
+            "observed_ns - fastest_ns: the messages ahead were slow in this; below 0: they were not",
+        ),
+        _c("in_fastest", pa.bool_(), "the fastest messages do this at all"),
+        _c("deviation_ns", pa.int64(), "share of the message's head-of-line blocking in table anomalies"),
+    ),
+)
+
+CORES = Table(
+    "cores",
+    "one context that had one core: its share of the core's time",
+    "role (target, reference, all), cpu, -ns",
+    (
+        _c(
+            "role",
+            _CAT,
+            "while target or reference messages were there, or all of the recording; reference: of the other capture with --against",
+        ),
+        _c("cpu", pa.int32(), "core"),
+        _c(
+            "context",
+            _CAT,
+            "application, thread, softirq, hardirq, exception, idle, recording (NSight's own), unseen (nothing recorded)",
+        ),
+        _c("name", _CAT, "of the thread, softirq, interrupt or exception; else ''"),
+        _c("category", _CAT, "from categories.csv"),
+        _c("ns", pa.int64(), "time of the core in it, each ns once"),
+        _c("share", pa.float64(), "of the core's time of this role, 0..1"),
+        _c(
+            "lifetime_ns",
+            pa.int64(),
+            "of the messages' lifetimes on this core, time in it: once for each message; 0 for all",
+        ),
+        _c("lifetime_share", pa.float64(), "of the lifetimes of this role on every core, 0..1"),
     ),
 )
 
@@ -419,6 +538,9 @@ TABLES = {
         ANOMALIES,
         COVERAGE,
         CAUSES,
+        QUEUING,
+        HOL,
+        CORES,
     )
 }
 

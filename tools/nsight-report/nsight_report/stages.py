@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,12 @@ import pyarrow.compute as pc
 from . import losses, schema
 from .errors import BadInput
 from .manifest import Manifest
+from .store import Written
 
 if TYPE_CHECKING:
-    from .anomalies import Recorded
+    from .anomalies import Host, Recorded
     from .anomalies.options import Options as AnalysisOptions
+    from .calls.stored import Stored
     from .clocks import ClockMap
     from .lifetimes.options import PhcToMonotonic
 
@@ -55,6 +58,8 @@ class Options:
 class Context:
     """What a running stage sees: the raw files, the manifest, the options, stored tables.
 
+    ``table``: a whole table by name; ``stored``: the same, of which only what is asked for is read.
+    ``scratch``: an empty folder on the disk of the tables, for the running stage;
     ``other``: the same of the capture that is compared with.
     """
 
@@ -62,6 +67,8 @@ class Context:
     manifest: Manifest
     options: Options
     table: Callable[[str], pa.Table]
+    stored: Callable[[str], Stored]
+    scratch: Path | None = None
     other: Context | None = None
 
     def raw(self, name: str) -> Path:
@@ -95,7 +102,7 @@ class Context:
         return path
 
 
-Result = tuple[dict[str, pa.Table], pa.Table]
+Result = tuple[dict[str, pa.Table | Written], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -189,23 +196,31 @@ def _contexts(ctx: Context) -> Result:
     decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
     names = ("calls", "contexts", "thread_states")
-    made = dict(zip(names, tables, strict=True)) | {"trace": schema.empty("trace")}
+    made: dict[str, pa.Table | Written] = dict(zip(names, tables, strict=True))
+    made["trace"] = schema.empty("trace")
     lost_tracing = losses.merge([])
     if ctx.manifest.grade == "pt":
         ledger = losses.Ledger("calls")
-        choose = partial(_chosen, ctx, clock, ledger) if ctx.options.decode == CHOSEN else None
-        found, lost_tracing = functions.load(ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, choose)
+        choose = (
+            partial(_chosen, ctx, clock, made["thread_states"], ledger)
+            if ctx.options.decode == CHOSEN
+            else None
+        )
+        assert ctx.scratch is not None  # of a stage that runs
+        found, lost_tracing = functions.load(
+            ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, ctx.scratch, choose
+        )
         lost_tracing = losses.merge([lost_tracing, ledger.table()])
         made |= found
     return made, losses.merge([lost_decoding, lost, lost_tracing])
 
 
 def _chosen(
-    ctx: Context, clock: ClockMap, ledger: losses.Ledger, traced: tuple[int, int]
+    ctx: Context, clock: ClockMap, thread_states: pa.Table, ledger: losses.Ledger, traced: tuple[int, int]
 ) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, in the perf clock."""
     from .anomalies import select
-    from .calls.of_message import windows
+    from .anomalies.windows import to_decode
     from .frames import to_pandas
 
     told_later = losses.Ledger("anomalies")  # that stage chooses again
@@ -213,17 +228,17 @@ def _chosen(
     seen = int(ends[0]), int(ends[1])
     population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), told_later, seen)
     rows = np.append(population.target, population.reference)
-    in_monotonic = windows(population.messages.iloc[rows])
-    flat, _error, good = clock.convert_masked(in_monotonic.reshape(-1), "monotonic", "perf")
+    stretches = to_decode(population.messages.iloc[rows], to_pandas(thread_states))
+    flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
     known = good.reshape(-1, 2).all(axis=1)
     ledger.add(
-        "compared message outside the clock mapping",
+        "stretch of a compared message outside the clock mapping",
         int((~known).sum()),
         "warning",
-        "no reading covers its time, so its calls were not decoded",
+        "no reading covers its time, so calls of it were not decoded",
         "record clock readings for as long as perf records",
     )
-    return flat.reshape(-1, 2)[known]
+    return np.column_stack([flat.reshape(-1, 2), stretches[:, 2]])[known]
 
 
 def _messages(ctx: Context) -> Result:
@@ -258,25 +273,38 @@ def _anomalies(ctx: Context) -> Result:
     from .consistency import check_together
 
     # Here and not where the files are read: this is the first stage that sees them all.
-    check_together(ctx.manifest, ctx.table("events"), ctx.table("contexts"))
+    check_together(ctx.manifest, ctx.stored("events").span(), ctx.stored("contexts").span())
     options = analysis_options(ctx.options)
     if ctx.manifest.grade == "pt":
         options = replace(options, max_reference=min(options.max_reference, REFERENCES_WITH_CALLS))
-    against, granularity = None, _granularity(ctx)
-    if ctx.other:
-        against = _recorded(ctx.other)
-        granularity = max(granularity, _granularity(ctx.other))
-    compared, found, lost = anomalies.find(
-        _recorded(ctx), replace(options, granularity_ns=granularity), against
-    )
+    granularity = max(_granularity(of) for of in (ctx, ctx.other) if of)
+    here = _recorded(ctx)._replace(noise_ns=_noise(ctx))
+    against = _recorded(ctx.other)._replace(noise_ns=_noise(ctx.other)) if ctx.other else None
+    compared, found, lost = anomalies.find(here, replace(options, granularity_ns=granularity), against)
     return {"compared": compared, "found_anomalies": found}, lost
 
 
 def _recorded(ctx: Context) -> Recorded:
     from .anomalies import Recorded
 
-    messages, calls, contexts, states = map(ctx.table, ("messages", "calls", "contexts", "thread_states"))
-    return Recorded(messages, calls, contexts, states, _seen(ctx))
+    calls, contexts, states = (ctx.stored(name) for name in ("calls", "contexts", "thread_states"))
+    return Recorded(ctx.table("messages"), calls, contexts, states, _seen(ctx), _host(ctx.manifest))
+
+
+def _host(manifest: Manifest) -> Host:
+    """What an interrupt can be late for, by the recorded machine's settings."""
+    from .anomalies import Host
+
+    settings = [nic["coalescing"] for nic in manifest.list("nics") if isinstance(nic.get("coalescing"), dict)]
+    waits = [int(s.get("rx_coalesce_usecs") or 0) * 1000 for s in settings]
+    states = manifest.mapping("host").get("idle_states")
+    exits = [
+        int(state["latency_us"]) * 1000
+        for state in (states if isinstance(states, list) else [])
+        if isinstance(state, dict) and isinstance(state.get("latency_us"), int) and not state.get("disabled")
+    ]
+    adapts = any(s.get("use_adaptive_rx_coalesce") for s in settings)
+    return Host(-1 if adapts else max(waits, default=0), tuple(exits))
 
 
 #: Below this, times of tracepoints are noise of the tracing itself.
@@ -284,29 +312,81 @@ TRACEPOINT_NOISE_NS = 1_000
 
 
 def _granularity(ctx: Context) -> int:
-    """What deviation cannot be told from none, in ns: of the packets, and of the clocks of a call and of a message."""
-    told = ctx.table("trace").to_pylist()
-    clock = ctx.table("clock_map")
-    used = pc.is_in(clock["domain"].cast(pa.string()), pa.array(["perf", "monotonic", "boottime"]))
-    bounds = clock.filter(used)["error_ns"].to_numpy()
-    return max(told[0]["p99_step_ns"] if told else TRACEPOINT_NOISE_NS, 2 * int(bounds.max(initial=0)))
+    """What deviation cannot be told from none whatever the clocks, in ns: that of the packets, or of tracepoints."""
+    return max((row["p99_step_ns"] for row in ctx.table("trace").to_pylist()), default=TRACEPOINT_NOISE_NS)
+
+
+def _noise(ctx: Context) -> npt.NDArray[np.int64]:
+    """By message, what the clocks of a call and of a message are known to: twice the worst bound, at its begin or end.
+
+    Where the clock map has no time of a message's, the worst of all.
+    """
+    from .clocks import ClockMap
+
+    messages, clock = ctx.table("messages"), ClockMap(ctx.table("clock_map"))
+    first = messages["first_ns"].to_numpy()
+    used = {"perf", "boottime"}.intersection(clock.domains)
+    bounds = ctx.table("clock_map")
+    counts = pc.is_in(bounds["domain"].cast(pa.string()), pa.array(["monotonic", *sorted(used)]))
+    worst_of_all = int(bounds.filter(counts)["error_ns"].to_numpy().max(initial=0))
+    worst = np.zeros(len(first), np.int64)
+    for times in (first, pc.fill_null(messages["last_ns"], 0).to_numpy()):
+        times = np.maximum(times, first)
+        tsc, error, good = clock.convert_masked(times, "monotonic", "tsc")
+        worst = np.maximum(worst, np.where(good, error, worst_of_all))
+        for domain in used:
+            _, error, known = clock.convert_masked(tsc, "tsc", domain)
+            worst = np.maximum(worst, np.where(good & known, error, worst_of_all))
+    return 2 * worst
 
 
 def _seen(ctx: Context) -> tuple[int, int] | None:
     """From when to when something tells what cores did."""
     for row in ctx.table("trace").to_pylist():
         return row["begin_ns"], row["end_ns"]
-    ends = pc.min_max(ctx.table("contexts")["start_ns"]), pc.min_max(ctx.table("contexts")["end_ns"])
-    return (ends[0]["min"].as_py(), ends[1]["max"].as_py()) if ctx.table("contexts").num_rows else None
+    return ctx.stored("contexts").span()
 
 
 def _attribution(ctx: Context) -> Result:
     from . import attribution
+    from .names import thread_name
 
+    compared, messages = ctx.table("compared"), ctx.table("messages")
+    ours = pc.is_in(messages["message_id"], compared["message_id"])
+    programs = frozenset(map(thread_name, pc.unique(messages["comm"].filter(ours)).to_pylist()))
     kept, coverage, causes, lost = attribution.attribute(
-        ctx.table("found_anomalies"), ctx.table("compared"), analysis_options(ctx.options)
+        ctx.table("found_anomalies"), compared, analysis_options(ctx.options), programs
     )
     return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
+
+
+def _queuing(ctx: Context) -> Result:
+    from . import queuing
+
+    compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
+    here, there = _recorded(ctx), _recorded(ctx.other) if ctx.other else None
+    only = compared if ctx.options.decode == CHOSEN else None
+    # Neither needs the other, and both wait for what they read.
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(queuing.find, here, compared, there)
+        blocked = pool.submit(
+            queuing.break_down, here, anomalies, analysis_options(ctx.options), _seen(ctx), only
+        )
+        table, lost = found.result()
+        return {"queuing": table, "hol": blocked.result()}, lost
+
+
+def _cores(ctx: Context) -> Result:
+    from . import cores
+
+    other = ctx.other or ctx
+    table = cores.summarise(
+        ctx.table("compared"),
+        cores.Recorded(ctx.table("messages"), ctx.stored("contexts")),
+        cores.Recorded(other.table("messages"), other.stored("contexts")),
+        analysis_options(ctx.options),
+    )
+    return {"cores": table}, losses.merge([])
 
 
 def analysis_options(options: Options) -> AnalysisOptions:
@@ -398,6 +478,7 @@ STAGES = (
             "../native/nsight-perfdata",
             "../native/nsight-contexts",
             "anomalies/population.py",
+            "anomalies/windows.py",
         ),
         by_message=True,
     ),
@@ -407,15 +488,31 @@ STAGES = (
         needs=("messages", "contexts", "events", "clocks"),
         options=_ANALYSIS,
         tables=("compared", "found_anomalies"),
-        code=("anomalies",),
+        code=("anomalies", "names.py"),
     ),
     Stage(
         "attribution",
         _attribution,
-        needs=("anomalies",),
+        needs=("messages", "anomalies"),
         options=(*_ANALYSIS, "categories"),
         tables=("anomalies", "coverage", "causes"),
-        code=("attribution", "anomalies/options.py"),
+        code=("attribution", "anomalies/options.py", "names.py"),
+    ),
+    Stage(
+        "queuing",
+        _queuing,
+        needs=("messages", "contexts", "anomalies", "attribution"),
+        options=(*_ANALYSIS, "categories"),
+        tables=("queuing", "hol"),
+        code=("queuing", "anomalies", "attribution", "names.py"),
+    ),
+    Stage(
+        "cores",
+        _cores,
+        needs=("messages", "contexts", "anomalies"),
+        options=(*_ANALYSIS, "categories"),
+        tables=("cores",),
+        code=("cores.py", "attribution", "anomalies/options.py", "anomalies/population.py", "names.py"),
     ),
 )
 

@@ -15,9 +15,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,7 +28,20 @@ from . import schema
 from .errors import BadInput, OutputError
 
 _STAGES = "stages.json"
+_SCRATCH = ".scratch-"
 _MAX_STAGES_BYTES = 1 << 20
+_MAX_CORES = 4096
+_BY_CORE = (b"calls", b"contexts")
+#: Of those, numbers that ascend.
+ASCENDING = ("call_id", "start_ns")
+COMPRESSION = "lz4"
+
+#: Rows that are read or left out together.
+GROUP_ROWS = 1 << 17
+#: Key in the file's metadata: the last end of a call of each row group, in ns.
+LAST_ENDS = "nsight.last_ends_ns"
+#: Key in the file's metadata: the kinds that rows of each row group have.
+KINDS = "nsight.kinds"
 
 
 @contextmanager
@@ -71,6 +87,74 @@ def temporary(path: Path) -> Iterator[Path]:
         raise
 
 
+@dataclass(frozen=True)
+class Written:
+    """A table that a stage wrote by itself, because it may not fit in memory; the store takes the file."""
+
+    path: Path
+
+
+class Writer:
+    """A table's Parquet file, written piece by piece; ``n_rows`` so far.
+
+    Tables of what cores did are in order of core and time: a row group is a stretch of one core, so that
+    a reader can tell from statistics which groups it needs (calls/stored.py).
+    """
+
+    def __init__(self, path: Path, arrow: pa.Schema) -> None:
+        self.n_rows = 0
+        self._ends: list[int] = []
+        self._kinds: list[list[str]] = []
+        self._by_core = (arrow.metadata or {}).get(b"nsight.table") in _BY_CORE
+        # Numbers hardly repeat: a dictionary of them only costs time. Those that ascend are read fastest as
+        # differences, others split by bytes; and zstd would take twice the time of lz4 to save a quarter.
+        split = [f.name for f in arrow if pa.types.is_primitive(f.type) and f.type.bit_width == 64]
+        words = [f.name for f in arrow if f.name not in split and not pa.types.is_boolean(f.type)]
+        self._writer = pq.ParquetWriter(
+            path,
+            arrow,
+            compression=COMPRESSION,
+            use_dictionary=words,
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" if self._by_core and name in ASCENDING else "BYTE_STREAM_SPLIT"
+                for name in split
+            },
+        )
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._ends:
+            self._writer.add_key_value_metadata({LAST_ENDS: json.dumps(self._ends)})
+        if self._kinds:
+            self._writer.add_key_value_metadata({KINDS: json.dumps(self._kinds)})
+        self._writer.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows that have the table's schema."""
+        for piece in _cores(table) if self._by_core else [table]:
+            for first in range(0, max(piece.num_rows, 1), GROUP_ROWS):
+                group = piece.slice(first, GROUP_ROWS)
+                if "dur_ns" in group.column_names and group.num_rows:
+                    end = group["start_ns"].to_numpy() + group["dur_ns"].to_numpy()
+                    self._ends.append(int(end.max()))
+                if self._by_core and group.num_rows:
+                    self._kinds.append(sorted(group["kind"].unique().to_pylist()))
+                self._writer.write_table(group, row_group_size=GROUP_ROWS)
+        self.n_rows += table.num_rows
+
+
+def _cores(table: pa.Table) -> list[pa.Table]:
+    """The rows of each core, if they are in that order."""
+    cpu = table["cpu"].to_numpy()
+    cuts = np.flatnonzero(cpu[1:] != cpu[:-1]) + 1
+    if len(cuts) > _MAX_CORES:
+        return [table]
+    edges = [0, *cuts.tolist(), table.num_rows]
+    return [table.slice(low, high - low) for low, high in pairwise(edges)]
+
+
 class Store:
     """Tables in ``directory``, with what each stage was made from."""
 
@@ -91,9 +175,13 @@ class Store:
         value = self._stages.get(stage)
         return value if isinstance(value, dict) else {}
 
+    def path(self, name: str) -> Path:
+        """The file of table ``name``, whether it is there or not."""
+        return self.directory / f"{name}.parquet"
+
     def load(self, name: str, spec: str | None = None) -> pa.Table | None:
         """Table ``name``, checked against its schema; None when absent or unreadable."""
-        path = self.directory / f"{name}.parquet"
+        path = self.path(name)
         try:
             return schema.conform(spec or name, pq.read_table(path))
         except (OSError, pa.ArrowException, BadInput, ValueError):
@@ -102,12 +190,21 @@ class Store:
     def holds(self, name: str, spec: str | None = None) -> bool:
         """Whether table ``name`` is there, whole, and has the columns of today's schema."""
         try:
-            found = pq.read_schema(self.directory / f"{name}.parquet")
+            found = pq.read_schema(self.path(name))
         except (OSError, pa.ArrowException):
             return False
         return found.names == schema.TABLES[spec or name].names()
 
-    def save(self, stage: str, tables: dict[str, pa.Table], made_from: dict[str, Any]) -> None:
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """An empty folder beside the tables, for a stage that makes more than fits in memory."""
+        with writing(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self.directory)
+        with folder as name:
+            yield Path(name)
+
+    def save(self, stage: str, tables: dict[str, pa.Table | Written], made_from: dict[str, Any]) -> None:
         """Write a stage's tables and, last of all, its entry in stages.json."""
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -116,9 +213,13 @@ class Store:
         if self._stages.pop(stage, None) is not None:
             self._write_stages()
         for name, table in tables.items():
-            path = self.directory / f"{name}.parquet"
+            path = self.path(name)
             with writing(path), temporary(path) as partial:
-                pq.write_table(table, partial, compression="zstd")
+                if isinstance(table, Written):
+                    table.path.replace(partial)
+                    continue
+                with Writer(partial, table.schema) as writer:
+                    writer.write(table)
         run = hashlib.sha256(os.urandom(16)).hexdigest()[:16]
         self._stages[stage] = {"made_from": made_from, "run": run}
         self._write_stages()

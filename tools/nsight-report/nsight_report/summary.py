@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from .attribution.causes import LOW_COVERAGE
+from .attribution.causes import LOW_COVERAGE, OWN_COST
 from .frames import cause_names, each
 from .names import printable
-from .stages import analysis_options
-from .units import duration, percent, percentile, supported
+from .stages import TRACEPOINT_NOISE_NS, analysis_options
+from .units import counted, duration, percent, percentile, supported
 
 if TYPE_CHECKING:
     from .api import Capture
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
 N_WORST = 5
+_WORTH = 0.01  # share of the delay from which a cause that is not the first is named in the first sentence
 _ACT = 0.05  # share of the delay from which a cause is worth acting on
+_FEW_SLOWER = 0.5  # share of the target below which the words are about the slower ones only
 _MOST_SEARCHED = 500  # target messages looked at for them
 
 GRADE = {
@@ -56,6 +58,14 @@ class SlowMessage:
 
 
 @dataclass(frozen=True)
+class OwnCost:
+    """What the recording itself cost the target messages: ns in the median one, share of their whole delay."""
+
+    median_ns: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """The numbers of a report. Durations in ns."""
 
@@ -67,6 +77,10 @@ class Summary:
     max_ns: int | None
     target: str
     n_target: int
+    n_slower: int  # of them, that took longer than the reference by more than the recording can tell
+    noise_ns: int  # differences that it cannot tell from none, of the median target message
+    by_clocks: bool  # because of its clocks, not of its packets or tracepoints
+    extra_ns: int  # how much longer these took in all
     reference: str
     coverage_median: float | None
     coverage_min: float | None
@@ -74,6 +88,10 @@ class Summary:
     causes: pd.DataFrame
     losses: pd.DataFrame
     slowest: list[SlowMessage]
+    queues: pd.DataFrame
+    blocking: pd.DataFrame
+    cores: pd.DataFrame
+    own_cost: OwnCost | None = None
 
 
 def selected(capture: Capture) -> pd.DataFrame:
@@ -90,7 +108,11 @@ def summarise(capture: Capture) -> Summary:
     n = len(latencies)
     known = {p: value for p in PERCENTILES if (value := percentile(latencies, p)) is not None}
     coverage = capture.coverage
-    shares = coverage["coverage"].dropna().to_numpy(dtype=float)
+    traces = capture.pipeline.table("trace").to_pylist()
+    # Of what is not slower nothing is to be explained, and all of nothing would count as whole.
+    slower = beyond_noise(coverage)
+    noise = int(coverage["noise_ns"].median()) if len(coverage) else 0
+    shares = slower["coverage"].dropna().to_numpy(dtype=float)
     return Summary(
         grade=capture.manifest.grade,
         cut=capture.manifest.cut,
@@ -100,14 +122,115 @@ def summarise(capture: Capture) -> Summary:
         max_ns=int(latencies.max()) if n else None,
         target=capture.options.target,
         n_target=len(coverage),
+        n_slower=len(slower),
+        noise_ns=noise,
+        by_clocks=noise > max((t["p99_step_ns"] for t in traces), default=TRACEPOINT_NOISE_NS),
+        extra_ns=int(slower["deviation_ns"].sum()),
         reference=_reference(capture),
         coverage_median=float(np.median(shares)) if len(shares) else None,
         coverage_min=float(shares.min()) if len(shares) else None,
-        worst_covered=worst_covered(coverage),
+        worst_covered=worst_covered(slower),
         causes=capture.causes,
         losses=capture.losses,
         slowest=slowest(capture, N_SLOWEST),
+        own_cost=own_cost(capture),
+        queues=queue_depths(capture.queuing),
+        blocking=blocking(capture.hol),
+        cores=core_contexts(capture.cores),
     )
+
+
+def beyond_noise(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Target messages that took longer by more than their recording can tell from no difference."""
+    return coverage[(coverage["deviation_ns"] > coverage["noise_ns"]).to_numpy(bool)]
+
+
+def own_cost(capture: Capture) -> OwnCost | None:
+    """Of all target messages, those that it cost nothing included; None without target messages."""
+    coverage, anomalies = capture.coverage, capture.anomalies
+    if not len(coverage):
+        return None
+    own = anomalies[anomalies["category"].astype(str) == OWN_COST]
+    ns = own.groupby("message_id")["deviation_ns"].sum().reindex(coverage["message_id"]).fillna(0)
+    total = max(int(beyond_noise(coverage)["deviation_ns"].sum()), 1)
+    return OwnCost(int(ns.median()), float(ns.sum()) / total)
+
+
+def own_cost_line(cost: OwnCost) -> str:
+    """In words.
+
+    >>> own_cost_line(OwnCost(574_000, 0.64))
+    "NSight's own cost: 574 us in the median target message, 64% of the delay"
+    """
+    return f"{OWN_COST}: {duration(cost.median_ns)} in the median target message, {percent(cost.share)} of the delay"
+
+
+def queue_depths(queuing: pd.DataFrame) -> pd.DataFrame:
+    """How many messages met how many others at each queue, and what that cost them (Fig. 19 of the paper).
+
+    One row per queue and depth, in the order of the way: queue (with (R) or (A)), function (what was counted), depth,
+    n_target and n_reference (messages with that depth), reference_depth (median, of the first target's reference),
+    median_ahead_ns (time for which others were served) and median_deviation_ns (of that, above the reference) of the target
+    messages; NA where no target message has that depth. Queues where nobody waited behind anybody are left out.
+    """
+    from .queuing.queues import ORDER
+
+    names = ["queue", "side", "function"]
+    frame = queuing.astype(dict.fromkeys([*names, "role"], str))
+    frame = frame[frame.groupby("queue")["depth"].transform("max") > 0]
+    target = frame["role"] == "target"
+    keys = [*names, "depth"]
+    by = frame.assign(
+        n_target=target.astype(int), n_reference=(~target).astype(int),
+        ahead=frame["ahead_ns"].where(target), deviation=frame["deviation_ns"].where(target),
+    ).groupby(keys)  # fmt: skip
+    rows = by.agg(
+        n_target=("n_target", "sum"), n_reference=("n_reference", "sum"), median_ahead_ns=("ahead", "median"),
+        median_deviation_ns=("deviation", "median"),
+    ).reset_index()  # fmt: skip
+    usual = frame[target].groupby("queue")["reference_depth"].first()
+    rows["reference_depth"] = rows["queue"].map(usual).fillna(0).astype(int)
+    for name in ("median_ahead_ns", "median_deviation_ns"):
+        rows[name] = rows[name].round().astype("Int64")
+    rank = rows["queue"].map({name: i for i, name in enumerate(ORDER)})
+    rows = rows.assign(rank=rank, queue=rows["queue"] + " (" + rows["side"] + ")").sort_values(
+        ["rank", "depth"]
+    )
+    columns = ["queue", "function", "depth", "n_target", "n_reference", "reference_depth"]
+    return rows[[*columns, "median_ahead_ns", "median_deviation_ns"]].reset_index(drop=True)
+
+
+def blocking(hol: pd.DataFrame) -> pd.DataFrame:
+    """What head-of-line blocking consists of, by category of what the messages ahead did, the largest first.
+
+    cause (``Head-of-line blocking: <category> (A)``), n_messages (that waited for it), total_deviation_ns, share (of all
+    head-of-line blocking), observed_ns, fastest_ns (as many of the fastest messages take this) and beyond_ns (what the ones
+    ahead took more than that: they were slow, not only many).
+    """
+    text = hol.astype({"category": str, "side": str})
+    frame = text.assign(cause="Head-of-line blocking: " + text["category"] + " (" + text["side"] + ")")
+    rows = (
+        frame.groupby("cause")
+        .agg(
+            n_messages=("message_id", "nunique"),
+            total_deviation_ns=("deviation_ns", "sum"),
+            observed_ns=("observed_ns", "sum"),
+            fastest_ns=("fastest_ns", "sum"),
+            beyond_ns=("beyond_ns", "sum"),
+        )
+        .reset_index()
+    )
+    rows["share"] = rows["total_deviation_ns"].astype(float) / max(int(rows["total_deviation_ns"].sum()), 1)
+    return rows.sort_values(["total_deviation_ns", "cause"], ascending=[False, True]).reset_index(drop=True)
+
+
+def core_contexts(cores: pd.DataFrame) -> pd.DataFrame:
+    """Share of each core's time by context, with one column for each role: cpu, context, target, reference, all."""
+    frame = cores.astype({"role": str, "context": str})
+    table = frame.pivot_table(
+        index=["cpu", "context"], columns="role", values="share", aggfunc="sum", fill_value=0.0
+    )
+    return table.reindex(columns=["target", "reference", "all"], fill_value=0.0).reset_index()
 
 
 def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
@@ -118,8 +241,14 @@ def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
 
 def _reference(capture: Capture) -> str:
     against = capture.options.against
-    of = f" of {Path(against).name}" if against else ""
+    of = f" of {capture.other.name if capture.other else Path(against).name}" if against else ""
     return capture.options.reference + of
+
+
+def cause_with_subject(row: Any) -> str:
+    """A row of ``causes`` by name, and what of it took most time where the name does not say so."""
+    name, subject = printable(row.cause), printable(row.subject)
+    return name if not subject or subject == row.category else f"{name}: {subject}"
 
 
 def advice(causes: pd.DataFrame) -> list[tuple[list[str], str]]:
@@ -139,14 +268,26 @@ def verdict(s: Summary) -> str:
     begin = (
         f"Of {s.n:,} messages, the {s.n_target:,} of {s.target} were compared with those of {s.reference}."
     )
+    if not s.n_slower:
+        why = f", since its clocks are known to {duration(s.noise_ns // 2)} only" if s.by_clocks else ""
+        return (
+            f"{begin} None of them took longer by more than this recording can tell from nothing (about "
+            f"{duration(s.noise_ns)}{why})."
+        )
+    few = s.n_slower < _FEW_SLOWER * s.n_target
+    if few:
+        begin += f" Only {s.n_slower:,} of them took longer by more than this recording can tell (about {duration(s.noise_ns)})."
     if not len(s.causes):
         return f"{begin} No cause for their extra latency was found."
     parts = [
-        f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {c.n_messages:,} messages, up to "
+        f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, 'message')}, up to "
         f"{duration(c.max_deviation_ns)})"
-        for c in each(s.causes.head(3))
+        for i, c in enumerate(each(s.causes.head(3)))
+        if i == 0 or c.share >= _WORTH
     ]
-    return f"{begin} What delayed them most: {'; '.join(parts)}."
+    whole = f" of {duration(s.extra_ns)} in all" if few else ""
+    parts[0] = parts[0].replace("of the extra latency", f"of the extra latency{whole}", 1)
+    return f"{begin} What delayed {'these' if few else 'them'} most: {'; '.join(parts)}."
 
 
 def slowest(capture: Capture, count: int) -> list[SlowMessage]:

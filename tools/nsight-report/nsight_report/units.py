@@ -37,6 +37,15 @@ def percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
+def counted(n: int, what: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "message"), counted(2000, "message"), counted(2, "loss", "losses")
+    ('1 message', '2,000 messages', '2 losses')
+    """
+    return f"{n:,} {what if n == 1 else plural or what + 's'}"
+
+
 def supported(n: int, percent: float) -> bool:
     """Whether ``n`` values are enough to state percentile ``percent`` (see BEYOND)."""
     # Rounded, because 10000 * (1 - 0.999) is 9.999999999999... in floating point.

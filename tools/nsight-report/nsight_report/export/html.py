@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The report as one HTML file that needs nothing else: no network, no scripts.
+"""The report as one HTML file that opens offline and asks the network for nothing.
 
-Names in it come from the capture and are escaped by the template engine; a content security
-policy forbids everything but the file's own pictures and style, should escaping ever fail.
+Names in it come from the capture: the template engine escapes them, data is JSON that cannot end its element
+(``page_data.embedded``), and the scripts set names as text only. Should that ever fail, a content security policy
+runs nothing but the scripts and styles of this package, by their hashes, and forbids every connection.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,38 +19,53 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..frames import each
 from ..names import printable
-from ..plots.figures import Figure, draw
+from ..plots.figures import Figure, Sheet, drawn
 from ..store import write_atomically, writing
-from ..summary import BLIND, GRADE, SlowMessage, Summary, advice, verdict
-from ..units import duration, percent
+from ..summary import BLIND, GRADE, SlowMessage, Summary, advice, summarise, verdict
+from ..units import counted, duration, percent
+from ..wording import how_sure, next_steps
+from . import page_data
 from .terminal import describe
 
 if TYPE_CHECKING:
     from ..api import Capture
 
+_HERE = Path(__file__).parent
+_SCRIPTS = ("vendor/uPlot.iife.js", "page/lifetime.js", "page/page.js")
+_STYLES = ("vendor/uPlot.min.css", "page/page.css")
+_ROWS = 25  # of the table behind a figure; the CSV beside it has all
+# The page draws these itself; without scripts it shows the pictures.
+_DRAWN_BY_THE_PAGE = ("balloon", "causes", "cdf")
 
-def write_report(capture: Capture, summary: Summary, output: Path) -> Path:
+
+def write_report(capture: Capture, summary: Summary, output: Path, n_lifetimes: int | None = None) -> Path:
     """Write report.html and its figures (SVG, PNG, CSV) to ``output``; returns the page's path.
+
+    ``n_lifetimes``: messages that can be looked at in the page, as far as they fit.
 
     Raises OutputError when the disk is full or the directory is not writable.
     """
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    figures = draw(capture, summary)
+    sheet = Sheet.of(capture, summary)
+    figures = drawn(sheet)
     for figure in figures:
         figure.save(output)
     page = output / "report.html"
-    write_atomically(page, render(capture, summary, figures).encode("utf-8", "replace"))
+    write_atomically(page, render(sheet, figures, n_lifetimes).encode("utf-8", "replace"))
     return page
 
 
-def render(capture: Capture, summary: Summary, figures: list[Figure]) -> str:
-    """The page as text."""
+def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) -> str:
+    """The page as text; ``n_lifetimes`` as ``write_report``."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(duration=_duration, name=printable, percent=percent, picture=_picture)
+    environment.filters.update(
+        duration=_duration, name=printable, percent=percent, picture=_picture, cell=_cell
+    )
+    capture, summary = sheet.capture, sheet.summary
     m = capture.manifest
     host = {
         "host": m.text("host", "hostname"),
@@ -58,24 +76,100 @@ def render(capture: Capture, summary: Summary, figures: list[Figure]) -> str:
         "recorded with": m.command(),
         "stopped by": m.text("stopped_by"),
     }
-    by_name = {figure.name: figure for figure in figures}
+    scripts, styles = ([_text(name) for name in names] for names in (_SCRIPTS, _STYLES))
+    lifetimes = page_data.lifetimes(sheet, n_lifetimes)
+    timelines = [figure for figure in figures if figure.name.endswith("-timeline")]
     return environment.get_template("report.html.j2").render(
-        capture=capture.path.resolve().name,
+        policy=policy(scripts, styles),
+        scripts=scripts,
+        styles=styles,
+        capture=capture.name,
         s=summary,
-        verdict=verdict(summary),
+        answers=answers(summary),
         losses=list(each(summary.losses)),
-        advice=advice(summary.causes),
         grade=GRADE[summary.grade],
         blind=BLIND[summary.grade],
         host={key: value for key, value in host.items() if value},
         stamps=_stamps,
         tools=_tools(m.mapping("tools")),
-        overview=[by_name[name] for name in ("balloon", "causes", "cdf") if name in by_name],
-        slowest=[
-            (slow, describe(slow), by_name.get(f"message-{int(slow.row['message_id'])}-timeline"))
-            for slow in summary.slowest
-        ],
+        rows=_ROWS,
+        figures={figure.name: figure for figure in figures},
+        shown=[f for f in figures if f.name not in _DRAWN_BY_THE_PAGE and f not in timelines],
+        timelines=timelines,
+        slowest=[(slow, describe(slow)) for slow in summary.slowest],
+        other=_other(sheet),
+        data=page_data.embedded(page_data.overview(sheet)),
+        lifetimes=lifetimes,
+        room=page_data.MOST_LIFETIME_BYTES // 1_000_000,
+        uplot_version=json.loads(_text("vendor/uplot.json"))["version"],
+        uplot_licence=_text("vendor/LICENSE.uPlot").strip(),
     )
+
+
+def policy(scripts: list[str], styles: list[str]) -> str:
+    """A content security policy that allows these scripts and styles, pictures in the file, and nothing else."""
+
+    def hashes(texts: list[str]) -> str:
+        made = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in texts)
+        return " ".join(f"'sha256-{digest}'" for digest in made)
+
+    return (
+        f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def answers(s: Summary) -> list[tuple[str, str | list[tuple[list[str], str]]]]:
+    """The summary in words: what delayed, how much, how sure that is, and what to do next."""
+    found: list[tuple[str, str | list[tuple[list[str], str]]]] = [
+        ("What delayed the slow messages?", verdict(s))
+    ]
+    if not s.n or not s.n_target:
+        return found
+    if not s.n_slower:
+        return [*found, ("What to do next?", " ".join(next_steps(s)))]
+    middle = s.percentiles.get(50.0)
+    usual = "" if middle is None else f" Half of all {s.n:,} messages took at most {duration(middle)}."
+    worst = f" The slowest took {duration(s.max_ns)}." if s.max_ns is not None else ""
+    extra = int(s.causes["total_deviation_ns"].sum()) if len(s.causes) else 0
+    found.append(
+        (
+            "By how much?",
+            f"The causes below add {duration(extra)} to {counted(s.n_target, 'message')} in all.{usual}{worst}",
+        )
+    )
+    found.append(("How sure is that?", " ".join([*how_sure(s), f"Seen with {GRADE[s.grade]}."])))
+    found.append(
+        (
+            "What to do next?",
+            advice(s.causes) or "No cause is large enough to act on: choose other messages with --target.",
+        )
+    )
+    return found
+
+
+def _other(sheet: Sheet) -> dict[str, Any] | None:
+    """The capture that this one is compared with: its name, its summary, and the difference in words."""
+    other = sheet.capture.other
+    if other is None:
+        return None
+    theirs, ours = summarise(other), sheet.summary
+    name = printable(other.name)
+    parts = [
+        f"p{p:g} {duration(ns)} ({duration(theirs.percentiles[p])} there)"
+        for p, ns in ours.percentiles.items()
+        if p in theirs.percentiles
+    ]
+    mine = set(ours.causes["cause"].astype(str))
+    gone = [c for c in theirs.causes["cause"].astype(str) if c not in mine][:3]
+    words = f"Latency here: {', '.join(parts) or 'too few messages for percentiles'}."
+    if gone:
+        words += f" Causes there that are none here: {', '.join(printable(c) for c in gone)}."
+    return {"name": name, "summary": theirs, "words": words}
+
+
+def _text(name: str) -> str:
+    return (_HERE / name).read_text("utf-8")
 
 
 def _stamps(slow: SlowMessage) -> list[tuple[str, int]]:
@@ -98,6 +192,12 @@ def _tools(tools: dict[str, Any]) -> dict[str, str]:
 
 def _duration(ns: object) -> str:
     return duration(None if ns is None else int(ns))  # type: ignore[call-overload]
+
+
+def _cell(value: object) -> str:
+    if pd.isna(value):  # type: ignore[call-overload]
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else printable(value, 120)
 
 
 def _picture(figure: Figure) -> str:

@@ -15,6 +15,7 @@ _CAUSE_FIELDS = (
     "cause",
     "core",
     "category",
+    "subject",
     "n_messages",
     "median_deviation_ns",
     "max_deviation_ns",
@@ -53,6 +54,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
         "causes": _rows(
             s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
         ),
+        "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
     }
 

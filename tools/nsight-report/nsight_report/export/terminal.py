@@ -7,13 +7,15 @@ import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..frames import each
 from ..names import printable
-from ..summary import BLIND, GRADE, SlowMessage, Summary, advice
-from ..units import duration, percent
+from ..summary import BLIND, GRADE, SlowMessage, Summary, cause_with_subject, own_cost_line, verdict
+from ..units import counted, duration, percent
+from ..wording import how_sure, next_steps, no_cause
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -25,10 +27,30 @@ _PLAIN_WIDTH = 110
 
 
 def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool = True) -> None:
-    """Write the summary to ``file``: losses first, then latencies, causes, slowest messages."""
+    """Write the summary to ``file``: the result in words, losses, latencies, causes, slowest messages."""
+    console = plain_console(file)
+    _head(console, capture, summary)
+    _words(console, summary)
+    _blind(console, summary)
+    _losses(console, summary)
+    _latencies(console, summary)
+    _causes(console, summary)
+    _slowest(console, summary)
+    if hints:
+        console.print(
+            Text(
+                f"\nFigures and the whole report: nsight-report {printable(capture.path)} -o DIR"
+                f"\nOne message in detail: nsight-report show {printable(capture.path)} [MESSAGE]"
+            ),
+            soft_wrap=True,
+        )
+
+
+def plain_console(file: TextIO) -> Console:
+    """A console for ``file``: colour and the terminal's width on a terminal, else plain."""
     tty = file.isatty()
     # markup=False and Text objects throughout: names from the capture may look like rich markup.
-    console = Console(
+    return Console(
         file=file,
         markup=False,
         highlight=False,
@@ -36,23 +58,64 @@ def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool 
         width=None if tty else _PLAIN_WIDTH,
         no_color=not tty,
     )
-    _head(console, capture, summary)
-    _losses(console, summary)
-    _latencies(console, summary)
-    _causes(console, summary)
-    _slowest(console, summary)
-    if hints:
-        console.print(
-            Text(f"\nFigures and the whole report: nsight-report {printable(capture.path)} -o DIR"),
-            soft_wrap=True,
+
+
+def bar_width(console: Console) -> int:
+    """Of a bar: what leaves room for names on a narrow terminal."""
+    return _BAR if console.width >= 100 else _BAR // 4
+
+
+def columns(console: Console, *titles: str) -> Table:
+    """A table without lines; columns whose title begins with > are numbers, '' is for bars."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in titles:
+        number = title.startswith(">")
+        table.add_column(
+            title.removeprefix(">"),
+            justify="right" if number else "left",
+            no_wrap=number or not title,
+            overflow="fold",
+            width=None if title else bar_width(console),
+            min_width=None if number or not title else min(len(title), 20),
         )
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table of ``columns``, indented like the lines around it."""
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def bar(console: Console, share: float, style: str = "cyan") -> Text:
+    """``share`` of the whole as a bar."""
+    return Text(
+        "#" * max(1 if share > 0 else 0, round(min(max(share, 0.0), 1.0) * bar_width(console))), style=style
+    )
 
 
 def _head(console: Console, capture: Capture, s: Summary) -> None:
     m = capture.manifest
     host = " ".join(x for x in (m.text("host", "hostname"), m.text("host", "kernel")) if x)
-    console.print(Text(f"{printable(capture.path.name)}   {printable(host)}", style="bold"))
-    console.print(f"Grade {s.grade}: {GRADE[s.grade]}. What it cannot see:")
+    console.print(Text(f"{printable(capture.name)}   {printable(host)}", style="bold"))
+
+
+def _words(console: Console, s: Summary) -> None:
+    """What, how much, how sure, what to do."""
+    console.print()
+    for title, sentences in (("", [verdict(s)]), ("How sure: ", how_sure(s))):
+        if sentences:
+            text = textwrap.fill(title + " ".join(sentences), console.width, break_on_hyphens=False)
+            console.print(Text(text), soft_wrap=True)
+    steps = next_steps(s)
+    if steps:
+        console.print("What to do:")
+    for step in steps:
+        _item(console, step)
+
+
+def _blind(console: Console, s: Summary) -> None:
+    console.print()
+    console.print(Text(f"Grade {s.grade}: {GRADE[s.grade]}. What it cannot see:", style="bold"))
     for line in BLIND[s.grade]:
         _item(console, line)
 
@@ -95,12 +158,14 @@ def _latencies(console: Console, s: Summary) -> None:
     if s.unsupported and s.n:
         missing = ", ".join(f"p{p:g}" for p in s.unsupported)
         console.print(f"  too few messages for {missing}", style="dim")
-    console.print(f"  target: {s.target} ({s.n_target:,} messages), compared with: {s.reference}")
+    console.print(f"  target: {s.target} ({counted(s.n_target, 'message')}), compared with: {s.reference}")
     if s.coverage_median is not None and s.coverage_min is not None:
         console.print(
             f"  coverage: the causes below explain {s.coverage_median:.0%} of a target message's "
             f"extra latency (median; lowest {s.coverage_min:.0%})"
         )
+    elif s.n_target and not s.n_slower:
+        console.print("  coverage: not told, as none was slower by more than can be told")
     if len(s.worst_covered):
         worst = [
             f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"
@@ -112,41 +177,34 @@ def _latencies(console: Console, s: Summary) -> None:
 def _causes(console: Console, s: Summary) -> None:
     _title(console, "Causes of the slow messages, by total delay")
     if not len(s.causes):
-        console.print("  none found")
+        console.print(
+            "  none found" if s.n_slower else "  none: no message was slower by more than can be told"
+        )
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("  cause", overflow="fold", ratio=3)
-    table.add_column("share", justify="right")
-    table.add_column("", width=_BAR)
-    table.add_column("messages", justify="right")
-    table.add_column("median", justify="right", no_wrap=True)
-    table.add_column("max", justify="right", no_wrap=True)
-    table.add_column("total", justify="right", no_wrap=True)
+    table = columns(console, "cause", ">share", "", ">messages", ">median", ">max", ">total")
     shown = s.causes.head(_CAUSES)
     for row in each(shown):
         table.add_row(
-            Text("  " + printable(row.cause)),
+            Text(cause_with_subject(row)),
             percent(row.share),
-            Text(_bar(float(row.share)), style="cyan"),
+            bar(console, float(row.share)),
             f"{row.n_messages:,}",
             duration(row.median_deviation_ns),
             duration(row.max_deviation_ns),
             duration(row.total_deviation_ns),
         )
-    console.print(table)
+    print_table(console, table)
     rest = s.causes["share"].iloc[_CAUSES:]
     if len(rest):
         console.print(
             f"  and {len(rest)} smaller, together {percent(rest.sum())}: see --json or the report",
             style="dim",
         )
+    whose = "the target" if s.n_slower == s.n_target else "the slower ones"
+    console.print(f"  shares are of {duration(s.extra_ns)}, the extra latency of {whose} in all", style="dim")
+    if s.own_cost and s.own_cost.share:
+        console.print("  " + own_cost_line(s.own_cost))
     console.print("  (R) receive core: before the hand-off. (A) application core: after it.", style="dim")
-    for names, text in advice(s.causes):
-        _item(console, f"{', '.join(names)}: {text}")
-
-
-def _bar(share: float) -> str:
-    return "#" * max(1 if share > 0 else 0, round(min(max(share, 0.0), 1.0) * _BAR))
 
 
 def _slowest(console: Console, s: Summary) -> None:
@@ -156,8 +214,8 @@ def _slowest(console: Console, s: Summary) -> None:
     for message in s.slowest:
         console.print(Text("  " + describe(message)), soft_wrap=True)
         explained = ", ".join(f"{printable(name)} +{duration(ns)}" for name, ns in message.causes[:4])
-        covered = "" if message.coverage is None else f"  [{message.coverage:.0%} explained]"
-        console.print(Text(f"      {explained or 'no cause found'}{covered}"), soft_wrap=True)
+        covered = "" if message.coverage is None or not explained else f"  [{message.coverage:.0%} explained]"
+        console.print(Text(f"      {explained or no_cause(message.coverage)}{covered}"), soft_wrap=True)
 
 
 def describe(message: SlowMessage) -> str:

@@ -16,9 +16,10 @@ from matplotlib.lines import Line2D
 
 from ..frames import cause_names
 from ..units import duration
-from .style import GREY, UNEXPLAINED, Look, latency_axis, legend_below
+from .style import GREY, NOT_SLOWER, UNEXPLAINED, Look, latency_axis, legend_below
 
 _SMALLEST, _LARGEST = 20.0, 420.0  # points squared
+_MANY = 40
 _TOP = 8  # causes with an entry in the legend; the others share one
 OTHER = "other causes"
 
@@ -37,20 +38,25 @@ def rows(messages: pd.DataFrame, coverage: pd.DataFrame, anomalies: pd.DataFrame
         .drop_duplicates("message_id")
     )
     frame = messages[["message_id", "latency_ns"]].merge(
-        coverage[["message_id", "deviation_ns"]], on="message_id", how="left"
+        coverage[["message_id", "deviation_ns", "coverage"]], on="message_id", how="left"
     )
     frame["target"] = frame["deviation_ns"].notna()
     frame = frame.merge(sums, on="message_id", how="left")
     frame["cause"] = frame["cause"].astype(object)
-    frame.loc[frame["target"] & frame["cause"].isna(), "cause"] = UNEXPLAINED
+    nothing = frame["target"] & frame["cause"].isna()
+    frame.loc[nothing, "cause"] = np.where(
+        frame.pop("coverage")[nothing].to_numpy(float, na_value=0) == 1, NOT_SLOWER, UNEXPLAINED
+    )
     return frame
 
 
 def sizes(deviation_ns: pd.Series) -> np.ndarray:
-    """Balloon areas: proportional to deviation, between a visible least and a most."""
+    """Balloon areas: they grow with the deviation, between a visible least and a most."""
     values = deviation_ns.to_numpy(dtype=float, na_value=0.0)
     top = values.max() if len(values) and values.max() > 0 else 1.0
-    return _SMALLEST + (_LARGEST - _SMALLEST) * np.clip(values / top, 0, 1)
+    # Many balloons are smaller, or they cover each other.
+    largest = max(_LARGEST * min(1.0, (_MANY / max(len(values), 1)) ** 0.5), 3 * _SMALLEST)
+    return _SMALLEST + (largest - _SMALLEST) * np.clip(values / top, 0, 1)
 
 
 def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
@@ -82,7 +88,8 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
             s=areas[part.index].to_numpy(),
             c=look.colour,
             marker=look.marker,
-            alpha=0.75,
+            alpha=0.65,
+            rasterized=len(targets) > 2000,
             edgecolors="black" if filled else None,
             linewidths=0.5 if filled else 1.2,
             label=cause,

@@ -5,22 +5,26 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
+from ..comparison import CallPaths, call_paths
 from ..frames import cause_names, each
 from ..names import printable
 from ..store import write_atomically
-from ..summary import Summary, selected
-from ..units import duration
-from . import balloon, causes, cdf, timeline, timeline_axes
-from .style import RC, UNEXPLAINED, looks
+from ..summary import SlowMessage, Summary, selected
+from ..units import duration, percent
+from . import balloon, causes, cdf, cores, flame, queuing, timeline, timeline_axes
+from .style import NOT_SLOWER, RC, UNEXPLAINED, Look, looks
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -63,65 +67,219 @@ def caption(capture: Capture, summary: Summary) -> str:
     return printable("; ".join(parts), 600)
 
 
-def draw(capture: Capture, summary: Summary) -> list[Figure]:
-    """The figures of a report: balloons, distribution, causes, a timeline for each slowest message."""
-    note = caption(capture, summary)
+@dataclass
+class Sheet:
+    """What the figures of one report share."""
+
+    capture: Capture
+    summary: Summary
+    messages: pd.DataFrame
+    look: dict[str, Look]
+    top: str
+    note: str
+
+    @classmethod
+    def of(cls, capture: Capture, summary: Summary) -> Sheet:
+        """For an analysed capture."""
+        top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
+        note = caption(capture, summary)
+        return cls(capture, summary, selected(capture), cause_looks(capture), top, note)
+
+    @cached_property
+    def paths(self) -> CallPaths:
+        """Call paths of target and reference messages: read once."""
+        return call_paths(self.capture)
+
+
+def cause_looks(capture: Capture) -> dict[str, Look]:
+    """The look of each cause of a capture, the most important first."""
     names = [str(c) for c in capture.causes["cause"]]  # by total deviation
     names += list(cause_names(capture.anomalies).unique())
-    look = looks([*names, UNEXPLAINED])
+    return looks([*names, UNEXPLAINED, NOT_SLOWER])
 
-    messages = selected(capture)
-    figures = []
-    rows = balloon.rows(messages, capture.coverage, capture.anomalies)
-    top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
-    figures.append(
-        _figure(
-            "balloon", "Slow messages and their causes",
-            f"Latency of each of {summary.n:,} messages in order of arrival; the {summary.n_target:,} target messages are "
-            f"balloons coloured by cause. Largest causes: {top}.",
-            note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, look, ax=fig.subplots()),
-        )
+
+def draw(capture: Capture, summary: Summary) -> list[Figure]:
+    """The figures of a report, in the order of ``DRAWN``: overview first, then single messages."""
+    return drawn(Sheet.of(capture, summary))
+
+
+def drawn(sheet: Sheet) -> list[Figure]:
+    """The figures of ``sheet``."""
+    return [figure for make in DRAWN for figure in make(sheet)]
+
+
+def _balloons(sheet: Sheet) -> Iterator[Figure]:
+    s = sheet.summary
+    rows = balloon.rows(sheet.messages, sheet.capture.coverage, sheet.capture.anomalies)
+    yield _figure(
+        "balloon", "Slow messages and their causes",
+        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_target:,} target messages are "
+        f"balloons coloured by cause. Largest causes: {sheet.top}.",
+        sheet.note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, sheet.look, ax=fig.subplots()),
     )  # fmt: skip
-    boxes = causes.rows(capture.anomalies)
-    if len(boxes):
-        figures.append(
-            _figure(
-                "causes", "Delay by cause", f"Box plot of the delay that each cause adds to a target message: {top}.",
-                note, boxes, (_WIDTH, 1.8 + 0.62 * boxes["cause"].nunique()),
-                lambda fig: causes.plot(boxes, look, ax=fig.subplots()),
+
+
+def _causes(sheet: Sheet) -> Iterator[Figure]:
+    names: tuple[tuple[str, causes.By], ...] = (("causes", "deviation"), ("causes-by-messages", "messages"))
+    for name, by in names:
+        rows = causes.rows(sheet.capture.anomalies, by)
+        alt = f"Box plot of the delay that each cause adds to a target message: {sheet.top}."
+        if len(rows) and (by == "deviation" or rows["cause"].nunique() > 1):
+            yield _boxes(sheet, name, causes.TITLES[by], alt, rows)
+
+
+def _closer(sheet: Sheet) -> Iterator[Figure]:
+    """What is behind the largest cause, and behind the slowest message."""
+    for c in each(sheet.capture.causes.head(1)):
+        rows = causes.rows_of_cause(sheet.capture.anomalies, str(c.cause))
+        if len(rows):
+            alt = f"Box plot of what exactly added latency within the largest cause, {printable(c.cause)}."
+            yield _boxes(
+                sheet, "largest-cause", f"What is behind {printable(c.cause)}", alt, rows, str(c.cause)
             )
-        )  # fmt: skip
-    spread = cdf.rows(messages)
+    for slow in sheet.summary.slowest[:1]:
+        number = int(slow.row["message_id"])
+        rows = causes.rows_of_message(sheet.capture.anomalies, number)
+        if len(rows):
+            title = f"What delayed message {number} (black diamonds) beside all target messages"
+            alt = f"What delayed message {number}, each with a box plot of the same in all target messages."
+            yield _boxes(sheet, f"message-{number}-causes", title, alt, rows)
+
+
+def _boxes(
+    sheet: Sheet, name: str, title: str, alt: str, rows: pd.DataFrame, cause: str | None = None
+) -> Figure:
+    look = sheet.look
+    if cause is not None:  # what is behind one cause has the look of that cause
+        look = dict.fromkeys(rows["cause"], look[cause])
+    return _figure(
+        name, title, alt, sheet.note, rows, (_WIDTH, 1.8 + 0.46 * rows["cause"].nunique()),
+        lambda fig: causes.plot(rows, look, ax=fig.subplots(), title=title),
+    )  # fmt: skip
+
+
+def _distribution(sheet: Sheet) -> Iterator[Figure]:
+    parts = [cdf.rows(sheet.messages, sheet.capture.name)]
+    other = sheet.capture.other
+    if other is not None:
+        parts.append(cdf.rows(selected(other), f"against {other.name}"))
+    rows = pd.concat(parts, ignore_index=True)
 
     def both(fig: Canvas) -> None:
         left, right = fig.subplots(1, 2)
-        cdf.plot(spread, "messages", ax=left)
-        cdf.plot_tail(spread, ax=right)
+        cdf.plot(rows, ax=left)
+        cdf.plot_tail(rows, ax=right)
 
-    known = ", ".join(f"p{p:g} {duration(ns)}" for p, ns in summary.percentiles.items())
-    figures.append(
-        _figure(
-            "cdf", "Latency distribution and tail", f"Cumulative latency distribution and its tail: {known}, max {duration(summary.max_ns)}.",
-            note, spread, (_WIDTH, 4.2), both,
-        )
+    s = sheet.summary
+    known = ", ".join(f"p{p:g} {duration(ns)}" for p, ns in s.percentiles.items())
+    yield _figure(
+        "cdf", "Latency distribution and tail",
+        f"Cumulative latency distribution and its tail: {known}, max {duration(s.max_ns)}.",
+        sheet.note, rows, (_WIDTH, 4.2), both,
     )  # fmt: skip
-    figures += [_timeline(capture, summary, i, note) for i in range(len(summary.slowest))]
-    return figures
 
 
-def _timeline(capture: Capture, summary: Summary, index: int, note: str) -> Figure:
-    slow = summary.slowest[index]
+def _queuing(sheet: Sheet) -> Iterator[Figure]:
+    rows = queuing.rows(sheet.capture.queuing)
+    if not len(rows):
+        return
+
+    def both(fig: Canvas) -> None:
+        above, below = fig.subplots(2, 1, sharex=False)
+        queuing.plot_depth(rows, ax=above)
+        queuing.plot_delay(rows, ax=below)
+
+    told = "; ".join(
+        f"{queue}: {len(more):,} messages, {more.median():g} more ahead in the median, {more.max()} at most"
+        for queue, more in rows.groupby("queue", sort=False)["more"]
+    )
+    yield _figure(
+        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of target messages at each queue. {told}.",
+        sheet.note, rows, (_WIDTH, 6.2), both,
+    )  # fmt: skip
+
+
+def _cores(sheet: Sheet) -> Iterator[Figure]:
+    rows = cores.rows(sheet.capture.cores)
+    if not len(rows):
+        return
+
+    def three(fig: Canvas) -> None:
+        axes = fig.subplots(1, len(cores.TITLES), sharey=True)
+        for role, ax in zip(cores.TITLES, axes, strict=True):
+            cores.plot(rows, role, ax=ax)
+        axes[0].set_ylabel("share of the core's time (%)")
+        fig.legend(handles=cores.legend(rows), loc="outside right upper", title="context", fontsize=8)
+
+    busy = (
+        rows[rows["role"] == "target"].groupby(["label"])["lifetime_share"].sum().sort_values(ascending=False)
+    )
+    told = ", ".join(f"{printable(label)} {percent(share)}" for label, share in busy.head(4).items())
+    yield _figure(
+        "cores", "Contexts on each core",
+        f"Share of each core's time by context. Of the target messages' lifetimes: {told}. Above a bar: the part of "
+        "the messages' lifetimes that passed on this core.",
+        sheet.note, rows, (_WIDTH, 4.6), three,
+    )  # fmt: skip
+
+
+def _flames(sheet: Sheet) -> Iterator[Figure]:
+    paths = sheet.paths
+    rows = flame.rows(paths.stacks)
+    if not len(rows):
+        return
+    size = (_WIDTH, flame.height_inches(rows))
+    yield _figure(
+        "flame", "Where the time of target messages goes",
+        f"Flame graph of the mean time of {paths.n_target:,} target messages: mostly what is always there.",
+        sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots()),
+    )  # fmt: skip
+    if not paths.n_reference:
+        return
+    more = (
+        rows[rows["level"] > 0].assign(more=lambda r: r["target_ns"] - r["reference_ns"]).nlargest(3, "more")
+    )
+    longest = ", ".join(f"{printable(r.name, 60)} +{duration(r.more)}" for r in each(more))
+    yield _figure(
+        "flame-difference", "What took longer than in the reference",
+        f"Flame graph of target messages, coloured by the difference to {paths.n_reference:,} reference messages. Most: {longest}.",
+        sheet.note, rows, size,
+        lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots(), n_reference=paths.n_reference),
+    )  # fmt: skip
+
+
+def _timelines(sheet: Sheet) -> Iterator[Figure]:
+    slowest, capture = sheet.summary.slowest, sheet.capture
+    drawn = timeline.Timelines(capture.messages, capture.anomalies)
+    read = capture.lifetimes([int(slow.row["message_id"]) for slow in slowest], timeline.OF_CALLS)
+    for slow, lifetime in zip(slowest, read, strict=True):
+        yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, lifetime)))
+
+
+def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
     number = int(slow.row["message_id"])
-    rows = timeline.rows(slow.row, capture.calls, capture.messages, capture.anomalies)
     why = ", ".join(f"{printable(c)} +{duration(ns)}" for c, ns in slow.causes[:3]) or "no cause found"
     latency = duration(int(slow.row["latency_ns"]))
     title = f"Message {number}: {latency} (usual {duration(slow.reference_ns)})"
     return _figure(
         f"message-{number}-timeline", title,
         f"What the cores did during the {latency} of message {number}, from its first to its last stamp. Causes: {why}.",
-        note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
+        sheet.note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
         lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots()),
     )  # fmt: skip
+
+
+#: Makers of figures, in the order of the report.
+DRAWN: tuple[Callable[[Sheet], Iterator[Figure]], ...] = (
+    _balloons,
+    _causes,
+    _distribution,
+    _closer,
+    _queuing,
+    _cores,
+    _flames,
+    _timelines,
+)
 
 
 def _figure(
@@ -132,11 +290,17 @@ def _figure(
     with mpl.rc_context(RC):
         fig = Canvas(figsize=size)
         plot(fig)
+        for ax in fig.axes:
+            for text in ax.texts:
+                text.set_in_layout(False)  # all are inside their axes
         fig.supxlabel(textwrap.fill(note, 200), fontsize=7, color="#555555", x=0.01, ha="left")
-        # Lay out once, not again for each format.
-        fig.draw_without_rendering()
+        # Laid out once, and drawn once for each format: savefig would draw each twice more.
+        canvas = FigureCanvasAgg(fig)
+        engine = fig.get_layout_engine()
+        if engine is not None:
+            engine.execute(fig)
         fig.set_layout_engine("none")
         svg, png = io.BytesIO(), io.BytesIO()
-        fig.savefig(svg, format="svg", metadata={"Date": None})
-        fig.savefig(png, format="png")
+        canvas.print_png(png, pil_kwargs={"compress_level": 4})  # a third of the time, and hardly larger
+        FigureCanvasSVG(fig).print_svg(svg, metadata={"Date": None})
     return Figure(name, title, alt, note, data, svg.getvalue(), png.getvalue())

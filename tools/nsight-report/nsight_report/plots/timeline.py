@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The lifetime of one message (Figs. 5 and 8 of the paper): what its cores did from stamp to stamp.
 
-``rows`` collects everything that is drawn, so that the CSV beside the figure is the evidence.
+``rows`` collects everything that is drawn, so that the CSV beside the figure is the evidence. A core is drawn
+for as long as the message is there: the receive core up to the hand-off, the application core from it on.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ..frames import each
+from ..calls.of_message import stretches
+from ..frames import words
+from ..names import thread_name
 from ..units import duration
+from .folding import fold
 
-# What is drawn at most; beyond it the shortest boxes are left out, and the title says so.
-_MOST_BOXES = 4000
-_MOST_MESSAGES = 10
+Ints = npt.NDArray[np.int64]
+Part = dict[str, Any]  # one of COLUMNS to its value
+
+_MOST_MESSAGES = 10  # others drawn at most; the title says how many are left out
+UNKNOWN = "[unknown]"
+WRAPS = " > "  # between the names of calls that share a box
+_MOST_OF_IT = 0.8  # of what a cause added: a stretch that is shorter does not stand for all of it
 _MARGIN = 0.04  # of the lifetime, shown before and after it
 
 COLUMNS = (
@@ -23,13 +35,30 @@ COLUMNS = (
     "lane",
     "cpu",
     "depth",
+    "level",
     "kind",
     "name",
     "start_ns",
     "end_ns",
     "start_known",
     "end_known",
+    "red",
     "note",
+)
+
+#: Columns of calls that are looked at.
+OF_CALLS = (
+    "call_id",
+    "parent_id",
+    "cpu",
+    "tid",
+    "depth",
+    "kind",
+    "symbol",
+    "start_ns",
+    "dur_ns",
+    "start_known",
+    "end_known",
 )
 
 _MARKS = {
@@ -44,25 +73,113 @@ _MARKS = {
 
 
 def rows(
-    message: pd.Series[Any], calls: pd.DataFrame, messages: pd.DataFrame, anomalies: pd.DataFrame
+    message: pd.Series[Any], lifetime: pd.DataFrame, messages: pd.DataFrame, anomalies: pd.DataFrame
 ) -> pd.DataFrame:
-    """What is drawn for ``message`` (a row of messages): calls of its cores, its stamps, its anomalies,
-    and the messages of the same thread or core that were under way.
+    """What is drawn for ``message`` (a row of messages): its calls (``Capture.lifetime``), its stamps, its
+    anomalies, and the messages of the same thread or core that were under way.
 
-    ``what`` is call, mark, anomaly or message; times are clipped to the lifetime and its margin.
+    ``what`` is call, mark, stretch (of a core that is the message's), anomaly, message or left out; times are
+    clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` where its box is drawn;
+    ``red`` marks the calls that an anomaly of the message names.
     """
+    return as_table(Timelines(messages, anomalies).parts(message, lifetime))
+
+
+def as_table(parts: list[Part]) -> pd.DataFrame:
+    """Parts of ``Timelines`` as ``rows``."""
+    return pd.DataFrame(parts, columns=list(COLUMNS)).astype(
+        {"cpu": "Int32", "depth": "Int32", "level": "Int32", "start_ns": "Int64", "end_ns": "Int64"}
+    )
+
+
+@dataclass(frozen=True)
+class _Anomaly:
+    """One row of ``anomalies`` in plain types."""
+
+    side: str
+    cpu: int | None
+    anomaly: str
+    category: str
+    subject: str
+    start_ns: int
+    end_ns: int
+    deviation_ns: int
+
+
+class Timelines:
+    """Makes the rows of many messages of a capture: what each is looked up in is laid out once.
+
+    In plain arrays, since a row of a DataFrame costs a millisecond.
+    """
+
+    def __init__(self, messages: pd.DataFrame, anomalies: pd.DataFrame) -> None:
+        self._id, self._first, self._last, self._tid = (
+            messages[c].to_numpy(np.int64) for c in ("message_id", "first_ns", "last_ns", "tid")
+        )
+        self._app_cpu = messages["app_cpu"].fillna(-1).to_numpy(np.int64)
+        self._direction, self._comm = words(messages["direction"]), words(messages["comm"])
+        names = ("start_ns", "end_ns", "deviation_ns")
+        self._times = [anomalies[name].to_numpy(np.int64) for name in names]
+        self._words = [words(anomalies[name]) for name in ("side", "anomaly", "category", "subject")]
+        self._cpu = anomalies["cpu"].fillna(-1).to_numpy(np.int64)
+        self._anomalies_of = anomalies.groupby(anomalies["message_id"].to_numpy(np.int64)).indices
+
+    def parts(self, message: pd.Series[Any], lifetime: pd.DataFrame) -> list[Part]:
+        """What ``rows`` has for one message, row by row."""
+        low, high = window(message)
+        own = self._anomalies(int(message["message_id"]))
+        return [
+            *_stretches(message),
+            *_calls(message, lifetime, own),
+            *_anomalies(own, low, high),
+            *_marks(message),
+            *self._others(message, low, high),
+        ]
+
+    def _anomalies(self, number: int) -> list[_Anomaly]:
+        rows = self._anomalies_of.get(number, np.zeros(0, np.int64))
+        cpus = [None if cpu < 0 else cpu for cpu in self._cpu[rows].tolist()]
+        side, anomaly, category, subject = (values[rows].tolist() for values in self._words)
+        times = (values[rows].tolist() for values in self._times)
+        return [_Anomaly(*row) for row in zip(side, cpus, anomaly, category, subject, *times, strict=True)]
+
+    def _others(self, message: pd.Series[Any], low: int, high: int) -> list[Part]:
+        """Messages of the same thread or application core that overlap, those read last before ours first."""
+        same = self._tid == message["tid"]
+        if not pd.isna(message["app_cpu"]):
+            same |= self._app_cpu == message["app_cpu"]
+        hit = same & (self._first < high) & (self._last > low) & (self._id != message["message_id"])
+        at = np.flatnonzero(hit & (self._direction == str(message["direction"])))
+        left_out = len(at) - _MOST_MESSAGES
+        distance = np.abs(self._last[at] - int(message["last_ns"]))
+        at = at[np.argsort(distance, kind="stable")[:_MOST_MESSAGES]]
+        at = at[np.argsort(self._first[at], kind="stable")]
+        found = []
+        for depth, i in enumerate(at.tolist()):
+            first, last = int(self._first[i]), int(self._last[i])
+            found.append(
+                _row(
+                    "message",
+                    cpu=pd.NA if self._app_cpu[i] < 0 else int(self._app_cpu[i]),
+                    depth=depth,
+                    name=f"message {self._id[i]}",
+                    start_ns=max(first, low),
+                    end_ns=min(last, high),
+                    start_known="cut" if first < low else "measured",
+                    end_known="cut" if last > high else "measured",
+                    note=str(self._comm[i]),
+                )
+            )
+        if left_out > 0:
+            found.append(_row("left out", name=f"{left_out:,} other messages"))
+        return found
+
+
+def window(message: pd.Series[Any]) -> tuple[int, int]:
+    """From when to when is drawn, in ns."""
     first, last = int(message["first_ns"]), int(message["last_ns"])
     margin = max(int((last - first) * _MARGIN), 200)
-    low, high = first - margin, last + margin
-    found = [
-        *_calls(message, calls, low, high),
-        *_anomalies(message, anomalies, low, high),
-        *_marks(message),
-        *_messages(message, messages, low, high),
-    ]
-    return pd.DataFrame(found, columns=list(COLUMNS)).astype(
-        {"cpu": "Int32", "depth": "Int32", "start_ns": "Int64", "end_ns": "Int64"}
-    )
+    return first - margin, last + margin
 
 
 def lanes(message: pd.Series[Any]) -> dict[int, str]:
@@ -77,54 +194,157 @@ def lanes(message: pd.Series[Any]) -> dict[int, str]:
     return {int(receive): "R", int(app): "A"}
 
 
-def _calls(message: pd.Series[Any], calls: pd.DataFrame, low: int, high: int) -> list[dict[str, Any]]:
-    lane = lanes(message)
-    ends = calls["start_ns"] + calls["dur_ns"]
-    hit = calls[(calls["start_ns"] < high) & (ends > low) & calls["cpu"].isin(list(lane))]
-    left_out = len(hit) - _MOST_BOXES
-    hit = hit.nlargest(_MOST_BOXES, "dur_ns", keep="first").sort_values(["cpu", "start_ns", "depth"])
-    found = []
-    for c in each(hit):
-        own = c.kind == "thread" and c.tid == message["tid"]
-        found.append(
-            {
-                "what": "call",
-                "lane": lane[int(c.cpu)],
-                "cpu": c.cpu,
-                "depth": c.depth,
-                "kind": "own thread" if own else c.kind,
-                "name": c.symbol,
-                "start_ns": max(int(c.start_ns), low),
-                "end_ns": min(int(c.start_ns + c.dur_ns), high),
-                "start_known": "cut" if c.start_ns < low else c.start_known,
-                "end_known": "cut" if c.start_ns + c.dur_ns > high else c.end_known,
-                "note": "",
-            }
-        )
-    if left_out > 0:
-        found.append(_row("left out", name=f"{left_out:,} shorter calls", start_ns=low, end_ns=high))
-    return found
-
-
-def _anomalies(message: pd.Series[Any], anomalies: pd.DataFrame, low: int, high: int) -> list[dict[str, Any]]:
-    own = anomalies[anomalies["message_id"] == message["message_id"]]
-    own = own[(own["start_ns"] < high) & (own["end_ns"] > low)].sort_values("deviation_ns", ascending=False)
+def _stretches(message: pd.Series[Any]) -> list[Part]:
     return [
-        _row(
-            "anomaly",
-            lane=str(a.side),
-            cpu=a.cpu,
-            kind=str(a.anomaly),
-            name=f"{a.category} ({a.side})",
-            start_ns=max(int(a.start_ns), low),
-            end_ns=min(int(a.end_ns), high),
-            note=f"+{duration(int(a.deviation_ns))}",
-        )
-        for a in each(own)
+        _row("stretch", lane=part.side, cpu=part.cpu, start_ns=part.start_ns, end_ns=part.end_ns)
+        for part in stretches(message)
     ]
 
 
-def _marks(message: pd.Series[Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Core:
+    """Calls of one core, each once; ``begin`` and ``end`` inside the message's stretches of it. One entry a call."""
+
+    number: dict[str, Ints]
+    word: dict[str, npt.NDArray[np.object_]]
+    begin: Ints
+    end: Ints
+
+    def of(self, rows: npt.NDArray[Any]) -> _Core:
+        """Some of them."""
+        return _Core(
+            {name: values[rows] for name, values in self.number.items()},
+            {name: values[rows] for name, values in self.word.items()},
+            self.begin[rows],
+            self.end[rows],
+        )
+
+
+def _cores(lifetime: pd.DataFrame) -> tuple[Ints, _Core]:
+    """Which core each row of ``Capture.lifetime`` is on, and the rows."""
+    number = {
+        name: lifetime[name].to_numpy(np.int64)
+        for name in ("call_id", "parent_id", "tid", "depth", "start_ns", "dur_ns")
+    }
+    word = {name: words(lifetime[name]) for name in ("kind", "symbol", "start_known", "end_known")}
+    begin, length = (lifetime[name].to_numpy(np.int64) for name in ("within_start_ns", "within_dur_ns"))
+    return lifetime["cpu"].to_numpy(np.int64), _Core(number, word, begin, begin + length)
+
+
+def _once(core: _Core) -> _Core:
+    """On one core, a call that spans the hand-off lies in both stretches, which adjoin: made one."""
+    _, first, of = np.unique(core.number["call_id"], return_index=True, return_inverse=True)
+    if len(first) == len(of):
+        return core
+    begin, end = core.begin[first], core.end[first]
+    np.minimum.at(begin, of, core.begin)
+    np.maximum.at(end, of, core.end)
+    order = np.argsort(first)
+    return replace(core.of(first[order]), begin=begin[order], end=end[order])
+
+
+def _calls(message: pd.Series[Any], lifetime: pd.DataFrame, anomalies: list[_Anomaly]) -> list[Part]:
+    lane = lanes(message)
+    cpus, every = _cores(lifetime)
+    found: list[Part] = []
+    left_out = 0
+    for cpu in lane:
+        calls = _once(every.of(cpus == cpu))
+        red = _named(calls, anomalies)
+        idle = calls.word["kind"] == "idle"
+        # Of the stretch on this core, so that a short one has its calls too (for who zooms in).
+        span = int(calls.end.max() - calls.begin.min()) if len(calls.begin) else 0
+        busy = np.flatnonzero(~idle)
+        shown = calls.of(busy)
+        nested = pd.DataFrame(
+            {"call_id": shown.number["call_id"], "parent_id": shown.number["parent_id"], "kind": shown.word["kind"],
+             "begin": shown.begin, "end": shown.end}
+        )  # fmt: skip
+        drawn, n_left = fold(nested, span, red[busy])
+        left_out += n_left
+        boxes = [_box(message, lane[cpu], cpu, calls, red, busy[box.calls], box.level) for box in drawn]
+        boxes += [
+            _box(message, lane[cpu], cpu, calls, red, np.array([i]), 0) for i in np.flatnonzero(idle).tolist()
+        ]
+        found += sorted(boxes, key=lambda r: (r["start_ns"], r["level"]))
+    if left_out:
+        found.append(_row("left out", name=f"{left_out:,} calls too short or too deep to draw"))
+    return found
+
+
+def _named(calls: _Core, anomalies: list[_Anomaly]) -> npt.NDArray[np.bool_]:
+    """Which of ``calls`` an anomaly names as what took longer: same name, within the anomaly's evidence."""
+    red = np.zeros(len(calls.begin), bool)
+    code, symbols = pd.factorize(calls.word["symbol"])
+    names = np.array([*(thread_name(str(symbol)) for symbol in symbols), ""], object)[code]
+    for a in anomalies:
+        inside = (calls.begin < a.end_ns) & (calls.end > a.start_ns)
+        if a.subject == UNKNOWN:  # many functions have no name: only what lies wholly in the evidence
+            inside = (calls.begin >= a.start_ns) & (calls.end <= a.end_ns)
+        red |= inside & (names == a.subject)
+    return red
+
+
+def _box(
+    message: pd.Series[Any],
+    lane: str,
+    cpu: int,
+    calls: _Core,
+    red: npt.NDArray[np.bool_],
+    rows: Ints,
+    level: int,
+) -> Part:
+    first, last = int(rows[0]), int(rows[-1])
+    number, word = calls.number, calls.word
+    own = word["kind"][first] == "thread" and number["tid"][first] == message["tid"]
+    start, end = int(calls.begin[first]), int(calls.end[first])
+    since = int(number["start_ns"][first])
+    return {
+        "what": "call",
+        "lane": lane,
+        "cpu": cpu,
+        "depth": int(number["depth"][first]),
+        "level": level,
+        "kind": "own thread" if own else word["kind"][last],
+        "name": WRAPS.join(dict.fromkeys(word["symbol"][rows])),
+        "start_ns": start,
+        "end_ns": end,
+        "start_known": "cut" if since < start else word["start_known"][first],
+        "end_known": "cut" if since + int(number["dur_ns"][first]) > end else word["end_known"][first],
+        "red": "red" if red[rows].any() else "",
+        "note": "",
+    }
+
+
+def _anomalies(own: list[_Anomaly], low: int, high: int) -> list[Part]:
+    """Those of the cause that adds most first: where labels have no room for all, it keeps its own."""
+    total: Counter[tuple[str, str]] = Counter()
+    for a in own:
+        total[a.category, a.side] += a.deviation_ns
+    return [
+        _row(
+            "anomaly",
+            lane=a.side,
+            cpu=pd.NA if a.cpu is None else a.cpu,
+            kind=a.anomaly,
+            name=f"{a.category} ({a.side})",
+            start_ns=max(a.start_ns, low),
+            end_ns=min(a.end_ns, high),
+            note=_told(a),
+        )
+        for a in sorted(own, key=lambda a: (total[a.category, a.side], a.deviation_ns), reverse=True)
+        if a.start_ns < high and a.end_ns > low
+    ]
+
+
+def _told(a: _Anomaly) -> str:
+    """What it added; and how long the stretch is that is drawn, where it came in several."""
+    drawn = a.end_ns - a.start_ns
+    longest = f" (longest: {duration(drawn)})" if 0 < drawn < _MOST_OF_IT * a.deviation_ns else ""
+    return f"+{duration(a.deviation_ns)}{longest}"
+
+
+def _marks(message: pd.Series[Any]) -> list[Part]:
     found = []
     for column, name in _MARKS[str(message["direction"])]:
         at = message[column]
@@ -139,37 +359,14 @@ def _marks(message: pd.Series[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _messages(message: pd.Series[Any], messages: pd.DataFrame, low: int, high: int) -> list[dict[str, Any]]:
-    """Messages of the same thread or application core that overlap, those read last before ours first."""
-    same = (messages["tid"] == message["tid"]) | (messages["app_cpu"] == message["app_cpu"]).fillna(False)
-    hit = messages[
-        same
-        & (messages["first_ns"] < high)
-        & (messages["last_ns"] > low)
-        & (messages["message_id"] != message["message_id"])
-        & (messages["direction"] == message["direction"])
-    ]
-    left_out = len(hit) - _MOST_MESSAGES
-    distance = (hit["last_ns"] - message["last_ns"]).abs()
-    hit = hit.loc[distance.sort_values(kind="stable").index[:_MOST_MESSAGES]].sort_values("first_ns")
-    found = [
-        _row(
-            "message",
-            cpu=m.app_cpu,
-            depth=i,
-            name=f"message {m.message_id}",
-            start_ns=max(int(m.first_ns), low),
-            end_ns=min(int(m.last_ns), high),
-            start_known="cut" if m.first_ns < low else "measured",
-            end_known="cut" if m.last_ns > high else "measured",
-            note=str(m.comm),
-        )
-        for i, m in enumerate(each(hit))
-    ]
-    if left_out > 0:
-        found.append(_row("left out", name=f"{left_out:,} other messages", start_ns=low, end_ns=high))
-    return found
-
-
-def _row(what: str, **values: Any) -> dict[str, Any]:
-    return {**dict.fromkeys(COLUMNS, ""), "cpu": pd.NA, "depth": pd.NA, **values, "what": what}
+def _row(what: str, **values: Any) -> Part:
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        "cpu": pd.NA,
+        "depth": pd.NA,
+        "level": pd.NA,
+        "start_ns": pd.NA,
+        "end_ns": pd.NA,
+        **values,
+        "what": what,
+    }

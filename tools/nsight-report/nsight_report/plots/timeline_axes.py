@@ -7,33 +7,47 @@ from collections.abc import Callable
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from ..frames import each
 from ..names import printable
 from ..units import duration
+from .folding import NARROWEST
 from .style import BLACK, BLUE, GREY, VERMILLION, legend_below
+from .timeline import WRAPS
 
-_FILL = {
+FILL = {
     "own thread": "#BFE3F5",
     "thread": "#D9D9D9",
     "syscall": "#FBE7B2",
     "softirq": "#BFE5D6",
     "hardirq": "#EBCFDD",
-    "function": "#FBE7B2",
-    "gap": "#FFFFFF",
+    "exception": "#F7CFA0",
+    "function": "#ECEBF7",
+    "stall": "#B9B4D6",
 }
 # The outline of boxes too narrow to have one of their own: their fill, darker.
-_EDGE = {"own thread": "#7FBEDD", "syscall": "#E0C062", "softirq": "#6FBFA0", "hardirq": "#C890B0"}
-_NAMES = {
+_EDGE = {
+    "own thread": "#7FBEDD",
+    "syscall": "#E0C062",
+    "softirq": "#6FBFA0",
+    "hardirq": "#C890B0",
+    "exception": "#D99A4E",
+    "function": "#A9A6CF",
+    "stall": "#7F78B0",
+}
+RED = "#F2A07F"  # the fill of a call that an anomaly names
+NAMES = {
     "own thread": "thread that gets the message",
     "thread": "other thread",
     "syscall": "system call",
     "softirq": "softirq",
     "hardirq": "interrupt",
+    "exception": "exception",
     "function": "function",
-    "gap": "not decoded or lost",
+    "stall": "stands at one instruction",
 }
 _LANE_NAMES = {
     "R": "receive core (R)",
@@ -41,21 +55,23 @@ _LANE_NAMES = {
     "R and A": "receive and application core",
 }
 _WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # keeps lines off labels
+NOT_DECODED = "not decoded"
 At = Callable[[int], float]  # time in ns to the position on the axis
-Bases = dict[int, tuple[float, int, str]]  # core to base, number of depths, lane
+Bases = dict[int, tuple[float, int, str]]  # core to base, number of levels, lane
 _CHAR = 0.0068  # width of a character of the label font, as a share of the axes
 _TEXT = 8
 
 
 def height_inches(frame: pd.DataFrame) -> float:
-    """A figure height at which boxes keep their height whatever the number of lanes and depths."""
+    """A figure height at which boxes keep their height whatever the number of lanes and levels."""
     _bases, top = _layout(frame)
     n_messages = int((frame["what"] == "message").sum())
-    return 1.9 + 0.36 * (top + 0.55 * n_messages + _mark_levels(frame))
+    return 1.9 + 0.26 * (top + 0.55 * n_messages + _mark_levels(frame))
 
 
 def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
-    """Draw ``rows``. Time counts from the first stamp; blank is idle, dashed ends are inferred."""
+    """Draw ``rows``. Time counts from the first stamp; red is what an anomaly names, blank is not decoded,
+    dashed ends are inferred, grey is when a core was not the message's."""
     marks = frame[frame["what"] == "mark"]
     origin = (
         int((marks["start_ns"].iloc[0] + marks["end_ns"].iloc[0]) // 2)
@@ -73,6 +89,7 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     bases, top = _layout(frame)
     ax.set_xlim(low / scale, high / scale)
     width = (high - low) / scale
+    _elsewhere(ax, frame, at, bases)
     _boxes(ax, frame, at, bases, width)
     _anomalies(ax, frame, at, bases, width)
     bottom = _messages(ax, frame, at, width)
@@ -96,53 +113,86 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
 
 
 def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
-    """Core to (base, depths, lane name); application core below, receive core on top."""
+    """Core to (base, levels, lane name); application core below, receive core on top."""
     calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
     every = frame[frame["what"] == "call"]
     order = {"A": 0, "R and A": 1, "R": 2}
+    least = NARROWEST * float(every["end_ns"].max() - every["start_ns"].min()) if len(every) else 0.0
     bases: Bases = {}
     top = 0.3
     cores = every[["cpu", "lane"]].drop_duplicates()
     for core in sorted(each(cores), key=lambda c: order.get(c.lane, 3)):
-        depth = calls.loc[calls["cpu"] == core.cpu, "depth"].max()
-        n = 1 if pd.isna(depth) else int(depth) + 1
+        # A short stretch beside a long one keeps its boxes, but they do not make the figure taller.
+        own = calls[(calls["cpu"] == core.cpu) & (calls["end_ns"] - calls["start_ns"] >= least)]
+        level = own["level"].max()
+        n = 1 if pd.isna(level) else int(level) + 1
         bases[int(core.cpu)] = (top, n, core.lane)
-        top += n + 0.8
+        top += n + 1.3
     return bases, top
 
 
+def _elsewhere(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases) -> None:
+    """Shade a lane where its core was not the message's: blank there says nothing."""
+    for cpu, (base, n, _lane) in bases.items():
+        own = frame[(frame["what"] == "stretch") & (frame["cpu"] == cpu)].sort_values("start_ns")
+        edge = ax.get_xlim()[0]
+        for start, end in [*((at(s.start_ns), at(s.end_ns)) for s in each(own)), (ax.get_xlim()[1],) * 2]:
+            if start > edge:
+                ax.add_patch(
+                    Rectangle((edge, base), start - edge, n, facecolor="#F3F3F3", linewidth=0, zorder=0.3)
+                )
+            edge = max(edge, end)
+
+
 def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> None:
-    calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
-    boxes = []
+    calls = frame[(frame["what"] == "call") & ~frame["kind"].isin(["idle", "gap"])]
+    corners, looks = [], []
     for c in each(calls):
-        base = bases[int(c.cpu)][0] + int(c.depth)
+        base, levels, _lane = bases[int(c.cpu)]
+        if c.level >= levels:
+            continue
+        base += int(c.level)
         left, right = at(c.start_ns), at(c.end_ns)
         inferred = not {"inferred", "missing"}.isdisjoint((c.start_known, c.end_known))
-        # Thousands of narrow boxes with outlines would be one dark bar.
+        # Many narrow boxes with outlines would be one dark bar.
         narrow = (right - left) / width < 0.003
-        boxes.append(
-            Rectangle(
-                (left, base), right - left, 0.92, facecolor=_FILL.get(c.kind, "#EEEEEE"),
-                edgecolor=_EDGE.get(c.kind, "#AAAAAA") if narrow else "#555555", linewidth=0.3 if narrow else 0.6,
-                linestyle="--" if inferred and not narrow else "-",
-            )
-        )  # fmt: skip
-        if c.kind == "gap":
-            ax.add_patch(
-                Rectangle((left, base), right - left, 0.92, fill=False, hatch="///", linewidth=0, zorder=1.1)
-            )
-        room = int(((right - left) / width - 0.008) / _CHAR)
-        if room >= 3:
-            ax.text((left + right) / 2, base + 0.44, printable(c.name, room), fontsize=_TEXT, ha="center", va="center",
-                    clip_on=True)  # fmt: skip
-    ax.add_collection(PatchCollection(boxes, match_original=True), autolim=False)
-    for cpu, (base, _depth, _lane) in bases.items():
+        edge = _EDGE.get(c.kind, "#AAAAAA") if narrow else "#666666"
+        corners.append(((left, base), (left, base + 0.92), (right, base + 0.92), (right, base)))
+        looks.append((
+            RED if c.red else FILL.get(c.kind, "#EEEEEE"), VERMILLION if c.red else edge, 0.3 if narrow else 0.6,
+            "--" if inferred and not narrow else "-",
+        ))  # fmt: skip
+        room = int(((right - left) / width - 0.006) / _CHAR)
+        if room >= 4:
+            ax.text((left + right) / 2, base + 0.44, shortened(c.name, room), fontsize=_TEXT, ha="center", va="center",
+                    clip_on=True, zorder=4)  # fmt: skip
+    if corners:
+        fill, edges, widths, styles = zip(*looks, strict=True)
+        boxes = PolyCollection(
+            corners, facecolors=fill, edgecolors=edges, linewidths=widths, linestyles=styles
+        )
+        ax.add_collection(boxes, autolim=False)
+    for cpu, (base, _levels, _lane) in bases.items():
         ax.axhline(base, color="#888888", linewidth=0.8)
-        whole = frame[(frame["what"] == "call") & (frame["cpu"] == cpu) & (frame["kind"] == "idle")]
-        for c in each(whole):
-            if (at(c.end_ns) - at(c.start_ns)) / width > 0.06:
-                ax.text((at(c.start_ns) + at(c.end_ns)) / 2, base + 0.44, "idle", fontsize=_TEXT, color="#777777",
-                        ha="center", va="center", style="italic", clip_on=True)  # fmt: skip
+        empty = frame[(frame["what"] == "call") & (frame["cpu"] == cpu) & frame["kind"].isin(["idle", "gap"])]
+        for c in each(empty):
+            left, right = at(c.start_ns), at(c.end_ns)
+            if c.kind == "idle":
+                ax.plot([left, right], [base, base], color=GREY, linewidth=3, solid_capstyle="butt")
+            if (right - left) / width > 0.09:
+                ax.text((left + right) / 2, base + 0.5, "idle" if c.kind == "idle" else NOT_DECODED, fontsize=_TEXT,
+                        color="#666666", ha="center", va="center", style="italic", clip_on=True)  # fmt: skip
+
+
+def shortened(name: str, room: int) -> str:
+    """``name`` in ``room`` characters: of calls that share a box, first the ones in the middle go."""
+    parts = str(name).split(WRAPS)
+    whole = printable(name, 400)
+    if len(parts) > 1 and len(whole) > room:
+        whole = f"{parts[0]} … {parts[-1]}"
+        if len(whole) > room:
+            whole = parts[-1]
+    return printable(whole, room)
 
 
 def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> None:
@@ -153,13 +203,19 @@ def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float
         base, depth, _lane = bases[int(a.cpu)]
         left, right = at(a.start_ns), at(a.end_ns)
         ax.add_patch(
-            Rectangle((left, base - 0.12), right - left, depth + 0.2, facecolor=VERMILLION, alpha=0.14,
-                      edgecolor="none", zorder=0.6)
-        )  # fmt: skip
-        ax.add_patch(
-            Rectangle((left, base - 0.12), right - left, depth + 0.2, fill=False, edgecolor=VERMILLION, linewidth=1.6 if (right - left) / width > 0.01 else 0.8,
-                      zorder=3)
-        )  # fmt: skip
+            Rectangle(
+                (left, base),
+                right - left,
+                depth,
+                facecolor=VERMILLION,
+                alpha=0.07,
+                edgecolor="none",
+                zorder=0.6,
+            )
+        )
+        # A bracket on top, not a frame around everything: the boxes below are what it is about.
+        ax.plot([left, left, right, right], [base + depth - 0.1, base + depth + 0.1, base + depth + 0.1, base + depth - 0.1],
+                color=VERMILLION, linewidth=1.6, zorder=3)  # fmt: skip
         label = f"{printable(a.name, 40)} {a.note}"
         half = len(label) * _CHAR * 1.15 * width / 2  # bold is wider
         limits = ax.get_xlim()
@@ -167,7 +223,7 @@ def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float
         taken = drawn.setdefault(int(a.cpu), [])
         # The largest come first; a label that would cover one of them is left to the table.
         if all(centre + half < lo or centre - half > hi for lo, hi in taken):
-            ax.text(centre, base + depth + 0.12, label, color="#A04000", fontsize=_TEXT, fontweight="bold",
+            ax.text(centre, base + depth + 0.2, label, color="#A04000", fontsize=_TEXT, fontweight="bold",
                     ha="center", va="bottom", zorder=5, bbox=_WHITE)  # fmt: skip
             taken.append((centre - half, centre + half))
 
@@ -182,12 +238,12 @@ def _messages(ax: Axes, frame: pd.DataFrame, at: At, width: float) -> float:
         if m.end_known != "cut":
             ax.plot([right], [y], marker="o", markersize=4.5, color=BLUE)
         inside = right + (len(m.name) + 2) * _CHAR * width > ax.get_xlim()[1]
-        if inside and left - (len(m.name) + 2) * _CHAR * width > ax.get_xlim()[0]:
-            ax.text(left - 0.006 * width, y, m.name, fontsize=7, va="center", ha="right", color="#444444")
-        elif inside:
-            ax.text(right, y + 0.12, m.name, fontsize=7, va="bottom", ha="right", color="#444444")
-        else:
-            ax.text(right + 0.008 * width, y, m.name, fontsize=7, va="center", color="#444444")
+        x, side = right + 0.008 * width, "left"
+        if inside:
+            before = left - (len(m.name) + 2) * _CHAR * width > ax.get_xlim()[0]
+            x, side = (left if before else right - 0.012 * width), "right"
+        # Above the marks, whose lines would cross it.
+        ax.text(x, y, m.name, fontsize=7, va="center", ha=side, color="#444444", zorder=5, bbox=_WHITE)
     return y - 0.35 if len(others) else 0.0
 
 
@@ -225,21 +281,27 @@ def _origin(marks: pd.DataFrame) -> int:
 def _legend(ax: Axes, frame: pd.DataFrame) -> None:
     calls = frame[frame["what"] == "call"]
     present = set(calls["kind"])
-    handles = [
-        Patch(
-            facecolor=colour,
-            edgecolor="#555555",
-            linewidth=0.6,
-            label=_NAMES[kind],
-            hatch="///" if kind == "gap" else None,
-        )
-        for kind, colour in _FILL.items()
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=colour, edgecolor="#666666", linewidth=0.6, label=NAMES[kind])
+        for kind, colour in FILL.items()
         if kind in present
     ]
-    if (
-        calls["end_known"].isin(["inferred", "missing"]) | calls["start_known"].isin(["inferred", "missing"])
-    ).any():
-        handles.append(Patch(facecolor="none", edgecolor="#555555", linestyle="--", label="end inferred"))
+    ends = pd.concat([calls["start_known"], calls["end_known"]])
+    if ends.isin(["inferred", "missing"]).any():
+        handles.append(
+            Patch(facecolor="none", edgecolor="#666666", linestyle="--", label="an end is inferred")
+        )
+    if (calls["red"] != "").any():
+        handles.append(Patch(facecolor=RED, edgecolor=VERMILLION, label="what took longer"))
     if (frame["what"] == "anomaly").any():
-        handles.append(Patch(facecolor="#F7DCCB", edgecolor=VERMILLION, label="root cause"))
+        handles.append(
+            Patch(facecolor="#FCEFE9", edgecolor=VERMILLION, label="root cause: its longest stretch")
+        )
+    if "idle" in present:
+        handles.append(Line2D([], [], color=GREY, linewidth=3, label="idle"))
+    if "gap" in present:
+        handles.append(Patch(facecolor="white", edgecolor="#CCCCCC", label="blank: not decoded or lost"))
+    handles.append(Patch(facecolor="#F3F3F3", edgecolor="none", label="not the message's core then"))
+    if (frame.loc[frame["what"] == "mark", "note"] != "").any():
+        handles.append(Patch(facecolor=BLACK, alpha=0.15, label="band: clock error"))
     legend_below(ax, handles, 4)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Options of the commands; the manual page is held against them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+#: What ``export`` writes, with what FILE is.
+FORMATS = {
+    "perfetto": "a trace for ui.perfetto.dev and trace_processor; compressed if FILE ends in .gz",
+    "chrome": "a trace in Chrome's JSON, for viewers that do not read Perfetto's",
+    "folded": "stacks and their time, for flamegraph.pl: reference and target, ns a message",
+    "parquet": "tables, one file each; FILE is a directory",
+    "csv": "the same as CSV",
+}
+CAUSE_KEYS = ("deviation", "pervasiveness", "median", "max")
+MESSAGE_KEYS = ("deviation", "coverage", "time")
+
+Common = Callable[[argparse.ArgumentParser], None]
+
+
+def _new(name: str, what: str, usage: str, examples: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"nsight-report {name}",
+        description=what,
+        usage=f"nsight-report {name} {usage} [OPTIONS]",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def top(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report top``."""
+    p = _new(
+        "top", "Rank what delayed the target messages, or the target messages.", "CAPTURE",
+        "  nsight-report top web.nsight --sort pervasiveness\n"
+        "  nsight-report top web.nsight --by message -n 20",
+    )  # fmt: skip
+    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
+    p.add_argument(
+        "--by", choices=("cause", "message"), default="cause", help="what a row is (default: cause)"
+    )
+    p.add_argument(
+        "--sort",
+        metavar="KEY",
+        choices=sorted({*CAUSE_KEYS, *MESSAGE_KEYS}),
+        default="deviation",
+        help="causes: deviation (total, the default), pervasiveness (how many messages), median or max; "
+        "messages: deviation, coverage (least explained first) or time",
+    )
+    p.add_argument(
+        "-n", "--rows", metavar="N", type=_count, default=25, help="rows to print (default: 25); 0: all"
+    )
+    common(p)
+    return p
+
+
+def show(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report show``."""
+    p = _new(
+        "show", "Show one message: its stamps, segments, causes with evidence, slow calls and neighbours.",
+        "CAPTURE [MESSAGE]",
+        "  nsight-report show web.nsight              the slowest target message\n"
+        "  nsight-report show web.nsight 4711\n"
+        "  nsight-report show web.nsight 4711 --target id:4711    explain one that is not in the target",
+    )  # fmt: skip
+    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
+    p.add_argument(
+        "message",
+        metavar="MESSAGE",
+        nargs="?",
+        default="slowest",
+        help="its number, or slowest (the default)",
+    )
+    p.add_argument(
+        "--least",
+        metavar="PERCENT",
+        type=_count,
+        default=3,
+        help="leave out calls that took less than this of the message's latency (default: 3)",
+    )
+    common(p)
+    return p
+
+
+def compare(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report compare``."""
+    p = _new(
+        "compare", "Compare two captures: latencies side by side, causes that came, went and stayed.",
+        "BEFORE AFTER",
+        "  nsight-report compare before.nsight after.nsight\n"
+        "  nsight-report compare before.nsight after.nsight --target p25-75",
+    )  # fmt: skip
+    p.add_argument(
+        "before", metavar="BEFORE", type=Path, help="capture whose reference messages both are held against"
+    )
+    p.add_argument("capture", metavar="AFTER", type=Path, help="the other capture")
+    common(p)
+    return p
+
+
+def export(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report export``."""
+    formats = "\n".join(f"  {name:<9} {what}" for name, what in FORMATS.items())
+    p = _new(
+        "export", f"Write a capture in another program's format:\n{formats}", "FORMAT CAPTURE -o FILE",
+        "  nsight-report export perfetto web.nsight -o web.pftrace\n"
+        "  nsight-report export perfetto web.nsight -o one.pftrace.gz --messages 4711\n"
+        "  nsight-report export folded web.nsight -o web.folded && flamegraph.pl web.folded > web.svg\n"
+        "  nsight-report export csv web.nsight -o tables --tables messages,causes",
+    )  # fmt: skip
+    p.add_argument("format", metavar="FORMAT", choices=tuple(FORMATS), help="one of the above")
+    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
+    p.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="where to write")
+    p.add_argument(
+        "--messages",
+        metavar="SPEC",
+        help="perfetto, chrome, folded: target (the default), reference, all, numbers such as 17,18, "
+        "or what --target takes; folded: without it reference and target side by side",
+    )
+    p.add_argument("--tables", metavar="NAME,...", help="parquet, csv: only these tables (default: all)")
+    common(p)
+    return p
+
+
+def import_(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report import``, which takes no choice of messages."""
+    p = _new(
+        "import", "Make a capture of a perf.data that was recorded without BPF.", "PERF_DATA",
+        "  nsight-report import perf.data                  makes perf.nsight\n"
+        "  nsight-report import perf.data -o web.nsight --clock clock.tsv",
+    )  # fmt: skip
+    p.add_argument(
+        "perf_data",
+        metavar="PERF_DATA",
+        type=Path,
+        help="file, or directory of perf record --kcore; Documentation/no-bpf.md tells how to record it",
+    )
+    p.add_argument(
+        "-o",
+        "--output",
+        metavar="CAPTURE",
+        type=Path,
+        help="directory to make (default: PERF_DATA's name with .nsight instead of .data)",
+    )
+    p.add_argument(
+        "--clock",
+        metavar="FILE",
+        type=Path,
+        help="clock.tsv that nsight-clock wrote meanwhile: for stamps of NICs (nsight-clock --phc)",
+    )
+    p.add_argument(
+        "--sockets",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        help="what ss -tunae printed meanwhile: addresses of sockets; once for each network namespace",
+    )
+    p.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else"
+    )
+    p.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return p
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+MAKERS = {"top": top, "show": show, "compare": compare, "export": export, "import": import_}

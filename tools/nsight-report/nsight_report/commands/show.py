@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nsight-report show``: one message, from its stamps to the calls that took its time."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from ..calls.of_message import calls_of, stretches
+from ..errors import BadInput, UsageError
+from ..export.chosen import marks, no_message
+from ..export.terminal import bar, columns, print_table
+from ..frames import each
+from ..names import printable
+from ..units import duration, percent
+from ..wording import no_cause
+from .call_tree import Node, lines, tree
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+_NEAR = 8  # overlapping messages that are listed
+_FACTS = (
+    "message_id", "direction", "conn_id", "laddr", "lport", "raddr", "rport", "nbytes", "request_type", "comm", "pid",
+    "tid", "fd", "first_ns", "last_ns", "latency_ns", "stamps", "n_in_read", "retransmitted",
+)  # fmt: skip
+_EVIDENCE = (
+    "anomaly", "subject", "kind", "deviation_ns", "took_ns", "observed_ns", "reference_ns", "start_ns", "end_ns", "cpu",
+    "other_message_id", "path", "n_calls", "reference_n_calls",
+)  # fmt: skip
+
+
+def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+    """The object of ``show --json``."""
+    message = _message(capture, args.message)
+    number = int(message["message_id"])
+    row = next(each(capture.messages[capture.messages["message_id"] == number]))
+    near = capture.calls_around(capture.messages[capture.messages["message_id"] == number])
+    calls = calls_of(message, near)
+    anomalies = capture.anomalies[capture.anomalies["message_id"] == number]
+    roots = tree(calls, anomalies)
+    least = int(message["latency_ns"]) * args.least // 100
+    roles = capture.compared.loc[capture.compared["message_id"] == number, "role"].astype(str).tolist()
+    return {
+        "capture": str(capture.path),
+        "message": {name: _plain(message[name]) for name in _FACTS},
+        "role": roles[0] if roles else None,
+        "target": capture.options.target,
+        **_covered(capture, number),
+        "marks": [
+            {"name": m.name, "ns": m.ns, "since_first_ns": m.ns - int(message["first_ns"]), "cpu": m.cpu}
+            for m in marks(row)
+        ],
+        "segments": [_segment(part, calls) for part in stretches(message)],
+        "causes": [
+            {"cause": f"{a.category} ({a.side})", **{name: _plain(getattr(a, name)) for name in _EVIDENCE}}
+            for a in each(anomalies.sort_values("deviation_ns", ascending=False, kind="stable"))
+        ],
+        "calls": [_call(node, depth) for root in roots for node, depth in root.walk(least)],
+        "neighbours": _neighbours(capture, message),
+    }
+
+
+def _message(capture: Capture, text: str) -> pd.Series[Any]:
+    if text == "slowest":
+        coverage = capture.coverage
+        if not len(coverage):
+            raise BadInput(
+                f"{capture.path}: no message is in the target {capture.options.target}",
+                "choose others with --target, or give a message's number",
+            )
+        slowest = coverage.sort_values("latency_ns", ascending=False, kind="stable")["message_id"].iloc[0]
+        return capture.message(int(slowest))
+    if not text.isdecimal() or len(text) > 18:
+        hint = "nsight-report show CAPTURE MESSAGE" if Path(text).is_dir() else "give its number, or slowest"
+        raise UsageError(f"{text!r} is not the number of a message", hint)
+    try:
+        return capture.message(int(text))
+    except KeyError:
+        raise no_message(int(text), len(capture.messages)) from None
+
+
+def _covered(capture: Capture, number: int) -> dict[str, Any]:
+    names = ("reference_latency_ns", "deviation_ns", "explained_ns", "coverage")
+    rows = capture.coverage[capture.coverage["message_id"] == number]
+    return {name: _plain(rows.iloc[0][name]) if len(rows) else None for name in names}
+
+
+def _segment(part: Any, calls: pd.DataFrame) -> dict[str, Any]:
+    own = calls[calls["side"] == part.side]
+    gap = own["kind"].astype(str) == "gap"
+    known = int(own["within_self_ns"].sum()) - int(own.loc[gap, "within_self_ns"].sum())
+    outer = own[~own["parent_id"].isin(own["call_id"])]
+    sums = outer.groupby([outer["kind"].astype(str), outer["symbol"].astype(str)])["within_dur_ns"].sum()
+    return {
+        "side": part.side,
+        "cpu": part.cpu,
+        "start_ns": part.start_ns,
+        "dur_ns": part.end_ns - part.start_ns,
+        "known_ns": known,
+        "on_core": [
+            {"kind": str(kind), "name": str(name), "ns": int(ns)}
+            for (kind, name), ns in sums.sort_values(ascending=False, kind="stable").items()  # type: ignore[misc]
+            if ns
+        ],
+    }
+
+
+def _call(node: Node, depth: int) -> dict[str, Any]:
+    return {
+        "side": node.side,
+        "depth": depth,
+        "kind": node.kind,
+        "name": node.name,
+        "ns": node.ns,
+        "self_ns": node.self_ns,
+        "n_calls": node.n_calls,
+        "cause": node.cause,
+    }
+
+
+def _neighbours(capture: Capture, message: pd.Series[Any]) -> dict[str, Any]:
+    """The messages before and after on its connection, and those under way meanwhile on its thread or core."""
+    every = capture.messages
+    number, first, last = (int(message[n]) for n in ("message_id", "first_ns", "last_ns"))
+    same = every[(every["conn_id"] == message["conn_id"]) & (every["direction"] == message["direction"])]
+    before = same[(same["first_ns"] <= first) & (same["message_id"] < number)].tail(1)
+    after = same[(same["first_ns"] >= first) & (same["message_id"] > number)].head(1)
+    shared = (every["tid"] == message["tid"]) | (every["app_cpu"] == message["app_cpu"]).fillna(False)
+    meanwhile = every[
+        shared
+        & (every["direction"] == message["direction"])
+        & (every["first_ns"] < last)
+        & (every["last_ns"] > first)
+        & (every["message_id"] != number)
+    ].sort_values("last_ns", kind="stable")
+
+    def brief(m: Any) -> dict[str, Any]:
+        return {
+            "message_id": int(m.message_id),
+            "latency_ns": int(m.latency_ns),
+            "began_ns": int(m.first_ns) - first,
+            "ended_ns": int(m.last_ns) - first,
+            "comm": str(m.comm),
+            "same_thread": bool(m.tid == message["tid"]),
+        }
+
+    ahead = meanwhile[meanwhile["last_ns"] <= last]
+    return {
+        "before": next((brief(m) for m in each(before)), None),
+        "after": next((brief(m) for m in each(after)), None),
+        "n_meanwhile": len(meanwhile),
+        "n_finished_first": len(ahead),
+        "meanwhile": [brief(m) for m in each(meanwhile.head(_NEAR))],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if pd.isna(value):
+        return None
+    if isinstance(value, (bool, str, float)):
+        return value
+    return bool(value) if type(value).__name__ == "bool" else int(value)
+
+
+# -- for people -------------------------------------------------------------------------------
+
+
+def print_for_people(made: dict[str, Any], console: Console) -> None:
+    """The same as text."""
+    m = made["message"]
+    received = "received" if m["direction"] == "rx" else "sent"
+    title = f"message {m['message_id']}: {duration(m['latency_ns'])}, {received} by {printable(m['comm'])}[{m['tid']}]"
+    if m["request_type"]:
+        title += f", {printable(m['request_type'])}"
+    console.print(Text(title, style="bold"))
+    console.print(
+        Text(f"  connection {m['conn_id']}: port {m['lport']}, peer {printable(m['raddr'])}:{m['rport']}, "
+             f"fd {m['fd']}, {m['nbytes']:,} bytes"),
+        soft_wrap=True,
+    )  # fmt: skip
+    console.print(Text("  " + _standing(made)), soft_wrap=True)
+    _print_marks(made, console)
+    _print_segments(made, console)
+    _print_causes(made, console)
+    _print_calls(made, console)
+    _print_neighbours(made, console)
+
+
+def _standing(made: dict[str, Any]) -> str:
+    if made["coverage"] == 1 and not made["causes"]:
+        return f"{no_cause(1)} (usual: {duration(made['reference_latency_ns'])})"
+    if made["coverage"] is not None:
+        beyond = sum(c["took_ns"] - c["deviation_ns"] for c in made["causes"])
+        return (
+            f"{duration(made['deviation_ns'])} more than usual ({duration(made['reference_latency_ns'])}); the causes "
+            f"below explain {percent(made['coverage'])} of it, {duration(made['deviation_ns'] - made['explained_ns'])} "
+            "are left"
+            + (f"; {duration(beyond)} of what they took was made up for elsewhere" if beyond > 0 else "")
+        )
+    number = made["message"]["message_id"]
+    is_reference = (
+        "it is one of those compared with" if made["role"] == "reference" else "it is not in the target"
+    )
+    return f"{is_reference}, so no cause was looked for (target {made['target']}; --target id:{number} explains it)"
+
+
+def _title(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _print_marks(made: dict[str, Any], console: Console) -> None:
+    _title(console, "Stamps")
+    table = columns(console, "stamp", ">since the first", ">step", "core", "")
+    last = 0
+    whole = max(made["message"]["latency_ns"], 1)
+    for mark in made["marks"]:
+        at = mark["since_first_ns"]
+        core = "NIC" if mark["cpu"] is None else f"core {mark['cpu']}"
+        table.add_row(
+            mark["name"], duration(at), duration(at - last), core, bar(console, (at - last) / whole)
+        )
+        last = at
+    print_table(console, table)
+
+
+def _print_segments(made: dict[str, Any], console: Console) -> None:
+    _title(console, "On its cores")
+    names = {"R": "(R) receive core", "A": "(A) application core"}
+    for s in made["segments"]:
+        unknown = s["dur_ns"] - s["known_ns"]
+        blank = f", nothing is known of {duration(unknown)}" if unknown > 0 else ""
+        console.print(f"  {names[s['side']]} {s['cpu']}: {duration(s['dur_ns'])}{blank}")
+        for part in s["on_core"][:6]:
+            kind = "" if part["kind"] in ("idle", part["name"]) else f"{part['kind']} "
+            console.print(
+                Text(f"      {duration(part['ns']):>8}  {kind}{printable(part['name'])}"), soft_wrap=True
+            )
+    if not made["segments"]:
+        console.print("  no stamp tells which core it was on")
+
+
+def _print_causes(made: dict[str, Any], console: Console) -> None:
+    if made["coverage"] is None or (made["coverage"] == 1 and not made["causes"]):
+        return
+    _title(console, "Causes, with where they show")
+    first = made["message"]["first_ns"]
+    for c in made["causes"]:
+        console.print(
+            Text(f"  {printable(c['cause'])} +{duration(c['deviation_ns'])}", style="red")
+            + Text(f"  {_claim(c)}", style="default"),
+            soft_wrap=True,
+        )
+        span = duration(c["end_ns"] - c["start_ns"])
+        where = f"longest stretch: {span} from {_signed(c['start_ns'] - first)} on core {c['cpu']}"
+        if c["other_message_id"] >= 0:
+            where += f", in the processing of message {c['other_message_id']}"
+        console.print(Text("      " + where), soft_wrap=True)
+        if c["path"]:
+            console.print(
+                Text(f"      called through {printable(c['path'], 400)}", style="dim"), soft_wrap=True
+            )
+    if not made["causes"]:
+        console.print("  " + no_cause(made["coverage"]))
+
+
+def _claim(c: dict[str, Any]) -> str:
+    subject = printable(c["subject"])
+    spent = f"{duration(c['observed_ns'])}, usually {duration(c['reference_ns'])}"
+    if c["anomaly"] == "frequent":
+        return f"{subject} was called {c['n_calls']} times, usually {c['reference_n_calls']} ({spent})"
+    words = {
+        "context": f"{c['kind']} {subject}" if c["kind"] != subject else subject,
+        "unexpected": f"{subject}, which usual messages do not call",
+        "slower": f"{subject} took longer",
+        "gap": f"the core stood still: {subject}",
+        "hol": f"{subject} was at another message of the same application",
+        "interference": f"{subject} was at another application's message",
+    }
+    return f"{words.get(c['anomaly'], subject)} ({spent})"
+
+
+def _print_calls(made: dict[str, Any], console: Console) -> None:
+    if not made["calls"]:
+        return
+    _title(console, "Where the time went (! marks a cause)")
+    for text, cause in lines(made["calls"], max(made["message"]["latency_ns"], 1)):
+        console.print(Text(text, style="red" if cause else ""), no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _print_neighbours(made: dict[str, Any], console: Console) -> None:
+    near = made["neighbours"]
+    _title(console, "Neighbours")
+    for name in ("before", "after"):
+        n = near[name]
+        if n:
+            began = f"began {duration(abs(n['began_ns']))} {'earlier' if n['began_ns'] < 0 else 'later'}"
+            console.print(
+                f"  {name} it on the connection: message {n['message_id']}, {duration(n['latency_ns'])}, {began}"
+            )
+    if not near["n_meanwhile"]:
+        console.print("  no other message was under way on its thread or core")
+        return
+    console.print(
+        f"  under way meanwhile on its thread or core: {near['n_meanwhile']:,}, of which {near['n_finished_first']:,} "
+        "were read before it"
+    )
+    for n in near["meanwhile"]:
+        whose = "" if n["same_thread"] else f", {printable(n['comm'])}"
+        console.print(
+            Text(
+                f"      message {n['message_id']}: from {_signed(n['began_ns'])} to {_signed(n['ended_ns'])}{whose}"
+            ),
+            soft_wrap=True,
+        )
+    if near["n_meanwhile"] > len(near["meanwhile"]):
+        console.print(f"      and {near['n_meanwhile'] - len(near['meanwhile']):,} more", style="dim")
+
+
+def _signed(ns: int) -> str:
+    return ("+" if ns >= 0 else "") + duration(ns)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nsight-report top``: causes, or target messages, ranked."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..errors import UsageError
+from ..export.terminal import bar, columns, print_table
+from ..frames import cause_names, each
+from ..names import printable
+from ..units import counted, duration, percent
+from ..wording import no_cause
+from .parsers import CAUSE_KEYS, MESSAGE_KEYS
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+
+def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+    """The object of ``top --json``."""
+    keys = CAUSE_KEYS if args.by == "cause" else MESSAGE_KEYS
+    if args.sort not in keys:
+        raise UsageError(
+            f"--by {args.by} cannot be sorted by {args.sort}", f"--sort is one of {', '.join(keys)}"
+        )
+    rows = _causes(capture, args.sort) if args.by == "cause" else _messages(capture, args.sort)
+    return {
+        "capture": str(capture.path),
+        "target": capture.options.target,
+        "n_target": len(capture.coverage),
+        "by": args.by,
+        "sort": args.sort,
+        "n_rows": len(rows),
+        "rows": rows[: args.rows] if args.rows else rows,
+    }
+
+
+_CAUSE_ORDER = {
+    "deviation": "total_deviation_ns",
+    "pervasiveness": "n_messages",
+    "median": "median_deviation_ns",
+    "max": "max_deviation_ns",
+}
+
+
+def _causes(capture: Capture, sort: str) -> list[dict[str, Any]]:
+    n = max(len(capture.coverage), 1)
+    by = [_CAUSE_ORDER[sort], "total_deviation_ns"]
+    return [
+        {
+            "cause": str(c.cause),
+            "n_messages": int(c.n_messages),
+            "pervasiveness": float(c.n_messages / n),
+            "median_deviation_ns": int(c.median_deviation_ns),
+            "max_deviation_ns": int(c.max_deviation_ns),
+            "total_deviation_ns": int(c.total_deviation_ns),
+            "share": float(c.share),
+        }
+        for c in each(capture.causes.sort_values(by, ascending=False, kind="stable"))
+    ]
+
+
+def _messages(capture: Capture, sort: str) -> list[dict[str, Any]]:
+    coverage = capture.coverage.merge(
+        capture.messages[["message_id", "first_ns", "comm", "raddr", "rport", "conn_id"]], on="message_id"
+    )
+    by, ascending = {
+        "deviation": (["deviation_ns"], False),
+        "coverage": (["coverage", "message_id"], True),
+        "time": (["first_ns"], True),
+    }[sort]
+    anomalies = capture.anomalies
+    sums = anomalies.groupby([anomalies["message_id"].astype("int64"), cause_names(anomalies)])[
+        "deviation_ns"
+    ].sum()
+    ordered = sums.sort_values(ascending=False, kind="stable")
+    own: dict[int, dict[str, int]] = {}
+    for key, ns in zip(ordered.index.tolist(), ordered.tolist()):
+        own.setdefault(int(key[0]), {})[str(key[1])] = int(ns)
+    return [
+        {
+            "message_id": int(m.message_id),
+            "first_ns": int(m.first_ns),
+            "latency_ns": int(m.latency_ns),
+            "reference_latency_ns": int(m.reference_latency_ns),
+            "deviation_ns": int(m.deviation_ns),
+            "coverage": float(m.coverage),
+            "comm": str(m.comm),
+            "conn_id": int(m.conn_id),
+            "peer": f"{m.raddr}:{m.rport}",
+            "causes": own.get(int(m.message_id), {}),
+        }
+        for m in each(coverage.sort_values(by, ascending=ascending, kind="stable"))
+    ]
+
+
+def print_for_people(made: dict[str, Any], console: Console) -> None:
+    """The same as a table."""
+    what = "Causes" if made["by"] == "cause" else "Messages"
+    order = {
+        "deviation": "total delay" if made["by"] == "cause" else "delay",
+        "pervasiveness": "number of messages",
+        "median": "median delay",
+        "max": "largest delay",
+        "coverage": "coverage, the least explained first",
+        "time": "time",
+    }[made["sort"]]
+    console.print(
+        Text(f"{what} of {printable(made['capture'], 200)}, target {made['target']} ({counted(made['n_target'], 'message')}), by {order}",
+             style="bold"),
+        soft_wrap=True,
+    )  # fmt: skip
+    if not made["rows"]:
+        console.print("  none" + ("" if made["n_target"] else ": no message is in the target"))
+        return
+    (_print_causes if made["by"] == "cause" else _print_messages)(made["rows"], console)
+    rest = made["n_rows"] - len(made["rows"])
+    if rest:
+        console.print(f"  {rest:,} more: -n 0 prints all", style="dim")
+
+
+def _print_causes(rows: list[dict[str, Any]], console: Console) -> None:
+    table = columns(console, "cause", ">share", "", ">messages", ">of target", ">median", ">max", ">total")
+    for r in rows:
+        table.add_row(
+            Text(printable(r["cause"])), percent(r["share"]), bar(console, r["share"]), f"{r['n_messages']:,}",
+            percent(r["pervasiveness"]), duration(r["median_deviation_ns"]), duration(r["max_deviation_ns"]),
+            duration(r["total_deviation_ns"]),
+        )  # fmt: skip
+    print_table(console, table)
+
+
+def _print_messages(rows: list[dict[str, Any]], console: Console) -> None:
+    table = columns(console, ">message", ">latency", ">usual", ">explained", "application", "peer", "causes")
+    for r in rows:
+        largest = [f"{printable(c)} +{duration(ns)}" for c, ns in list(r["causes"].items())[:1]]
+        more = [f"{len(r['causes']) - 1} more"] if len(r["causes"]) > 1 else []
+        table.add_row(
+            str(r["message_id"]), duration(r["latency_ns"]), duration(r["reference_latency_ns"]),
+            percent(r["coverage"]), Text(printable(r["comm"])), Text(printable(r["peer"])),
+            Text(", ".join(largest + more) or no_cause(r["coverage"])),
+        )  # fmt: skip
+    print_table(console, table)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which messages are exported, and what of the other tables has to do with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..anomalies.slices import Slice
+from ..calls.windows import Window, around
+from ..errors import BadInput
+from ..frames import each
+from ..summary import selected
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+MARKS = {
+    "rx": (
+        ("nic_ns", "NIC", None),
+        ("arrival_ns", "arrival", "recv_cpu"),
+        ("handoff_ns", "hand-off", "handoff_cpu"),
+        ("app_ns", "read", "app_cpu"),
+    ),
+    "tx": (
+        ("call_ns", "send call", "app_cpu"),
+        ("app_ns", "send done", "app_cpu"),
+        ("driver_ns", "driver", "recv_cpu"),
+        ("completion_ns", "NIC done", None),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A stamp of a message; ``cpu`` is None where it was taken by the NIC."""
+
+    name: str
+    ns: int
+    cpu: int | None
+
+
+def marks(message: Any) -> list[Mark]:
+    """The stamps that ``message`` (a row of ``messages``) has, in order of time."""
+    found = []
+    for column, name, core in MARKS[str(message.direction)]:
+        at = getattr(message, column)
+        if pd.isna(at):
+            continue
+        cpu = getattr(message, core) if core else None
+        found.append(Mark(name, int(at), None if cpu is None or pd.isna(cpu) else int(cpu)))
+    return sorted(found, key=lambda mark: mark.ns)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """``messages`` to export, ``others`` that were under way on the same cores, and windows of the cores.
+
+    ``anomalies`` and ``coverage``: of the messages that have some. ``states``: of the threads that read or sent them,
+    and of those that ran or waited on these cores.
+    """
+
+    messages: pd.DataFrame
+    others: pd.DataFrame
+    anomalies: pd.DataFrame
+    coverage: pd.DataFrame
+    states: pd.DataFrame
+    windows: list[Window]
+
+
+def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
+    """Rows of ``messages`` that ``spec`` names: target, reference, all, numbers, or what ``--target`` takes.
+
+    Raises BadInput when there is none.
+    """
+    compared, every = capture.compared, capture.messages
+    if spec == "all":
+        found = selected(capture)
+    elif spec in ("target", "reference"):
+        if spec == "reference" and capture.options.against:
+            raise BadInput(
+                "the reference messages are of another capture", f"export from {capture.options.against}"
+            )
+        numbers = compared.loc[compared["role"].astype(str) == spec, "message_id"]
+        found = every[every["message_id"].isin(numbers)]
+    elif all(word.isdecimal() for word in spec.split(",")):
+        found = _numbered(every, [int(word) for word in spec.split(",")])
+    else:
+        candidates = selected(capture)
+        origin = int(candidates["first_ns"].min()) if len(candidates) else 0
+        found = candidates.iloc[Slice.parse(spec).rows(candidates, origin)]
+    if not len(found):
+        raise BadInput(
+            f"{capture.path}: no message is {spec}", "nsight-report top CAPTURE --by message lists some"
+        )
+    return found
+
+
+def _numbered(messages: pd.DataFrame, numbers: list[int]) -> pd.DataFrame:
+    found = messages[messages["message_id"].isin(numbers)]
+    missing = sorted(set(numbers) - set(found["message_id"].tolist()))
+    if missing:
+        raise no_message(missing[0], len(messages))
+    return found
+
+
+def no_message(number: int, n: int) -> BadInput:
+    """The error for a number that no message has."""
+    have = f"messages are 0 to {n - 1}" if n else "the capture has no message"
+    return BadInput(f"no message {number}: {have}", "nsight-report top CAPTURE --by message lists some")
+
+
+def choose(capture: Capture, spec: str) -> Chosen:
+    """What has to do with the messages of ``spec`` (see ``messages_of``)."""
+    found = messages_of(capture, spec)
+    windows = around(found)
+    own = found["message_id"]
+    anomalies, coverage = capture.anomalies, capture.coverage
+    return Chosen(
+        found,
+        _others(capture.messages, set(own.tolist()), windows),
+        anomalies[anomalies["message_id"].isin(own)],
+        coverage[coverage["message_id"].isin(own)],
+        _states(capture.frame("thread_states"), found, windows),
+        windows,
+    )
+
+
+def _others(messages: pd.DataFrame, own: set[int], windows: list[Window]) -> pd.DataFrame:
+    near = np.zeros(len(messages), bool)
+    for column in ("recv_cpu", "app_cpu"):
+        near |= _overlap(messages, column, "first_ns", "last_ns", windows)
+    return messages[near & ~messages["message_id"].isin(own).to_numpy(bool)]
+
+
+def _states(states: pd.DataFrame, messages: pd.DataFrame, windows: list[Window]) -> pd.DataFrame:
+    """Stretches of thread states: on the windows' cores, and of the messages' own threads at the time."""
+    near = _overlap(states, "cpu", "start_ns", "end_ns", windows)
+    own = states["tid"].isin(set(messages["tid"].tolist())).to_numpy(bool)
+    anywhere = [Window(0, w.begin_ns, w.end_ns) for w in windows]
+    own &= _overlap(states.assign(anywhere=0), "anywhere", "start_ns", "end_ns", anywhere)
+    asleep = states["state"].astype(str).isin(("sleeping", "waiting", "dead", "unknown")).to_numpy(bool)
+    return states[(near | own) & ~asleep]
+
+
+def _overlap(
+    rows: pd.DataFrame, cpu: str, begin: str, end: str, windows: list[Window]
+) -> npt.NDArray[np.bool_]:
+    """Which rows overlap a window of their core."""
+    hit = np.zeros(len(rows), bool)
+    cores = rows[cpu].fillna(-1).to_numpy(np.int64)
+    begins, ends = rows[begin].to_numpy(np.int64), rows[end].to_numpy(np.int64)
+    for core in {w.cpu for w in windows}:
+        low = np.sort([w.begin_ns for w in windows if w.cpu == core])
+        high = np.sort([w.end_ns for w in windows if w.cpu == core])
+        on = np.flatnonzero(cores == core)
+        # Windows that begin before the row ends, less those that end before it begins.
+        hit[on] = np.searchsorted(low, ends[on]) > np.searchsorted(high, begins[on], side="right")
+    return hit
+
+
+def lanes(messages: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """A lane for each message, in table order, so that no two in a lane overlap; as few as possible."""
+    import heapq
+
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []  # end, lane
+    found = np.empty(len(messages), np.int64)
+    for i, row in enumerate(each(messages[["first_ns", "last_ns"]])):
+        while busy and busy[0][0] <= row.first_ns:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (int(row.last_ns), lane))
+        found[i] = lane
+    return found

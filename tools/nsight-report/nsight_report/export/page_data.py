@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the page of a report draws, as JSON: messages in columns, causes, and lifetimes of single messages.
+
+Names in it come from the capture. ``embedded`` makes JSON that cannot end the script element it stands in.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..calls.stacks import SEPARATOR, mean_stacks
+from ..frames import cause_names, each
+from ..names import printable
+from ..plots import cdf, timeline
+from ..plots.causes import details
+from ..plots.figures import Sheet
+from ..plots.folding import WRAPPER
+from ..summary import selected
+
+#: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
+MOST_LIFETIMES = 150
+#: However many are asked for: a page of 100,000 messages stays below 20 MB.
+MOST_LIFETIME_BYTES = 8_000_000
+_PER_CAUSE = 3
+_MOST_CONNECTIONS = 300  # in the filter; the messages of others have none there
+_TREE = 250  # call paths of a message's call tree
+_LEAST = 0.003  # of a message's latency, from which a call path is in its tree
+_NAME = 160
+
+KINDS = (
+    "own thread",
+    "thread",
+    "syscall",
+    "softirq",
+    "hardirq",
+    "exception",
+    "function",
+    "stall",
+    "idle",
+    "gap",
+)
+
+
+def embedded(value: object) -> str:
+    """``value`` as JSON for a script element: no character in it can end the element or begin a comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def overview(sheet: Sheet) -> dict[str, Any]:
+    """Everything but the lifetimes. Times in ns; ``id`` and ``first_us`` of messages as differences to the one before."""
+    capture = sheet.capture
+    messages = sheet.messages.sort_values("message_id")
+    causes = _causes(sheet)
+    number = {cause["name"]: i for i, cause in enumerate(causes)}
+    connection, connections = _connections(messages)
+    first = messages["first_ns"].to_numpy(np.int64)
+    origin = int(first.min()) if len(first) else 0
+    ids = messages["message_id"].to_numpy(np.int64)
+    targets = _targets(sheet, number)
+    return {
+        "messages": {
+            "id": _steps(ids),
+            "first_us": _steps((first - origin) // 1000),
+            "latency": messages["latency_ns"].to_numpy(np.int64).tolist(),
+            "connection": connection.tolist(),
+            "recv_cpu": _core(messages["recv_cpu"]),
+            "app_cpu": _core(messages["app_cpu"]),
+        },
+        "connections": connections,
+        "n_connections": int(messages["conn_id"].nunique()),
+        "causes": causes,
+        "targets": targets,
+        "captures": _captures(sheet),
+        "grade": sheet.summary.grade,
+        "name": printable(capture.name),
+    }
+
+
+def _steps(values: npt.NDArray[np.int64]) -> list[int]:
+    return np.diff(values, prepend=0).tolist()  # type: ignore[no-any-return]
+
+
+def _core(cpus: pd.Series[Any]) -> list[int]:
+    return cpus.fillna(-1).astype("int64").tolist()
+
+
+def _causes(sheet: Sheet) -> list[dict[str, Any]]:
+    names = list(sheet.look)
+    every = sheet.capture.anomalies
+    # Of a message, not of one of its stretches, as the table's other columns.
+    sums = every["deviation_ns"].astype("int64").groupby([cause_names(every), every["message_id"]]).sum()
+    values = {str(name): group.tolist() for name, group in sums.groupby(level=0)}
+    return [
+        {
+            "name": printable(name),
+            "colour": look.colour,
+            "marker": look.marker,
+            "box": _box(values.get(name, [])),
+        }
+        for name, look in ((name, sheet.look[name]) for name in names)
+    ]
+
+
+def _box(values: list[int]) -> list[int]:
+    """Least, 5th percentile, quartiles, 95th percentile, most."""
+    return np.percentile(values, [0, 5, 25, 50, 75, 95, 100]).astype(int).tolist() if values else []
+
+
+def _connections(messages: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[str]]:
+    counts = messages["conn_id"].value_counts()
+    kept = counts.index[:_MOST_CONNECTIONS].to_numpy(np.int64)
+    ends = messages.drop_duplicates("conn_id").set_index("conn_id")
+    labels = []
+    for number in kept.tolist():
+        address, peer, port = (str(ends.at[number, name]) for name in ("raddr", "rport", "lport"))
+        labels.append(printable(f"{address}:{peer} to port {port}", 100))
+    return pd.Index(kept).get_indexer(pd.Index(messages["conn_id"].to_numpy(np.int64))), labels
+
+
+def _targets(sheet: Sheet, number: dict[str, int]) -> list[dict[str, Any]]:
+    """Each target message: deviation, coverage, and its anomalies, largest first."""
+    every = sheet.capture.anomalies
+    frame = every.assign(cause=cause_names(every), detail=details(every)).sort_values(
+        "deviation_ns", ascending=False, kind="stable"
+    )
+    found: dict[int, list[list[Any]]] = {}
+    for a in each(frame):
+        other = int(a.other_message_id)
+        found.setdefault(int(a.message_id), []).append(
+            [number.get(printable(a.cause), -1), int(a.deviation_ns),
+             printable(a.detail, _NAME), int(a.observed_ns), int(a.reference_ns), int(a.cpu) if not pd.isna(a.cpu) else -1,
+             other, printable(a.path, 2 * _NAME)]
+        )  # fmt: skip
+    return [
+        {
+            "id": int(c.message_id),
+            "deviation": int(c.deviation_ns),
+            "usual": int(c.reference_latency_ns),
+            "coverage": None if pd.isna(c.coverage) else round(float(c.coverage), 4),
+            "why": found.get(int(c.message_id), []),
+        }
+        for c in each(sheet.capture.coverage.sort_values("latency_ns", ascending=False, kind="stable"))
+    ]
+
+
+def _captures(sheet: Sheet) -> list[dict[str, Any]]:
+    """The distribution of this capture, and of the one it is compared with."""
+    frames = [(sheet.capture, sheet.messages)]
+    if sheet.capture.other is not None:
+        frames.append((sheet.capture.other, selected(sheet.capture.other)))
+    return [
+        {"name": printable(c.name), "n": len(m), "latency": rows["latency_ns"].tolist(),
+         "percent": [round(p, 5) for p in rows["percent"].tolist()]}
+        for c, m in frames
+        for rows in (cdf.rows(m),)
+    ]  # fmt: skip
+
+
+def chosen(sheet: Sheet, most: int) -> list[int]:
+    """Up to ``most`` messages whose lifetime is in the page, the most important first."""
+    rows = sheet.capture.coverage.sort_values("latency_ns", ascending=False, kind="stable")
+    every = sheet.capture.anomalies
+    worst = (
+        pd.DataFrame({"id": every["message_id"], "cause": cause_names(every), "ns": every["deviation_ns"]})
+        .sort_values("ns", ascending=False, kind="stable")
+        .groupby("cause", sort=False)
+        .head(_PER_CAUSE)
+    )
+    ids = [int(slow.row["message_id"]) for slow in sheet.summary.slowest]
+    ids += [int(i) for i in worst["id"]] + [int(i) for i in rows["message_id"]]
+    return list(dict.fromkeys(ids))[:most]
+
+
+def lifetimes(sheet: Sheet, most: int | None = None) -> dict[int, str]:
+    """The lifetimes of ``chosen`` messages as JSON: ``most`` (else MOST_LIFETIMES), or as many as fit in MOST_LIFETIME_BYTES."""
+    rows = sheet.messages.reset_index(drop=True)
+    place = {int(number): i for i, number in enumerate(rows["message_id"])}
+    usual = sheet.paths.stacks.set_index("path")["reference_ns"] if sheet.paths.n_reference else None
+    wanted = [number for number in chosen(sheet, MOST_LIFETIMES if most is None else most) if number in place]
+    drawn = timeline.Timelines(sheet.capture.messages, sheet.capture.anomalies)
+    made: dict[int, str] = {}
+    # Neighbours in time are neighbours in the file.
+    in_order = sorted(wanted)
+    for number, calls in zip(in_order, sheet.capture.lifetimes(in_order, timeline.OF_CALLS), strict=True):
+        message = rows.iloc[place[number]]
+        made[number] = embedded(_lifetime(message, calls, drawn.parts(message, calls), usual))
+    sizes = np.cumsum([len(made[number]) for number in wanted])
+    return {number: made[number] for number, size in zip(wanted, sizes) if size <= MOST_LIFETIME_BYTES}
+
+
+def _lifetime(
+    message: pd.Series[Any], calls: pd.DataFrame, rows: list[timeline.Part], usual: pd.Series[float] | None
+) -> dict[str, Any]:
+    origin = int(message["first_ns"])
+    lane = timeline.lanes(message)
+    order = {cpu: i for i, cpu in enumerate(lane)}
+    names: dict[str, int] = {}
+    boxes: list[list[int]] = []
+    parts = ("marks", "stretches", "anomalies", "others", "left_out")
+    found: dict[str, list[Any]] = {name: [] for name in parts}
+    for r in rows:
+        what = r["what"]
+        if what == "left out":
+            found["left_out"].append(r["name"])
+            continue
+        start, end = int(r["start_ns"]) - origin, int(r["end_ns"]) - origin
+        name = printable(r["name"], _NAME)
+        if what == "call":
+            inferred = not {"inferred", "missing"}.isdisjoint((r["start_known"], r["end_known"]))
+            boxes.append(
+                [order[r["cpu"]], r["level"], start, end, KINDS.index(r["kind"]) if r["kind"] in KINDS else 6,
+                 names.setdefault(name, len(names)), (1 if inferred else 0) + (2 if r["red"] else 0)]
+            )  # fmt: skip
+        elif what == "mark":
+            found["marks"].append([name, (start + end) // 2, (end - start) // 2])
+        elif what == "stretch":
+            found["stretches"].append([order[int(r["cpu"])], start, end])
+        elif what == "anomaly":
+            if not pd.isna(r["cpu"]) and int(r["cpu"]) in order:
+                found["anomalies"].append([order[int(r["cpu"])], start, end, f"{name} {r['note']}"])
+        else:
+            found["others"].append([name, start, end])
+    return {
+        "latency": int(message["latency_ns"]),
+        "lanes": [[int(cpu), side] for cpu, side in lane.items()],
+        "kinds": KINDS,
+        "names": list(names),
+        "boxes": boxes,
+        **found,
+        "tree": _tree(calls, int(message["latency_ns"]), usual),
+    }
+
+
+def _tree(calls: pd.DataFrame, latency: int, usual: pd.Series[float] | None) -> list[list[Any]]:
+    """Call paths of one message, callers first: depth, name, ns, own ns, calls, usual ns (of reference messages)."""
+    stacks = mean_stacks([calls])
+    stacks = stacks[stacks["total_ns"] >= latency * _LEAST]
+    stacks = stacks.loc[stacks["total_ns"].nlargest(_TREE).index].sort_values("path", kind="stable")
+    children: dict[str, list[Any]] = {}
+    for s in each(stacks):
+        children.setdefault(s.path.rpartition(SEPARATOR)[0], []).append(s)
+    found: list[list[Any]] = []
+    todo = [(s, 0) for s in reversed(children.get("", []))]
+    while todo:
+        s, depth = todo.pop()
+        names, first = [s.name], s
+        inside = children.get(s.path, [])
+        # Callers that only call stand in one line.
+        while depth and len(inside) == 1 and inside[0].total_ns >= WRAPPER * first.total_ns:
+            s = inside[0]
+            names.append(s.name)
+            inside = children.get(s.path, [])
+        name = printable(timeline.WRAPS.join(dict.fromkeys(names)), 2 * _NAME)
+        known = None if usual is None else int(usual.get(first.path, 0.0))
+        found.append([depth, name, int(first.total_ns), int(s.self_ns), int(first.n_calls), known])
+        todo += [(child, depth + 1) for child in reversed(inside)]
+    return found

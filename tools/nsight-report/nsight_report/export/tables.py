@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every table of a capture as Parquet or CSV, row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from .. import schema
+from ..errors import UsageError
+from ..store import temporary, writing
+
+if TYPE_CHECKING:
+    from ..api import Capture
+
+
+def export(capture: Capture, kind: str, directory: Path, names: list[str] | None = None) -> dict[str, int]:
+    """Write ``directory``/NAME.parquet or .csv; returns the rows of each.
+
+    Files have the columns of ``schema.py``. A null is an empty field of the CSV; texts are quoted.
+    """
+    unknown = sorted(set(names or ()) - set(schema.TABLES))
+    if unknown:
+        raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.TABLES)}")
+    capture.analyse()
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return {
+        name: _write(capture, kind, name, directory / f"{name}.{kind}") for name in names or schema.TABLES
+    }
+
+
+def _write(capture: Capture, kind: str, name: str, path: Path) -> int:
+    n_rows = 0
+    arrow = schema.TABLES[name].arrow()
+    with writing(path), temporary(path) as partial:
+        if kind == "parquet":
+            with pq.ParquetWriter(partial, arrow, compression="zstd") as writer:
+                for piece in _pieces(capture, name):
+                    writer.write_table(piece)
+                    n_rows += piece.num_rows
+        else:
+            plain = pa.schema([pa.field(f.name, _plain(f.type)) for f in arrow])
+            with pc.CSVWriter(partial, plain) as writer:
+                for piece in _pieces(capture, name):
+                    writer.write_table(piece.cast(plain))
+                    n_rows += piece.num_rows
+    return n_rows
+
+
+def _pieces(capture: Capture, name: str) -> Iterator[pa.Table]:
+    if name == "losses":  # joined from every stage's
+        yield capture.pipeline.losses()
+        return
+    file = pq.ParquetFile(capture.pipeline.path(name))
+    for group in range(file.metadata.num_row_groups):
+        yield schema.conform(name, file.read_row_group(group))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The queuing breakdown (Fig. 19 of the paper): how many more were ahead of target messages than usual, and what it cost."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from ..names import printable
+from ..queuing.queues import ORDER
+from .style import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, latency_axis
+
+_COLOURS = dict(zip(ORDER, (GREEN, GREEN, BLUE, BLUE, SKY, PURPLE, ORANGE, VERMILLION, DARK), strict=True))
+_WIDTH = 0.8
+
+
+def rows(queuing: pd.DataFrame) -> pd.DataFrame:
+    """One row per target message and queue in which more than usual were ahead of it, in the order of the way.
+
+    queue (with the side), function, message_id, depth, more (than the reference has), deviation_ns. Queues where no
+    message waited behind more than usual are not there.
+    """
+    frame = queuing[queuing["role"].astype(str) == "target"]
+    frame = frame.assign(more=frame["depth"] - frame["reference_depth"])
+    frame = frame[frame["more"] > 0].astype({"queue": str, "side": str, "function": str})
+    rank = frame["queue"].map({name: i for i, name in enumerate(ORDER)})
+    frame = frame.assign(rank=rank, queue=frame["queue"] + " (" + frame["side"] + ")")
+    names = ["queue", "function", "message_id", "depth", "more", "deviation_ns"]
+    return frame.sort_values(["rank", "message_id"])[names].reset_index(drop=True)
+
+
+def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
+    """Draw ``rows``: at each number of further messages ahead a line as wide as the share of the queue's messages."""
+    queues = list(dict.fromkeys(frame["queue"]))
+    top = int(frame["more"].max()) if len(frame) else 1
+    for x, queue in enumerate(queues):
+        part = frame.loc[frame["queue"] == queue, "more"].to_numpy(np.int64)
+        value, count = np.unique(part, return_counts=True)
+        half = _WIDTH / 2 * count / count.max()
+        colour = _COLOURS[queue[: queue.rindex(" (")]]
+        ax.vlines(x, value.min(), value.max(), color=GREY, linewidth=0.8)
+        ax.hlines(value, x - half, x + half, color=colour, linewidth=4 if top < 40 else 2)
+        ax.text(x, top + 0.06 * top + 0.4, f"{len(part):,}", ha="center", fontsize=9)
+    ax.set_ylim(0, top * 1.18 + 0.8)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel("more messages ahead\nthan usual")
+    ax.set_title(
+        "Queuing ahead of target messages (number of messages on top; line width: share of them)",
+        loc="left", fontsize=11,
+    )  # fmt: skip
+    return _queues(ax, queues, [""] * len(queues))
+
+
+def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
+    """Draw ``rows``: boxes (quartiles, whiskers 5th to 95th percentile) of the time that those ahead took above the usual."""
+    queues = list(dict.fromkeys(frame["queue"]))
+    frame = frame[frame["deviation_ns"] > 0]
+    values = [frame.loc[frame["queue"] == q, "deviation_ns"].to_numpy(float) for q in queues]
+    if len(frame):
+        boxes = ax.boxplot(
+            values, positions=range(len(queues)), patch_artist=True, whis=(5, 95), widths=_WIDTH / 2,
+            medianprops={"color": "black"}, flierprops={"marker": ".", "markersize": 3, "alpha": 0.5},
+        )  # fmt: skip
+        for patch, queue in zip(boxes["boxes"], queues, strict=True):
+            patch.set_facecolor(_COLOURS[queue[: queue.rindex(" (")]])
+            patch.set_alpha(0.75)
+        every = np.concatenate(values)
+        latency_axis(ax, "y", float(every.min()), float(every.max()))
+    ax.set_ylabel("time for those ahead\nabove the usual")
+    functions = dict(zip(frame["queue"], frame["function"], strict=True))
+    return _queues(ax, queues, [f"{q}\n{_short(functions.get(q, ''))}" for q in queues])
+
+
+def _queues(ax: Axes, queues: list[str], labels: list[str]) -> Axes:
+    ax.set_xticks(range(len(queues)), labels, fontsize=8)
+    ax.set_xlim(-0.6, max(len(queues), 1) - 0.4)
+    ax.grid(axis="x", visible=False)
+    return ax
+
+
+def _short(name: str) -> str:
+    """A function's name in lines that fit between the ticks."""
+    lines = []
+    for word in printable(name, 60).split(" "):
+        lines += textwrap.wrap(word.replace("_", "_ "), 20) or [""]
+    return "\n".join(lines).replace("_ ", "_")

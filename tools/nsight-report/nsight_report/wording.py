@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How sure a report is, and what its reader does next, in sentences."""
+
+from __future__ import annotations
+
+from .frames import each
+from .names import printable
+from .summary import Summary, advice
+from .units import counted, percent
+
+#: A target of fewer messages tells of these, and not of a pattern.
+FEW = 10
+_GOOD = 0.9  # coverage from which a diagnosis counts as whole
+_PERVASIVE = 0.5
+
+
+def how_sure(s: Summary) -> list[str]:
+    """What speaks for the result and what against it; nothing where there is no result."""
+    if not s.n_target:
+        return []
+    if not s.n_slower:
+        return _losses(s)
+    said = []
+    if s.coverage_median is not None and s.coverage_min is not None:
+        covered = (
+            f"The causes explain {percent(s.coverage_median)} of a slower message's extra latency (median)"
+            if s.n_slower < s.n_target
+            else f"The causes explain {percent(s.coverage_median)} of a target message's extra latency (median)"
+        )
+        if s.coverage_min < _GOOD:
+            covered += f", but of the worst only {percent(s.coverage_min)}"
+        said.append(covered + ".")
+    if s.n_target < FEW:
+        what = counted(s.n_target, "message")
+        said.append(f"The target is only {what}: one delay need not be a pattern.")
+    if len(s.causes):
+        first = next(each(s.causes.head(1)))
+        if s.n_target >= FEW and first.n_messages < _PERVASIVE * s.n_slower:
+            said.append(
+                f"{printable(first.cause)} delayed {first.n_messages:,} of them: others have other causes."
+            )
+    return said + _losses(s)
+
+
+def no_cause(coverage: float | None) -> str:
+    """Of a target message without causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
+    return "no slower than usual by more than can be told" if coverage == 1 else "no cause found"
+
+
+def _losses(s: Summary) -> list[str]:
+    said = []
+    severity = s.losses["severity"].astype(str)
+    n_errors, n_warnings = int((severity == "error").sum()), int((severity == "warning").sum())
+    if n_errors:
+        said.append(f"{counted(n_errors, 'loss', 'losses')} can make it wrong (errors below).")
+    if n_warnings or s.cut:
+        what = (
+            f"{counted(n_warnings, 'loss', 'losses')} can hide something (warnings below)"
+            if n_warnings
+            else "It was cut"
+        )
+        said.append(what + ".")
+    if not n_errors and not n_warnings and not s.cut:
+        said.append("Nothing was lost that changes it.")
+    return said
+
+
+def next_steps(s: Summary) -> list[str]:
+    """What to do now: the advice for the causes that matter, or what to try where there is none."""
+    if not s.n:
+        return [
+            "Check --app, --port and --direction; nsight-report top CAPTURE --by message lists the target."
+        ]
+    if not s.n_target:
+        return [f"Choose slower messages differently: the target {s.target} is empty (--target)."]
+    if not s.n_slower:
+        if s.by_clocks:
+            return [
+                "Record again while the machine is less busy, or with cores for the recording alone (--cpus): its clocks were "
+                "read too late to say more."
+            ]
+        return [
+            "Nothing. To look at others: --target for slower messages, --reference or --against for faster ones."
+        ]
+    if not len(s.causes):
+        return ["Compare with a capture of a better time (--against), or choose other messages (--target)."]
+    return [f"{', '.join(names)}: {text}" for names, text in advice(s.causes)]
