@@ -23,9 +23,10 @@ FLOOD = LOAD_DIR / "build" / "flood"
 class Server:
     """A running server: ``process``, its kind and where it listens."""
 
-    def __init__(self, kind: ServerKind, port: int, process: Process) -> None:
+    def __init__(self, kind: ServerKind, port: int, process: Process, address: str = SERVER4) -> None:
         self.kind = kind
         self.port = port
+        self.address = address
         self.process = process
 
     @property
@@ -119,8 +120,17 @@ class Testbed:
             self._processes.append(process)
         return process
 
-    def start_server(self, kind_name: str, port: int | None = None, cpu: int | None = None) -> Server:
-        """Start a server in the server namespace and wait until it accepts connections."""
+    def start_server(
+        self,
+        kind_name: str,
+        port: int | None = None,
+        cpu: int | None = None,
+        options: tuple[str, ...] = (),
+    ) -> Server:
+        """Start a server in the server namespace and wait until it accepts connections.
+
+        ``options`` go behind those that the testbed gives it.
+        """
         kind = KINDS[kind_name]
         port = port or kind.port
         folder = self.folder / f"{kind_name}-{port}"
@@ -131,7 +141,7 @@ class Testbed:
         # TERM, not KILL, at the testbed's death: nginx's master takes its workers along.
         process = self.start(
             kind_name,
-            kind.argv(port, folder),
+            [*kind.argv(port, folder), *options],
             self.link.server,
             self.app_cpu if cpu is None else cpu,
             USER,
@@ -148,16 +158,35 @@ class Testbed:
         wait_until(listening, f"{kind_name} listening on port {port}")
         return Server(kind, port, process)
 
-    def load_argv(self, server: Server, options: list[str], log: Path, cpu: int | None = None) -> list[str]:
-        """Command of a load client for ``server``, to be run from anywhere as root."""
-        head = [*prefix(self.link.client, fifo=self.fifo), str(LOAD), "-s", SERVER4, "-p", str(server.port)]
+    def load_argv(
+        self,
+        server: Server,
+        options: list[str],
+        log: Path,
+        cpu: int | None = None,
+        fifo: int | None = None,
+    ) -> list[str]:
+        """Command of a load client for ``server``, to be run from anywhere as root.
+
+        ``fifo``: the client's real-time priority, if it is not the testbed's.
+        """
+        priority = self.fifo if fifo is None else fifo
+        head = [*prefix(self.link.client, fifo=priority), str(LOAD), "-s", server.address]
+        head += ["-p", str(server.port)]
         chosen = [] if "-P" in options else ["-P", server.kind.protocol]
         pinned = ["-C", str(self.load_cpu if cpu is None else cpu)]
         return head + chosen + pinned + ["-l", str(log)] + options
 
-    def start_load(self, server: Server, options: list[str], log: Path, cpu: int | None = None) -> Process:
+    def start_load(
+        self,
+        server: Server,
+        options: list[str],
+        log: Path,
+        cpu: int | None = None,
+        fifo: int | None = None,
+    ) -> Process:
         """Start a load client in the client namespace; its log is complete when it has ended."""
-        return self.start("nsight-load", self.load_argv(server, options, log, cpu))
+        return self.start("nsight-load", self.load_argv(server, options, log, cpu, fifo))
 
     def ask_memcached(self, server: Server, command: str) -> str:
         """Answer of memcached's text protocol to ``command``, from within its namespace."""

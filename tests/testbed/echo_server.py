@@ -6,13 +6,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 Answer = Callable[[bytes], list[bytes]]
 
 
-def _serve(conn: socket.socket, answer: Answer) -> None:
+def _serve(conn: socket.socket, answer: Answer, unread_s: float) -> None:
     with conn:
+        time.sleep(unread_s)
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while True:
             try:
@@ -26,9 +28,15 @@ def _serve(conn: socket.socket, answer: Answer) -> None:
 
 
 @contextlib.contextmanager
-def tcp_server(answer: Answer) -> Iterator[int]:
-    """A TCP server on 127.0.0.1 that sends ``answer(data)``, piece by piece; yields its port."""
+def tcp_server(answer: Answer, unread_s: float = 0) -> Iterator[int]:
+    """A TCP server on 127.0.0.1 that sends ``answer(data)``, piece by piece; yields its port.
+
+    For the first ``unread_s`` seconds of a connection it reads nothing and its receive buffer stays small:
+    what fits into the client's send buffer is all that a client can send.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if unread_s:  # a size that was set does not grow; connections inherit it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
 
         def accept() -> None:
             while True:
@@ -36,7 +44,7 @@ def tcp_server(answer: Answer) -> Iterator[int]:
                     conn, _ = listener.accept()
                 except OSError:
                     return
-                threading.Thread(target=_serve, args=(conn, answer), daemon=True).start()
+                threading.Thread(target=_serve, args=(conn, answer, unread_s), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         yield listener.getsockname()[1]

@@ -16,6 +16,8 @@ import pytest
 
 from testbed import demo
 
+pytestmark = pytest.mark.alone
+
 TESTS = Path(__file__).resolve().parent.parent
 
 # Stand-ins that only take time, so that every step can be interrupted quickly.

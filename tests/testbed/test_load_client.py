@@ -14,7 +14,7 @@ from testbed.bed import LOAD
 from testbed.echo_server import tcp_server, udp_server
 from testbed.logs import read_load
 
-pytestmark = pytest.mark.usefixtures("programs")
+pytestmark = [pytest.mark.usefixtures("programs"), pytest.mark.alone]
 
 
 def load(port: int, protocol: str, log: Path, *options: str) -> pd.DataFrame:
@@ -96,10 +96,12 @@ def test_late_answers_are_not_taken_for_those_of_later_requests(tmp_path: Path) 
 
 
 def test_send_time_is_that_of_the_call_with_the_first_byte(tmp_path: Path) -> None:
-    """Eight requests of 1 MB do not fit a socket buffer: the later ones leave with later calls."""
-    with tcp_server(lambda data: [data]) as port:
-        options = ("-n", "1", "--burst", "8", "--burst-every", "1", "--rate", "1", "--fixed")
-        log = load(port, "echo", tmp_path / "log", *options, "--burst-value-size", "1000000", "-n", "2")
+    """Eight requests of twice a send buffer's size: while nobody reads, the later ones wait for later calls."""
+    send_buffer = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
+    with tcp_server(lambda data: [data], unread_s=0.5) as port:
+        options = ("--burst", "8", "--burst-every", "1", "--rate", "1", "--fixed", "-n", "2")
+        size = ("--burst-value-size", str(send_buffer // 4))
+        log = load(port, "echo", tmp_path / "log", *options, *size)
     sent = log[log.kind == "burst"].groupby("intended_ns").send_ns
     assert sent.apply(lambda t: t.is_monotonic_increasing).all()
     # The first burst met an empty socket; a later one may follow whole on what was still queued.

@@ -21,6 +21,8 @@ from testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Stop,
 from testbed.logs import overlap_ns, read_intervals, read_load
 from testbed.namespaces import LinkOptions
 
+pytestmark = pytest.mark.alone
+
 TESTS = Path(__file__).resolve().parent.parent
 
 
