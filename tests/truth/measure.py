@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -36,6 +37,13 @@ class Run:
     intervals: np.ndarray
     lports: list[int]
     seconds: float
+    stolen_ms: int
+
+
+def stolen_ms() -> int:
+    """How long the host has left this machine's cores out since it began, all cores together."""
+    ticks = int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
+    return ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def record(
@@ -89,12 +97,13 @@ def run(scenario: Scenario, folder: Path, seconds: float, options: list[str] | N
     """Record and diagnose; the capture and the load log stay in ``folder``."""
     from testbed.servers import KINDS
 
-    begin = time.monotonic()
+    begin, stolen = time.monotonic(), stolen_ms()
     folder.mkdir(parents=True, exist_ok=True)
     capture, load_log = folder / "run.nsight", folder / "load.tsv"
     with Testbed(scenario.link, realtime=True) as bed:
         chosen = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
         intervals, lports = record(bed, scenario, capture, load_log, chosen)
+    stolen = stolen_ms() - stolen
     np.savetxt(folder / "intervals.tsv", intervals, fmt="%d")
     summary = diagnose(capture, scenario, KINDS[scenario.server].port)
     tables = {
@@ -112,4 +121,5 @@ def run(scenario: Scenario, folder: Path, seconds: float, options: list[str] | N
         intervals,
         lports,
         time.monotonic() - begin,
+        stolen,
     )

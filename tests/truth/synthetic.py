@@ -156,7 +156,7 @@ class World:
 def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: int = 8) -> World:
     """``n_messages`` in all; ``share`` of them with a cause each, of 10 to 300 us, evenly among the causes."""
     random = np.random.default_rng(seed)
-    parts = [_Lane(lane, n_messages // lanes, random, share, fan) for lane in range(lanes)]
+    parts = [Lane(lane, n_messages // lanes, random, share, fan) for lane in range(lanes)]
     messages = pd.concat([lane.messages() for lane in parts], ignore_index=True)
     order = np.argsort(messages["first_ns"].to_numpy(), kind="stable")
     messages = messages.iloc[order].assign(message_id=np.arange(len(order)))
@@ -169,20 +169,20 @@ def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: 
             offset += len(frame)
     states = pd.concat([lane.states() for lane in parts])
     tables = {
-        "messages": _table("messages", messages),
-        "calls": _table("calls", pd.concat(calls)),
-        "contexts": _table("contexts", pd.concat(contexts)),
-        "thread_states": _table("thread_states", states),
+        "messages": to_table("messages", messages),
+        "calls": to_table("calls", pd.concat(calls)),
+        "contexts": to_table("contexts", pd.concat(contexts)),
+        "thread_states": to_table("thread_states", states),
     }
     every = [np.concatenate([getattr(lane, name) for lane in parts])[order] for name in ("cause", "ns")]
     return World(tables, *every, fan)
 
 
-class _Core:
+class Core:
     """What one core did for the messages of a lane: ns of each node (messages x nodes), back to back."""
 
-    def __init__(self, tree: Tree, cpu: int, tid: int) -> None:
-        self.tree, self.cpu, self.tid = tree, cpu, tid
+    def __init__(self, tree: Tree, cpu: int, tid: int, since: int) -> None:
+        self.tree, self.cpu, self.tid, self.since = tree, cpu, tid, since
         self.ns: I64 = np.zeros((0, len(tree.usual)), np.int64)
 
     def draw(self, n: int, random: np.random.Generator) -> None:
@@ -192,13 +192,13 @@ class _Core:
         self.ns = np.rint(usual * np.exp(random.standard_normal((n, len(usual))) * wide)).astype(np.int64)
 
     def ends(self) -> I64:
-        """When each node's own time ends, ns from START_NS."""
-        return np.cumsum(self.ns.reshape(-1)).reshape(self.ns.shape)
+        """When each node's own time ends."""
+        return np.cumsum(self.ns.reshape(-1)).reshape(self.ns.shape) + self.since
 
     def tables(self, offset: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Rows of ``calls`` and ``contexts``; numbers of calls begin at ``offset``."""
         tree = self.tree
-        end = self.ends() + START_NS
+        end = self.ends()
         start = end - self.ns
         until = end[:, tree.last]
         there = until > start
@@ -241,13 +241,21 @@ class _Core:
         return calls, contexts
 
 
-class _Lane:
+class Lane:
     """A receive core, an application core, and the messages between them."""
 
-    def __init__(self, lane: int, n: int, random: np.random.Generator, share: float, fan: int) -> None:
+    def __init__(
+        self,
+        lane: int,
+        n: int,
+        random: np.random.Generator,
+        share: float,
+        fan: int,
+        since: tuple[int, int] = (START_NS, START_NS),
+    ) -> None:
         self.tid = TID + lane
-        self.receive = _Core(Tree(RECEIVE, fan), 2 * lane, 0)
-        self.application = _Core(Tree(APPLICATION, fan), 2 * lane + 1, self.tid)
+        self.receive = Core(Tree(RECEIVE, fan), 2 * lane, 0, since[0])
+        self.application = Core(Tree(APPLICATION, fan), 2 * lane + 1, self.tid, since[1])
         for core in (self.receive, self.application):
             core.draw(n, random)
         self.cause, self.ns = np.full(n, -1), np.zeros(n, np.int64)
@@ -315,9 +323,9 @@ class _Lane:
         # Or as much later as the receive core, which took the other before, needs.
         late = np.maximum(200, receive - np.append(0, to_read[:-1]) + 100)
         handoff = np.where(behind, before - previous + late, before + gap + receive)
-        self.handoff = handoff + START_NS
+        self.handoff = handoff + a.since
         self.first = self.handoff - receive
-        r.ns[:, 0] = handoff - receive - np.append(0, handoff[:-1])
+        r.ns[:, 0] = handoff - receive - np.append(r.since - a.since, handoff[:-1])
         a.ns[:, 0] = np.where(behind, 0, handoff - before)
         # The thread was busy for so long; what is usual between hand-off and read it did not have to do.
         spared = sum(
@@ -329,9 +337,12 @@ class _Lane:
             )
         )
         self.ns = np.where(behind, before - handoff - spared, self.ns)
-        ends = a.ends() + START_NS
+        ends = a.ends()
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
+        self.call = self._starts[:, tree.place("read")]
+        #: Up to when the two cores are known: another lane of the same cores can go on there.
+        self.until = int(self.handoff[-1]), int(ends[-1, -1])
 
     def _below(self, node: int) -> list[int]:
         return list(range(node + 1, int(self.application.tree.last[node]) + 1))
@@ -339,11 +350,10 @@ class _Lane:
     def messages(self) -> pd.DataFrame:
         """Rows of ``messages``."""
         n = len(self.cause)
-        call = self._starts[:, self.application.tree.place("read")]
         arrival = self.handoff - 1000
         stamps = {
             "first_ns": self.first, "last_ns": self.app, "latency_ns": self.app - self.first, "nic_ns": self.first,
-            "arrival_ns": arrival, "arrival_last_ns": arrival, "handoff_ns": self.handoff, "call_ns": call, "app_ns": self.app,
+            "arrival_ns": arrival, "arrival_last_ns": arrival, "handoff_ns": self.handoff, "call_ns": self.call, "app_ns": self.app,
         }  # fmt: skip
         fixed = {
             "direction": "rx", "conn_id": self.tid, "proto": 6, "netns": 1, "laddr": "10.0.0.1", "lport": 11211,
@@ -363,7 +373,7 @@ class _Lane:
         begin = self._starts[:, tree.place("server")]
         asleep, until = self._starts[:, wait], ends[:, wait]
         end = ends[:, -1]
-        last = np.append(START_NS, end[:-1])
+        last = np.append(self.application.since, end[:-1])
         waits += [(last, begin), (asleep, until)]
         runs += [(begin, asleep), (until, end)]
         rows = [
@@ -389,7 +399,7 @@ def _category(words: npt.NDArray[np.object_], at: I64) -> pd.Categorical:
     return pd.Categorical.from_codes(codes[at], names)
 
 
-def _table(name: str, frame: pd.DataFrame) -> pa.Table:
+def to_table(name: str, frame: pd.DataFrame) -> pa.Table:
     plain = schema.TABLES[name].arrow()
     columns = []
     for f in plain:

@@ -66,7 +66,7 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     names, expected = list(CAUSES), made.expected(grade)
 
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
-    kept = kept.groupby(["message_id", "is"], as_index=False)["deviation_ns"].sum()
+    kept = kept.groupby(["message_id", "is"], as_index=False)[["deviation_ns", "took_ns"]].sum()
     of = coverage.set_index("message_id")
     cause = made.cause[of.index]
     injected = of.index[cause >= 0]
@@ -83,7 +83,7 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     is_top = np.array([a == b for a, b in zip(top, wanted)])
     ns = (
         kept[kept["is"] == kept["message_id"].map(wanted)]
-        .set_index("message_id")["deviation_ns"]
+        .set_index("message_id")["took_ns"]
         .reindex(injected)
         .fillna(0)
     )
