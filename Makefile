@@ -15,16 +15,18 @@ DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procp
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
-	universal-ctags shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base
+	universal-ctags shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
+	chromium chromium-driver liblwip-dev
 
 NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test lint format build emulation decoder fixtures lock clean distclean deps-build deps-demo \
-	deps-test check-clocks truth bench
+.PHONY: help demo test lint format build emulation decoder fixtures figures lock vendor clean distclean deps-build \
+	deps-demo deps-test check-clocks truth bench case-study kernel-check kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: build emulation decoder fixtures lint format lock check-clocks truth bench clean distclean"
+	@echo "Also: build emulation decoder fixtures lint format figures lock vendor check-clocks truth bench case-study" \
+		"kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -71,10 +73,11 @@ fixture-%: deps-test
 	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures $*
 
 test: deps-test
+	@$(MAKE) -s -C kernel-patches deps-check
 	@$(MAKE) -s build
 	@$(MAKE) -s emulation decoder
 	@$(MAKE) -s lint
-	@$(PY) -m pytest
+	@$(PY) tests/run
 
 lint: $(VENV)/.stamp
 	@CLANG_FORMAT=clang-format PY=$(PY) tests/lint
@@ -95,8 +98,19 @@ check-clocks: deps-test
 truth: deps-test
 	@$(MAKE) -s build
 	@$(MAKE) -s -C tests/load
-	@$(PY) tests/truth/synthetic_scores.py
-	@$(PY) tests/truth/run.py
+	@$(MAKE) -s decoder
+	@$(PY) tests/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
+
+# Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
+STORY ?= all
+case-study: deps-test
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(PY) tests/case_study/run.py $(STORY)
+
+# The kernel series and that of perf, on every base or BASE: kernel-patches/README.md has the times.
+kernel-check kernel-boot: kernel-%:
+	@$(MAKE) -C kernel-patches $* BASE=$(BASE)
 
 bench: deps-test
 	@$(MAKE) -s build
@@ -109,8 +123,26 @@ lock:
 	build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
 		--no-emit-trusted-host --no-emit-find-links -o requirements.lock requirements.in
 
+# Maintainers: renew the bundled browser library from the npm registry; without VERSION, the pinned one again.
+vendor:
+	tools/nsight-report/vendor-page-library $(VERSION)
+
+# Every figure and the page from a committed capture: see Documentation/figures.md.
+figures: build
+	@test -x build/cargo/release/nsight-decode || $(MAKE) -s decoder
+	@mkdir -p build/figures
+	@for f in lock quiet; do \
+		test -d build/figures/$$f || $(PY) tests/pt_emulation/fixtures/unpack.py $$f build/figures || exit 1; \
+		ln -sfn $$f/capture.nsight build/figures/$$f.nsight; done
+	@tools/nsight-report/nsight-report build/figures/lock.nsight --symfs build/figures/lock/symfs \
+		--target p50-100 -o build/figures/report
+	@tools/nsight-report/nsight-report build/figures/lock.nsight --symfs build/figures/lock/symfs \
+		--target p50-100 --against build/figures/quiet.nsight -o build/figures/against | tail -n 1
+	@test -d build/figures/many.nsight || $(PY) tests/bench/report_capture.py build/figures/many.nsight
+	@tools/nsight-report/nsight-report build/figures/many.nsight -o build/figures/many | tail -n 1
+
 clean:
-	for d in $(NATIVE) tests/load; do $(MAKE) -s -C $$d clean; done
+	for d in $(NATIVE) tests/load tests/case_study; do $(MAKE) -s -C $$d clean; done
 	rm -rf build/tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean

@@ -4,7 +4,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,9 @@ import pytest
 ROOT = Path(__file__).parent
 for part in ("tools/nsight-report", "tools/nsight-record", "tests"):
     sys.path.insert(0, str(ROOT / part))
+
+_TRACEFS = "/sys/kernel/tracing"
+_MOUNTED = pytest.StashKey[bool]()
 
 REQUIRED = set(filter(None, os.environ.get("NSIGHT_REQUIRE", "").split(",")))
 
@@ -23,16 +25,19 @@ def skip_or_fail(precondition: str, why: str) -> None:
     pytest.skip(f"{precondition}: {why}")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def tracefs() -> Iterator[None]:
-    """tracefs, mounted for the tests where nothing mounts it at boot (no systemd), and unmounted again."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Mount tracefs for the tests where nothing mounts it at boot (no systemd)."""
     places = ("tracing/events", "debug/tracing/events")
     mounted = any(os.access(f"/sys/kernel/{p}", os.F_OK) for p in places)
-    if mounted or os.geteuid() != 0:
-        yield
+    if (
+        mounted or os.geteuid() != 0 or hasattr(config, "workerinput")
+    ):  # workers of xdist share their parent's
         return
-    where = "/sys/kernel/tracing"
-    done = subprocess.run(["mount", "-t", "tracefs", "nodev", where], capture_output=True)
-    yield
-    if done.returncode == 0:
-        subprocess.run(["umount", where], check=False)
+    done = subprocess.run(["mount", "-t", "tracefs", "nodev", _TRACEFS], capture_output=True)
+    config.stash[_MOUNTED] = done.returncode == 0
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Unmount what pytest_configure mounted."""
+    if config.stash.get(_MOUNTED, False):
+        subprocess.run(["umount", _TRACEFS], check=False)
