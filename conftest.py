@@ -7,11 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parent
 for part in ("tools/nsight-report", "tools/nsight-record", "tests"):
     sys.path.insert(0, str(ROOT / part))
 
+from testbed.host import Absence  # noqa: E402
+
+#: Tests of which the machine must not be taken away, and how often such a test runs at most.
+MEASURING, RUNS = ("alone", "live"), 3
 _TRACEFS = "/sys/kernel/tracing"
 _MOUNTED = pytest.StashKey[bool]()
 
@@ -41,3 +46,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Unmount what pytest_configure mounted."""
     if config.stash.get(_MOUNTED, False):
         subprocess.run(["umount", _TRACEFS], check=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A failed measurement during which the host took the machine away is made again, and says so."""
+    if not any(item.get_closest_marker(name) for name in MEASURING):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in reversed(range(RUNS)):
+        absence = Absence()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not left or not absence.matters() or not any(report.failed for report in reports):
+            break
+        sys.stderr.write(f"\n{item.nodeid}: once more, the host was absent for {absence.ms()} ms\n")
+        item._initrequest()  # type: ignore[attr-defined]  # what fixtures gave is gone
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True

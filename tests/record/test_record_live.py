@@ -155,7 +155,7 @@ def test_ctrl_c_reaches_only_the_recorder_and_keeps_the_data(tmp_path, echo):
     m = manifest(tmp_path / "a.nsight")
     assert (m["state"], m["stopped_by"], m["losses"]) == ("complete", "signal", [])
     assert len([f for f in lines(tmp_path / "a.nsight", "R") if f[20] == "64"]) == 100
-    assert wait_gone(tool_pids(m), 1) == []
+    assert wait_gone(tool_pids(m), 5) == []
 
 
 def test_ctrl_c_before_the_recording_began_leaves_nothing_running(tmp_path):
@@ -168,7 +168,7 @@ def test_ctrl_c_before_the_recording_began_leaves_nothing_running(tmp_path):
     assert running.process.returncode == 130, err
     assert m["state"] == "cut"
     assert m["cut"] == ["the recording did not begin"]
-    assert wait_gone(tool_pids(m), 1) == []
+    assert wait_gone(tool_pids(m), 5) == []
 
 
 @pytest.mark.parametrize("victim", ["perf", "bpftrace", "clock"])
@@ -187,7 +187,7 @@ def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
         t: e for t, e in {"clock": 0, "bpftrace": 0, "perf": -2}.items() if t != victim
     }
     assert f"the capture is cut: {victim}" in err
-    assert wait_gone(tool_pids(m), 1) == []
+    assert wait_gone(tool_pids(m), 5) == []
 
 
 def test_killed_recorder_leaves_a_readable_capture_and_no_processes(tmp_path, echo):

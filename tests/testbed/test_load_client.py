@@ -62,19 +62,19 @@ def test_byte_ranges_of_a_connection_are_its_stream_without_holes(tmp_path: Path
 
 def test_a_burst_is_one_write_on_one_connection(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        options = ("--rate", "100", "-d", "0.3", "--burst", "20", "--burst-every", "50")
+        options = ("--rate", "100", "-d", "1", "--burst", "20", "--burst-every", "50")
         log = load(port, "echo", tmp_path / "log", *options)
     bursts = log[log.kind == "burst"]
     assert bursts.conn.nunique() == 1
     per_burst = bursts.groupby("intended_ns")
     assert (per_burst.size() == 20).all()
     assert (per_burst.send_ns.nunique() == 1).all()
-    assert len(per_burst) >= 3  # 0.3 s / 50 ms = 6, less what a busy machine delays
+    assert len(per_burst) >= 3  # 1 s / 50 ms = 19, less what a busy machine delays
 
 
 def test_spread_burst_uses_every_burst_connection_once(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        options = ("--rate", "100", "-d", "0.2", "--burst", "20", "--burst-every", "50")
+        options = ("--rate", "100", "-d", "1", "--burst", "20", "--burst-every", "50")
         log = load(port, "echo", tmp_path / "log", *options, "--burst-connections", "20")
     bursts = log[log.kind == "burst"]
     assert (bursts.groupby("intended_ns").conn.nunique() == 20).all()
@@ -83,7 +83,7 @@ def test_spread_burst_uses_every_burst_connection_once(tmp_path: Path) -> None:
 
 def test_lost_datagrams_are_logged_without_answer(tmp_path: Path) -> None:
     with udp_server(lambda n: n % 10 == 3) as port:
-        log = load(port, "echo-udp", tmp_path / "log", "-n", "50", "--udp-timeout", "50")
+        log = load(port, "echo-udp", tmp_path / "log", "-n", "50", "--udp-timeout", "300")
     lost = log[log.recv_ns == 0]
     assert len(log) == 50
     assert lost.byte_start.tolist() == [3, 13, 23, 33, 43]  # one connection: datagram number = arrival number
@@ -91,7 +91,7 @@ def test_lost_datagrams_are_logged_without_answer(tmp_path: Path) -> None:
 
 def test_late_answers_are_not_taken_for_those_of_later_requests(tmp_path: Path) -> None:
     with udp_server(lambda n: n == 3, late=True) as port:
-        log = load(port, "echo-udp", tmp_path / "log", "-n", "6", "--udp-timeout", "50")
+        log = load(port, "echo-udp", tmp_path / "log", "-n", "6", "--udp-timeout", "300")
     assert (log.recv_ns == 0).tolist() == [False, False, False, True, False, False]
 
 
@@ -111,18 +111,21 @@ def test_send_time_is_that_of_the_call_with_the_first_byte(tmp_path: Path) -> No
 
 def test_open_loop_rate_is_kept(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        log = load(port, "echo", tmp_path / "log", "-c", "4", "--rate", "1000", "--fixed", "-d", "0.5")
-    gaps = log.intended_ns.diff().dropna()
-    assert (gaps == 1_000_000).all()
-    assert abs(len(log) - 500) <= 1
+        log = load(port, "echo", tmp_path / "log", "-c", "4", "--rate", "1000", "--fixed", "-n", "500")
+    assert len(log) == 500
+    assert (log.intended_ns.diff().dropna() == 1_000_000).all()
+    assert (log.send_ns >= log.intended_ns).all()
 
 
 def test_warm_up_is_logged_but_not_counted(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        log = load(port, "echo", tmp_path / "log", "--rate", "1000", "-w", "0.2", "-d", "0.2")
-    switch = log.loc[log.counted, "send_ns"].min()
-    assert (log.loc[~log.counted, "send_ns"] < switch).all()
-    assert 100 < (~log.counted).sum() < 300  # 1000/s for 0.2 s, Poisson
+        log = load(port, "echo", tmp_path / "log", "--rate", "1000", "-w", "0.2", "-n", "400")
+    before, counted = log[~log.counted], log[log.counted]
+    assert len(before) and len(counted)
+    # The first request is sent at once. A late one counts if the warm-up is over when it is sent.
+    start = log.intended_ns.min()
+    assert before.intended_ns.max() < start + 200_000_000 <= counted.send_ns.min()
+    assert before.send_ns.max() < counted.send_ns.min()
 
 
 def test_wrong_answer_is_an_error_not_a_latency(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from testbed.bed import Testbed, TestbedError
+from testbed.host import Absence
 from testbed.logs import read_load
 
 from .scenarios import Scenario
@@ -38,12 +38,7 @@ class Run:
     lports: list[int]
     seconds: float
     stolen_ms: int
-
-
-def stolen_ms() -> int:
-    """How long the host has left this machine's cores out since it began, all cores together."""
-    ticks = int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
-    return ticks * 1000 // os.sysconf("SC_CLK_TCK")
+    disturbed: bool
 
 
 def record(
@@ -97,13 +92,13 @@ def run(scenario: Scenario, folder: Path, seconds: float, options: list[str] | N
     """Record and diagnose; the capture and the load log stay in ``folder``."""
     from testbed.servers import KINDS
 
-    begin, stolen = time.monotonic(), stolen_ms()
+    begin, absence = time.monotonic(), Absence()
     folder.mkdir(parents=True, exist_ok=True)
     capture, load_log = folder / "run.nsight", folder / "load.tsv"
     with Testbed(scenario.link, realtime=True) as bed:
         chosen = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
         intervals, lports = record(bed, scenario, capture, load_log, chosen)
-    stolen = stolen_ms() - stolen
+    stolen, disturbed = absence.ms(), absence.matters()
     np.savetxt(folder / "intervals.tsv", intervals, fmt="%d")
     summary = diagnose(capture, scenario, KINDS[scenario.server].port)
     tables = {
@@ -122,4 +117,5 @@ def run(scenario: Scenario, folder: Path, seconds: float, options: list[str] | N
         lports,
         time.monotonic() - begin,
         stolen,
+        disturbed,
     )
