@@ -35,10 +35,15 @@ from nsight_report.clocks.segments import from_table  # noqa: E402
 
 @dataclasses.dataclass
 class Result:
-    """Outcome of one comparison; ``violations`` is what the claim is about."""
+    """Outcome of one comparison; ``violations`` is what the claim is about.
+
+    ``undone``: others out of order, between updates of which the poller missed one: nobody knows a step that was
+    undone there.
+    """
 
     n_readings: int
     violations: int
+    undone: int
     strict: int  # pairs whose error bound is 0 ns
     on_either_line: int  # others that agree exactly with the line before or after the update
     worst_ns: int  # furthest out of order, beyond the bound
@@ -52,6 +57,7 @@ class Result:
         return (
             f"{self.n_readings} readings over {self.covered_s:.1f} s; tolerance 0 ns beyond the bound\n"
             f"out of order: {self.violations} (worst {self.worst_ns} ns)\n"
+            f"out of order where the poller missed an update: {self.undone} of {n_pairs} pairs\n"
             f"bound of 0 ns: {self.strict} of {n_pairs} pairs; largest bound {self.max_error_ns} ns\n"
             f"within brackets of updates: {self.on_either_line} of {n_pairs - 1 - self.strict} agree exactly "
             "with the conversion before or after\n"
@@ -60,11 +66,18 @@ class Result:
         )
 
 
-def compare(pairs: np.ndarray, clock_map: pa.Table) -> Result:
+def missed(readings: clock_readings.Readings) -> np.ndarray:
+    """Begin and end (tsc) of the brackets in which the poller missed an update, in order."""
+    polled = readings.polled
+    skipped = np.flatnonzero(np.diff(polled.seq.astype(np.int64)) % (1 << 32) > 2) + 1
+    return np.column_stack([polled.tsc_now[skipped - 1], polled.tsc_now[skipped]])
+
+
+def compare(pairs: np.ndarray, clock_map: pa.Table, unknown: np.ndarray | None = None) -> Result:
     """Check the order of ``pairs`` (tsc, realtime ns read right after it).
 
     A pair is judged with the largest bound of the segments between its own TSC and the next
-    pair's: the realtime reading lies somewhere in there.
+    pair's: the realtime reading lies somewhere in there. ``unknown``: what ``missed`` says of the recording.
     """
     tsc, realtime = pairs[:, 0], pairs[:, 1]
     converted, _ = clocks.ClockMap(clock_map).convert(tsc, "tsc", "realtime")
@@ -76,6 +89,12 @@ def compare(pairs: np.ndarray, clock_map: pa.Table) -> Result:
     late = converted[:-1] - realtime[:-1]  # > 0: the conversion is later than the reading after it
     early = realtime[:-1] - converted[1:]  # > 0: the next conversion is earlier than the reading before it
     beyond = np.maximum(late, early) - error
+    unknown = np.zeros((0, 2), np.int64) if unknown is None else unknown
+    touched = np.searchsorted(unknown[:, 1], tsc[:-1]) < np.searchsorted(unknown[:, 0], tsc[1:])
+    undone, beyond = (
+        np.count_nonzero((beyond > 0) & touched),
+        np.where(touched, np.minimum(beyond, 0), beyond),
+    )
     calm = error == 0
     # In a bracket the bound is loose, but without a missed update one of its two lines is exact.
     bracket = np.where(segments.error_ns[row[1:]] > 0, row[1:], row[:-1])
@@ -87,6 +106,7 @@ def compare(pairs: np.ndarray, clock_map: pa.Table) -> Result:
     return Result(
         n_readings=2 * len(pairs),
         violations=int(np.count_nonzero(beyond > 0)),
+        undone=int(undone),
         strict=int(np.count_nonzero(calm)),
         on_either_line=int(np.count_nonzero(either & ~calm)),
         worst_ns=max(0, int(beyond.max())),
@@ -166,7 +186,7 @@ def main() -> int:
         pairs, readings = load(folder)
     clock_map, losses = clocks.build(readings)
     n_new, n_bent = changes(clock_map)
-    fresh, outdated = compare(pairs, clock_map), compare(pairs, stale(clock_map))
+    fresh, outdated = compare(pairs, clock_map, missed(readings)), compare(pairs, stale(clock_map))
     print(f"{n_new} timekeeper updates, {n_bent} of which changed the conversion")
     print(fresh)
     for loss in losses.to_pylist():

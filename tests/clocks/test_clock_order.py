@@ -89,6 +89,26 @@ def test_one_lost_update_is_noticed() -> None:
     assert result.violations > 0
 
 
+def test_a_step_that_was_undone_between_two_looks_is_told_apart() -> None:
+    """The poller sleeps over ticks 8 and 9: the first steps the clock forward by a second, the second back."""
+    lines, pairs = simulate(32, 0)
+    start = 10**6 + 8 * TICK
+    stepped = (pairs[:, 0] >= start) & (pairs[:, 0] < start + TICK)
+    pairs[stepped, 1] += SEC
+    states = [line.split("\t") for line in lines]
+    states[10][1] = str(start - 1000)
+    readings = cl.readings(*("\t".join(state) for i, state in enumerate(states) if i not in (8, 9)))
+    table, _ = clocks.build(readings)
+    unknown = ordering.missed(readings)
+    assert len(unknown) == 1 and unknown[0, 0] < start < start + TICK < unknown[0, 1]
+    result = ordering.compare(pairs, table, unknown)
+    assert result.violations == 0 and result.undone >= stepped.sum() - 1, result
+    assert ordering.compare(pairs, table).violations == result.undone
+    # The same anywhere else is out of order.
+    pairs[100, 1] += SEC
+    assert ordering.compare(pairs, table, unknown).violations == 1
+
+
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, clock_readings.Readings]:
     """A second of readings of this machine's clock."""

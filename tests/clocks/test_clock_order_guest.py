@@ -40,7 +40,9 @@ def test_a_disturbed_clock_is_kept_in_order_and_a_stale_map_is_not(kernel: str, 
     table, losses = clocks.build(readings)
     updates, bent = ordering.changes(table)
     assert updates > 300 and bent > 100
-    assert ordering.compare(pairs, table).violations == 0
+    result = ordering.compare(pairs, table, ordering.missed(readings))
+    # A loaded host keeps the poller from some updates; clocks are stepped by up to a second there, and back.
+    assert result.violations == 0 and result.undone < len(pairs) // 50, result
     assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
     # the first state alone is soon wrong by far more than the readings are apart
     assert ordering.compare(pairs, ordering.stale(table)).violations > len(pairs) // 10
