@@ -36,10 +36,11 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder,
         "--timeout",
         "900",
+        "--take-turns",
         "--",
     ]
     for _ in range(3):
-        # 125: the guest itself failed. Emulated SMP kernels crash once in a while.
+        # 125: the guest itself failed.
         done = subprocess.run(
             [*run, "python3", ROOT / "tests/probes/in_guest.py", folder],
             capture_output=True,

@@ -267,7 +267,8 @@ def test_slow_requests_are_those_that_met_the_disturbance(
     """The log of the disturbance and the client's latencies must tell the same story.
 
     Of the slowest requests (half as many as met a disturbance for more than 300 us) many more met one than of all: with a
-    wrong clock, core or unit in the log as many would. A busy host makes slow requests too, so not all need have.
+    wrong clock, core or unit in the log as many would. A busy host makes slow requests too, so not all need have, and
+    of the others only the usual one must be fast.
     """
     needs("memcached", "nft", "ethtool")
     link, injection, options, load_cpu = DISTURBANCES[name]
@@ -283,7 +284,7 @@ def test_slow_requests_are_those_that_met_the_disturbance(
     assert disturbed.sum() >= 10
     slowest = np.argsort(latency)[-(disturbed.sum() // 2) :]
     assert disturbed[slowest].mean() > 3 * disturbed.mean()
-    assert latency[met == 0].mean() < latency[met > 0].mean() / 3
+    assert np.median(latency[met == 0]) < np.median(latency[disturbed]) / 2
 
 
 def test_firewall_slows_only_the_chosen_port(needs: Callable[..., None], tmp_path: Path) -> None:
