@@ -256,7 +256,7 @@ DISTURBANCES: dict[str, tuple[LinkOptions, Injection, list[str], int]] = {
     "hog on the application core": (LinkOptions(), Hog(1, ["-f", "10"]), [], 0),
     "hog on the receive core": (LinkOptions(napi_cpu=0), Hog(0, ["-f", "10"]), [], 1),
     "stop": (LinkOptions(), Stop(), [], 0),
-    "flood": (LinkOptions(rps_cpu=1), Flood(0, ["-b", "1000"]), [], 0),
+    "flood": (LinkOptions(rps_cpu=1), Flood(0, ["-b", "3000"]), [], 0),
 }
 
 
@@ -272,7 +272,7 @@ def test_slow_requests_are_those_that_met_the_disturbance(
     """
     needs("memcached", "nft", "ethtool")
     link, injection, options, load_cpu = DISTURBANCES[name]
-    with Testbed(link) as bed:
+    with Testbed(link, realtime=True) as bed:
         server = bed.start_server("memcached")
         with injection.active(bed, server):
             argv = ["-c", "8", "-r", "2000", "-d", "1.5", *options]
