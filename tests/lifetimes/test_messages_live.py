@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from nsight_report import lifetimes
+from nsight_report.calls.stored import Stored
 from nsight_report.capture import message_events
 from probes.probe_run import record
 
@@ -32,8 +33,8 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
     # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant: durations are the same.
     events, lost = message_events.load(tmp_path / "events.tsv", tmp_path, lambda ns: ns)
     assert [r for r in lost.to_pylist() if r["severity"] == "error"] == []
-    messages, losses = lifetimes.build(pq.read_table(events.path))
-    rows = messages.to_pylist()
+    messages, losses = lifetimes.build(Stored(events.path), tmp_path)
+    rows = pq.read_table(messages.path).to_pylist()
     for c in truth["connections"]:
         for direction in ("rx", "tx"):
             # The server's side by its port; the client's by its own.

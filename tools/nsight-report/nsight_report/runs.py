@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from . import schema
 from .store import GROUP_ROWS, writing
 
 Rows = npt.NDArray[Any]  # of a structured type
 
-#: Rows of a run that are read at a time.
-UNIT_ROWS = 1 << 14
+#: Rows of a run that are read at a time: of runs that overlap, so many of each are in memory.
+UNIT_ROWS = 1 << 11
 #: Rows that are put in order at a time; runs that overlap each other more than that take more.
 PIECE_ROWS = GROUP_ROWS
 
@@ -39,9 +40,17 @@ def to_table(name: str, rows: Rows, words: dict[str, list[str]], null: int) -> p
         values = np.ascontiguousarray(rows[column.name])
         array = pa.array(values, mask=values == null if column.nullable else None)
         if pa.types.is_dictionary(column.type):
-            array = pa.DictionaryArray.from_arrays(array, pa.array(words[column.name], pa.string()))
+            array = _texts(array, words[column.name])
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema.TABLES[name].arrow())
+
+
+def _texts(numbers: pa.Array, words: list[str]) -> pa.DictionaryArray:
+    if len(words) > len(numbers):
+        # Every piece of a table has its own dictionary: no more than it needs.
+        used = numbers.unique().drop_null()
+        words, numbers = [words[i] for i in used.to_pylist()], pc.index_in(numbers, used)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
 
 
 @dataclass(frozen=True)
@@ -80,25 +89,23 @@ class Runs:
         """All rows in order, some at a time. ``prepare`` changes those just read, without changing a run's order."""
         units = sorted(self._units, key=lambda unit: (unit.least, unit.place))
         held, n_held, enough = [np.empty(0, self._dtype)], 0, PIECE_ROWS
-        for at, unit in enumerate(units, 1):
-            limit = units[at].least if at < len(units) else None
-            held.append(prepare(self._read(unit)))
-            n_held += len(held[-1])
-            if limit is not None and n_held < enough:
-                continue
-            rows = np.concatenate(held)
-            rows = rows[self._order(rows)]
-            # What is still to be read comes behind these.
-            n_ready = len(rows) if limit is None else int(np.searchsorted(rows[self._keys[0]], limit))
-            if n_ready:
-                yield rows[:n_ready]
-            held = [rows[n_ready:]]
-            # Twice, so that runs which all overlap are looked through a few times only.
-            n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
+        with writing(self._path), self._path.open("rb") as file:
+            for at, unit in enumerate(units, 1):
+                limit = units[at].least if at < len(units) else None
+                file.seek(unit.place * self._dtype.itemsize)
+                held.append(prepare(np.fromfile(file, self._dtype, unit.n_rows)))
+                n_held += len(held[-1])
+                if limit is not None and n_held < enough:
+                    continue
+                rows = np.concatenate(held)
+                rows = rows[self._order(rows)]
+                # What is still to be read comes behind these.
+                n_ready = len(rows) if limit is None else int(np.searchsorted(rows[self._keys[0]], limit))
+                if n_ready:
+                    yield rows[:n_ready]
+                held = [rows[n_ready:]]
+                # Twice, so that runs which all overlap are looked through a few times only.
+                n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
 
     def _order(self, rows: Rows) -> npt.NDArray[np.int64]:
         return np.lexsort([np.ascontiguousarray(rows[key]) for key in reversed(self._keys)])
-
-    def _read(self, unit: _Unit) -> Rows:
-        with writing(self._path), self._path.open("rb") as file:
-            return np.fromfile(file, self._dtype, unit.n_rows, offset=unit.place * self._dtype.itemsize)

@@ -259,7 +259,8 @@ def _messages(ctx: Context) -> Result:
         framing=framing,
         payload=_payload(ctx) if framing else None,
     )
-    table, lost = lifetimes.build(ctx.table("events"), options)
+    assert ctx.scratch is not None  # of a stage that runs
+    table, lost = lifetimes.build(ctx.stored("events"), ctx.scratch, options)
     return {"messages": table}, lost
 
 
@@ -474,7 +475,7 @@ STAGES = (
         raw=("payload.pcap",),
         options=("framing",),
         tables=("messages",),
-        code=("lifetimes", "../native/nsight-framing"),
+        code=("lifetimes", "runs.py", "../native/nsight-framing"),
     ),
     Stage(
         "contexts",
