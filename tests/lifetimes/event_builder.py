@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from nsight_report import lifetimes, schema
+from nsight_report.calls.stored import Stored
 
 SERVER, CLIENT = ("10.0.0.1", 11211), ("10.0.0.2", 40000)
 SYN, ACK, FIN, PSH = 0x02, 0x10, 0x01, 0x08
@@ -123,5 +127,7 @@ class Recording:
 
     def build(self, options: lifetimes.Options | None = None) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """Messages as rows, losses as {cause: count}."""
-        messages, losses = lifetimes.build(self.table(), options)
-        return messages.to_pylist(), {row["cause"]: row["count"] for row in losses.to_pylist()}
+        with tempfile.TemporaryDirectory() as scratch:
+            messages, losses = lifetimes.build(Stored(self.table()), Path(scratch), options)
+            rows = pq.read_table(messages.path).to_pylist()
+        return rows, {row["cause"]: row["count"] for row in losses.to_pylist()}

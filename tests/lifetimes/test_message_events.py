@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from nsight_report.capture import message_events
+from nsight_report import runs
+from nsight_report.capture import event_lines, message_events
 from nsight_report.errors import BadInput
 
 HEADER = "#nsight-events 1 clock=boottime"
@@ -46,8 +49,9 @@ def line(**fields: object) -> str:
 def load(tmp_path: Path, *lines: str, end: str = "\n", **kwargs: object) -> tuple[list[dict], dict[str, int]]:
     path = tmp_path / "events.tsv"
     path.write_bytes(("\n".join(lines) + end).encode("latin-1"))
-    events, losses = message_events.load(path, **kwargs)  # type: ignore[arg-type]
-    return events.to_pylist(), {row["cause"]: row["count"] for row in losses.to_pylist()}
+    events, losses = message_events.load(path, tmp_path, **kwargs)  # type: ignore[arg-type]
+    rows = pq.read_table(events.path).to_pylist()
+    return rows, {row["cause"]: row["count"] for row in losses.to_pylist()}
 
 
 def counts(**per_kind: int) -> list[str]:
@@ -197,13 +201,13 @@ def test_files_that_are_none_of_ours_are_refused_with_a_reason(
     path = tmp_path / "events.tsv"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=words) as error:
-        message_events.load(path)
+        message_events.load(path, tmp_path)
     assert error.value.hint
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file"):
-        message_events.load(tmp_path / "events.tsv")
+        message_events.load(tmp_path / "events.tsv", tmp_path)
 
 
 def test_recording_without_a_message_is_an_empty_table(tmp_path: Path) -> None:
@@ -214,8 +218,6 @@ def test_recording_without_a_message_is_an_empty_table(tmp_path: Path) -> None:
 def test_large_file_with_lines_across_block_borders_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nsight_report.capture import event_lines
-
     monkeypatch.setattr(event_lines, "_BLOCK", 1000)
     rows, losses = load(tmp_path, HEADER, *(line(ts=1000 + i) for i in range(500)), *counts(A=500), "#end")
     assert [e["ts_ns"] for e in rows] == list(range(1000, 1500)) and losses == {}
@@ -232,6 +234,98 @@ def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
         for at in rng.integers(len(HEADER) + 1, len(data), 8):
             data[at] = rng.integers(0, 256)
         path.write_bytes(data[: rng.integers(len(HEADER) + 1, len(data))])
-        events, losses = message_events.load(path)
-        assert events.num_rows <= 31
+        events, losses = message_events.load(path, tmp_path)
+        assert events.n_rows() <= 31
         assert losses.num_rows >= 1
+
+
+def pieces_of(monkeypatch: pytest.MonkeyPatch, block: int, unit: int, piece: int) -> None:
+    """Read ``block`` bytes, and put in order ``piece`` events, at a time."""
+    monkeypatch.setattr(event_lines, "_BLOCK", block)
+    monkeypatch.setattr(runs, "UNIT_ROWS", unit)
+    monkeypatch.setattr(runs, "PIECE_ROWS", piece)
+
+
+def disordered(n_lines: int) -> list[str]:
+    """Events of three cores that come late, at equal times, with some that are wrong; each has its own ``seq``."""
+    random = np.random.default_rng(7)
+    late = random.integers(0, 200, n_lines) * random.integers(0, 2, n_lines)
+    times = 10**12 + 10 * np.arange(n_lines) - 100 * late
+    times[random.integers(0, n_lines, 20)] += 20_000_000_000
+    cores = random.integers(0, 3, n_lines)
+    cores[random.integers(0, n_lines, 9)] = 7
+    comm = [f"{ord('a') + i // 200:x}" for i in range(n_lines)]
+    lines = [
+        line(ts=t, cpu=c, seq=i, comm0=comm[i], comm1=0)
+        for i, (t, c) in enumerate(zip(times.tolist(), cores.tolist(), strict=True))
+    ]
+    lines[n_lines // 2] = line(rport=70000)
+    return lines
+
+
+def test_events_are_the_same_in_whatever_pieces_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = [HEADER, *disordered(2000), *counts(A=2100), "#end"]
+
+    def known(ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ts - 5, ts % 64 != 0
+
+    whole = load(tmp_path, *text, to_monotonic=known)
+    pieces_of(monkeypatch, 3000, 7, 40)
+    assert load(tmp_path, *text, to_monotonic=known) == whole
+    rows, losses = whole
+    assert [(e["ts_ns"], e["seq"]) for e in rows] == sorted((e["ts_ns"], e["seq"]) for e in rows)
+    assert losses["events with impossible port"] == 1 and losses["A events lost"] == 100
+    assert losses["events far out of order"] > 0 and losses["events outside the clock readings"] > 0
+    left_out = ("events with impossible port", "events far out of order", "events outside the clock readings")
+    assert len(rows) + sum(losses[cause] for cause in left_out) == 2000
+
+
+def test_event_that_comes_many_pieces_late_stands_at_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces_of(monkeypatch, 300, 2, 2)
+    late = line(ts=1001, cpu=2, seq=9)  # behind all of core 1
+    rows, losses = load(
+        tmp_path, HEADER, *(line(ts=1000 + i, seq=1) for i in range(50)), late, *counts(A=51), "#end"
+    )
+    assert [(e["ts_ns"], e["seq"]) for e in rows[:4]] == [(1000, 1), (1001, 1), (1001, 9), (1002, 1)]
+    assert len(rows) == 51 and losses == {}
+
+
+def test_event_out_of_order_at_the_border_of_two_pieces_is_rejected_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = 1_000_000_000
+    for wrong in range(4, 16):  # wherever the border is: three lines are a piece
+        times = [100 * second + i for i in range(20)]
+        times[wrong] = 40 * second
+        pieces_of(monkeypatch, 3 * len(line(ts=times[0])) + 3, 2, 2)
+        rows, losses = load(tmp_path, HEADER, *(line(ts=t) for t in times), *counts(A=20), "#end")
+        assert [e["ts_ns"] for e in rows] == [t for i, t in enumerate(times) if i != wrong]
+        assert losses == {"events far out of order": 1}
+
+
+def test_events_beyond_the_limit_are_counted_over_all_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces_of(monkeypatch, 1000, 8, 8)
+    monkeypatch.setattr(message_events, "MAX_EVENTS", 25)
+    rows, losses = load(tmp_path, HEADER, *(line(ts=1000 + i) for i in range(60)), *counts(A=60), "#end")
+    assert [e["ts_ns"] for e in rows] == list(range(1000, 1025))
+    # 60 - 25 = 35; they count as not delivered too
+    assert losses == {"event lines beyond the limit": 35, "A events lost": 35}
+
+
+def test_memory_does_not_grow_with_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces_of(monkeypatch, 30_000, 100, 400)
+    path = tmp_path / "events.tsv"
+    most = []
+    for n_lines in (2_000, 20_000):
+        path.write_text("\n".join([HEADER, *(line(ts=1000 + i) for i in range(n_lines)), "#end"]) + "\n")
+        tracemalloc.start()
+        message_events.load(path, tmp_path)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] < 1.5 * most[0]

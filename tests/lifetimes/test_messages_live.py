@@ -8,8 +8,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from nsight_report import lifetimes
+from nsight_report.calls.stored import Stored
 from nsight_report.capture import message_events
 from probes.probe_run import record
 
@@ -29,10 +31,10 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
         skip_or_fail("bpf", "tracefs is not mounted, or the kernel is older than 6.3")
     _, truth = record("nsight-record.bt", tmp_path / "events.tsv", PORT, PORT)
     # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant: durations are the same.
-    events, lost = message_events.load(tmp_path / "events.tsv", lambda ns: ns)
+    events, lost = message_events.load(tmp_path / "events.tsv", tmp_path, lambda ns: ns)
     assert [r for r in lost.to_pylist() if r["severity"] == "error"] == []
-    messages, losses = lifetimes.build(events)
-    rows = messages.to_pylist()
+    messages, losses = lifetimes.build(Stored(events.path), tmp_path)
+    rows = pq.read_table(messages.path).to_pylist()
     for c in truth["connections"]:
         for direction in ("rx", "tx"):
             # The server's side by its port; the client's by its own.

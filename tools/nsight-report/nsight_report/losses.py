@@ -21,27 +21,36 @@ class Ledger:
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
-        self._rows: list[dict[str, object]] = []
+        self._rows: dict[tuple[str, str, str, str], list[int]] = {}
 
-    def add(self, cause: str, count: int, severity: str, detail: str, remedy: str = "") -> None:
-        """Enter ``count`` cases of ``cause``; a count of 0 is not entered."""
+    def add(
+        self, cause: str, count: int, severity: str, detail: str, remedy: str = "", places: int = 0
+    ) -> None:
+        """Enter ``count`` cases of ``cause``; a count of 0 is not entered, and the same entry again adds up.
+
+        ``places`` adds up too, and stands for ``{places}`` in ``detail``.
+        """
         if severity not in SEVERITIES:
             raise ValueError(f"severity {severity!r} is not one of {SEVERITIES}")
         if count:
-            self._rows.append(
-                {
-                    "stage": self.stage,
-                    "cause": cause,
-                    "severity": severity,
-                    "count": int(count),
-                    "detail": detail,
-                    "remedy": remedy,
-                }
-            )
+            entry = self._rows.setdefault((cause, severity, detail, remedy), [0, 0])
+            entry[0] += int(count)
+            entry[1] += places
 
     def table(self) -> pa.Table:
         """The ledger as a table, worst first."""
-        rows = sorted(self._rows, key=lambda r: SEVERITIES.index(str(r["severity"])))
+        rows = [
+            {
+                "stage": self.stage,
+                "cause": cause,
+                "severity": severity,
+                "count": count,
+                "detail": detail.replace("{places}", str(places)),
+                "remedy": remedy,
+            }
+            for (cause, severity, detail, remedy), (count, places) in self._rows.items()
+        ]
+        rows.sort(key=lambda row: SEVERITIES.index(str(row["severity"])))
         if not rows:
             return schema.empty("losses")
         return schema.conform("losses", pa.Table.from_pylist(rows))

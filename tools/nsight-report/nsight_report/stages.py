@@ -142,20 +142,25 @@ def _events(ctx: Context) -> Result:
     from .clocks import ClockMap
 
     clock = ClockMap(ctx.table("clock_map"))
+    n_asked = n_known = 0
 
     def to_monotonic(ns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        nonlocal n_asked, n_known
         converted, _error, good = clock.convert_masked(ns, "boottime", "monotonic")
-        if len(ns) and not good.any():
-            raise BadInput(
-                f"{ctx.capture}: clock.tsv covers none of the times in events.tsv",
-                "clock.tsv is cut, or the files are from different recordings or boots: copy one capture directory "
-                "whole, or record again",
-            )
+        n_asked += len(good)
+        n_known += int(np.count_nonzero(good))
         return converted, good
 
     path = ctx.raw("events.tsv")
-    table, lost = message_events.load(path, to_monotonic)
-    if table.num_rows == 0:
+    assert ctx.scratch is not None  # of a stage that runs
+    table, lost = message_events.load(path, ctx.scratch, to_monotonic)
+    if n_asked and not n_known:
+        raise BadInput(
+            f"{ctx.capture}: clock.tsv covers none of the times in events.tsv",
+            "clock.tsv is cut, or the files are from different recordings or boots: copy one capture directory "
+            "whole, or record again",
+        )
+    if table.n_rows() == 0:
         raise _no_events(path, lost)
     return {"events": table}, lost
 
@@ -254,7 +259,8 @@ def _messages(ctx: Context) -> Result:
         framing=framing,
         payload=_payload(ctx) if framing else None,
     )
-    table, lost = lifetimes.build(ctx.table("events"), options)
+    assert ctx.scratch is not None  # of a stage that runs
+    table, lost = lifetimes.build(ctx.stored("events"), ctx.scratch, options)
     return {"messages": table}, lost
 
 
@@ -453,7 +459,14 @@ STAGES = (
         needs=("clocks",),
         raw=("events.tsv",),
         tables=("events",),
-        code=("capture/message_events.py", "capture/event_fields.py", "capture/event_lines.py", "clocks"),
+        code=(
+            "capture/message_events.py",
+            "capture/event_fields.py",
+            "capture/event_lines.py",
+            "capture/event_order.py",
+            "runs.py",
+            "clocks",
+        ),
     ),
     Stage(
         "messages",
@@ -462,7 +475,7 @@ STAGES = (
         raw=("payload.pcap",),
         options=("framing",),
         tables=("messages",),
-        code=("lifetimes", "../native/nsight-framing"),
+        code=("lifetimes", "runs.py", "../native/nsight-framing"),
     ),
     Stage(
         "contexts",

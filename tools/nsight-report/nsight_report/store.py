@@ -93,6 +93,10 @@ class Written:
 
     path: Path
 
+    def n_rows(self) -> int:
+        """How many it has."""
+        return int(pq.read_metadata(self.path).num_rows)
+
 
 class Writer:
     """A table's Parquet file, written piece by piece; ``n_rows`` so far.

@@ -232,7 +232,8 @@ class Stored:
                 table = files.own.read_row_group(number, columns=columns, use_threads=False).select(columns)
             except (OSError, pa.ArrowException) as error:
                 raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
-            if any(column.null_count for column in table.columns):
+            known = {f.name for f in schema.TABLES[self._path.stem].arrow() if not f.nullable}
+            if any(table[name].null_count for name in columns if name in known):
                 raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
             return work(table)
 

@@ -6,83 +6,78 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
 from ..losses import Ledger
+from ..runs import Rows, row_type
 
-Columns = dict[str, Any]
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
 
 MAX_CPU = 1 << 16
 MAX_LEN = 1 << 31  # the kernel returns at most INT_MAX
-ROW_SPACING_NS = 10_000_000_000  # more disorder than any ring buffer of the probes can cause
 AF_INET, AF_INET6 = 2, 10
-_KNOWN = {"kind": "kind", "ts": "ts_ns", "call_ts": "call_ns", "hwstamp": "hw_stamp", "swstamp": "sw_stamp"}
+#: An event: the columns of ``schema.EVENTS`` (``call_ns`` 0: not known), and its number among those of the file.
+ROW = row_type("events", ("number", "<i8"))
+_KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_stamp": "hwstamp", "sw_stamp": "swstamp"}
 _V4_MAPPED = 0xFFFF0000  # bytes 8-11 of ::ffff:a.b.c.d as loaded
 
 
-def decode(table: pa.Table, ledger: Ledger) -> Columns:
-    """Numpy columns named as in ``schema.EVENTS`` from the raw fields, impossible events left out.
+class Words:
+    """Texts of the columns that have some: each has a number, by which the rows name it."""
 
-    Text columns (kind, comm, laddr, raddr) are ``pandas.Categorical``, which slice like the others.
-    """
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, int]] = {"kind": {}, "comm": {}, "laddr": {}, "raddr": {}}
+
+    def of(self, column: str) -> dict[str, int]:
+        """The numbers of a column's texts."""
+        return self._of[column]
+
+    def lists(self) -> dict[str, list[str]]:
+        """The texts of every column in the order of their numbers."""
+        return {column: list(numbers) for column, numbers in self._of.items()}
+
+
+def decode(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
+    """Events (``ROW``) from the raw fields, impossible ones left out; ``first``: the number of the first."""
     raw = {
         name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
     }
-    good = _possible(raw, ledger)
-    n_rows = len(good)
-    hexes = {
-        name: _hex(table[name])
-        for name in ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
-    }
-    columns: Columns = {}
-    columns["kind"] = _categorical(table["kind"])
-    for name in ("ts", "call_ts", "hwstamp", "swstamp"):
-        columns[_KNOWN[name]] = raw[name]
-    for name in ("cpu", "pid", "tid", "fd", "proto", "lport", "rport"):
-        columns[name] = np.where(good, raw[name], 0).astype(np.int32)
-    columns["netns"] = np.where(good, raw["netns"], 0).astype(np.uint32)
-    columns["seq"], columns["len"], columns["sk"] = raw["seq"], raw["len"], hexes["sk"]
-    columns["comm"] = _pairs(hexes["comm0"], hexes["comm1"], np.zeros(n_rows, np.int64), _comm)
-    local_v4 = _is_v4(raw["family"], hexes["laddr_hi"], hexes["laddr_lo"])
-    remote_v4 = _is_v4(raw["family"], hexes["raddr_hi"], hexes["raddr_lo"])
+    good = np.flatnonzero(_possible(raw, ledger))
+    if len(good) < table.num_rows:
+        raw = {name: values[good] for name, values in raw.items()}
+        table = table.take(pa.array(good))
+    high, low = {}, {}
+    for name in ("comm", "laddr", "raddr"):
+        ends = ("0", "1") if name == "comm" else ("_hi", "_lo")
+        high[name], low[name] = (_hex(table[name + end]) for end in ends)
+    rows = np.zeros(len(good), ROW)
+    rows["number"] = first + good
+    for name in ("cpu", "pid", "tid", "fd", "proto", "lport", "rport", "netns", "seq"):
+        rows[name] = raw[name]
+    for name, field in _KNOWN.items():
+        rows[name] = raw[field]
+    rows["sk"] = _hex(table["sk"])
+    rows["kind"] = _numbers(table["kind"], words.of("kind"))
+    none = np.zeros(len(good), np.int64)
+    rows["comm"] = _pairs(high["comm"], low["comm"], none, _comm, words.of("comm"))
+    is_v4 = {name: _is_v4(raw["family"], high[name], low[name]) for name in ("laddr", "raddr")}
+    for name, v4 in is_v4.items():
+        rows[name] = _pairs(high[name], low[name], v4.astype(np.int64), _address, words.of(name))
     # A dual-stack socket without a peer has the any-address on one side and may be mapped on the other.
-    columns["family"] = np.where(local_v4 | remote_v4, AF_INET, AF_INET6).astype(np.int32)
-    columns["laddr"] = _pairs(hexes["laddr_hi"], hexes["laddr_lo"], local_v4.astype(np.int64), _address)
-    columns["raddr"] = _pairs(hexes["raddr_hi"], hexes["raddr_lo"], remote_v4.astype(np.int64), _address)
-    packet = np.isin(np.asarray(columns["kind"].codes), _codes(columns["kind"], "AX"))
-    columns["ifindex"] = np.where(good & packet, raw["aux"] >> 8, 0).astype(np.int32)
-    columns["flags"] = np.where(packet, raw["aux"] & 0xFF, raw["aux"])
-    kind_codes = np.asarray(columns["kind"].codes)
-    carries_length = np.isin(kind_codes, _codes(columns["kind"], "AXRST"))
-    columns["len"] = np.where(carries_length, raw["len"], 0)
-    good &= _in_order(raw["ts"], raw["cpu"], good, ledger)
-    return {name: values[good] for name, values in columns.items()}
+    rows["family"] = np.where(is_v4["laddr"] | is_v4["raddr"], AF_INET, AF_INET6)
+    packet = np.isin(rows["kind"], _of_kinds(words, "AX"))
+    rows["ifindex"] = np.where(packet, raw["aux"] >> 8, 0)
+    rows["flags"] = np.where(packet, raw["aux"] & 0xFF, raw["aux"])
+    rows["len"] = np.where(np.isin(rows["kind"], _of_kinds(words, "AXRST")), raw["len"], 0)
+    return rows
 
 
-def events_table(columns: Columns) -> pa.Table:
-    """The columns of ``decode`` as a table that conforms to ``schema.EVENTS``."""
-    arrays = {}
-    for column in schema.EVENTS.columns:
-        values = columns[column.name]
-        if isinstance(values, pd.Categorical):
-            arrays[column.name] = pa.DictionaryArray.from_arrays(
-                pa.array(values.codes, pa.int32()), pa.array(list(values.categories), pa.string())
-            )
-        elif column.name == "call_ns":
-            arrays[column.name] = pa.array(values, mask=values == 0)
-        else:
-            arrays[column.name] = pa.array(values)
-    return schema.conform("events", pa.table(arrays))
-
-
-def _possible(raw: Columns, ledger: Ledger) -> npt.NDArray[np.bool_]:
+def _possible(raw: dict[str, I64], ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Which rows hold values that a probe can have printed; reasons are counted, first reason only."""
     good = np.ones(len(raw["ts"]), dtype=bool)
     tests = {
@@ -120,77 +115,43 @@ def _possible(raw: Columns, ledger: Ledger) -> npt.NDArray[np.bool_]:
     return good
 
 
-def _in_order(ts: I64, cpu: I64, good: npt.NDArray[np.bool_], ledger: Ledger) -> npt.NDArray[np.bool_]:
-    """Which events are not far out of the order in which their core wrote them.
-
-    The events of one core stand in the file in the order they happened. An event is rejected
-    when it is more than 10 s before what precedes it or after what follows it. Its neighbours are
-    taken as medians of five, so that one absurd stamp does not condemn the events around it.
-    """
-    keep = np.ones(len(ts), dtype=bool)
-    rows = np.flatnonzero(good)
-    rows = rows[np.argsort(cpu[rows], kind="stable")]
-    bounds = np.flatnonzero(np.diff(cpu[rows])) + 1
-    for part in np.split(rows, bounds):
-        times = ts[part]
-        padded = np.concatenate((np.repeat(times[:1], 2), times, np.repeat(times[-1:], 2)))
-        if len(part) < 5:
-            continue  # too few to say which one is wrong
-        medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1).astype(np.int64)
-        before = np.concatenate((np.repeat(medians[:1], 3), medians[:-3]))
-        after = np.concatenate((medians[3:], np.repeat(medians[-1:], 3)))
-        keep[part] = (times >= before - ROW_SPACING_NS) & (times <= after + ROW_SPACING_NS)
-    ledger.add(
-        "events far out of order",
-        int(np.count_nonzero(~keep & good)),
-        "warning",
-        "their time is more than 10 s away from their neighbours'; they were rejected",
-        "the file is damaged or holds two recordings",
-    )
-    return keep
-
-
-def _hex(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+def _hex(column: pa.ChunkedArray) -> U64:
     """A dictionary column of hexadecimal numbers as numbers."""
+    codes, texts = _codes(column)
+    return np.fromiter((int(text, 16) for text in texts), np.uint64)[codes]
+
+
+def _numbers(column: pa.ChunkedArray, numbers: dict[str, int]) -> npt.NDArray[np.int32]:
+    """Those of the texts of a dictionary column; new ones are entered."""
+    codes, texts = _codes(column)
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)[codes]
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    values = np.fromiter((int(text, 16) for text in array.dictionary.to_pylist()), np.uint64)
-    codes = array.indices.to_numpy(zero_copy_only=False)
-    return values[codes] if len(codes) else np.zeros(0, np.uint64)
+    return array.indices.to_numpy(), array.dictionary.to_pylist()
 
 
-def _categorical(column: pa.ChunkedArray) -> pd.Categorical:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    codes = array.indices.to_numpy(zero_copy_only=False)
-    return pd.Categorical.from_codes(codes, array.dictionary.to_pylist())
-
-
-def _codes(kind: pd.Categorical, letters: str) -> list[int]:
-    return [i for i, value in enumerate(kind.categories) if value in letters]
+def _of_kinds(words: Words, letters: str) -> list[int]:
+    return [number for kind, number in words.of("kind").items() if kind in letters]
 
 
 def _pairs(
-    high: npt.NDArray[np.uint64],
-    low: npt.NDArray[np.uint64],
-    mark: I64,
-    text: Callable[[int, int, int], str],
-) -> pd.Categorical:
-    """Categorical of ``text(high, low, mark)``, computed once for every distinct combination."""
+    high: U64, low: U64, mark: I64, text: Callable[[int, int, int], str], numbers: dict[str, int]
+) -> npt.NDArray[np.int32]:
+    """Numbers of ``text(high, low, mark)``, computed once for every distinct combination; new ones are entered."""
     high_codes, highs = pd.factorize(high)
     low_codes, lows = pd.factorize(low)
     n_low = max(1, len(lows))
     combined, distinct = pd.factorize((high_codes.astype(np.int64) * n_low + low_codes) * 2 + mark)
-    names: dict[str, int] = {}
     index = np.empty(len(distinct), np.int32)
     for i, key in enumerate(distinct.tolist()):
         pair, flag = divmod(key, 2)
         name = text(int(highs[pair // n_low]), int(lows[pair % n_low]), flag)
-        index[i] = names.setdefault(name, len(names))
-    codes = index[combined] if len(combined) else np.zeros(0, np.int32)
-    return pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object))
+        index[i] = numbers.setdefault(name, len(numbers))
+    return index[combined]
 
 
 def _is_v4(family: I64, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -8,16 +8,18 @@ so that the caller can read the counts in them and account for the rest.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 N_FIELDS = 24
 KINDS = "AHRSXTO"
-_BLOCK = 32 << 20
+_BLOCK = 8 << 20
 _MAX_NOTES = 100_000  # a foreign file must not fill the memory with its lines
 _COUNT = re.compile(rb"@n\[\"?([A-Za-z_0-9]{1,32})\"?\]: (\d{1,18})$")
 _LOST = re.compile(rb"Lost (\d{1,18}) events$")
@@ -57,31 +59,33 @@ class Notes:
             self.foreign += 1
 
 
-def event_blocks(data: memoryview, notes: Notes) -> Iterator[bytes]:
-    """Yield blocks of whole event lines of ``data``; everything else goes to ``notes``.
+def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[bytes]:
+    """Yield blocks of whole event lines of ``file``; everything else goes to ``notes``.
 
     A block holds only lines of 24 tab-separated fields that start with a known kind and
-    consist of the characters numbers are made of.
+    consist of the characters numbers are made of. Blocks are read and not mapped: what was mapped
+    stays in memory.
     """
+    size = os.fstat(file.fileno()).st_size
     taken = 0
     position = 0
-    while position < len(data):
-        stop = min(position + _BLOCK, len(data))
-        raw = np.frombuffer(data[position:stop], dtype=np.uint8)
+    while position < size:
+        file.seek(position)
+        raw = np.frombuffer(file.read(min(_BLOCK, size - position)), dtype=np.uint8)
+        stop = position + len(raw)
         ends = np.flatnonzero(raw == 10)
         if not len(ends):
-            # Either the unfinished last line, or a line longer than any line of ours can be.
-            if stop == len(data):
-                notes.truncated += 1
-            else:
-                notes.foreign += 1
-            position = stop
-            continue
+            if stop < size and len(raw):
+                notes.foreign += 1  # longer than any line of ours can be
+                position = stop
+                continue
+            notes.truncated += 1
+            break
         raw = raw[: ends[-1] + 1]
         position += len(raw)
-        if stop == len(data) and position < len(data):
+        if stop == size and position < size:
             notes.truncated += 1
-            stop = position = len(data)
+            position = size
         good = _event_lines(raw, ends)
         starts = np.concatenate(([0], ends[:-1] + 1))
         rest = np.flatnonzero(~good)

@@ -7,11 +7,12 @@ if every field of it can be true; the others are counted by reason.
 
 from __future__ import annotations
 
-import mmap
+import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
+from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
+from ..runs import Runs, to_table
+from ..store import Writer, Written, writing
 from . import event_fields as fields
 from .event_lines import KINDS, Notes, event_blocks
+from .event_order import Order
 
 I64 = npt.NDArray[np.int64]
 ToMonotonic = Callable[[I64], "I64 | tuple[I64, npt.NDArray[np.bool_]]"]
 
-MAX_EVENTS = 50_000_000  # about 10 GiB of tables; a capture of seconds has a hundredth of it
+MAX_EVENTS = 50_000_000  # 6 GiB of scratch space; a capture of seconds has a hundredth of it
 _HEADER = re.compile(rb"^#nsight-events (\d+) clock=([a-z_]+)\s*$", re.MULTILINE)
 _HINT = "events.tsv must be the unchanged output of bpftrace/nsight-record.bt"
 _COLUMNS = [
@@ -61,47 +66,90 @@ _HEX_PATTERN = "^(0x)?[0-9a-f]{1,16}$"
 _DICT = pa.dictionary(pa.int32(), pa.string())
 
 
-def load(path: str | Path, to_monotonic: ToMonotonic | None = None) -> tuple[pa.Table, pa.Table]:
-    """Return ``(events, losses)`` of the message events in file ``path``.
+def load(
+    path: str | Path, scratch: Path, to_monotonic: ToMonotonic | None = None
+) -> tuple[Written, pa.Table]:
+    """Write the message events in file ``path`` to folder ``scratch``; return ``(events, losses)``.
 
-    ``events`` conforms to ``schema.EVENTS`` and is sorted by ``ts_ns``. ``to_monotonic`` converts
-    an array of the file's clock (boottime) to monotonic; it may also return a pair (array, which
-    values could be converted). It is not called when the file is in monotonic time; None takes
+    ``events`` conforms to ``schema.EVENTS`` and is sorted by ``ts_ns``; events of one time are in the order of the
+    file. It is read and put in order in pieces, so that a long recording takes no more memory than a short one.
+
+    ``to_monotonic`` converts an array of the file's clock (boottime) to monotonic; it may also return a pair
+    (array, which values could be converted). It is not called when the file is in monotonic time; None takes
     the two clocks as equal, which is true of a machine that was never suspended.
 
     Raises BadInput when the file is missing, empty, of another kind or of an unknown version.
     """
-    ledger = Ledger("capture")
-    with _open(path) as data:
-        clock = _header(data, path)
-        notes = Notes()
-        view = memoryview(data)
-        try:
-            table = _read(view, notes, ledger)
-        finally:
-            view.release()
-    _account(table, notes, ledger)
-    columns = fields.decode(table, ledger)
-    columns = _in_monotonic(columns, clock, to_monotonic, ledger)
-    order = np.argsort(columns["ts_ns"], kind="stable")
-    columns = {name: values[order] for name, values in columns.items()}
-    return fields.events_table(columns), ledger.table()
+    ledger, words, order = Ledger("capture"), fields.Words(), Order()
+    notes, seen = Notes(), Counter[str]()
+    runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))
+    n_unknown = 0
+    with _open(path) as file:
+        convert = None if _header(file, path) == "monotonic" else to_monotonic
+        for table, first in _tables(file, notes, ledger):
+            seen.update(_kinds(table))
+            rows = fields.decode(table, words, first, ledger)
+            known = np.ones(len(rows), bool)
+            if convert is not None and len(rows):
+                shift, known = _shift(rows["ts_ns"], convert)
+            order.take(rows["cpu"], rows["ts_ns"], rows["number"], ~known)
+            if convert is not None and len(rows):
+                rows["call_ns"] = np.where(rows["call_ns"] != 0, rows["call_ns"] + shift, 0)
+                rows["ts_ns"] += shift
+            n_unknown += int(np.count_nonzero(~known))
+            runs.add(rows if known.all() else rows[known])
+    _account(seen, notes, ledger)
+    rejected = order.rejected()
+    ledger.add(
+        "events far out of order",
+        order.n_rejected,
+        "warning",
+        "their time is more than 10 s away from their neighbours'; they were rejected",
+        "the file is damaged or holds two recordings",
+    )
+    ledger.add(
+        "events outside the clock readings",
+        n_unknown - order.n_marked,
+        "warning",
+        "their time cannot be converted; they were left out",
+        "let the clock readings span the recording",
+    )
+    written = Written(scratch / "events.parquet")
+    texts = words.lists()
+    with writing(written.path), Writer(written.path, schema.EVENTS.arrow()) as writer:
+        for rows in runs.merged():
+            rows = rows[~np.isin(rows["number"], rejected)] if len(rejected) else rows
+            writer.write(to_table("events", rows, texts, null=0))
+    return written, ledger.table()
 
 
-def _open(path: str | Path) -> mmap.mmap:
+def _shift(ts: I64, to_monotonic: ToMonotonic) -> tuple[I64, npt.NDArray[np.bool_]]:
+    """What is added to each time, and which could be converted.
+
+    boottime runs in step with monotonic except across a suspend, so that the shift of an
+    event also holds for the system call it ended. Readings a call before the first clock
+    reading could not be converted by themselves.
+    """
+    result = to_monotonic(ts)
+    converted, good = result if isinstance(result, tuple) else (result, np.ones(len(ts), bool))
+    return np.asarray(converted, dtype=np.int64) - ts, good
+
+
+def _open(path: str | Path) -> BinaryIO:
     try:
-        with open(path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise BadInput(f"{path}: the file is empty", "record again; events.log says why") from None
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "is this a capture directory?") from None
+    if not os.fstat(file.fileno()).st_size:
+        file.close()
+        raise BadInput(f"{path}: the file is empty", "record again; events.log says why")
+    return file
 
 
-def _header(data: mmap.mmap, path: str | Path) -> str:
+def _header(file: BinaryIO, path: str | Path) -> str:
     """The clock that the first line names."""
     # bpftrace 0.17 says "Attaching N probes..." before the first probe can print.
-    match = _HEADER.search(data[:65536])
+    match = _HEADER.search(file.read(65536))
     if match is None:
         raise BadInput(f"{path}: no '#nsight-events' line: not a file of message events", _HINT)
     if match[1] != b"1":
@@ -115,32 +163,33 @@ def _header(data: mmap.mmap, path: str | Path) -> str:
     return clock
 
 
-def _read(view: memoryview, notes: Notes, ledger: Ledger) -> pa.Table:
-    """All plausible event lines as a table of the 24 fields."""
-    tables: list[pa.Table] = []
-    n_events = malformed = over = 0
-    for block in event_blocks(view, notes):
+def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.Table, int]]:
+    """All plausible event lines as tables of the 24 fields, and the number of each table's first event."""
+    n_events = 0
+    for block in event_blocks(file, notes):
         if not block:
             continue
-        table, bad = _parse(block)
-        malformed += bad
+        table, malformed = _parse(block)
+        ledger.add(
+            "event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT
+        )
         room = MAX_EVENTS - n_events
-        if table.num_rows > room:
-            over += table.num_rows - room
-            table = table.slice(0, room)
+        ledger.add(
+            "event lines beyond the limit",
+            max(0, table.num_rows - room),
+            "error",
+            f"more than {MAX_EVENTS} events: the rest was not read",
+            "record for a shorter time or with a filter",
+        )
+        table = table.slice(0, room)
+        if table.num_rows:
+            yield table.unify_dictionaries().combine_chunks(), n_events
         n_events += table.num_rows
-        tables.append(table)
-    ledger.add(
-        "event lines beyond the limit",
-        over,
-        "error",
-        f"more than {MAX_EVENTS} events: the rest was not read",
-        "record for a shorter time or with a filter",
-    )
-    ledger.add("event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT)
-    if not tables:
-        return pa.table({name: pa.array([], _field_type(name)) for name in _COLUMNS})
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _kinds(table: pa.Table) -> dict[str, int]:
+    """How many events of each kind there are."""
+    return {str(row["values"]): int(row["counts"]) for row in pc.value_counts(table["kind"]).to_pylist()}
 
 
 def _field_type(name: str) -> pa.DataType:
@@ -186,13 +235,12 @@ def _parse_carefully(block: bytes) -> tuple[pa.Table, int]:
     return table.cast(pa.schema([(name, _field_type(name)) for name in _COLUMNS])), n_rows - table.num_rows
 
 
-def _account(table: pa.Table, notes: Notes, ledger: Ledger) -> None:
+def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
     """Enter what the probes produced and the file does not have."""
     again = "narrow the filter, or raise BPFTRACE_PERF_RB_PAGES"
-    seen = {str(row["values"]): int(row["counts"]) for row in pc.value_counts(table["kind"]).to_pylist()}
     missing = 0
     for kind in KINDS:
-        lost = notes.counts.get(kind, 0) - seen.get(kind, 0)
+        lost = notes.counts.get(kind, 0) - seen[kind]
         if lost > 0:
             missing += lost
             ledger.add(
@@ -235,34 +283,3 @@ def _account(table: pa.Table, notes: Notes, ledger: Ledger) -> None:
         ledger.add("probe counts missing", 1, "warning", "lost events cannot be known", _HINT)
     ledger.add("unfinished last line", notes.truncated, "warning", "the recording was cut in it")
     ledger.add("foreign lines among the events", notes.foreign, "warning", "they were ignored", _HINT)
-
-
-def _in_monotonic(
-    columns: dict[str, npt.NDArray[Any]], clock: str, to_monotonic: ToMonotonic | None, ledger: Ledger
-) -> dict[str, npt.NDArray[Any]]:
-    """Convert ts_ns and call_ns from the file's clock."""
-    if clock == "monotonic" or to_monotonic is None or not len(columns["ts_ns"]):
-        return columns
-    result = to_monotonic(columns["ts_ns"])
-    if isinstance(result, tuple):
-        converted, good = result
-        bad = int(len(good) - np.count_nonzero(good))
-        ledger.add(
-            "events outside the clock readings",
-            bad,
-            "warning",
-            "their time cannot be converted; they were left out",
-            "let the clock readings span the recording",
-        )
-        columns = {name: values[good] for name, values in columns.items()}
-        converted = converted[good]
-    else:
-        converted = result
-    # boottime runs in step with monotonic except across a suspend, so that the shift of an
-    # event also holds for the system call it ended. Readings a call before the first clock
-    # reading could not be converted by themselves.
-    shift = np.asarray(converted, dtype=np.int64) - columns["ts_ns"]
-    call = columns["call_ns"]
-    columns["call_ns"] = np.where(call != 0, call + shift, 0)
-    columns["ts_ns"] = columns["ts_ns"] + shift
-    return columns

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Columns of the parts (TCP and UDP, received and sent) into one ``messages`` table."""
+"""Columns of the parts (of TCP and UDP, received and sent) into one ``messages`` table."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from .. import schema
 from ..losses import Ledger
+from ..runs import Rows, Runs, row_type, to_table
+from ..store import Writer, Written, writing
 from .columns import I64, NONE, Events, Vocabulary
 from .stamps import NIC_SOURCES
 
@@ -50,6 +52,9 @@ _PLAIN = (
     "retransmitted",
 )
 
+_ROW = row_type("messages")
+_ORDER = ("first_ns", "last_ns", "conn_id", "byte_start", "direction")
+
 
 def from_calls(events: Events, row: I64, direction: str) -> Columns:
     """What the read or send event itself says; every stamp of the other stages starts as NONE."""
@@ -71,37 +76,71 @@ def from_calls(events: Events, row: I64, direction: str) -> Columns:
     return columns
 
 
-def assemble(
-    parts: list[Columns], vocabulary: Vocabulary, ledger: Ledger, request_types: list[str] | None = None
-) -> pa.Table:
-    """One table that conforms to ``schema.MESSAGES``, in order of ``first_ns``."""
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    first, last = _ends(columns, ledger)
-    order = np.lexsort((columns["byte_start"], columns["conn_id"], last, first))
-    columns = {name: values[order] for name, values in columns.items()}
-    first, last = first[order], last[order]
-    arrays: dict[str, pa.Array] = {
-        "message_id": pa.array(np.arange(len(first))),
-        "first_ns": pa.array(first),
-        "last_ns": pa.array(last),
-        "latency_ns": pa.array(last - first),
-        "direction": _text(columns["direction"], _DIRECTIONS),
-        "netns": pa.array(vocabulary.namespaces[columns["netns"]], pa.uint32())
-        if len(first)
-        else pa.array([], pa.uint32()),
-        "comm": _text(columns["comm"], vocabulary.comms),
-        "nic_source": _text(columns["nic_source"], NIC_SOURCES),
-        "request_type": _text(columns["request_type"], request_types or []),
-        "stamps": _stamps(columns),
-    }
-    for side, text, port in (("local", "laddr", "lport"), ("remote", "raddr", "rport")):
-        arrays[text] = _text(vocabulary.endpoint_address[columns[side]], vocabulary.addresses)
-        arrays[port] = pa.array(vocabulary.endpoint_port[columns[side]])
-    for name in _TIMES:
-        arrays[name] = pa.array(columns[name], mask=columns[name] == NONE)
-    for name in _PLAIN:
-        arrays[name] = pa.array(columns[name])
-    return schema.conform("messages", pa.table({name: arrays[name] for name in schema.MESSAGES.names()}))
+class Messages:
+    """The ``messages`` table in the making: the parts' rows in order of ``first_ns``, in folder ``scratch``."""
+
+    def __init__(
+        self, scratch: Path, vocabulary: Vocabulary, ledger: Ledger, request_types: list[str]
+    ) -> None:
+        self._vocabulary, self._ledger = vocabulary, ledger
+        self._written = Written(scratch / "messages.parquet")
+        self._runs = Runs(scratch / "messages.runs", _ROW, _ORDER)
+        self._bases: list[I64] = []
+        self._n_tcp = self._n_datagrams = 0
+        self._words = {
+            "direction": _DIRECTIONS,
+            "laddr": vocabulary.addresses,
+            "raddr": vocabulary.addresses,
+            "comm": vocabulary.comms,
+            "nic_source": NIC_SOURCES,
+            "request_type": request_types,
+            "stamps": list(_STAMP_WORDS),
+        }
+
+    def add_tcp(self, parts: list[Columns], bases: I64) -> None:
+        """Messages of connections that no other call has; ``bases``: of each of those."""
+        for columns in parts:
+            self._add(columns, self._n_tcp)
+        self._bases.append(bases)
+        self._n_tcp += len(bases)
+
+    def add_datagrams(self, parts: list[Columns], n_connections: int) -> None:
+        """Datagrams, after all of TCP."""
+        for columns in parts:
+            self._add(columns, self._n_tcp)
+        self._n_datagrams = n_connections
+
+    def _add(self, columns: Columns, n_before: int) -> None:
+        rows = np.zeros(len(columns["conn_id"]), _ROW)
+        rows["first_ns"], rows["last_ns"] = _ends(columns, self._ledger)
+        rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
+        for name in (*_TIMES, *_PLAIN, "direction", "comm", "nic_source", "request_type"):
+            rows[name] = columns[name]
+        rows["conn_id"] += n_before
+        rows["netns"] = self._vocabulary.namespaces[columns["netns"]] if len(rows) else 0
+        for side, text, port in (("local", "laddr", "lport"), ("remote", "raddr", "rport")):
+            rows[text] = self._vocabulary.endpoint_address[columns[side]]
+            rows[port] = self._vocabulary.endpoint_port[columns[side]]
+        rows["stamps"] = _stamps(columns)
+        self._runs.add(rows)
+
+    def write(self) -> Written:
+        """All of them, numbered."""
+        # Connections are numbered by the first event of their base, whichever part they were in.
+        order = np.argsort(np.concatenate([*self._bases, np.zeros(0, np.int64)]), kind="stable")
+        conn_id = np.arange(self._n_tcp + self._n_datagrams)
+        conn_id[order] = np.arange(self._n_tcp)
+
+        def numbered(rows: Rows) -> Rows:
+            rows["conn_id"] = conn_id[rows["conn_id"]]
+            return rows
+
+        path = self._written.path
+        with writing(path), Writer(path, schema.MESSAGES.arrow()) as writer:
+            for rows in self._runs.merged(numbered):
+                rows["message_id"] = np.arange(writer.n_rows, writer.n_rows + len(rows))
+                writer.write(to_table("messages", rows, self._words, null=NONE))
+        return self._written
 
 
 def _ends(columns: Columns, ledger: Ledger) -> tuple[I64, I64]:
@@ -135,25 +174,28 @@ def _coalesce(*candidates: I64) -> I64:
     return result
 
 
-def _stamps(columns: Columns) -> pa.DictionaryArray:
-    """Which stamps were measured, as the letters of ``schema.MESSAGES``."""
-    names: list[str] = []
-    codes = np.zeros(len(columns["direction"]), np.int64)
+def _stamps(columns: Columns) -> npt.NDArray[np.int32]:
+    """Which stamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.MESSAGES``."""
+    result = np.zeros(len(columns["direction"]), np.int32)
     for number, direction in enumerate(_DIRECTIONS):
         letters = _STAMPS[direction]
-        bits = sum((columns[column] != NONE).astype(np.int64) << i for i, (_, column) in enumerate(letters))
         mine = columns["direction"] == number
-        codes[mine] = bits[mine] + len(names)
-        names += [
-            "".join(letter for i, (letter, _) in enumerate(letters) if mask >> i & 1)
-            for mask in range(1 << len(letters))
-        ]
-    # The same letters can only come from one direction, except none at all.
-    values = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return _text(np.array([values[name] for name in names])[codes], list(values))
+        bits = sum(
+            (columns[column][mine] != NONE).astype(np.int64) << i for i, (_, column) in enumerate(letters)
+        )
+        names = [_letters(direction, mask) for mask in range(1 << len(letters))]
+        result[mine] = np.array([_STAMP_WORDS[name] for name in names], np.int32)[bits]
+    return result
 
 
-def _text(codes: npt.NDArray[Any], values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes.astype(np.int32), mask=codes == NONE), pa.array(values, pa.string())
+def _letters(direction: str, mask: int) -> str:
+    return "".join(letter for i, (letter, _) in enumerate(_STAMPS[direction]) if mask >> i & 1)
+
+
+# The same letters can only come from one direction, except none at all.
+_STAMP_WORDS = {
+    name: number
+    for number, name in enumerate(
+        dict.fromkeys(_letters(d, mask) for d in _DIRECTIONS for mask in range(1 << len(_STAMPS[d])))
     )
+}

@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..losses import Ledger
-from . import columns, connections, frames, framing, tcp_rx, tcp_tx, udp_rx, udp_tx
-from .assemble import assemble, from_calls
-from .columns import NONE, Events
+from ..store import Written
+from . import connections, frames, framing, tcp_rx, tcp_tx, udp_rx, udp_tx
+from .assemble import Messages, from_calls
+from .columns import I64, NONE, Events, Vocabulary, once
 from .options import Options
+from .parts import Parts
 from .stamps import classify_software_stamps, reject_negative
+
+if TYPE_CHECKING:
+    from ..calls.stored import Stored
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
-def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, pa.Table]:
-    """Return ``(messages, losses)``.
+def build(events: Stored, scratch: Path, options: Options | None = None) -> tuple[Written, pa.Table]:
+    """Write the messages to folder ``scratch``; return ``(messages, losses)``.
 
     A row of ``messages`` is one read or one write, or one message of the protocol that
     ``options.framing`` names (``schema.MESSAGES``), in order of ``first_ns``. A
@@ -28,17 +34,35 @@ def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, p
     any stamp before the read begins at its read (``first_ns = app_ns``, latency 0).
     Every event that led to no message, and every stamp that was rejected, is counted in ``losses``.
 
+    Connections are built part by part (``Parts``): only those of one part are in memory, except with framing.
+
     Assumes that ``ts_ns`` is one clock on all cores and that the consecutive packets of a
     connection differ by less than 2 GiB in their sequence numbers.
     """
     options = options or Options()
     ledger = Ledger("lifetimes")
-    recorded, vocabulary = columns.load(events, ledger)
-    streams = connections.streams(recorded, ledger)
-    classify_software_stamps(recorded, options, ledger)
     framed = None
     if options.framing and options.payload:
         framed = frames.load(options.payload, options.framing, ledger)
+    parts = Parts(events, scratch, only_one=framed is not None)
+    vocabulary = parts.vocabulary
+    made = Messages(scratch, vocabulary, ledger, framed.types if framed else [])
+    for part in parts.tcp():
+        # Not held here: it is gone before the next one is read.
+        made.add_tcp(*_connections(parts.read(part), vocabulary, framed, options, ledger))
+    recorded = once(parts.read(parts.others()), ledger)
+    classify_software_stamps(recorded, options, ledger)
+    made.add_datagrams(*_datagrams(recorded, vocabulary, options, ledger))
+    return made.write(), ledger.table()
+
+
+def _connections(
+    part: Events, vocabulary: Vocabulary, framed: frames.Frames | None, options: Options, ledger: Ledger
+) -> tuple[list[Columns], I64]:
+    """Messages of TCP, received and sent, and the base of each connection; those are numbered within the part."""
+    recorded = once(part, ledger)
+    streams = connections.streams(recorded, ledger)
+    classify_software_stamps(recorded, options, ledger)
     reads = tcp_rx.reads(recorded, streams, ledger)
     sends = tcp_tx.sends(recorded, streams)
     if framed:
@@ -47,12 +71,8 @@ def build(events: pa.Table, options: Options | None = None) -> tuple[pa.Table, p
     else:
         received = framing.unframed(recorded, streams, reads)
         sent = framing.unframed(recorded, streams, sends)
-    parts = [
-        _received_tcp(recorded, streams, received, options, ledger),
-        _sent_tcp(recorded, streams, sent, options, ledger),
-        *_datagrams(recorded, streams.n_connections, options, ledger),
-    ]
-    return assemble(parts, vocabulary, ledger, framed.types if framed else None), ledger.table()
+    rx = _received_tcp(recorded, streams, received, options, ledger)
+    return [rx, _sent_tcp(recorded, streams, sent, options, ledger)], streams.base
 
 
 def _received_tcp(
@@ -91,8 +111,10 @@ def _ranges(streams: connections.Streams, cut: framing.Cut) -> Columns:
     }
 
 
-def _datagrams(events: Events, n_connections: int, options: Options, ledger: Ledger) -> list[Columns]:
-    """Received and sent datagrams; both directions of a pair of endpoints share a connection."""
+def _datagrams(
+    events: Events, vocabulary: Vocabulary, options: Options, ledger: Ledger
+) -> tuple[list[Columns], int]:
+    """Received and sent datagrams; both directions of a pair of endpoints share a connection. And how many those are."""
     read_row, received = udp_rx.lifetimes(events, options, ledger)
     send_row, sent = udp_tx.lifetimes(events, ledger)
     rx, tx = from_calls(events, read_row, "rx"), from_calls(events, send_row, "tx")
@@ -105,17 +127,17 @@ def _datagrams(events: Events, n_connections: int, options: Options, ledger: Led
     tx |= sent
     reject_negative(rx, ledger)
     _check_driver(tx, ledger)
-    n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
-    joint = [(part["netns"] * n_end + part["local"]) * n_end + part["remote"] for part in (rx, tx)]
-    _, conn = np.unique(np.concatenate(joint), return_inverse=True)
-    rx["conn_id"], tx["conn_id"] = (
-        conn[: len(read_row)] + n_connections,
-        conn[len(read_row) :] + n_connections,
-    )
+    rank = vocabulary.endpoint_rank
+    joint = [
+        (part["netns"].astype(np.int64) * len(rank) + rank[part["local"]]) * len(rank) + rank[part["remote"]]
+        for part in (rx, tx)
+    ]
+    distinct, conn = np.unique(np.concatenate(joint), return_inverse=True)
+    rx["conn_id"], tx["conn_id"] = conn[: len(read_row)], conn[len(read_row) :]
     for part in (rx, tx):
         part["byte_start"] = _rank(part["conn_id"])
         part["byte_end"] = part["byte_start"] + 1
-    return [rx, tx]
+    return [rx, tx], len(distinct)
 
 
 def _rank(group: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

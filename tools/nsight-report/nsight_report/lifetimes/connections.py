@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ..losses import Ledger
-from .columns import I64, TCP, Bool, Events
+from .columns import I32, I64, NONE, Bool, Events
 
 _OFFSET_BITS = 40
 _BIAS = 1 << 38  # offsets may be negative: bytes before the first one that was read
@@ -30,8 +29,8 @@ class Streams:
     """TCP events by connection, in the order of connection and time.
 
     ``row`` is the index into the events, ``kind`` the letter's code or PEER, ``conn`` the
-    connection. ``offset`` counts bytes in the event's own direction from ``base`` on; ``key`` joins
-    connection and offset. ``syn_seen`` and ``begin_ns`` are per connection.
+    connection. ``offset`` counts bytes in the event's own direction; ``key`` joins
+    connection and offset. ``base`` (the events' of that name) and ``syn_seen`` are per connection.
     """
 
     row: I64
@@ -40,6 +39,7 @@ class Streams:
     offset: I64
     key: I64
     n_connections: int
+    base: I64
     rx_syn_seen: Bool
     tx_syn_seen: Bool
 
@@ -55,9 +55,9 @@ def key_of(conn: I64, offset: I64) -> I64:
 
 def streams(events: Events, ledger: Ledger) -> Streams:
     """Sort the TCP events into connections and give each its place in the byte stream."""
-    own = np.flatnonzero((events.proto == TCP) & (events.rport != 0) & (events.lport != 0))
-    base, keys = _tuples(events, own)
-    peer_rows, peer_base = _peers(events, own, base, keys)
+    own = np.flatnonzero(events.base != NONE)
+    bases, first, base = np.unique(events.base[own], return_index=True, return_inverse=True)
+    peer_rows, peer_base = _peers(events, own, base, own[first])
     row = np.concatenate((own, peer_rows))
     base = np.concatenate((base, peer_base))
     kind = np.concatenate((events.kind[own], np.full(len(peer_rows), PEER, np.uint8)))
@@ -66,6 +66,7 @@ def streams(events: Events, ledger: Ledger) -> Streams:
     row, base, kind = row[order], base[order], kind[order]
     conn = _generations(events, row, base, kind)
     n_connections = int(conn[-1]) + 1 if len(conn) else 0
+    base_of = bases[base[np.flatnonzero(np.diff(conn, prepend=-1))]].astype(np.int64)
     offset = np.zeros(len(row), np.int64)
     valid = np.ones(len(row), dtype=bool)
     syn_seen = []
@@ -88,40 +89,31 @@ def streams(events: Events, ledger: Ledger) -> Streams:
         offset[valid],
         key_of(conn[valid], offset[valid]),
         n_connections,
+        base_of,
         *syn_seen,
     )
 
 
-def _tuples(events: Events, own: I64) -> tuple[I64, pd.DataFrame]:
-    """A number for each (namespace, local, remote), and the table of them."""
-    frame = pd.DataFrame(
-        {"netns": events.netns[own], "local": events.local[own], "remote": events.remote[own]}
-    )
-    n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
-    pair, _ = pd.factorize(frame["local"].to_numpy() * n_end + frame["remote"].to_numpy())
-    number, _ = pd.factorize(
-        pair.astype(np.int64) * (int(events.netns.max(initial=0)) + 1) + frame["netns"].to_numpy()
-    )
-    first = np.unique(number, return_index=True)[1]
-    return number.astype(np.int64), frame.iloc[first].reset_index(drop=True)
-
-
-def _peers(events: Events, own: I64, base: I64, keys: pd.DataFrame) -> tuple[I64, I64]:
-    """For each X the connections (in any namespace) that would receive its bytes."""
-    receives = np.zeros(len(keys), dtype=bool)
+def _peers(events: Events, own: I64, base: I64, first: I64) -> tuple[I64, I64]:
+    """For each X the connections (in any namespace) that would receive its bytes. ``first``: a row of each base."""
+    receives = np.zeros(len(first), dtype=bool)
     receives[base[np.isin(events.kind[own], (ord("A"), ord("R")))]] = True
     candidates = np.flatnonzero(receives)
     n_end = int(max(events.local.max(initial=0), events.remote.max(initial=0))) + 1
-    wanted = keys["local"].to_numpy()[candidates] * n_end + keys["remote"].to_numpy()[candidates]
+    wanted = _pair(events.local[first[candidates]], events.remote[first[candidates]], n_end)
     order = np.argsort(wanted, kind="stable")
     candidates, wanted = candidates[order], wanted[order]
     sent = own[(events.kind[own] == ord("X")) & (events.length[own] > 0)]
-    mirrored = events.remote[sent] * n_end + events.local[sent]
+    mirrored = _pair(events.remote[sent], events.local[sent], n_end)
     low = np.searchsorted(wanted, mirrored, side="left")
     n_receivers = np.searchsorted(wanted, mirrored, side="right") - low
     rows = np.repeat(sent, n_receivers)
     nth = np.arange(len(rows)) - np.repeat(np.cumsum(n_receivers) - n_receivers, n_receivers)
     return rows, candidates[np.repeat(low, n_receivers) + nth].astype(np.int64)
+
+
+def _pair(one: I32, other: I32, n_end: int) -> I64:
+    return one.astype(np.int64) * n_end + other
 
 
 def _generations(events: Events, row: I64, base: I64, kind: npt.NDArray[np.uint8]) -> I64:

@@ -64,7 +64,7 @@ def hw_times(events: Events, rows: I64, options: Options, ledger: Ledger) -> Nic
         )
         return none
     where = rows[present]
-    ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where])
+    ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where].astype(np.int64))
     good = (error >= 0) & (np.abs(ns - events.ts[where]) < _NEAR_NS)
     ledger.add(
         "hardware stamps that cannot be converted",

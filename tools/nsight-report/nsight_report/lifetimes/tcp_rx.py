@@ -46,8 +46,9 @@ def reads(events: Events, streams: Streams, ledger: Ledger) -> I64:
         "bytes that no read event took",
         int(gap[follows & (gap > 0)].sum()),
         "warning",
-        f"in {int(np.count_nonzero(follows & (gap > 0)))} places read events are missing: so are their messages",
+        "in {places} places read events are missing: so are their messages",
         "narrow the filter of the probes",
+        int(np.count_nonzero(follows & (gap > 0))),
     )
     ledger.add(
         "bytes that two reads took",

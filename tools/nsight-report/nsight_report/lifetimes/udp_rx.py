@@ -19,7 +19,7 @@ import pandas as pd
 
 from ..losses import Ledger
 from . import fifo
-from .columns import I64, NONE, UDP, Bool, Events
+from .columns import GUEST, I64, NONE, UDP, Bool, Events
 from .options import Options
 from .stamps import nic_stamps
 from .tcp_rx import MSG_PEEK, pick
@@ -82,7 +82,7 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
 def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
     """For each event that is a hand-off of a datagram the row of its arrival, else NONE."""
     result = np.full(len(events), NONE)
-    arrival = events.of("A")
+    arrival = events.of("A" + GUEST)
     handoff = events.of("H") & (events.proto == UDP)
     rows = np.flatnonzero(arrival | handoff)
     if not len(rows):
@@ -233,7 +233,7 @@ def peers(events: Events, ledger: Ledger) -> I64:
     rows = np.concatenate((sent, arrived))
     if not len(sent) or not len(arrived):
         return result
-    receiver = np.concatenate((events.remote[sent], events.local[arrived]))
+    receiver = np.concatenate((events.remote[sent], events.local[arrived])).astype(np.int64)
     sender = np.concatenate((events.local[sent], events.remote[arrived]))
     way, _ = pd.factorize(receiver * (int(max(receiver.max(), sender.max())) + 1) + sender)
     way, _ = pd.factorize(way.astype(np.int64) << 17 | np.minimum(events.length[rows], (1 << 17) - 1))

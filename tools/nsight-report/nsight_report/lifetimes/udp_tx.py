@@ -46,7 +46,7 @@ def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArra
 
 
 def _port(events: Events, rows: I64) -> I64:
-    return np.asarray(events.netns[rows] << 16 | events.lport[rows])
+    return np.asarray(events.netns[rows].astype(np.int64) << 16 | events.lport[rows])
 
 
 def _inside_call(events: Events, sends: I64, driver: I64) -> I64:

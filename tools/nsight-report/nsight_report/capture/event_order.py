@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which events are far out of the order in which their core wrote them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+ROW_SPACING_NS = 10_000_000_000  # more disorder than any ring buffer of the probes can cause
+_NEAR = 5  # events before and after one that its verdict depends on
+_Rows = tuple[npt.NDArray[np.uint16], I64, I64, Bool, Bool]
+
+
+class Order:
+    """Judges events as they are read, in pieces; the last of a core wait for those that follow them.
+
+    The events of one core stand in the file in the order they happened. An event is rejected
+    when it is more than 10 s before what precedes it or after what follows it. Its neighbours are
+    taken as medians of five, so that one absurd stamp does not condemn the events around it.
+    """
+
+    def __init__(self) -> None:
+        none = np.zeros(0, np.int64)
+        self._held: _Rows = none.astype(np.uint16), none, none, none.astype(bool), none.astype(bool)
+        self._rejected: list[I64] = []
+        self.n_rejected = self.n_marked = 0
+
+    def take(self, cpu: I64, ts: I64, number: I64, marked: Bool) -> None:
+        """Judge events of the cores ``cpu``, in the order of the file. ``marked``: counted apart when rejected."""
+        self._judge((cpu.astype(np.uint16), ts, number, marked, np.zeros(len(ts), bool)), last=False)
+
+    def rejected(self) -> I64:
+        """Numbers of the events that were rejected, ascending, when all have been taken."""
+        none = self._held[1][:0]
+        self._judge((self._held[0][:0], none, none, none.astype(bool), none.astype(bool)), last=True)
+        return np.sort(np.concatenate([none, *self._rejected]))
+
+    def _judge(self, more: _Rows, last: bool) -> None:
+        joined = [np.concatenate(parts) for parts in zip(self._held, more, strict=True)]
+        order = np.argsort(joined[0], kind="stable")
+        cpu, ts, number, marked, judged = (values[order] for values in joined)
+        at = np.arange(len(ts))
+        starts = np.flatnonzero(np.concatenate(([True], cpu[1:] != cpu[:-1]))) if len(ts) else at
+        n_rows = np.diff(np.append(starts, len(ts)))
+        first, final = np.repeat(starts, n_rows), np.repeat(starts + n_rows - 1, n_rows)
+        medians = _median(*(ts[np.clip(at + shift, first, final)] for shift in range(-2, 3)))
+        before, after = medians[np.maximum(at - 3, first)], medians[np.minimum(at + 3, final)]
+        good = (ts >= before - ROW_SPACING_NS) & (ts <= after + ROW_SPACING_NS)
+        # Too few to say which one is wrong.
+        good |= np.repeat(n_rows < _NEAR, n_rows)
+        settled = (at + _NEAR <= final) | last
+        bad = settled & ~judged & ~good
+        self._rejected.append(number[bad])
+        self.n_rejected += int(np.count_nonzero(bad))
+        self.n_marked += int(np.count_nonzero(bad & marked))
+        keep = at > final - 2 * _NEAR
+        self._held = cpu[keep], ts[keep], number[keep], marked[keep], (judged | settled)[keep]
+
+
+def _median(a: I64, b: I64, c: I64, d: I64, e: I64) -> I64:
+    """Of five, each: the least and the greatest of four leave three."""
+    low = np.maximum(np.minimum(a, b), np.minimum(c, d))
+    high = np.minimum(np.maximum(a, b), np.maximum(c, d))
+    return np.asarray(np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e)))

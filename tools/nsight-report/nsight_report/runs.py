@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Rows of a table that is larger than memory, brought in order: sorted runs on disk, merged piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import schema
+from .store import GROUP_ROWS, writing
+
+Rows = npt.NDArray[Any]  # of a structured type
+
+#: Rows of a run that are read at a time: of runs that overlap, so many of each are in memory.
+UNIT_ROWS = 1 << 11
+#: Rows that are put in order at a time; runs that overlap each other more than that take more.
+PIECE_ROWS = GROUP_ROWS
+
+
+def row_type(name: str, *more: tuple[str, str]) -> np.dtype[Any]:
+    """Type of a row of table ``name``, with ``more`` fields behind its columns. Texts are numbers of words."""
+    columns = [
+        (c.name, np.int32 if pa.types.is_dictionary(c.type) else c.type.to_pandas_dtype())
+        for c in schema.TABLES[name].columns
+    ]
+    return np.dtype([*columns, *more])
+
+
+def to_table(name: str, rows: Rows, words: dict[str, list[str]], null: int) -> pa.Table:
+    """``rows`` as table ``name``. ``words``: of each column of texts; ``null``: the number that stands for none."""
+    arrays: list[pa.Array] = []
+    for column in schema.TABLES[name].columns:
+        values = np.ascontiguousarray(rows[column.name])
+        array = pa.array(values, mask=values == null if column.nullable else None)
+        if pa.types.is_dictionary(column.type):
+            array = _texts(array, words[column.name])
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema.TABLES[name].arrow())
+
+
+def _texts(numbers: pa.Array, words: list[str]) -> pa.DictionaryArray:
+    if len(words) > len(numbers):
+        # Every piece of a table has its own dictionary: no more than it needs.
+        used = numbers.unique().drop_null()
+        words, numbers = [words[i] for i in used.to_pylist()], pc.index_in(numbers, used)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Rows that follow each other in a run; ``least``: the first key of the first."""
+
+    least: int
+    place: int
+    n_rows: int
+
+
+class Runs:
+    """Rows with the fields ``dtype`` by ``keys`` (first the most significant); those equal in all keys stay as they come.
+
+    That holds within one run; between runs the keys must tell rows apart. ``path``: a file that is made.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], keys: tuple[str, ...]) -> None:
+        self._path, self._dtype, self._keys = path, dtype, keys
+        self._units: list[_Unit] = []
+        self._n_rows = 0
+        with writing(path):
+            path.write_bytes(b"")
+
+    def add(self, rows: Rows) -> None:
+        """Keep ``rows`` as one more run."""
+        rows = rows[self._order(rows)]
+        with writing(self._path), self._path.open("ab") as file:
+            rows.tofile(file)
+        for first in range(0, len(rows), UNIT_ROWS):
+            n_rows = min(UNIT_ROWS, len(rows) - first)
+            self._units.append(_Unit(int(rows[self._keys[0]][first]), self._n_rows + first, n_rows))
+        self._n_rows += len(rows)
+
+    def merged(self, prepare: Callable[[Rows], Rows] = lambda rows: rows) -> Iterator[Rows]:
+        """All rows in order, some at a time. ``prepare`` changes those just read, without changing a run's order."""
+        units = sorted(self._units, key=lambda unit: (unit.least, unit.place))
+        held, n_held, enough = [np.empty(0, self._dtype)], 0, PIECE_ROWS
+        with writing(self._path), self._path.open("rb") as file:
+            for at, unit in enumerate(units, 1):
+                limit = units[at].least if at < len(units) else None
+                file.seek(unit.place * self._dtype.itemsize)
+                held.append(prepare(np.fromfile(file, self._dtype, unit.n_rows)))
+                n_held += len(held[-1])
+                if limit is not None and n_held < enough:
+                    continue
+                rows = np.concatenate(held)
+                rows = rows[self._order(rows)]
+                # What is still to be read comes behind these.
+                n_ready = len(rows) if limit is None else int(np.searchsorted(rows[self._keys[0]], limit))
+                if n_ready:
+                    yield rows[:n_ready]
+                held = [rows[n_ready:]]
+                # Twice, so that runs which all overlap are looked through a few times only.
+                n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
+
+    def _order(self, rows: Rows) -> npt.NDArray[np.int64]:
+        return np.lexsort([np.ascontiguousarray(rows[key]) for key in reversed(self._keys)])
