@@ -324,9 +324,9 @@ def _run(args: argparse.Namespace) -> int:
         raise errors.UsageError("--lifetimes is about the page", "name a directory for it: -o DIR")
     capture = _open(args, args.capture, args.output)
     if args.stage:
-        for name, table in capture.pipeline.run_alone(args.stage).items():
+        for name, n_rows in capture.pipeline.run_alone(args.stage).items():
             path = capture.pipeline.store.directory / f"{name}.parquet"
-            print(f"{path}: {table.num_rows:,} rows", file=sys.stderr)
+            print(f"{path}: {n_rows:,} rows", file=sys.stderr)
         return errors.EXIT_OK
     capture.analyse(args.rerun)
     from .summary import summarise

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from . import losses, schema
 from . import manifest as manifests
@@ -20,11 +21,12 @@ from .store import Store, Written, place
 
 if TYPE_CHECKING:
     from .calls.stored import Stored
+    from .messages import Messages
 
 _PACKAGE = Path(__file__).parent
 
 #: Tables that are read in parts.
-IN_PARTS = ("events", "calls", "contexts", "thread_states")
+IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]
@@ -64,6 +66,7 @@ class Pipeline:
             self._other = Pipeline(Path(self.options.against), alone, progress=progress)
         self._tables: dict[str, pa.Table] = {}
         self._stored: dict[str, tuple[tuple[int, ...], Stored]] = {}
+        self._messages: tuple[tuple[int, ...], Messages] | None = None
         self._fresh: dict[str, Store] = {}
 
     @property
@@ -95,13 +98,13 @@ class Pipeline:
                 self._fresh[stage.name] = store
         return ran
 
-    def run_alone(self, name: str) -> dict[str, pa.Table]:
-        """Run one stage from the stored tables as they are; returns what it made."""
+    def run_alone(self, name: str) -> dict[str, int]:
+        """Run one stage from the stored tables as they are; returns the tables that it made and their rows."""
         stage = _known(name)
         for needed in stage.inputs(self.options)[0]:
             self._fresh[needed] = next((s for s in self._stores if s.entry(needed)), self.store)
         self._run(stage)
-        return {table: self.table(table) for table in stage.tables}
+        return {table: pq.read_metadata(self.store.path(table)).num_rows for table in stage.tables}
 
     def table(self, name: str) -> pa.Table:
         """Table ``name`` as made or stored. Raises BadInput when its stage has not run."""
@@ -129,6 +132,17 @@ class Pipeline:
             self._stored[name] = now, Stored(path if store.holds(name) else self.table(name), group)
         return self._stored[name][1]
 
+    def messages(self) -> Messages:
+        """Table ``messages``, to be read in parts. Raises as ``table``."""
+        from .messages import Messages
+
+        store = self._fresh.get(MADE_BY["messages"], self.store)
+        path = store.path("messages")
+        now = tuple(_stat(path))
+        if self._messages is None or self._messages[0] != now:
+            self._messages = now, Messages(path if store.holds("messages") else self.table("messages"))
+        return self._messages[1]
+
     def path(self, name: str) -> Path:
         """The Parquet file of table ``name``, for those who need a part of it only."""
         return self._fresh.get(MADE_BY[name], self.store).directory / f"{name}.parquet"
@@ -153,12 +167,16 @@ class Pipeline:
         for name, table in tables.items():
             self._tables.pop(name, None)
             self._stored.pop(name, None)
+            if name == "messages":
+                self._messages = None
             if name not in IN_PARTS and not isinstance(table, Written):
                 self._tables[name] = table
 
     def _context(self, scratch: Path | None = None) -> Context:
         other = self._other._context() if self._other else None
-        return Context(self.capture, self.manifest, self.options, self.table, self.stored, scratch, other)
+        return Context(
+            self.capture, self.manifest, self.options, self.table, self.stored, self.messages, scratch, other
+        )
 
     def _find_fresh(self, stage: Stage) -> Store | None:
         made_from = self._made_from(stage)
