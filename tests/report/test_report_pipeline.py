@@ -7,13 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import nsight_report
 import numpy as np
 import pyarrow as pa
 import pytest
 from nsight_report import losses, pipeline, schema, stages
 from nsight_report.errors import BadInput
+from nsight_report.export.html import write_report
+from nsight_report.export.json import summary_object
 from nsight_report.pipeline import Pipeline
 from nsight_report.stages import Context, Options, Result, Stage
+from nsight_report.summary import summarise
 
 from .synthetic import World
 
@@ -185,6 +189,29 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     assert made == {"messages": 200}
     # What follows it was made from the run before, and is stale now.
     assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
+
+
+def test_no_stage_and_no_report_has_every_message_in_memory(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    table = Pipeline.table
+
+    def told(self: Pipeline, name: str) -> pa.Table:
+        asked.append(name)
+        return table(self, name)
+
+    monkeypatch.setattr(Pipeline, "table", told)
+    c = nsight_report.open(capture)
+    summary = summarise(c)
+    summary_object(c, summary)
+    write_report(c, summary, tmp_path / "out")
+    for stage in ("attribution", "queuing", "cores"):
+        c.pipeline.run_alone(stage)
+    assert {"compared", "anomalies"} <= set(asked)
+    assert "messages" not in asked
+    assert len(c.messages) == 2000  # who wants all of them has them
+    assert "messages" in asked and "messages" not in c.pipeline._tables
 
 
 def test_stage_alone_without_stored_input_says_which_table_lacks(capture: Path, ran: list[str]) -> None:

@@ -97,16 +97,19 @@ class Messages:
         ]
         if not numbers:
             yield self._arrow.empty_table().select(names)
-        # A file has a place at which it is read: callers in threads have one each.
-        file = pq.ParquetFile(self._path, metadata=self._metadata)
+        file = None  # it has a place at which it is read: callers in threads have one each
         for number in numbers:
             try:
+                file = file or pq.ParquetFile(self._path, metadata=self._metadata)
                 table = file.read_row_group(number, columns=names).select(names)
             except (OSError, pa.ArrowException) as error:
                 raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
-            for field, column in zip(table.schema, table.columns, strict=True):
-                if column.null_count and not field.nullable:
-                    raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
+            if any(
+                table[c.name].null_count
+                for c in schema.MESSAGES.columns
+                if c.name in names and not c.nullable
+            ):
+                raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
             self.n_read += table.num_rows * len(names)
             yield table
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parent
 
-#: Tables that are read in parts.
+#: Tables that grow with the recording: they are read in parts, and none is kept in memory.
 IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
@@ -108,16 +108,18 @@ class Pipeline:
 
     def table(self, name: str) -> pa.Table:
         """Table ``name`` as made or stored. Raises BadInput when its stage has not run."""
-        if name not in self._tables:
-            stage = MADE_BY[name]
-            table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
-            if table is None:
-                raise BadInput(
-                    f"{self.capture}: table {name} is not stored; stage {stage} makes it",
-                    f"run nsight-report on the capture without --stage first, or with --rerun {stage}",
-                )
+        if name in self._tables:
+            return self._tables[name]
+        stage = MADE_BY[name]
+        table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
+        if table is None:
+            raise BadInput(
+                f"{self.capture}: table {name} is not stored; stage {stage} makes it",
+                f"run nsight-report on the capture without --stage first, or with --rerun {stage}",
+            )
+        if name not in IN_PARTS:
             self._tables[name] = table
-        return self._tables[name]
+        return table
 
     def stored(self, name: str) -> Stored:
         """Table ``name`` of cores, threads or events as made or stored, to be read in parts. Raises as ``table``."""
