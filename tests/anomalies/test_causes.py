@@ -95,9 +95,12 @@ def test_a_message_whose_clocks_are_bad_hides_no_other():
              [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
              [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
         t += 30_000
-    noise = np.full(42, 50)
-    noise[40] = 9000  # more than the 5000 that it was late
-    compared, found, _ = find(Recorded(*scene.tables(), noise_ns=noise), SLOWEST)
+    bad = scene.messages[40]["first_ns"]
+
+    def noise(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        return np.where(first == bad, 9000, 50)  # more than the 5000 that it was late
+
+    compared, found, _ = find(Recorded(*scene.tables(), noise=noise), SLOWEST)
     anomalies, coverage, causes, losses = attribute(found, compared, SLOWEST)
     assert anomalies["message_id"].to_pylist() == [41]
     assert coverage["noise_ns"].to_pylist() == [9000, 50]
@@ -120,7 +123,7 @@ def test_a_message_is_known_no_better_than_what_it_is_compared_with():
          [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     for theirs, named in ((50, [40]), (9000, [])):
-        against = Recorded(*usual.tables(), noise_ns=np.full(40, theirs))
+        against = Recorded(*usual.tables(), noise=lambda first, _last, ns=theirs: np.full(len(first), ns))
         compared, found, _ = find(Recorded(*scene.tables()), SLOWEST, against)
         anomalies, coverage, _, _ = attribute(found, compared, SLOWEST)
         assert anomalies["message_id"].to_pylist() == named

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from nsight_report import store
 from nsight_report.anomalies import Options, Recorded, find, recorded
 from nsight_report.anomalies.paths import Trace
+from nsight_report.anomalies.population import App
 from nsight_report.calls.stored import Stored
 from nsight_report.frames import to_pandas
 from truth.synthetic import World, world
@@ -91,14 +93,14 @@ def test_system_calls_are_known_without_reading_calls(tmp_path: Path, traces: li
     made = world(600, seed=5, share=0.04, lanes=2, fan=2)
     of_files = in_files(tmp_path, made)
     messages = to_pandas(made.tables["messages"])
-    machine = recorded.Side(of_files, messages, messages).machine
+    machine = recorded.Side(of_files, messages, App.of(messages)).machine
     assert (
         isinstance(of_files.calls, Stored) and of_files.calls.n_read <= 1000
     )  # one group, to see that it has functions
     calls = made.tables["calls"].to_pandas()
     expected = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
     assert len(expected) > 500
-    assert machine.syscall_tid.tolist() == expected["tid"].tolist()
-    assert machine.syscall_start.tolist() == expected["start_ns"].tolist()
-    names = [machine.names.list[code] for code in machine.syscall_name]
-    assert names == expected["symbol"].astype(str).tolist()
+    for m in messages.itertuples():
+        of = expected[(expected["tid"] == m.tid) & (expected["start_ns"] <= m.last_ns)]
+        (last,) = machine.last_syscall(np.array([m.tid]), np.array([m.last_ns]))
+        assert machine.names.list[last] == str(of["symbol"].iloc[-1])

@@ -14,6 +14,7 @@ from nsight_report.calls.stored import Stored
 from nsight_report.consistency import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
+from nsight_report.messages import Messages
 from nsight_report.stages import Context, Options
 
 from .conftest import Run
@@ -216,4 +217,5 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
                 Options(),
                 lambda _name: schema.empty("events"),
                 lambda _name: Stored(schema.empty("calls")),
+                lambda: Messages(schema.empty("messages")),
             ).raw(name)

@@ -466,8 +466,9 @@ def test_page_says_that_the_filter_lacks_connections(
     load(browser, tmp_path / "c.html")
     assert not browser.find_element("id", "which-connections").is_displayed()
     monkeypatch.setattr(page_data, "_MOST_CONNECTIONS", 1)
-    c._frames["messages"] = c.messages.assign(conn_id=c.messages["message_id"] % 3)
-    (tmp_path / "c.html").write_text(html.render(Sheet.of(c, summarise(c)), []))
+    sheet = Sheet.of(c, summarise(c))
+    sheet.messages = sheet.messages.assign(conn_id=sheet.messages["message_id"] % 3)
+    (tmp_path / "c.html").write_text(html.render(sheet, []))
     load(browser, tmp_path / "c.html")
     assert n <= 300
     assert "the 1 busiest of 3 connections" in text(browser, "#which-connections")

@@ -7,12 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import nsight_report
+import numpy as np
 import pyarrow as pa
 import pytest
 from nsight_report import losses, pipeline, schema, stages
 from nsight_report.errors import BadInput
+from nsight_report.export.html import write_report
+from nsight_report.export.json import summary_object
 from nsight_report.pipeline import Pipeline
 from nsight_report.stages import Context, Options, Result, Stage
+from nsight_report.summary import summarise
 
 from .synthetic import World
 
@@ -181,9 +186,32 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     ran.clear()
     made = Pipeline(capture).run_alone("messages")
     assert ran == ["messages"]
-    assert made["messages"] == 200
+    assert made == {"messages": 200}
     # What follows it was made from the run before, and is stale now.
     assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
+
+
+def test_no_stage_and_no_report_has_every_message_in_memory(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    table = Pipeline.table
+
+    def told(self: Pipeline, name: str) -> pa.Table:
+        asked.append(name)
+        return table(self, name)
+
+    monkeypatch.setattr(Pipeline, "table", told)
+    c = nsight_report.open(capture)
+    summary = summarise(c)
+    summary_object(c, summary)
+    write_report(c, summary, tmp_path / "out")
+    for stage in ("attribution", "queuing", "cores"):
+        c.pipeline.run_alone(stage)
+    assert {"compared", "anomalies"} <= set(asked)
+    assert "messages" not in asked
+    assert len(c.messages) == 2000  # who wants all of them has them
+    assert "messages" in asked and "messages" not in c.pipeline._tables
 
 
 def test_stage_alone_without_stored_input_says_which_table_lacks(capture: Path, ran: list[str]) -> None:
@@ -255,12 +283,10 @@ def test_clocks_that_were_bad_for_a_while_hide_only_what_was_then() -> None:
     line = {"anchor_tsc": 0, "anchor_ns": 0, "anchor_frac": 0, "mult": 1, "shift": 0, "source": "bracket"}
     rows = [{"domain": d, "tsc_start": a, "tsc_end": b, "error_ns": e, **line} for d, a, b, e in parts]
     # The last one began when no clock was read.
-    messages = [(100, 200), (900, 1100), (1900, 2100), (1200, None), (3000, 3100), (9500, 9600)]
+    messages = [(100, 200), (900, 1100), (1900, 2100), (1200, 0), (3000, 3100), (9500, 9600)]
     clock = schema.TABLES["clock_map"].arrow()
     plain = [pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in clock]
-    tables = {
-        "clock_map": schema.conform("clock_map", pa.Table.from_pylist(rows, schema=pa.schema(plain))),
-        "messages": pa.table({name: pa.array([m[i] for m in messages], pa.int64()) for i, name in enumerate(("first_ns", "last_ns"))}),
-    }  # fmt: skip
+    tables = {"clock_map": schema.conform("clock_map", pa.Table.from_pylist(rows, schema=pa.schema(plain)))}
+    first, last = (np.array(of) for of in zip(*messages, strict=True))
     context = SimpleNamespace(table=tables.__getitem__)
-    assert stages._noise(cast(Context, context)).tolist() == [6, 1400, 1400, 1400, 6, 1400]
+    assert stages._noise(cast(Context, context))(first, last).tolist() == [6, 1400, 1400, 1400, 6, 1400]

@@ -70,7 +70,8 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     """Compare the diagnosis of the delayed messages, and of the slowest, with the truth."""
     tables = {t: capture.pipeline.table(t) for t in ("messages", "calls", "contexts", "thread_states")}
     context = capture.pipeline._context()
-    granularity = max(_granularity(context), int(_noise(context).max(initial=0)))
+    noise = _noise(context)(*(tables["messages"][c].to_numpy() for c in ("first_ns", "last_ns")))
+    granularity = max(_granularity(context), int(noise.max(initial=0)))
     if grade == "trace":
         tables |= at_trace(tables["calls"], tables["contexts"])
         granularity = max(granularity, TRACEPOINT_NOISE_NS)

@@ -27,6 +27,7 @@ from .stages import Options
 if TYPE_CHECKING:
     from .calls.stored import Stored
     from .calls.windows import Window
+    from .messages import Messages
 
 
 #: Messages whose calls are read together.
@@ -113,7 +114,7 @@ class Capture:
         """
         from .calls.of_message import calls_of_each
 
-        messages = self.messages
+        messages = self.stored_messages.rows(np.array(message_ids, np.int64))
         place = pd.Index(messages["message_id"].to_numpy(np.int64)).get_indexer(pd.Index(message_ids))
         if columns is not None:
             columns = list(dict.fromkeys([*columns, "call_id", "parent_id", "cpu", "start_ns", "dur_ns"]))
@@ -126,10 +127,17 @@ class Capture:
 
     def message(self, message_id: int) -> pd.Series[Any]:
         """The row of ``messages`` of one message. Raises KeyError when it is not there."""
-        rows = self.messages[self.messages["message_id"] == message_id]
+        rows = self.stored_messages.rows(np.array([message_id]))
         if not len(rows):
             raise KeyError(f"no message {message_id}")
         return rows.iloc[0]
+
+    @property
+    def stored_messages(self) -> Messages:
+        """Table ``messages``, to be read in parts; ``messages`` itself is every one of the recording, in memory."""
+        if not self._analysed:
+            self.analyse()
+        return self.pipeline.messages()
 
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""

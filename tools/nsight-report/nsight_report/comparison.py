@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from .calls.stacks import compared, mean_stacks
@@ -41,14 +42,13 @@ def call_paths(capture: Capture) -> CallPaths:
 
 
 def _lifetimes(capture: Capture, numbers: pd.Series[int]) -> list[pd.DataFrame]:
-    ids = np.sort(numbers.to_numpy(np.int64))
+    ids: npt.NDArray[np.int64] = np.sort(numbers.to_numpy(np.int64))
     ids = (
         ids[np.unique(np.linspace(0, len(ids) - 1, min(len(ids), _SAMPLE)).astype(np.int64))]
         if len(ids)
         else ids
     )
-    messages = capture.messages
-    spans = messages.loc[messages["message_id"].isin(ids), ["first_ns", "last_ns"]].astype("int64")
+    spans = capture.stored_messages.rows(ids, ["first_ns", "last_ns"]).astype("int64")
     expected = 2 * capture.calls_per_ns() * float((spans["last_ns"] - spans["first_ns"]).sum())
     # Reading is cheapest in order of time. Where the limit may cut it, in one that is spread over the capture at any point.
     in_order = ids if expected < _MOST_CALLS / 2 else np.random.default_rng(0).permutation(ids)

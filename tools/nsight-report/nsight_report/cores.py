@@ -12,11 +12,11 @@ import pyarrow as pa
 from . import schema
 from .anomalies import Options
 from .anomalies.intervals import Int, overlaps
-from .anomalies.population import choose_app
+from .anomalies.population import of_app
 from .anomalies.windows import column
 from .attribution.categories import Categories, load
 from .calls.stored import Stored, union
-from .frames import to_pandas
+from .messages import Messages
 from .names import thread_name
 
 ROLES = ("target", "reference", "all")
@@ -34,7 +34,7 @@ Label = tuple[str, str, str]
 class Recorded(NamedTuple):
     """Tables of schema.py of one capture."""
 
-    messages: pa.Table
+    messages: pa.Table | Messages
     contexts: Stored
 
 
@@ -89,16 +89,17 @@ class _Cores:
     """One capture: its cores' contexts, named. They are read once, a row group at a time."""
 
     def __init__(self, recorded: Recorded, options: Options, rows: Categories) -> None:
-        self._messages = to_pandas(recorded.messages)
+        messages = recorded.messages
+        self._messages = messages if isinstance(messages, Messages) else Messages(messages)
         self._contexts = recorded.contexts
-        self._own = np.unique(column(choose_app(self._messages, options)["pid"]))
+        self._own = np.unique(of_app(self._messages, options, ["pid"])["pid"].to_numpy())
         self._rows = rows
         self._labels: dict[Label, int] = {_UNSEEN: 0}
         self._named: dict[tuple[str, str, str, bool], int] = {}
 
     def around(self, role: str, ids: Int) -> list[_Asked]:
         """While any of these messages was there, and where it was."""
-        messages = self._messages[self._messages["message_id"].isin(ids)]
+        messages = self._messages.rows(ids)
         whole = union(column(messages["first_ns"]), column(messages["last_ns"]))
         return [_Asked(role, "ns", None, *whole), _Asked(role, "lifetime_ns", *_stretches(messages))]
 

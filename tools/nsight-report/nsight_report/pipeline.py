@@ -20,11 +20,12 @@ from .store import Store, Written, place
 
 if TYPE_CHECKING:
     from .calls.stored import Stored
+    from .messages import Messages
 
 _PACKAGE = Path(__file__).parent
 
-#: Tables that are read in parts.
-IN_PARTS = ("events", "calls", "contexts", "thread_states")
+#: Tables that grow with the recording: they are read in parts, and none is kept in memory.
+IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]
@@ -64,6 +65,7 @@ class Pipeline:
             self._other = Pipeline(Path(self.options.against), alone, progress=progress)
         self._tables: dict[str, pa.Table] = {}
         self._stored: dict[str, tuple[tuple[int, ...], Stored]] = {}
+        self._messages: tuple[tuple[int, ...], Messages] | None = None
         self._fresh: dict[str, Store] = {}
 
     @property
@@ -105,16 +107,18 @@ class Pipeline:
 
     def table(self, name: str) -> pa.Table:
         """Table ``name`` as made or stored. Raises BadInput when its stage has not run."""
-        if name not in self._tables:
-            stage = MADE_BY[name]
-            table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
-            if table is None:
-                raise BadInput(
-                    f"{self.capture}: table {name} is not stored; stage {stage} makes it",
-                    f"run nsight-report on the capture without --stage first, or with --rerun {stage}",
-                )
+        if name in self._tables:
+            return self._tables[name]
+        stage = MADE_BY[name]
+        table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
+        if table is None:
+            raise BadInput(
+                f"{self.capture}: table {name} is not stored; stage {stage} makes it",
+                f"run nsight-report on the capture without --stage first, or with --rerun {stage}",
+            )
+        if name not in IN_PARTS:
             self._tables[name] = table
-        return self._tables[name]
+        return table
 
     def stored(self, name: str) -> Stored:
         """Table ``name`` of cores, threads or events as made or stored, to be read in parts. Raises as ``table``."""
@@ -128,6 +132,17 @@ class Pipeline:
             group = "tid" if name == "thread_states" else "cpu"
             self._stored[name] = now, Stored(path if store.holds(name) else self.table(name), group)
         return self._stored[name][1]
+
+    def messages(self) -> Messages:
+        """Table ``messages``, to be read in parts. Raises as ``table``."""
+        from .messages import Messages
+
+        store = self._fresh.get(MADE_BY["messages"], self.store)
+        path = store.path("messages")
+        now = tuple(_stat(path))
+        if self._messages is None or self._messages[0] != now:
+            self._messages = now, Messages(path if store.holds("messages") else self.table("messages"))
+        return self._messages[1]
 
     def path(self, name: str) -> Path:
         """The Parquet file of table ``name``, for those who need a part of it only."""
@@ -153,12 +168,16 @@ class Pipeline:
         for name, table in tables.items():
             self._tables.pop(name, None)
             self._stored.pop(name, None)
+            if name == "messages":
+                self._messages = None
             if name not in IN_PARTS and not isinstance(table, Written):
                 self._tables[name] = table
 
     def _context(self, scratch: Path | None = None) -> Context:
         other = self._other._context() if self._other else None
-        return Context(self.capture, self.manifest, self.options, self.table, self.stored, scratch, other)
+        return Context(
+            self.capture, self.manifest, self.options, self.table, self.stored, self.messages, scratch, other
+        )
 
     def _find_fresh(self, stage: Stage) -> Store | None:
         made_from = self._made_from(stage)

@@ -26,11 +26,13 @@ from .manifest import Manifest
 from .store import Written
 
 if TYPE_CHECKING:
-    from .anomalies import Host, Recorded
+    from .anomalies import Host, Noise, Recorded
+    from .anomalies.intervals import Int
     from .anomalies.options import Options as AnalysisOptions
     from .calls.stored import Stored
     from .clocks import ClockMap
     from .lifetimes.options import PhcToMonotonic
+    from .messages import Messages
 
 
 #: Value of ``decode``: Intel PT around the messages of target and reference, and no other.
@@ -58,7 +60,7 @@ class Options:
 class Context:
     """What a running stage sees: the raw files, the manifest, the options, stored tables.
 
-    ``table``: a whole table by name; ``stored``: the same, of which only what is asked for is read.
+    ``table``: a whole table by name; ``stored``, and ``messages``: the same, of which only what is asked for is read.
     ``scratch``: an empty folder on the disk of the tables, for the running stage;
     ``other``: the same of the capture that is compared with.
     """
@@ -68,6 +70,7 @@ class Context:
     options: Options
     table: Callable[[str], pa.Table]
     stored: Callable[[str], Stored]
+    messages: Callable[[], Messages]
     scratch: Path | None = None
     other: Context | None = None
 
@@ -231,9 +234,8 @@ def _chosen(
     told_later = losses.Ledger("anomalies")  # that stage chooses again
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
-    population = select(to_pandas(ctx.table("messages")), analysis_options(ctx.options), told_later, seen)
-    rows = np.append(population.target, population.reference)
-    stretches = to_decode(population.messages.iloc[rows], to_pandas(thread_states))
+    population = select(ctx.messages(), analysis_options(ctx.options), told_later, seen)
+    stretches = to_decode(population.messages, to_pandas(thread_states))
     flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
     known = good.reshape(-1, 2).all(axis=1)
     ledger.add(
@@ -284,8 +286,8 @@ def _anomalies(ctx: Context) -> Result:
     if ctx.manifest.grade == "pt":
         options = replace(options, max_reference=min(options.max_reference, REFERENCES_WITH_CALLS))
     granularity = max(_granularity(of) for of in (ctx, ctx.other) if of)
-    here = _recorded(ctx)._replace(noise_ns=_noise(ctx))
-    against = _recorded(ctx.other)._replace(noise_ns=_noise(ctx.other)) if ctx.other else None
+    here = _recorded(ctx)._replace(noise=_noise(ctx))
+    against = _recorded(ctx.other)._replace(noise=_noise(ctx.other)) if ctx.other else None
     compared, found, lost = anomalies.find(here, replace(options, granularity_ns=granularity), against)
     return {"compared": compared, "found_anomalies": found}, lost
 
@@ -294,7 +296,7 @@ def _recorded(ctx: Context) -> Recorded:
     from .anomalies import Recorded
 
     calls, contexts, states = (ctx.stored(name) for name in ("calls", "contexts", "thread_states"))
-    return Recorded(ctx.table("messages"), calls, contexts, states, _seen(ctx), _host(ctx.manifest))
+    return Recorded(ctx.messages(), calls, contexts, states, _seen(ctx), _host(ctx.manifest))
 
 
 def _host(manifest: Manifest) -> Host:
@@ -322,28 +324,30 @@ def _granularity(ctx: Context) -> int:
     return max((row["p99_step_ns"] for row in ctx.table("trace").to_pylist()), default=TRACEPOINT_NOISE_NS)
 
 
-def _noise(ctx: Context) -> npt.NDArray[np.int64]:
-    """By message, what the clocks of a call and of a message are known to: twice the worst bound, at its begin or end.
+def _noise(ctx: Context) -> Noise:
+    """What the clocks of a call and of a message are known to: twice the worst bound, at its begin or end.
 
     Where the clock map has no time of a message's, the worst of all.
     """
     from .clocks import ClockMap
 
-    messages, clock = ctx.table("messages"), ClockMap(ctx.table("clock_map"))
-    first = messages["first_ns"].to_numpy()
-    used = {"perf", "boottime"}.intersection(clock.domains)
     bounds = ctx.table("clock_map")
+    clock = ClockMap(bounds)
+    used = {"perf", "boottime"}.intersection(clock.domains)
     counts = pc.is_in(bounds["domain"].cast(pa.string()), pa.array(["monotonic", *sorted(used)]))
     worst_of_all = int(bounds.filter(counts)["error_ns"].to_numpy().max(initial=0))
-    worst = np.zeros(len(first), np.int64)
-    for times in (first, pc.fill_null(messages["last_ns"], 0).to_numpy()):
-        times = np.maximum(times, first)
-        tsc, error, good = clock.convert_masked(times, "monotonic", "tsc")
-        worst = np.maximum(worst, np.where(good, error, worst_of_all))
-        for domain in used:
-            _, error, known = clock.convert_masked(tsc, "tsc", domain)
-            worst = np.maximum(worst, np.where(good & known, error, worst_of_all))
-    return 2 * worst
+
+    def noise(first: Int, last: Int) -> Int:
+        worst = np.zeros(len(first), np.int64)
+        for times in (first, np.maximum(last, first)):
+            tsc, error, good = clock.convert_masked(times, "monotonic", "tsc")
+            worst = np.maximum(worst, np.where(good, error, worst_of_all))
+            for domain in used:
+                _, error, known = clock.convert_masked(tsc, "tsc", domain)
+                worst = np.maximum(worst, np.where(good & known, error, worst_of_all))
+        return 2 * worst
+
+    return noise
 
 
 def _seen(ctx: Context) -> tuple[int, int] | None:
@@ -357,9 +361,9 @@ def _attribution(ctx: Context) -> Result:
     from . import attribution
     from .names import thread_name
 
-    compared, messages = ctx.table("compared"), ctx.table("messages")
-    ours = pc.is_in(messages["message_id"], compared["message_id"])
-    programs = frozenset(map(thread_name, pc.unique(messages["comm"].filter(ours)).to_pylist()))
+    compared = ctx.table("compared")
+    ours = ctx.messages().rows(compared["message_id"].to_numpy(), ["comm"])
+    programs = frozenset(map(thread_name, ours["comm"].unique()))
     kept, coverage, causes, lost = attribution.attribute(
         ctx.table("found_anomalies"), compared, analysis_options(ctx.options), programs
     )
@@ -388,8 +392,8 @@ def _cores(ctx: Context) -> Result:
     other = ctx.other or ctx
     table = cores.summarise(
         ctx.table("compared"),
-        cores.Recorded(ctx.table("messages"), ctx.stored("contexts")),
-        cores.Recorded(other.table("messages"), other.stored("contexts")),
+        cores.Recorded(ctx.messages(), ctx.stored("contexts")),
+        cores.Recorded(other.messages(), other.stored("contexts")),
         analysis_options(ctx.options),
     )
     return {"cores": table}, losses.merge([])
@@ -492,6 +496,7 @@ STAGES = (
             "../native/nsight-contexts",
             "anomalies/population.py",
             "anomalies/windows.py",
+            "messages.py",
         ),
         by_message=True,
     ),
@@ -501,7 +506,7 @@ STAGES = (
         needs=("messages", "contexts", "events", "clocks"),
         options=_ANALYSIS,
         tables=("compared", "found_anomalies"),
-        code=("anomalies", "names.py"),
+        code=("anomalies", "messages.py", "names.py"),
     ),
     Stage(
         "attribution",
@@ -517,7 +522,7 @@ STAGES = (
         needs=("messages", "contexts", "anomalies", "attribution"),
         options=(*_ANALYSIS, "categories"),
         tables=("queuing", "hol"),
-        code=("queuing", "anomalies", "attribution", "names.py"),
+        code=("queuing", "anomalies", "attribution", "messages.py", "names.py"),
     ),
     Stage(
         "cores",
@@ -525,7 +530,14 @@ STAGES = (
         needs=("messages", "contexts", "anomalies"),
         options=(*_ANALYSIS, "categories"),
         tables=("cores",),
-        code=("cores.py", "attribution", "anomalies/options.py", "anomalies/population.py", "names.py"),
+        code=(
+            "cores.py",
+            "attribution",
+            "anomalies/options.py",
+            "anomalies/population.py",
+            "messages.py",
+            "names.py",
+        ),
     ),
 )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,17 +95,20 @@ class Summary:
     own_cost: OwnCost | None = None
 
 
-def selected(capture: Capture) -> pd.DataFrame:
-    """The messages of the diagnosed application and direction: what the numbers are about."""
-    from .anomalies.population import choose_app
+def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """The messages of the diagnosed application and direction: what the numbers are about.
 
-    return choose_app(capture.messages, analysis_options(capture.options))
+    ``names``: message_id and some columns (as ``Messages.columns`` has them) in place of whole rows.
+    """
+    from .anomalies.population import choose_app, of_app
+
+    every, options = capture.stored_messages, analysis_options(capture.options)
+    return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)
 
 
 def summarise(capture: Capture) -> Summary:
     """Everything the exports print, from the tables of an analysed capture."""
-    messages = selected(capture)
-    latencies = messages["latency_ns"].to_numpy(dtype=np.int64)
+    latencies = selected(capture, ["latency_ns"])["latency_ns"].to_numpy()
     n = len(latencies)
     known = {p: value for p in PERCENTILES if (value := percentile(latencies, p)) is not None}
     coverage = capture.coverage
@@ -297,10 +301,12 @@ def slowest(capture: Capture, count: int) -> list[SlowMessage]:
     already taken, and has the same largest cause, is left out.
     """
     coverage = capture.coverage.sort_values("latency_ns", ascending=False, kind="stable")
-    messages = capture.messages.set_index("message_id", drop=False)
+    searched = coverage.head(_MOST_SEARCHED)
+    messages = capture.stored_messages.rows(searched["message_id"].to_numpy(np.int64))
+    messages = messages.set_index("message_id", drop=False)
     anomalies = capture.anomalies.set_index("message_id", drop=False)
     taken: list[SlowMessage] = []
-    for target in each(coverage.head(_MOST_SEARCHED)):
+    for target in each(searched):
         if len(taken) == count:
             break
         row = messages.loc[target.message_id]

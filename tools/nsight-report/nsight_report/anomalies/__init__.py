@@ -4,8 +4,8 @@
 from .arrival import Host
 from .find import find
 from .options import Options
-from .population import Population, select
+from .population import Noise, Population, select
 from .recorded import Recorded
 from .slices import Slice
 
-__all__ = ["Host", "Options", "Population", "Recorded", "Slice", "find", "select"]
+__all__ = ["Host", "Noise", "Options", "Population", "Recorded", "Slice", "find", "select"]

@@ -35,6 +35,7 @@ import pandas as pd
 from ..names import thread_name
 from . import arrival, processing, windows
 from .intervals import Int, overlaps
+from .population import App
 from .processing import Tiles
 from .windows import A, Pieces, column, uncovered
 
@@ -78,8 +79,9 @@ class Machine:
 
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol`` and
     ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
-    ``told``: by row of the application's messages, when an interrupt told of it; ``receive_name``: by message_id, the code of ``<comm> receive``; ``syscall_*``: every system
-    call by (tid, start).
+    ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
+    received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``syscall_*``: system calls by
+    (tid, start), those that somebody looks for; ``app``: the messages of the application.
     """
 
     names: Names
@@ -94,10 +96,12 @@ class Machine:
     threads: Tiles
     cores: Tiles
     told: arrival.Told
+    received: Int
     receive_name: Int
     syscall_tid: Int
     syscall_start: Int
     syscall_name: Int
+    app: App
 
     def last_syscall(self, tid: Int, time: Int) -> Int:
         """Name code of the last system call that each thread entered up to a time; -1: none."""
@@ -130,15 +134,17 @@ class Machine:
     def build(
         gaps: pd.DataFrame,
         syscalls: pd.DataFrame,
-        messages: pd.DataFrame,
-        thread_states: pd.DataFrame,
+        threads: Tiles,
+        cores: Tiles,
+        received: pd.DataFrame,
+        app: App,
         names: Names | None = None,
     ) -> Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
-        ``gaps``: rows of ``contexts`` of that kind; ``syscalls``: rows of ``calls`` (symbol, tid, start_ns); of
-        ``thread_states`` those of threads that may wait are enough. What cores did is still to be told
-        (``during``), and when they were told of messages (``told``).
+        ``gaps``: rows of ``contexts`` of that kind; ``syscalls``: rows of ``calls`` (symbol, tid, start_ns); ``received``:
+        message_id and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
+        when they were told of messages (``told``).
         """
         names = names or Names()
         tid, start = column(syscalls["tid"]), column(syscalls["start_ns"])
@@ -147,13 +153,15 @@ class Machine:
         return Machine(
             names,
             none, none, none, none, none, none, none, none,
-            processing.by_thread(messages, syscalls, gaps, thread_states),
-            processing.by_core(messages),
+            threads,
+            cores,
             arrival.nothing_told(0),
-            names.codes(messages["comm"].astype(str) + " receive"),
+            received["message_id"].to_numpy(np.int64),
+            names.codes(received["comm"].astype(str) + " receive"),
             tid[order],
             start[order],
             names.codes(syscalls["symbol"])[order],
+            app,
         ).during(gaps)  # fmt: skip
 
     def during(self, contexts: pd.DataFrame) -> Machine:
@@ -213,8 +221,8 @@ def measure(
 ) -> tuple[Exposure, Stretches]:
     """Label the pieces of lifetimes of ``messages``; with the sums come the stretches of the kinds ``kept``.
 
-    ``messages`` is one application, ordered by message_id: overlaps with these are head-of-line
-    blocking, with others interference. ``machine`` knows the contexts of the cores of these pieces (``on_cores``).
+    ``messages`` are of one application, whose others ``machine`` knows: overlaps with these are head-of-line
+    blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
     """
     stretches = _label(messages, pieces, machine)
     return _total(stretches), stretches.take(np.isin(stretches.kind, kept))
@@ -285,23 +293,20 @@ def _rules(
     """The label of each stretch; the first rule that holds wins."""
     name = m.names.code
     row = pieces.row[piece]
-    ids = messages["message_id"].to_numpy(np.int64)
-    conn = messages["conn_id"].to_numpy(np.int64)
+    ids, conn = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id"))
     kind, a_side = m.kind[ctx], pieces.side[piece] == A
     own = a_side & (column(messages["tid"])[row] == m.tid[ctx])
     runs_other = a_side & ~own & (m.tid[ctx] > 0)
     same_process = column(messages["pid"])[row] == m.pid[ctx]
     other_worked = (worked >= 0) & (worked != ids[row])
     other_received = (received >= 0) & (received != ids[row])
-    app_worked, app_received = np.isin(worked, ids), np.isin(received, ids)
-    same_conn = _lookup(ids, conn, worked) == conn[row]
+    app_worked, app_received = np.isin(worked, m.app.ids), np.isin(received, m.app.ids)
+    same_conn = _lookup(m.app.ids, m.app.conn, worked) == conn[row]
     # What happens inside a thread or another message's processing counts as that, unless it is
     # an interrupt so long that it must be a cause of its own.
     interrupt = np.isin(kind, INTERRUPTS)
     length = m.end[ctx] - m.start[ctx]
-    inside = (
-        (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= _longest_nested(messages, m)))
-    )
+    inside = (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= _longest_nested(m)))
 
     # Interrupts are off while another is handled; whatever else runs would have been interrupted.
     untold = (pieces.state[piece] == windows.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
@@ -321,7 +326,7 @@ def _rules(
         (
             (kind == IN_SOFTIRQ) & other_received & ~app_received,
             INTERFERENCE,
-            m.receive_name[np.maximum(received, 0)],
+            _lookup(m.received, m.receive_name, received),
             received,
         ),
         ((kind == IN_SOFTIRQ) & ~a_side & other_received, HOL, name("receive queue"), received),
@@ -342,18 +347,20 @@ def _rules(
     )
 
 
-def _longest_nested(messages: pd.DataFrame, m: Machine) -> int:
+def _longest_nested(m: Machine) -> int:
     """How long an interrupt in the application's threads can be to belong to what these do, in ns.
 
     By all that is known of cores, which is mostly around reference messages: a flood of long ones in slow messages would
     else be what is usual.
     """
-    within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, np.unique(column(messages["tid"])))
+    within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, m.app.tids)
     usual = (m.end - m.start)[within]
     return max(NESTED_FLOOR_NS, 5 * int(np.median(usual)) if len(usual) else 0)
 
 
 def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
+    if not len(sorted_ids):
+        return np.full(len(values), -1)
     at = np.minimum(np.searchsorted(sorted_ids, values), len(sorted_ids) - 1)
     return np.where(sorted_ids[at] == values, values_of[at], -1)
 

@@ -30,20 +30,22 @@ def find(
     """
     ledger = Ledger("anomalies")
     names = Names()
-    messages = recorded.with_noise(options.granularity_ns)
     if against is None:
-        population = select(messages, options, ledger, recorded.seen)
+        population = select(recorded.every(), options, ledger, recorded.seen).with_noise(
+            recorded.noise_from(options.granularity_ns)
+        )
         groups = list(population.groups())
-        here = there = Side(recorded, messages, population.messages, names)
+        here = there = Side(recorded, population.messages, population.app, names)
         measured = here.measure([rows for pair in groups for rows in pair], here.has_functions)
         targets, references = measured[::2], measured[1::2]
     else:
-        others = against.with_noise(options.granularity_ns)
-        population = select_against(messages, others, options, ledger, recorded.seen, against.seen)
-        assert population.others is not None
+        population = select_against(
+            recorded.every(), against.every(), options, ledger, recorded.seen, against.seen
+        ).with_noise(*(of.noise_from(options.granularity_ns) for of in (recorded, against)))
+        assert population.others is not None and population.others_app is not None
         groups = list(population.groups())
-        here = Side(recorded, messages, population.messages, names)
-        there = Side(against, others, population.others, names)
+        here = Side(recorded, population.messages, population.app, names)
+        there = Side(against, population.others, population.others_app, names)
         both = here.has_functions and there.has_functions
         targets = here.measure([of for of, _ in groups], both)
         references = there.measure([by for _, by in groups], both)

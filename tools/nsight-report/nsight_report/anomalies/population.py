@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ import pyarrow as pa
 from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
+from ..messages import Messages
+from .intervals import Int
 from .options import Options
 from .slices import Slice
 
@@ -22,22 +25,46 @@ MAX_TARGET = 20_000
 MIN_REFERENCE = 10
 
 
+#: What times of messages, from begin to end (ns), cannot be told from others by, in ns.
+Noise = Callable[[Int, Int], Int]
+
+_OF_APP = ("message_id", "direction", "lport", "rport", "pid", "comm")
+_COMPARED = ("message_id", "conn_id", "first_ns", "last_ns", "tid", "comm", "request_type")
+
+
+class App(NamedTuple):
+    """Messages of one application: their numbers, ascending, the connection of each, and which threads they had."""
+
+    ids: Int
+    conn: Int
+    tids: Int
+
+    @staticmethod
+    def of(messages: pd.DataFrame) -> App:
+        """By rows in the table's order: message_id, conn_id, tid."""
+        ids, conn, tid = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid"))
+        return App(ids, conn, np.unique(tid))
+
+
 @dataclass(frozen=True)
 class Population:
     """Comparable messages of one application, and the two slices of them.
 
-    ``messages`` has the columns of ``schema.MESSAGES`` and ``noise_ns``; ``target`` and ``reference`` are
-    row positions in it. ``group``: number of each message's request type: messages are compared with their like.
-    ``others``, ``others_group``: messages of another capture, if the reference is of that one.
+    ``messages``: those of the slices, with the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are row
+    positions in it. ``group``: number of each one's request type: messages are compared with their like. ``app``: all
+    that the slices were chosen from. ``others``, ``others_group``, ``others_app``: of another capture, if the reference
+    is of that one.
     """
 
-    app: str
+    name: str
+    app: App
     messages: pd.DataFrame
     target: np.ndarray
     reference: np.ndarray
     group: np.ndarray
     others: pd.DataFrame | None = None
     others_group: np.ndarray | None = None
+    others_app: App | None = None
 
     def groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Target and reference rows that are compared, by request type."""
@@ -47,6 +74,18 @@ class Population:
                 self.target[self.group[self.target] == value],
                 self.reference[other_group[self.reference] == value],
             )
+
+    def with_noise(self, noise: Noise, noise_of_others: Noise | None = None) -> Population:
+        """The same with ``noise_ns``: up to what a deviation of each message is ignored."""
+        messages = _with_noise(self.messages, noise)
+        if self.others is None or noise_of_others is None:
+            return replace(self, messages=messages)
+        others = _with_noise(self.others, noise_of_others)
+        for rows, by in self.groups():
+            # Known no better than what they are compared with.
+            theirs = int(others["noise_ns"].iloc[by].median()) if len(by) else 0
+            messages.loc[rows, "noise_ns"] = messages.loc[rows, "noise_ns"].clip(lower=theirs)
+        return replace(self, messages=messages, others=others)
 
     def table(self) -> pa.Table:
         """Table ``compared`` of schema.py."""
@@ -61,82 +100,113 @@ class Population:
         return schema.conform("compared", pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def choose_app(messages: pd.DataFrame, options: Options) -> pd.DataFrame:
-    """The messages of one application (process) in one direction.
+def _with_noise(messages: pd.DataFrame, noise: Noise) -> pd.DataFrame:
+    first, last = (messages[name].to_numpy(np.int64) for name in ("first_ns", "last_ns"))
+    return messages.assign(noise_ns=noise(first, last))
+
+
+def choose_app(messages: Messages, options: Options) -> Int:
+    """Numbers of the messages of one application (process) in one direction.
 
     Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
     the one whose own port more peers talk to than it talks to itself; ties by message count.
     """
-    chosen = messages[(messages["direction"] == options.direction) & messages["latency_ns"].notna()]
+    every = messages.columns(_OF_APP)
+    chosen = (every["direction"] == options.direction).to_numpy(bool)
     if options.port is not None:
-        chosen = chosen[chosen["lport"] == options.port]
+        chosen = chosen & (every["lport"] == options.port).to_numpy(bool)
     if options.app is not None:
         by_pid = options.app.isdigit()
-        chosen = chosen[chosen["pid"] == int(options.app) if by_pid else chosen["comm"] == options.app]
-    if chosen.empty:
+        chosen &= (every["pid"] == int(options.app) if by_pid else every["comm"] == options.app).to_numpy(
+            bool
+        )
+    if not chosen.any():
         raise BadInput(
             "no complete message matches the selection",
             "see the losses, and which applications, ports and directions the capture has: "
-            + (", ".join(_apps(messages)) or "none"),
+            + (", ".join(_apps(every)) or "none"),
         )
     if options.app is None:
         # One listening port serves many peer ports; a client uses many own ports for one peer port.
-        groups = chosen.groupby("pid").agg(
-            n=("pid", "size"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
+        groups = (
+            every.loc[chosen, ["pid", "lport", "rport"]]
+            .groupby("pid")
+            .agg(
+                n=("pid", "size"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
+            )
         )
         groups["serves"] = groups["own"] <= groups["peers"]
         groups = groups.sort_values(["serves", "n", "low"], ascending=[False, False, True])
         best = groups.iloc[0]
         same = groups[(groups["serves"] == best["serves"]) & (groups["low"] == best["low"])]
         # Worker processes of one server (nginx) listen on one port: they are one application.
-        chosen = chosen[chosen["pid"].isin(same.index)]
-    return chosen
+        chosen = chosen & np.isin(every["pid"].to_numpy(), same.index.to_numpy())
+    return every["message_id"].to_numpy()[chosen]
+
+
+def of_app(messages: Messages, options: Options, names: Sequence[str]) -> pd.DataFrame:
+    """Some columns (as ``Messages.columns`` has them) of the messages of the application that ``choose_app`` chooses."""
+    ids = choose_app(messages, options)
+    return messages.columns(["message_id", *names], lambda rows: np.isin(rows["message_id"].to_numpy(), ids))
 
 
 def select(
-    messages: pd.DataFrame, options: Options, ledger: Ledger, seen: tuple[int, int] | None = None
+    messages: Messages, options: Options, ledger: Ledger, seen: tuple[int, int] | None = None
 ) -> Population:
     """Choose application, target slice and reference slice, of messages in the time ``seen`` if it is given.
 
     Raises BadInput when a slice is empty. Slices that are larger than what is needed are
     thinned evenly over time; the ledger says so.
     """
-    chosen, origin = _chosen(messages, options, ledger, seen)
+    chosen, origin = _chosen(
+        messages, options, options.target.columns() + options.reference.columns(), ledger, seen
+    )
     target = _target(chosen, origin, options, ledger)
     reference = _thinned(np.setdiff1d(options.reference.rows(chosen, origin), target), options, ledger)
     _not_empty(reference, chosen, "reference", options.reference)
-    return Population(_name(chosen), chosen, target, reference, _groups(chosen, target, reference, ledger))
+    group = _groups(chosen["request_type"], target, reference, ledger)
+    rows = np.union1d(target, reference)
+    return Population(
+        _name(chosen), App.of(chosen), messages.rows(chosen["message_id"].to_numpy()[rows]),
+        np.searchsorted(rows, target), np.searchsorted(rows, reference), group[rows],
+    )  # fmt: skip
 
 
 def select_against(
-    messages: pd.DataFrame,
-    others: pd.DataFrame,
+    messages: Messages,
+    others: Messages,
     options: Options,
     ledger: Ledger,
     seen: tuple[int, int] | None = None,
     others_seen: tuple[int, int] | None = None,
 ) -> Population:
-    """The same with the reference slice from the messages of another capture; both with ``noise_ns``."""
-    chosen, origin = _chosen(messages, options, ledger, seen)
-    usual, others_origin = _chosen(others, options, ledger, others_seen, " of the other capture")
+    """The same with the reference slice from the messages of another capture."""
+    chosen, origin = _chosen(messages, options, options.target.columns(), ledger, seen)
+    usual, others_origin = _chosen(
+        others, options, options.reference.columns(), ledger, others_seen, " of the other capture"
+    )
     target = _target(chosen, origin, options, ledger)
     reference = _thinned(options.reference.rows(usual, others_origin), options, ledger)
     _not_empty(reference, usual, "reference", options.reference)
-    both = pd.concat([chosen, usual], ignore_index=True)
-    group, others_group = np.split(_groups(both, target, len(chosen) + reference, ledger), [len(chosen)])
-    population = Population(_name(chosen), chosen, target, reference, group, usual, others_group)
-    for rows, by in population.groups():
-        # Known no better than what they are compared with.
-        theirs = int(usual["noise_ns"].iloc[by].median()) if len(by) else 0
-        chosen.loc[rows, "noise_ns"] = chosen.loc[rows, "noise_ns"].clip(lower=theirs)
-    return population
+    types = pd.concat([of["request_type"].astype(object) for of in (chosen, usual)], ignore_index=True)
+    group, others_group = np.split(_groups(types, target, len(chosen) + reference, ledger), [len(chosen)])
+    return Population(
+        _name(chosen), App.of(chosen), messages.rows(chosen["message_id"].to_numpy()[target]),
+        np.arange(len(target)), np.arange(len(reference)), group[target],
+        others.rows(usual["message_id"].to_numpy()[reference]), others_group[reference], App.of(usual),
+    )  # fmt: skip
 
 
 def _chosen(
-    messages: pd.DataFrame, options: Options, ledger: Ledger, seen: tuple[int, int] | None, whose: str = ""
+    messages: Messages,
+    options: Options,
+    names: list[str],
+    ledger: Ledger,
+    seen: tuple[int, int] | None,
+    whose: str = "",
 ) -> tuple[pd.DataFrame, int]:
     """Messages of the application that can be compared, and when its first one began."""
-    chosen = choose_app(messages, options).sort_values("message_id").reset_index(drop=True)
+    chosen = of_app(messages, options, [*_COMPARED, *names])
     origin = int(chosen["first_ns"].min())
     return (chosen if seen is None else _within(chosen, seen, ledger, whose)), origin
 
@@ -202,12 +272,14 @@ def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose
     return messages[inside].reset_index(drop=True)
 
 
-def _groups(messages: pd.DataFrame, target: np.ndarray, reference: np.ndarray, ledger: Ledger) -> np.ndarray:
+def _groups(
+    request_type: pd.Series[Any], target: np.ndarray, reference: np.ndarray, ledger: Ledger
+) -> np.ndarray:
     """Number of each message's request type; 0: compared with all that have 0.
 
     A type without enough reference messages is compared with every other of that kind.
     """
-    types = messages["request_type"].astype("category").cat
+    types = request_type.astype("category").cat
     group = types.codes.to_numpy().astype(np.int64) + 1
     counts = np.bincount(group[reference], minlength=len(types.categories) + 1)
     few = counts[group] < MIN_REFERENCE

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..calls.stored import union
 from .intervals import Int, overlaps, tile
 from .windows import column
 
@@ -36,9 +37,46 @@ WAITS = frozenset(
 READS = frozenset(["read", "readv", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4"])
 
 
+#: Columns of messages (``Messages.columns``) that tell what cores and threads did.
+COLUMNS = (
+    "message_id",
+    "direction",
+    "tid",
+    "comm",
+    "recv_cpu",
+    "arrival_ns",
+    "handoff_ns",
+    "call_ns",
+    "app_ns",
+)
+_EVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The messages ``ids`` and stretches of time [low, high), ascending and apart, in which it counts who worked on what."""
+
+    ids: Int
+    low: Int
+    high: Int
+
+    @staticmethod
+    def of(messages: pd.DataFrame) -> Asked:
+        """These messages (message_id, first_ns, last_ns), and while any of them was there."""
+        ids, first, last = (column(messages[c]) for c in ("message_id", "first_ns", "last_ns"))
+        return Asked(ids, *(union(first, last + 1) if len(ids) else (first, last)))
+
+    def about(self, start: Int, end: Int) -> npt.NDArray[np.bool_]:
+        """Which stretches [start, end) are, at least in part, in those that are asked about."""
+        return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
+
+
 @dataclass(frozen=True)
 class Tiles:
-    """Tiled time of threads (``group`` is a tid) or cores (a cpu): ``owner`` is a message_id, -1 nobody's."""
+    """Tiled time of threads (``group`` is a tid) or cores (a cpu): ``owner`` is a message_id, -1 nobody's.
+
+    Of what was not asked about it tells nothing that can be relied on.
+    """
 
     group: Int
     start: Int
@@ -46,32 +84,33 @@ class Tiles:
     owner: Int
 
 
-def by_thread(
-    messages: pd.DataFrame, syscalls: pd.DataFrame, gaps: pd.DataFrame, thread_states: pd.DataFrame
-) -> Tiles:
-    """What each reading thread worked on: a message from its read call until the thread's next
-    read of another message, or until it waits for events again.
+@dataclass(frozen=True)
+class Reads:
+    """Messages as their threads turned to them (``tid``, ``start``), and when each was read."""
 
-    Where nothing was decoded a thread that leaves its core without being preempted is taken to wait for
-    events. ``syscalls``: rows of ``calls``; ``gaps``: rows of ``contexts``, of these kinds.
+    owner: Int
+    tid: Int
+    start: Int
+    read: Int
+
+    @staticmethod
+    def of(messages: pd.DataFrame, asked: Asked) -> Reads:
+        """Of all messages (``COLUMNS``) those that tell what threads did where it is asked."""
+        rx = ((messages["direction"] == "rx") & (messages["tid"] > 0)).to_numpy(bool)
+        names = ("message_id", "tid", "call_ns", "app_ns")
+        owner, tid, entered, read = (messages[c].to_numpy()[rx] for c in names)
+        start = np.where(entered >= 0, entered, read)
+        rows = _telling(owner, tid, start, asked)
+        return Reads(owner[rows], tid[rows], start[rows], read[rows])
+
+
+def by_thread(reads: Reads, tid: Int, waits: Int) -> Tiles:
+    """What each reading thread worked on: a message from its read call until the thread's next
+    read of another message, or until it waits for events again: when (``waits``) which threads (``tid``) began to.
     """
-    rx = messages[(messages["direction"] == "rx") & (messages["tid"] > 0)]
-    tid, read = column(rx["tid"]), column(rx["app_ns"])
-    entered = column(rx["call_ns"])
-    start = np.where(entered >= 0, entered, read)
-    waits = syscalls[syscalls["symbol"].isin(WAITS) & syscalls["tid"].isin(np.unique(tid))]
-    idle = thread_states["state"].isin(["sleeping", "waiting", "unknown"])
-    asleep = thread_states[idle & thread_states["tid"].isin(np.unique(tid))]
-    cpu, since, until = (column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
-    asleep = asleep[begin_in_gaps(asleep, cpu, since, until, np.ones(len(gaps), bool))]
-    end = _next(
-        tid,
-        read,
-        np.append(column(waits["tid"]), column(asleep["tid"])),
-        np.append(column(waits["start_ns"]), column(asleep["start_ns"])),
-    )
-    group, low, high, owner = tile(tid, start, end)
-    return _owned(rx, group, low, high, owner)
+    end = _next(reads.tid, reads.read, tid, waits)
+    group, low, high, index = tile(reads.tid, reads.start, end)
+    return Tiles(group, low, high, _owner(reads.owner, index))
 
 
 def begin_in_gaps(
@@ -87,18 +126,38 @@ def begin_in_gaps(
     return begins
 
 
-def by_core(messages: pd.DataFrame) -> Tiles:
-    """What receive processing each core did: a message from its arrival to its hand-off."""
-    rx = messages[(messages["direction"] == "rx") & messages["arrival_ns"].notna()]
-    arrival, handoff = column(rx["arrival_ns"]), column(rx["handoff_ns"])
+def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
+    """What receive processing each core did: a message from its arrival to its hand-off. ``messages``: all (``COLUMNS``)."""
+    rx = ((messages["direction"] == "rx") & (messages["arrival_ns"] >= 0)).to_numpy(bool)
+    names = ("message_id", "recv_cpu", "arrival_ns", "handoff_ns")
+    owner, cpu, arrival, handoff = (messages[c].to_numpy()[rx] for c in names)
+    rows = _telling(owner, cpu, arrival, asked)
+    owner, cpu, arrival, handoff = owner[rows], cpu[rows], arrival[rows], handoff[rows]
     # Without a hand-off the packet's stretch is unknown: it owns nothing.
-    group, low, high, owner = tile(column(rx["recv_cpu"]), arrival, np.maximum(handoff, arrival))
-    return _owned(rx, group, low, high, owner)
+    group, low, high, index = tile(cpu, arrival, np.maximum(handoff, arrival))
+    return Tiles(group, low, high, _owner(owner, index))
 
 
-def _owned(rx: pd.DataFrame, group: Int, start: Int, end: Int, index: Int) -> Tiles:
-    ids = np.append(rx["message_id"].to_numpy(np.int64), -1)  # index -1 is nobody
-    return Tiles(group, start, end, ids[index])
+def _telling(owner: Int, group: Int, start: Int, asked: Asked) -> Int:
+    """Rows without which tiles would differ where it is asked: what begins there, and on each side of it what is next.
+
+    Each is the group's until the next one of it begins. Those asked for by number are whole, and every group has some.
+    """
+    if not len(group):
+        return np.zeros(0, np.int64)
+    order = np.lexsort((start, group))
+    of, since = group[order], start[order]
+    last = np.append(of[1:] != of[:-1], True)
+    until = np.append(since[1:], _EVER)
+    until[last] = _EVER
+    tells = asked.about(since, until) | np.isin(owner[order], asked.ids)
+    # What ends it; and the first of each group, before which nobody owned it.
+    keep = tells | np.append(True, last[:-1] | tells[:-1])
+    return np.sort(order[keep])
+
+
+def _owner(owner: Int, index: Int) -> Int:
+    return np.append(owner, -1)[index]  # index -1 is nobody
 
 
 def _next(group: Int, time: Int, event_group: Int, event_time: Int) -> Int:

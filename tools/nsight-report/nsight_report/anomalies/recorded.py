@@ -15,16 +15,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..calls.stored import Stored
+from ..calls.stored import Stored, is_in, union
 from ..frames import to_pandas
-from . import arrival, exposure, functions, windows
+from ..messages import Messages
+from . import arrival, exposure, functions, processing, windows
 from .exposure import Exposure, Machine, Names, Stretches
 from .functions import Measured
 from .intervals import Int, overlaps
 from .paths import COLUMNS, Calls, Nodes, Paths, Trace
+from .population import App, Noise
+from .processing import Asked, Reads
 from .windows import column
 
 #: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
@@ -42,29 +46,33 @@ _MAY_WAIT = ("sleeping", "waiting", "unknown")
 class Recorded(NamedTuple):
     """Tables of schema.py of one capture; ``seen``: messages outside of that time are not compared.
 
-    ``host``: settings of its machine that delays may be due to. ``noise_ns``: for each message, up to what its
-    times cannot be told from others; nothing where the options alone say it.
+    ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
+    nothing where the options alone say it.
     """
 
-    messages: pa.Table
+    messages: pa.Table | Messages
     calls: pa.Table | Stored
     contexts: pa.Table | Stored
     thread_states: pa.Table | Stored
     seen: tuple[int, int] | None = None
     host: arrival.Host | None = None
-    noise_ns: Int | None = None
+    noise: Noise | None = None
 
-    def with_noise(self, granularity_ns: int) -> pd.DataFrame:
-        """Messages, and in ``noise_ns`` up to what a deviation of each is ignored."""
-        of_clocks = 0 if self.noise_ns is None else self.noise_ns
-        return to_pandas(self.messages).assign(noise_ns=np.maximum(granularity_ns, of_clocks))
+    def every(self) -> Messages:
+        """Its messages, to be read in parts."""
+        return self.messages if isinstance(self.messages, Messages) else Messages(self.messages)
+
+    def noise_from(self, granularity_ns: int) -> Noise:
+        """Up to what a deviation is ignored."""
+        of_clocks = self.noise or (lambda first, _last: np.zeros(len(first), np.int64))
+        return lambda first, last: np.maximum(granularity_ns, of_clocks(first, last))
 
 
 class Side:
-    """One capture, ready to be measured: the messages of its application, its cores, threads and functions."""
+    """One capture, ready to be measured: some ``messages`` of an application, its cores, threads and functions."""
 
     def __init__(
-        self, recorded: Recorded, every: pd.DataFrame, messages: pd.DataFrame, names: Names | None = None
+        self, recorded: Recorded, messages: pd.DataFrame, app: App, names: Names | None = None
     ) -> None:
         self._calls, self._contexts = (
             t if isinstance(t, Stored) else Stored(t) for t in (recorded.calls, recorded.contexts)
@@ -72,13 +80,22 @@ class Side:
         states = recorded.thread_states
         self._states = states if isinstance(states, Stored) else Stored(states, "tid")
         self.messages = messages
+        self._tids = app.tids
         self._host = recorded.host or arrival.Host()
         self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
         self.has_functions = self._calls.holds("kind", "function")
+        asked = Asked.of(messages)
+        every = recorded.every().columns(processing.COLUMNS)
+        reads, cores = Reads.of(every, asked), processing.by_core(every, asked)
+        received = every.loc[np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "comm"]]
+        del every  # it grows with the recording, and what follows needs memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
-        # Where nothing is known of a core, and only there, threads' states tell when they waited.
-        may_wait = self._states.where("state", _MAY_WAIT if len(gaps) else [], _STATES)
-        self.machine = Machine.build(gaps, self._syscalls(), every, to_pandas(may_wait), names)
+        syscalls = self._syscalls(asked, reads)
+        waits = syscalls[syscalls["symbol"].isin(processing.WAITS)]
+        asleep = self._asleep(gaps, np.unique(reads.tid))
+        tid, since = (np.append(column(waits[c]), column(asleep[c])) for c in ("tid", "start_ns"))
+        threads = processing.by_thread(reads, tid, since)
+        self.machine = Machine.build(gaps, syscalls, threads, cores, received, app, names)
         # Their calls have the function's kind: that they are contexts only this table says.
         self._softirqs = (
             self._contexts.where("kind", ["softirq"], ["call_id"])["call_id"].to_numpy()
@@ -86,16 +103,41 @@ class Side:
             else np.zeros(0, np.int64)
         )
 
-    def _syscalls(self) -> pd.DataFrame:
-        """Every system call: tid, start_ns, symbol."""
+    def _syscalls(self, asked: Asked, reads: Reads) -> pd.DataFrame:
+        """System calls of reading threads (tid, start_ns, symbol) that somebody will look for.
+
+        That is the last one that a thread entered before some time in a message's lifetime, or before it began to wait in
+        it; and the first wait after a message was read.
+        """
+        tid, first, last = (column(self.messages[c]) for c in ("tid", "first_ns", "last_ns"))
+        began = self._states.overlapping(tid, first, last, ["start_ns"])["start_ns"].to_numpy()
+        low, high = union(np.append(first, began), np.append(last, began) + 1)
+        asked = replace(asked, low=low, high=high)
+        tids, times = np.union1d(reads.tid, self._tids), np.sort(reads.read)
         columns = ["tid", "start_ns", "symbol"]
-        if not self.has_functions:
-            return to_pandas(self._calls.where("kind", ["syscall"], columns))
+        found, newest = [], -2
         # The first stretch of each begins with it, and contexts are far fewer than calls.
-        stretches = self._contexts.where("kind", ["syscall"], ["call_id", *columns])
-        ids = stretches["call_id"].to_numpy()
-        first = np.unique(ids, return_index=True)[1]
-        return to_pandas(stretches.select(columns).take(pa.array(first)))
+        source, more = (self._contexts, ["call_id"]) if self.has_functions else (self._calls, [])
+        for table in source.each_where("kind", ["syscall"], [*more, *columns]):
+            if more and table.num_rows:
+                ids, at = np.unique(table["call_id"].to_numpy(), return_index=True)
+                # They ascend: what is older has begun in a row group before.
+                table, newest = table.take(pa.array(at[ids > newest])), max(newest, int(ids[-1]))
+            table = table.select(columns)
+            table = table.filter(pa.array(np.isin(table["tid"].to_numpy(), tids)))
+            found.append(table.filter(pa.array(_looked_for(table, asked, times))))
+        return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
+
+    def _asleep(self, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame:
+        """Where nothing is known of a core, and only there, threads' states tell when they waited: tid, start_ns."""
+        cpu, start, end = (column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
+        known, found = np.ones(len(gaps), bool), []
+        for table in self._states.each_where("state", _MAY_WAIT if len(gaps) else [], _STATES):
+            states = to_pandas(table.filter(pa.array(np.isin(table["tid"].to_numpy(), tids))))
+            found.append(
+                states.loc[processing.begin_in_gaps(states, cpu, start, end, known), ["tid", "start_ns"]]
+            )
+        return pd.concat(found, ignore_index=True)
 
     def measure(self, wanted: list[Int], with_functions: bool) -> list[tuple[Exposure, Measured | None]]:
         """For each of the sets of rows of ``messages``: what they met, and what they called."""
@@ -172,7 +214,7 @@ class Side:
         tid, first, last = (column(chosen[c]) for c in ("tid", "first_ns", "last_ns"))
         # What a thread did next tells where one that waited was woken.
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
-        return self.machine.resolve(to_pandas(states), np.unique(column(self.messages["tid"])))
+        return self.machine.resolve(to_pandas(states), self._tids)
 
     def _cores(self, pieces: list[windows.Pieces]) -> pd.DataFrame:
         cpu, start, end = (
@@ -184,6 +226,28 @@ class Side:
     def _calls_in(self, stretches: Stretches) -> Calls:
         rows = self._calls.overlapping(stretches.cpu, stretches.start, stretches.end, COLUMNS)
         return Calls(Trace.build(rows, self._softirqs))
+
+
+def _looked_for(syscalls: pa.Table, asked: Asked, times: Int) -> npt.NDArray[np.bool_]:
+    """Which are the last of their thread up to a time that is asked about, or the first of its waits from one of ``times`` on."""
+    tid, start = syscalls["tid"].to_numpy(), syscalls["start_ns"].to_numpy()
+    wanted = np.zeros(len(tid), bool)
+    order = np.lexsort((start, tid))
+    wanted[order] = asked.about(start[order], _beside(tid[order], start[order], 1))
+    waits = order[is_in(syscalls["symbol"], pa.array(sorted(processing.WAITS)))[order]]
+    before = _beside(tid[waits], start[waits], -1)
+    wanted[waits] |= np.searchsorted(times, before, "right") < np.searchsorted(times, start[waits], "right")
+    return wanted
+
+
+def _beside(group: Int, time: Int, step: int) -> Int:
+    """Of each row the time of the next (1) or the one before (-1) of its group, in order; without one, never."""
+    never = np.iinfo(np.int64).max * step
+    beside, of = np.roll(time, -step), np.roll(group, -step)
+    end = -1 if step == 1 else 0
+    if len(group):
+        beside[(of != group) | (np.arange(len(group)) == end % len(group))] = never
+    return beside
 
 
 def _add(called: list[list[tuple[Paths, Nodes, Int]]], part: list[tuple[Paths, Nodes, Int]]) -> None:

@@ -79,8 +79,12 @@ class Slice:
     def __str__(self) -> str:
         return "+".join(map(str, self.conditions))
 
+    def columns(self) -> list[str]:
+        """Columns of messages that tell which rows meet it."""
+        return ["latency_ns", *(name for c in self.conditions for name in _COLUMNS.get(c.by, ()))]
+
     def rows(self, messages: pd.DataFrame, origin_ns: int) -> npt.NDArray[np.int64]:
-        """Positions in ``messages`` (columns of schema.MESSAGES, of one application); times begin at ``origin_ns``."""
+        """Positions in ``messages`` (``columns``, of one application); times begin at ``origin_ns``."""
         chosen = np.ones(len(messages), bool)
         for condition in self.conditions:
             if condition.by == "time":
@@ -137,9 +141,17 @@ def _between(values: npt.NDArray[np.int64], condition: Condition) -> npt.NDArray
 
 
 def _peer(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
-    address = messages["raddr"].astype(str)
-    with_port = address + ":" + messages["rport"].astype(str)
-    return np.asarray(address.isin(condition.words) | with_port.isin(condition.words), bool)
+    # Asked once for each peer: there are far fewer than messages.
+    address = messages["raddr"].astype("category").cat
+    key = address.codes.to_numpy(np.int64) << 32 | messages["rport"].to_numpy(np.int64)
+    peers, peer = np.unique(key, return_inverse=True)
+    words = [str(address.categories[n]) for n in peers >> 32]
+    ports = (peers & 0xFFFFFFFF).tolist()
+    meets = [
+        word in condition.words or f"{word}:{port}" in condition.words
+        for word, port in zip(words, ports, strict=True)
+    ]
+    return np.array(meets, bool)[peer.reshape(-1)]
 
 
 def _number(name: str) -> Callable[[pd.DataFrame, Condition], npt.NDArray[np.bool_]]:
@@ -150,7 +162,7 @@ def _number(name: str) -> Callable[[pd.DataFrame, Condition], npt.NDArray[np.boo
 
 
 def _type(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
-    return messages["request_type"].astype(object).isin(condition.words).to_numpy(bool)
+    return messages["request_type"].isin(condition.words).to_numpy(bool)
 
 
 def _latency(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
@@ -163,6 +175,14 @@ _MEETS: dict[str, Callable[[pd.DataFrame, Condition], Any]] = {
     "id": _number("message_id"),
     "peer": _peer,
     "type": _type,
+}
+#: What conditions look at besides the latency.
+_COLUMNS = {
+    "time": ("first_ns",),
+    "conn": ("conn_id",),
+    "id": ("message_id",),
+    "peer": ("raddr", "rport"),
+    "type": ("request_type",),
 }
 
 

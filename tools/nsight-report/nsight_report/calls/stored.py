@@ -106,7 +106,7 @@ class Stored:
         wanted = pa.array([value], pa.string())
         groups = self._groups().having(column, [value])
         return any(
-            _is_in(table[column], wanted).any()
+            is_in(table[column], wanted).any()
             for number in groups
             for table in self._each([number], [column], lambda table: table)
         )
@@ -115,20 +115,20 @@ class Stored:
         """Rows whose ``column`` has one of some words. Kept, since every stage asks for the same few of all rows."""
         key = column, tuple(values), tuple(columns)
         if key not in self._found:
-            self._found[key] = self._where(column, values, columns)
+            self._found[key] = _join(list(self.each_where(column, values, columns)))
         return self._found[key]
 
-    def _where(self, column: str, values: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    def each_where(self, column: str, values: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The same, a row group at a time, and not kept; at least one table."""
         wanted = pa.array(values, pa.string())
 
         def chosen(table: pa.Table) -> pa.Table:
-            rows = np.flatnonzero(_is_in(table[column], wanted))
+            rows = np.flatnonzero(is_in(table[column], wanted))
             return table.select(columns).take(pa.array(rows))
 
         names = list(dict.fromkeys([column, *columns]))
-        if not len(values):
-            return self._arrow.empty_table().select(columns)
-        return _join(list(self._each(self._groups().having(column, values), names, chosen)))
+        groups = self._groups().having(column, values) if len(values) else []
+        yield from self._each(groups, names, chosen)
 
     def overlapping(self, group: I64, start: I64, end: I64, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows that overlap any of the stretches [start, end) of ``group`` (a core, or thread), in the table's order.
@@ -333,8 +333,8 @@ def union(start: I64, end: I64) -> tuple[I64, I64]:
     return start[new], end[np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)]
 
 
-def _is_in(column: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
-    """Tested once a word, not once a row."""
+def is_in(column: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which rows of a column of words have one of some; tested once a word, not once a row."""
     parts = [np.zeros(0, bool)]
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()

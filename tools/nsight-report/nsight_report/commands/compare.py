@@ -30,7 +30,7 @@ _ROWS = 15
 
 def make(before: Capture, after: Capture) -> dict[str, Any]:
     """The object of ``compare --json``. ``after`` was opened with ``against`` = ``before``."""
-    latencies = [selected(c)["latency_ns"].to_numpy(np.int64) for c in (before, after)]
+    latencies = [selected(c, ["latency_ns"])["latency_ns"].to_numpy() for c in (before, after)]
     causes = _causes(before, after)
     return {
         "before": _side(before, latencies[0]),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -66,9 +67,9 @@ def _causes(capture: Capture, sort: str) -> list[dict[str, Any]]:
 
 
 def _messages(capture: Capture, sort: str) -> list[dict[str, Any]]:
-    coverage = capture.coverage.merge(
-        capture.messages[["message_id", "first_ns", "comm", "raddr", "rport", "conn_id"]], on="message_id"
-    )
+    names = ["message_id", "first_ns", "comm", "raddr", "rport", "conn_id"]
+    ids = capture.coverage["message_id"].to_numpy(np.int64)
+    coverage = capture.coverage.merge(capture.stored_messages.rows(ids, names), on="message_id")
     by, ascending = {
         "deviation": (["deviation_ns"], False),
         "coverage": (["coverage", "message_id"], True),

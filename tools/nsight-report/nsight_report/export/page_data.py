@@ -153,7 +153,7 @@ def _captures(sheet: Sheet) -> list[dict[str, Any]]:
     """The distribution of this capture, and of the one it is compared with."""
     frames = [(sheet.capture, sheet.messages)]
     if sheet.capture.other is not None:
-        frames.append((sheet.capture.other, selected(sheet.capture.other)))
+        frames.append((sheet.capture.other, selected(sheet.capture.other, ["latency_ns"])))
     return [
         {"name": printable(c.name), "n": len(m), "latency": rows["latency_ns"].tolist(),
          "percent": [round(p, 5) for p in rows["percent"].tolist()]}
@@ -179,16 +179,18 @@ def chosen(sheet: Sheet, most: int) -> list[int]:
 
 def lifetimes(sheet: Sheet, most: int | None = None) -> dict[int, str]:
     """The lifetimes of ``chosen`` messages as JSON: ``most`` (else MOST_LIFETIMES), or as many as fit in MOST_LIFETIME_BYTES."""
-    rows = sheet.messages.reset_index(drop=True)
-    place = {int(number): i for i, number in enumerate(rows["message_id"])}
     usual = sheet.paths.stacks.set_index("path")["reference_ns"] if sheet.paths.n_reference else None
-    wanted = [number for number in chosen(sheet, MOST_LIFETIMES if most is None else most) if number in place]
-    drawn = timeline.Timelines(sheet.capture.messages, sheet.capture.anomalies)
+    numbers = np.array(chosen(sheet, MOST_LIFETIMES if most is None else most), np.int64)
+    wanted = numbers[np.isin(numbers, sheet.messages["message_id"].to_numpy())].tolist()
+    stored = sheet.capture.stored_messages
+    drawn = timeline.Timelines(stored.columns(timeline.OF_MESSAGES), sheet.capture.anomalies)
     made: dict[int, str] = {}
     # Neighbours in time are neighbours in the file.
     in_order = sorted(wanted)
-    for number, calls in zip(in_order, sheet.capture.lifetimes(in_order, timeline.OF_CALLS), strict=True):
-        message = rows.iloc[place[number]]
+    rows = stored.rows(np.array(in_order, np.int64))
+    read = sheet.capture.lifetimes(in_order, timeline.OF_CALLS)
+    for at, (number, calls) in enumerate(zip(in_order, read, strict=True)):
+        message = rows.iloc[at]
         made[number] = embedded(_lifetime(message, calls, drawn.parts(message, calls), usual))
     sizes = np.cumsum([len(made[number]) for number in wanted])
     return {number: made[number] for number, size in zip(wanted, sizes) if size <= MOST_LIFETIME_BYTES}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..api import Capture
 
 _WIDTH = 11.0
+OF_MESSAGES = ("first_ns", "latency_ns", "conn_id", "recv_cpu", "app_cpu", "raddr", "rport", "lport")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def caption(capture: Capture, summary: Summary) -> str:
     """Host, kernel, workload, coverage and command: where a figure comes from."""
     m = capture.manifest
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
-    apps = selected(capture)["comm"].astype(str).value_counts().index[:3]
+    apps = selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3]
     parts = [
         f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, grade {summary.grade}",
         f"workload {', '.join(apps) or 'none'}, {summary.n:,} messages",
@@ -69,7 +70,7 @@ def caption(capture: Capture, summary: Summary) -> str:
 
 @dataclass
 class Sheet:
-    """What the figures of one report share."""
+    """What the figures of one report share. ``messages``: of those that are diagnosed, the columns ``OF_MESSAGES``."""
 
     capture: Capture
     summary: Summary
@@ -83,7 +84,8 @@ class Sheet:
         """For an analysed capture."""
         top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
         note = caption(capture, summary)
-        return cls(capture, summary, selected(capture), cause_looks(capture), top, note)
+        messages = selected(capture, OF_MESSAGES)
+        return cls(capture, summary, messages, cause_looks(capture), top, note)
 
     @cached_property
     def paths(self) -> CallPaths:
@@ -162,7 +164,7 @@ def _distribution(sheet: Sheet) -> Iterator[Figure]:
     parts = [cdf.rows(sheet.messages, sheet.capture.name)]
     other = sheet.capture.other
     if other is not None:
-        parts.append(cdf.rows(selected(other), f"against {other.name}"))
+        parts.append(cdf.rows(selected(other, ["latency_ns"]), f"against {other.name}"))
     rows = pd.concat(parts, ignore_index=True)
 
     def both(fig: Canvas) -> None:
@@ -250,7 +252,7 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
 
 def _timelines(sheet: Sheet) -> Iterator[Figure]:
     slowest, capture = sheet.summary.slowest, sheet.capture
-    drawn = timeline.Timelines(capture.messages, capture.anomalies)
+    drawn = timeline.Timelines(capture.stored_messages.columns(timeline.OF_MESSAGES), capture.anomalies)
     read = capture.lifetimes([int(slow.row["message_id"]) for slow in slowest], timeline.OF_CALLS)
     for slow, lifetime in zip(slowest, read, strict=True):
         yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, lifetime)))

@@ -46,6 +46,8 @@ COLUMNS = (
     "note",
 )
 
+#: Columns of messages that tell which others were there.
+OF_MESSAGES = ("message_id", "first_ns", "last_ns", "tid", "app_cpu", "direction", "comm")
 #: Columns of calls that are looked at.
 OF_CALLS = (
     "call_id",

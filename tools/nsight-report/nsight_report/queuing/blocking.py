@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import schema
-from ..anomalies import Options, exposure
+from ..anomalies import Options, exposure, population
 from ..anomalies.exposure import HOL, Machine
 from ..anomalies.intervals import Int
-from ..anomalies.population import choose_app
+from ..anomalies.population import App
 from ..anomalies.recorded import Recorded, Side
 from ..anomalies.windows import SIDES, A, R, column
 from ..attribution.categories import Categories, load
@@ -29,6 +29,8 @@ from .inside import Inside
 
 #: The fastest messages: this share, but not fewer and not more than so many.
 FASTEST, FEWEST, MOST = 0.05, 10, 500
+
+_COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid")
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,18 @@ def break_down(
     found = to_pandas(anomalies.filter(pc.equal(anomalies["anomaly"].cast(pa.string()), "hol")))
     if not len(found):
         return schema.empty("hol")
-    every = to_pandas(recorded.messages)
-    messages = choose_app(every, options).sort_values("message_id").reset_index(drop=True)
+    every = recorded.every()
+    of_app = population.of_app(every, options, _COLUMNS)
+    fastest = _fastest(of_app, seen, only)
+    messages = every.rows(np.append(fastest, column(found["message_id"])))
     ids = column(messages["message_id"])
-    side = Side(recorded, every, messages)
+    side = Side(recorded, messages, App.of(of_app))
+    del of_app  # it grows with the recording, and what follows needs memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
     waited = exposure.Stretches.join(
         [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in side.parts([blocked])]
     )
-    fastest = _fastest(messages, seen, only)
-    own = _own_work(messages, fastest, side)
+    own = _own_work(fastest, side)
     cpu, start, end = (
         np.concatenate([getattr(waited, f), own[i]]) for f, i in (("cpu", 1), ("start", 2), ("end", 3))
     )
@@ -81,21 +85,20 @@ def break_down(
 
 
 def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: pa.Table | None) -> Int:
-    """Rows of the fastest messages whose processing was recorded."""
-    good = messages["app_ns"].notna().to_numpy(bool, copy=True)
+    """Numbers of the fastest messages (``_COLUMNS``) whose processing was recorded."""
+    ids, first, last, latency, app = (messages[c].to_numpy() for c in ("message_id", *_COLUMNS[:4]))
+    good = app >= 0
     if seen is not None:
-        good &= (column(messages["first_ns"]) >= seen[0]) & (column(messages["last_ns"]) <= seen[1])
+        good &= (first >= seen[0]) & (last <= seen[1])
     if only is not None:
-        good &= messages["message_id"].isin(only["message_id"].to_pylist()).to_numpy()
+        good &= np.isin(ids, only["message_id"].to_numpy())
     rows = np.flatnonzero(good)
-    latency = column(messages["latency_ns"])[rows]
     n = int(np.clip(len(rows) * FASTEST, FEWEST, MOST))
-    return rows[np.argsort(latency, kind="stable")[:n]]
+    return ids[rows[np.argsort(latency[rows], kind="stable")[:n]]]
 
 
-def _own_work(messages: pd.DataFrame, rows: Int, recorded: Side) -> tuple[Int, Int, Int, Int]:
-    """Stretches in which messages were worked on: (position in ``rows`` and side as one number, core, begin, end)."""
-    ids = column(messages["message_id"])[rows]
+def _own_work(ids: Int, recorded: Side) -> tuple[Int, Int, Int, Int]:
+    """Stretches in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
     order = np.argsort(ids)
     parts = []
     for side, tiles in ((R, recorded.machine.cores), (A, recorded.machine.threads)):

@@ -14,14 +14,16 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import schema
-from ..anomalies import processing
+from ..anomalies.exposure import Machine
 from ..anomalies.intervals import Int, overlaps
-from ..anomalies.processing import Tiles
+from ..anomalies.population import App
+from ..anomalies.processing import Asked, Tiles
 from ..anomalies.recorded import Recorded, Side
 from ..anomalies.windows import column
 from ..attribution.symbols import plain_name
 from ..frames import to_pandas
 from ..losses import Ledger
+from ..messages import Messages
 from . import occurrences, queues
 from .depth import Served, ahead, once, overtaken
 from .occurrences import Name, Occurrences
@@ -35,6 +37,8 @@ _SAMPLE = 1_000
 _NEARLY = 0.8
 #: As many where every function of a program is looked at.
 _FEW = 200
+_STAMPS = ("first_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -74,22 +78,22 @@ def find(
 
 
 def _measure(recorded: Recorded, chosen: pd.DataFrame, ledger: Ledger) -> pd.DataFrame:
-    messages = to_pandas(recorded.messages)
-    own = messages.merge(
-        chosen[["message_id", "role", "reference_latency_ns"]].astype({"message_id": "Int64"})
-    )
-    side = Side(recorded, messages, messages)
+    every = recorded.every()
+    own = every.rows(chosen["message_id"].to_numpy(np.int64))
+    app = App.of(own)
+    own = own.merge(chosen[["message_id", "role", "reference_latency_ns"]].astype({"message_id": "Int64"}))
+    side = Side(recorded, own, app)
     busy = side.machine.threads
-    servers = _servers(_near(side, messages, own, busy), messages, own, busy)
+    servers = _servers(_near(side, every, own, busy), every, own, busy)
     parts = [_by_function(server, own) for server in servers]
     counted = {server.queue.name for server in servers}
-    parts += _by_messages(messages, own, busy, counted)
+    parts += _by_messages(_beside(every, own, side.machine), own, side.machine, counted)
     if side.has_functions:
         _account(counted, own, ledger)
     return pd.concat(parts, ignore_index=True)
 
 
-def _near(side: Side, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> pa.Table:
+def _near(side: Side, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:
     """Calls while the compared messages were in their queues, and while some were served themselves: no others are read."""
     parts: list[tuple[str, Int, Int, Int]] = []
     for queue in QUEUES:
@@ -121,7 +125,7 @@ def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
     )
 
 
-def _servers(calls: pa.Table, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> list[_Server]:
+def _servers(calls: pa.Table, messages: Messages, own: pd.DataFrame, busy: Tiles) -> list[_Server]:
     """For each queue the function whose calls match the messages best."""
     lines = queues.read()
     named = [c for c in lines if not c.any_name]
@@ -159,19 +163,33 @@ def _translated(pattern: str) -> str:
     return fnmatch.translate(pattern).removesuffix(r"\Z")
 
 
-def _items(queue: Queue, messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles) -> tuple[Int, Int, Int]:
+def _items(queue: Queue, messages: Messages, own: pd.DataFrame, busy: Tiles) -> tuple[Int, Int, Int]:
     """When and by whom messages themselves were served: server, begin, end."""
     frame = own[own["direction"] == queue.direction]
     if queue.name in queues.SERVED_BY_SENDING:
-        sent = messages[(messages["direction"] == "tx") & messages["tid"].isin(frame["tid"].unique())]
-        low, high = frame["first_ns"].min(), frame["last_ns"].max()
-        frame = sent[(sent["first_ns"] >= low) & (sent["last_ns"] <= high)] if len(frame) else sent.iloc[:0]
+        frame = _sent(queue, messages, frame)
     if not queue.served[1]:
         return _tiles(frame, busy, _SAMPLE)
     frame = _thin(frame, _SAMPLE)
     group, low_ns, high_ns = (column(frame[c]) for c in (queue.served_where, *queue.served))
     known = (group >= 0) & (low_ns >= 0) & (high_ns >= 0)
     return group[known], low_ns[known], high_ns[known]
+
+
+def _sent(queue: Queue, messages: Messages, while_there: pd.DataFrame) -> pd.DataFrame:
+    """What the threads of some messages sent from the first of these to the last."""
+    tids = column(while_there["tid"])
+    low, high = (
+        column(while_there["first_ns"]).min(initial=_NEVER),
+        column(while_there["last_ns"]).max(initial=-1),
+    )
+
+    def chosen(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        inside = (rows["first_ns"] >= low) & (rows["last_ns"] <= high)
+        return ((rows["direction"] == "tx") & inside & rows["tid"].isin(tids)).to_numpy(bool)
+
+    names = ["direction", "tid", "first_ns", "last_ns", queue.served_where, *queue.served]
+    return messages.columns(names, chosen)
 
 
 def _tiles(frame: pd.DataFrame, busy: Tiles, most: int) -> tuple[Int, Int, Int]:
@@ -248,35 +266,45 @@ def _by_function(server: _Server, own: pd.DataFrame) -> pd.DataFrame:
     return _frame(rows, (queue.name, queue.side), server.name, server.matched, depth, ns, enter, leave)
 
 
+def _beside(messages: Messages, own: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+    """Received messages that were there while any of the compared ones was, or that somebody worked on then."""
+    asked = Asked.of(own)
+    owners = np.union1d(machine.threads.owner, machine.cores.owner)
+
+    def chosen(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        stamps = rows[[*_STAMPS, "last_ns"]].to_numpy(np.int64)
+        first = np.where(stamps < 0, _NEVER, stamps).min(axis=1)
+        there = asked.about(first, stamps.max(axis=1) + 1) | np.isin(rows["message_id"].to_numpy(), owners)
+        return (rows["direction"] == "rx").to_numpy(bool) & there
+
+    names = ["message_id", "direction", "conn_id", "tid", "recv_cpu", *_STAMPS, "last_ns"]
+    return messages.columns(names, chosen)
+
+
 def _by_messages(
-    messages: pd.DataFrame, own: pd.DataFrame, busy: Tiles, counted: set[str]
+    rx: pd.DataFrame, own: pd.DataFrame, machine: Machine, counted: set[str]
 ) -> Iterator[pd.DataFrame]:
-    """Queues whose depth other messages tell: at the socket and the thread always, before it where functions do not."""
-    rx = messages[(messages["direction"] == "rx") & messages["latency_ns"].notna()].reset_index(drop=True)
+    """Queues whose depth other messages (``_beside``) tell: at the socket and the thread always, before it where functions do not."""
     ids = column(rx["message_id"])
     mine = own[own["direction"] == "rx"]
     at = np.searchsorted(ids, column(mine["message_id"]))
     of = np.ones(len(rx), bool)
-    by_core = processing.by_core(messages)
 
     def cut(name: str) -> tuple[Int, Int]:
         return column(rx[name]), column(rx[name])[at]
 
     if not len(mine):
         return
-    first, arrival, arrived, handoff, call, app = (
-        column(rx[c])
-        for c in ("first_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
-    )
+    first, arrival, arrived, handoff, call, app = (column(rx[c]) for c in _STAMPS)
     for queue, enter, leave in ((DRIVER, first, arrival), (PROTOCOL, arrived, handoff)):
         if queue[0] not in counted:
             core, own_core = cut("recv_cpu")
-            ns, _, begun = _others(by_core, own_core, enter[at], leave[at], ids[at], (ids, leave))
+            ns, _, begun = _others(machine.cores, own_core, enter[at], leave[at], ids[at], (ids, leave))
             yield _known(mine, queue, overtaken(core, enter, leave, of)[at] + begun, ns, enter[at], leave[at])
     thread, own_thread = cut("tid")
     conn = column(rx["conn_id"])
     until = np.where(call[at] >= 0, call[at], app[at])
-    total, same, begun = _others(busy, own_thread, handoff[at], until, ids[at], (ids, app), conn)
+    total, same, begun = _others(machine.threads, own_thread, handoff[at], until, ids[at], (ids, app), conn)
     every = overtaken(thread, handoff, app, of)[at] + begun
     socket = np.minimum(overtaken(conn, handoff, app, of)[at] + (begun & (same > 0)), every)
     yield _known(mine, SOCKET, socket, same, handoff[at], until)

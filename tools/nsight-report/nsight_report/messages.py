@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Table ``messages``, of which only those columns and rows are read that somebody asks for.
+
+A recording of minutes has millions of messages, and a diagnosis looks at a few thousand. So what is asked of every
+message is asked of a few columns, in plain arrays, and whole rows are read of those that were chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from . import schema
+from .errors import BadInput
+from .frames import to_pandas
+
+I64 = npt.NDArray[np.int64]
+#: Chooses rows by some of their columns.
+Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
+
+_AGAIN = "delete tables/ in the capture and run nsight-report again"
+
+
+class Messages:
+    """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
+
+    >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
+    >>> messages.columns(["message_id", "latency_ns"])                   # doctest: +SKIP
+    >>> messages.rows(np.array([17, 18]))                                # doctest: +SKIP
+    """
+
+    def __init__(self, source: pa.Table | Path) -> None:
+        self.n_read = 0
+        self._table = source if isinstance(source, pa.Table) else None
+        if isinstance(source, pa.Table):
+            self._arrow, self.num_rows = source.schema, source.num_rows
+            return
+        self._path = source
+        try:
+            self._metadata = pq.read_metadata(source)
+        except (OSError, pa.ArrowException) as error:
+            raise BadInput(f"{source}: cannot be read: {error}", _AGAIN) from None
+        self._arrow, self.num_rows = self._metadata.schema.to_arrow_schema(), self._metadata.num_rows
+        expected = schema.MESSAGES.arrow()
+        if self._arrow.names != expected.names or self._arrow.types != expected.types:
+            raise BadInput(f"{source}: made by another version", _AGAIN)
+
+    def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
+        """Some columns of every message, or of those that ``keep`` chooses by these columns; in the table's order.
+
+        Numbers are int64 with -1 for null, words are categories.
+        """
+        names = list(dict.fromkeys(names))
+        parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in names]
+        words: list[dict[str, int]] = [{} for _ in names]
+        for group in self._groups(names):
+            values = [_plain(group[name], of) for name, of in zip(names, words, strict=True)]
+            if keep is not None:
+                chosen = keep(_frame(names, values, words))
+                values = [of[chosen] for of in values]
+            for part, of in zip(parts, values, strict=True):
+                part.append(of)
+        joined = []
+        for part in parts:
+            joined.append(np.concatenate(part))
+            part.clear()
+        return _frame(names, joined, words)
+
+    def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows of some messages, or some columns of them, in the table's order and as ``frames.to_pandas`` has them.
+
+        Numbers that no message has are left out.
+        """
+        wanted = np.unique(message_ids)
+        names = self._arrow.names if names is None else list(names)
+        found = [self._arrow.empty_table().select(names)]
+        for group in self._groups(list(dict.fromkeys([*names, "message_id"])), wanted):
+            hit = np.isin(group["message_id"].to_numpy(), wanted, kind="sort")
+            found.append(group.select(names).filter(pa.array(hit)))
+        return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
+
+    def _groups(self, names: list[str], wanted: I64 | None = None) -> Iterator[pa.Table]:
+        """Columns, a row group at a time; of those only that may have some of the (ascending) numbers ``wanted``. At least one."""
+        if self._table is not None:
+            self.n_read += self.num_rows * len(names)
+            yield self._table.select(names)
+            return
+        numbers = [
+            n for n in range(self._metadata.num_row_groups) if wanted is None or self._may_have(n, wanted)
+        ]
+        if not numbers:
+            yield self._arrow.empty_table().select(names)
+        file = None  # it has a place at which it is read: callers in threads have one each
+        for number in numbers:
+            try:
+                file = file or pq.ParquetFile(self._path, metadata=self._metadata)
+                table = file.read_row_group(number, columns=names).select(names)
+            except (OSError, pa.ArrowException) as error:
+                raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
+            if any(
+                table[c.name].null_count
+                for c in schema.MESSAGES.columns
+                if c.name in names and not c.nullable
+            ):
+                raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
+            self.n_read += table.num_rows * len(names)
+            yield table
+
+    def _may_have(self, number: int, wanted: I64) -> bool:
+        told = self._metadata.row_group(number).column(self._arrow.names.index("message_id")).statistics
+        if told is None or not told.has_min_max:
+            return True
+        at = np.searchsorted(wanted, told.min)
+        return bool(at < len(wanted) and wanted[at] <= told.max)
+
+
+def _plain(column: pa.ChunkedArray, words: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Numbers, and of words their places in ``words``, which grows; -1 for null."""
+    if not pa.types.is_dictionary(column.type):
+        return pc.fill_null(column.cast(pa.int64()), -1).to_numpy()  # type: ignore[no-any-return]
+    parts = [np.zeros(0, np.int32)]
+    for chunk in column.chunks:
+        places = [words.setdefault(word, len(words)) for word in chunk.dictionary.to_pylist()]
+        parts.append(np.array([*places, -1], np.int32)[pc.fill_null(chunk.indices, -1).to_numpy()])
+    return np.concatenate(parts)
+
+
+def _frame(
+    names: list[str], values: list[npt.NDArray[np.int64]], words: list[dict[str, int]]
+) -> pd.DataFrame:
+    columns = {
+        name: pd.Categorical.from_codes(of, pd.Index(list(known), dtype=object))
+        if of.dtype == np.int32
+        else of
+        for name, of, known in zip(names, values, words, strict=True)
+    }
+    return pd.DataFrame(columns, copy=False)
