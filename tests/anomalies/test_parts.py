@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from nsight_report import store
-from nsight_report.anomalies import Options, Recorded, find, recorded
-from nsight_report.anomalies.paths import Trace
+from nsight_report.anomalies import Options, Recorded, find, functions, nesting, recorded
+from nsight_report.anomalies.nesting import Reference, Usual
+from nsight_report.anomalies.paths import Nodes, Paths, Trace
 from nsight_report.anomalies.population import App
 from nsight_report.calls.stored import Stored
 from nsight_report.frames import to_pandas
@@ -65,6 +66,46 @@ def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[
     assert len(in_parts[1]) > 10
     if grade == "pt":
         assert n_parts > 3 and len(traces) == 1
+
+
+def test_functions_are_looked_through_some_messages_at_a_time(
+    tmp_path: Path, traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
+    options = Options(max_reference=200, granularity_ns=100)
+    at_once = rows(find(in_files(tmp_path, made), options))
+    batches: list[np.ndarray] = []
+    claims = nesting.claims
+
+    def counted(
+        nodes: Nodes, paths: Paths, expected: Usual, noise_ns: np.ndarray, explained: float
+    ) -> np.ndarray:
+        batches.append(nodes.row)
+        return claims(nodes, paths, expected, noise_ns, explained)
+
+    monkeypatch.setattr(functions, "BATCH", 300)
+    monkeypatch.setattr(nesting, "claims", counted)
+    assert rows(find(in_files(tmp_path, made), options)) == at_once
+    assert len(batches) > 2 and max(map(len, batches)) < sum(map(len, batches)) / 2
+    # All of a message is in one of them: what is nested in a function counts for it.
+    assert len(np.concatenate([np.unique(rows) for rows in batches])) == len(
+        np.unique(np.concatenate(batches))
+    )
+
+
+def test_reference_of_a_node_counts_messages_without_it_as_none() -> None:
+    """Four messages; label 1 took them 10, 20 and 30 ns, and one not at all; label 2 only one of them 50 ns."""
+    total = np.array([30, 10, 20, 50])
+    label, path = np.array([1, 1, 1, 2]), np.full(4, -1)
+    zeros = np.zeros(4, np.int64)
+    reference = Reference(Nodes(np.arange(4), label, path, total, total, total // 10, zeros, zeros, zeros), 4)
+    # Label 3, and a path of label 1, are in no reference message.
+    asked = Nodes(zeros, np.array([1, 2, 3, 1]), np.array([-1, -1, -1, 0]), *[zeros] * 6)
+    usual = reference.at(asked)
+    # In order 0 10 20 30: the median is the third, the first quartile the second, so the spread 3 x (20 - 10).
+    assert usual.total.tolist() == [20, 0, 0, 0]
+    assert usual.calls.tolist() == [2, 0, 0, 0]
+    assert usual.spread.tolist() == [30, 0, 0, 0]
 
 
 def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path, traces: list[int]) -> None:

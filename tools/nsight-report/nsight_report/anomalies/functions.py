@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,20 +13,25 @@ import pandas as pd
 from . import nesting
 from .exposure import KINDS, OWN
 from .intervals import Int
-from .nesting import Usual
+from .nesting import Reference, Usual
 from .paths import Nodes, Paths
 from .windows import SIDES
 
 #: Between the functions of a path.
 ARROW = " > "
+#: What target messages called is looked through so many nodes at a time.
+BATCH = 1 << 19
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What messages called: ``paths``, and ``nodes`` whose labels are numbers (``label``) of ``labels``, in ascending order."""
+    """What messages called: ``paths``, and nodes whose labels are numbers (``label``) of ``labels``, in ascending order.
+
+    ``parts``: of some messages each, in order, for they are most of the memory.
+    """
 
     paths: Paths
-    nodes: Nodes
+    parts: list[Nodes]
     labels: Int
 
     @staticmethod
@@ -33,7 +39,16 @@ class Measured:
         """From parts, each with its own paths."""
         paths, numbers = Paths.join([p[0] for p in parts])
         renumbered = [replace(p[1], path=n[p[1].path]) for p, n in zip(parts, numbers, strict=True)]
-        return Measured(paths, Nodes.join(renumbered), np.unique(np.concatenate([p[2] for p in parts])))
+        return Measured(paths, renumbered, np.unique(np.concatenate([p[2] for p in parts])))
+
+    def batches(self) -> Iterator[Nodes]:
+        """All nodes, those of a message together."""
+        held: list[Nodes] = []
+        for n_parts, part in enumerate(self.parts, 1):
+            held.append(part)
+            if n_parts == len(self.parts) or sum(map(len, held)) >= BATCH:
+                yield Nodes.join(held)
+                held = []
 
 
 def label(side: Int, kind: Int, subject: Int) -> Int:
@@ -60,17 +75,22 @@ def find(
     """
     every = np.union1d(target.labels, reference.labels)
     known = every[np.isin(every, reference.labels) | (of_label(every)[1] == OWN)]
-    nodes, usually = (
-        replace(chosen, label=np.searchsorted(known, chosen.label))
-        for chosen in (of.nodes.take(np.isin(of.nodes.label, known)) for of in (target, reference))
-    )
+    usually = _of_labels(Nodes.join(reference.parts), known)
     if target.paths is not reference.paths:
         usually = target.paths.translate(usually, reference.paths)
-    usual = nesting.usual(nodes, usually, n_reference)
-    claimed = nesting.claims(nodes, target.paths, usual, noise_ns[nodes.row], explained)
-    at = np.flatnonzero(claimed)
-    labels = np.stack(of_label(known))
-    return _rows(nodes, usual, claimed, at, labels, target.paths, names), labels.T
+    usual, labels, found = Reference(usually, n_reference), np.stack(of_label(known)), []
+    for batch in target.batches():
+        nodes = _of_labels(batch, known)
+        expected = usual.at(nodes)
+        claimed = nesting.claims(nodes, target.paths, expected, noise_ns[nodes.row], explained)
+        found.append(_rows(nodes, expected, claimed, np.flatnonzero(claimed), labels, target.paths, names))
+    return pd.concat(found, ignore_index=True), labels.T
+
+
+def _of_labels(nodes: Nodes, known: Int) -> Nodes:
+    """The nodes of some labels, which become places in ``known``."""
+    chosen = nodes.take(np.isin(nodes.label, known))
+    return replace(chosen, label=np.searchsorted(known, chosen.label))
 
 
 def _rows(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from .intervals import Int
 from .paths import Nodes, Paths
@@ -26,25 +25,41 @@ class Usual:
     spread: Int
 
 
-def usual(target: Nodes, reference: Nodes, n_reference: int) -> Usual:
-    """For each node of ``target`` the reference at its label and path; absence counts as 0.
+class Reference:
+    """What ``n_reference`` messages spent at their ``nodes``, by label and path; absence counts as 0.
 
     The spread is three times what lies between the first quartile and the median: what the faster half of messages
     differs by is jitter, while some of the slower half may have the very cause that is looked for.
     """
-    index = pd.MultiIndex.from_arrays([target.label, target.path])
 
-    def at(values: Int, share: float) -> Int:
-        frame = pd.DataFrame({"label": reference.label, "path": reference.path, "value": values})
-        frame = frame.sort_values("value")
-        groups = frame.groupby(["label", "path"])["value"]
-        # Messages without the node come first in the order: shift the rank by their number.
-        rank = int(n_reference * share) - (n_reference - groups.transform("size"))
-        found = frame[groups.cumcount() == rank].set_index(["label", "path"])["value"]
-        return found.reindex(index).fillna(0).to_numpy(np.int64)
+    def __init__(self, nodes: Nodes, n_reference: int) -> None:
+        self._n_paths = int(nodes.path.max(initial=-1)) + 2
+        key = nodes.label * self._n_paths + nodes.path + 1
+        self._keys, n_nodes = np.unique(key, return_counts=True)
+        first = np.cumsum(n_nodes) - n_nodes
 
-    total = at(reference.total, 0.5)
-    return Usual(total, at(reference.calls, 0.5), 3 * (total - at(reference.total, 0.25)))
+        def quantile(values: Int, share: float) -> Int:
+            # Messages without the node come first in the order: shift the rank by their number.
+            rank = int(n_reference * share) - (n_reference - n_nodes)
+            ordered = values[np.lexsort((values, key))]
+            return np.where(rank >= 0, np.append(ordered, 0)[first + np.maximum(rank, 0)], 0)
+
+        total = quantile(nodes.total, 0.5)
+        spread = 3 * (total - quantile(nodes.total, 0.25))
+        # One more, for what no reference message has.
+        self._total, self._calls, self._spread = (
+            np.append(values, 0) for values in (total, quantile(nodes.calls, 0.5), spread)
+        )
+
+    def at(self, nodes: Nodes) -> Usual:
+        """For each of ``nodes`` the reference at its label and path."""
+        key = nodes.label * self._n_paths + nodes.path + 1
+        place = np.minimum(np.searchsorted(self._keys, key), max(len(self._keys) - 1, 0))
+        known = nodes.path + 1 < self._n_paths
+        if len(self._keys):
+            known &= self._keys[place] == key
+        place = np.where(known, place, -1)
+        return Usual(self._total[place], self._calls[place], self._spread[place])
 
 
 def claims(nodes: Nodes, paths: Paths, expected: Usual, noise_ns: Int, explained: float) -> Int:
