@@ -39,9 +39,12 @@ class Order:
         return np.sort(np.concatenate([none, *self._rejected]))
 
     def _judge(self, more: _Rows, last: bool) -> None:
-        joined = [np.concatenate(parts) for parts in zip(self._held, more, strict=True)]
-        order = np.argsort(joined[0], kind="stable")
-        cpu, ts, number, marked, judged = (values[order] for values in joined)
+        order = np.argsort(np.concatenate((self._held[0], more[0])), kind="stable")
+        cpu = np.concatenate((self._held[0], more[0]))[order]
+        ts = np.concatenate((self._held[1], more[1]))[order]
+        number = np.concatenate((self._held[2], more[2]))[order]
+        marked = np.concatenate((self._held[3], more[3]))[order]
+        judged = np.concatenate((self._held[4], more[4]))[order]
         at = np.arange(len(ts))
         starts = np.flatnonzero(np.concatenate(([True], cpu[1:] != cpu[:-1]))) if len(ts) else at
         n_rows = np.diff(np.append(starts, len(ts)))
