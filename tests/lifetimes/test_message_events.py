@@ -158,7 +158,9 @@ def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path:
 def test_impossible_event_is_rejected_and_counted_and_its_neighbours_stay(
     tmp_path: Path, fields: dict, cause: str
 ) -> None:
-    rows, losses = load(tmp_path, HEADER, line(ts=4000), line(**fields), line(ts=6000), *counts(A=2), "#end")
+    stamp = 1_795_000_000_000_000_000  # of a wall clock: one digit more than times since boot
+    good = line(ts=4000, hw=stamp), line(ts=6000, sw=stamp)
+    rows, losses = load(tmp_path, HEADER, good[0], line(**fields), good[1], *counts(A=2), "#end")
     assert [e["ts_ns"] for e in rows] == [4000, 6000]
     assert losses.get(cause) == 1
 

@@ -7,7 +7,7 @@
 
 #define LINE_MAX_LEN (1u << 20) /* a get of many keys is long; a line beyond this is none */
 
-enum { START, TEXT, BINARY };
+enum { TEXT, BINARY };
 
 static const char *const opcodes[] = {
 	"get",	      "set",	    "add",   "replace", "delete",  "increment", "decrement",
@@ -125,24 +125,19 @@ static enum verdict byte(struct parser *x, uint8_t c)
 {
 	enum verdict v;
 
-	if (x->state == START) {
+	if (!x->in_message) { /* also after one that was wrong or cut */
 		line_reset(x);
 		x->state = c == 0x80 || c == 0x81 ? BINARY : TEXT;
 	}
-	if (x->state == BINARY) {
-		v = binary_byte(x, c);
-		if (x->skip || v == DONE)
-			x->state = START;
-		return v;
-	}
-	if (!c || c >= 0x80 || x->line_len > LINE_MAX_LEN)
+	if (x->state == BINARY)
+		return binary_byte(x, c);
+	/* Keys may be UTF-8. */
+	if (!c || x->line_len > LINE_MAX_LEN)
 		return WRONG;
 	if (!line_byte(x, c))
 		return MORE;
 	v = text_line(x);
 	line_reset(x);
-	if (v == DONE || x->last_skip)
-		x->state = START;
 	return v;
 }
 

@@ -63,6 +63,7 @@ _COLUMNS = [
 ]
 _HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
 _HEX_PATTERN = "^(0x)?[0-9a-f]{1,16}$"
+_NUMBER_PATTERN = "^-?([0-9]{1,18}|[1-8][0-9]{18})$"  # 64 bits: wall-clock time in ns has 19 digits
 _DICT = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -227,7 +228,7 @@ def _parse_carefully(block: bytes) -> tuple[pa.Table, int]:
     table, _ = _parse(block, as_text=True)
     good = None
     for name in _COLUMNS[1:]:
-        pattern = _HEX_PATTERN if name in _HEX else "^-?[0-9]{1,18}$"
+        pattern = _HEX_PATTERN if name in _HEX else _NUMBER_PATTERN
         matches = pc.match_substring_regex(table[name], pattern)
         good = matches if good is None else pc.and_(good, matches)
     n_rows = table.num_rows
