@@ -12,12 +12,13 @@ import pytest
 from nsight_report import queuing, schema, store
 from nsight_report.anomalies import Options, Recorded, Slice, find, processing, recorded
 from nsight_report.anomalies.intervals import overlaps
-from nsight_report.anomalies.population import App
+from nsight_report.anomalies.population import App, looked_at, select, select_against
 from nsight_report.anomalies.processing import Asked, Reads, Tiles
 from nsight_report.attribution import attribute
 from nsight_report.calls.stored import Stored
 from nsight_report.errors import BadInput
 from nsight_report.frames import to_pandas
+from nsight_report.losses import Ledger
 from nsight_report.messages import Messages
 from truth.synthetic import World, world
 
@@ -49,6 +50,22 @@ def test_columns_are_those_of_the_table_and_no_others_are_read(tmp_path: Path, m
     assert found["comm"].astype(str).tolist() == table["comm"].to_pylist()
     slow = messages.columns(["latency_ns"], lambda rows: (rows["latency_ns"] > 20_000).to_numpy(bool))
     assert slow["latency_ns"].tolist() == [ns for ns in table["latency_ns"].to_pylist() if ns > 20_000]
+
+
+@pytest.mark.parametrize("slices", [("p50-100", "p25-75"), ("p99-100", "p25-75"), ("p25-75", "p25-75")])
+def test_what_is_decoded_is_what_either_capture_of_a_comparison_needs(
+    tmp_path: Path, made: World, slices: tuple[str, str]
+) -> None:
+    messages = Messages(written(tmp_path, made.tables["messages"]))
+    options = Options(*map(Slice.parse, slices), max_reference=50)
+    of_both = select_against(messages, messages, options, Ledger("anomalies"))
+    assert of_both.others is not None
+    needed = {*of_both.messages["message_id"], *of_both.others["message_id"]}
+    if slices[0] != slices[1]:  # else nothing is left to compare with
+        needed |= {*select(messages, options, Ledger("anomalies")).messages["message_id"]}
+    assert set(looked_at(messages, options).tolist()) == needed
+    nothing = Options(Slice.parse("1s-"), Slice.parse("1s-"), max_reference=50)
+    assert looked_at(messages, nothing).tolist() == []
 
 
 def test_rows_come_from_the_row_groups_that_have_them(tmp_path: Path, made: World) -> None:

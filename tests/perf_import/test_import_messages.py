@@ -13,6 +13,7 @@ import pytest
 from nsight_report.errors import BadInput
 from nsight_report.frames import to_pandas
 from nsight_report.perf_import import import_perf_data
+from nsight_report.pipeline import Pipeline
 from recording import NS, Recording, mapped
 from world import (
     BEGIN,
@@ -40,10 +41,9 @@ class Imported:
     def __init__(self, made: Recording, tmp_path: Path, **options: Any) -> None:
         switch(made, BEGIN + US, 1, (0, b"swapper/1"), (WORKER, b"mc-worker"))
         update(made, BEGIN + 50 * MS)
-        pipeline = nsight_report.open(
-            import_perf_data(made.write(tmp_path / "perf.data"), **options).capture
-        ).pipeline
-        pipeline.run(before="contexts")
+        capture = import_perf_data(made.write(tmp_path / "perf.data"), **options).capture
+        pipeline = Pipeline(capture, diagnosed=False)
+        pipeline.run()
         self.messages = to_pandas(pipeline.table("messages"))
         self.losses = {r["cause"]: r["count"] for r in pipeline.losses().to_pylist()}
 

@@ -15,7 +15,7 @@ from nsight_report.consistency import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
 from nsight_report.messages import Messages
-from nsight_report.stages import Context, Options
+from nsight_report.stages import Context, Options, _host
 
 from .conftest import Run
 from .synthetic import MS, START, manifest
@@ -71,6 +71,19 @@ def test_broken_capture_gives_one_error_and_its_cure(run: Run, capture: Path, na
     damage, word = BROKEN[name]
     damage(capture)
     assert_one_error(run(capture), 3, word)
+
+
+@pytest.mark.parametrize("value", ["x", [1], -5, 1 << 40, float("inf"), None])
+def test_settings_that_cannot_be_are_as_if_not_recorded(value: object) -> None:
+    told = manifest(
+        nics=[
+            {"name": "eth0", "coalescing": {"rx_coalesce_usecs": value}},
+            {"coalescing": {"rx_coalesce_usecs": 3}},
+        ],
+        host={"idle_states": [{"latency_us": value}, {"latency_us": 9}]},
+    )
+    host = _host(Manifest("trace", False, told))
+    assert (host.coalesce_ns, max(host.exit_ns)) == (3_000, 9_000)
 
 
 def test_path_that_is_no_capture(run: Run, tmp_path: Path) -> None:

@@ -122,6 +122,42 @@ def test_another_run_of_the_other_capture_reruns_the_comparison(
     assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
 
 
+def test_long_list_of_messages_does_not_make_the_store_forget(capture: Path, ran: list[str]) -> None:
+    every = Options(reference="id:" + ",".join(map(str, range(1_000_000, 1_300_000))))
+    assert Pipeline(capture, every).run(rerun="clocks") == ALL
+    assert Pipeline(capture, every).run() == []
+    fewer = Options(reference=every.reference.removesuffix(",1299999"))
+    assert Pipeline(capture, fewer).run() == ["anomalies", "attribution", "queuing", "cores"]
+
+
+def test_diagnosis_of_the_other_capture_does_not_matter(
+    capture: Path, ran: list[str], tmp_path: Path
+) -> None:
+    other = shutil.copytree(capture, tmp_path / "other")
+    Pipeline(capture).run(rerun="clocks")
+    against = Options(against=str(other))
+    assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
+    assert Pipeline(other, Options(target="p90-100")).run(rerun="anomalies")
+    assert Pipeline(capture, against).run() == []
+
+
+def test_tables_of_a_diagnosis_that_is_not_made_are_not_to_be_had(capture: Path, ran: list[str]) -> None:
+    Pipeline(capture).run(rerun="clocks")
+    only = Pipeline(capture, diagnosed=False)
+    only.run()
+    assert only.table("messages").num_rows
+    with pytest.raises(BadInput, match="table causes is of a diagnosis"):
+        only.table("causes")
+
+
+@pytest.mark.parametrize(("against", "own"), [(None, [3, 7, 9]), ("other", [7, 9])])
+def test_references_of_another_capture_are_no_messages_of_this_one(
+    against: str | None, own: list[int]
+) -> None:
+    compared = pa.table({"message_id": [7, 9, 3], "role": ["target", "target", "reference"]})
+    assert sorted(stages._own(compared, Options(against=against)).tolist()) == own
+
+
 def test_other_capture_is_not_diagnosed_itself(capture: Path, ran: list[str], tmp_path: Path) -> None:
     # With one slice for both, as in section 7.4 of the paper, its own diagnosis would have no reference left.
     other = shutil.copytree(capture, tmp_path / "other")

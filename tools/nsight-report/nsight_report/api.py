@@ -67,9 +67,13 @@ class Capture:
         """The choices the analysis was made with."""
         return self.pipeline.options
 
+    def diagnosed(self, yes: bool = True) -> Capture:
+        """The same capture by itself with every table; with ``yes`` false with those of the stages before anomalies."""
+        return Capture(self.pipeline.alone(yes))
+
     @property
     def other(self) -> Capture | None:
-        """The capture whose reference messages these are compared with (option ``against``)."""
+        """The capture whose reference messages these are compared with (option ``against``); it is not diagnosed."""
         if self._other is None and self.pipeline.other is not None:
             self._other = Capture(self.pipeline.other)
         return self._other

@@ -310,12 +310,17 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
         raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
+    from .anomalies.population import slices_overlap
+    from .stages import analysis_options
+
     before = _open(args, args.before)
-    before.analyse()
+    # By itself a capture leaves the messages of the target out of the reference: a yardstick that AFTER has not.
+    if slices_overlap(before.diagnosed(False).stored_messages, analysis_options(before.options)):
+        before = _open(args, args.before, against=str(args.before))
     after = _open(args, args.capture, against=str(args.before))
-    after.analyse()
+    sides = [module.Side.of(capture) for capture in (before, after)]
     with _progress()("comparing"):
-        made: dict[str, Any] = module.make(before, after)
+        made: dict[str, Any] = module.make(*sides)
     return made
 
 

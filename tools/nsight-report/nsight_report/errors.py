@@ -25,6 +25,10 @@ class BadInput(NsightError):
     exit_code = EXIT_BAD_INPUT
 
 
+class EmptyTarget(BadInput):
+    """No message of a capture is in the target slice."""
+
+
 class UsageError(NsightError):
     """Options that do not go together."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from . import losses, schema
 from . import manifest as manifests
 from .errors import BadInput
-from .stages import BY_NAME, MADE_BY, SPECS, STAGES, Context, Options, Stage
+from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES, Context, Options, Stage
 from .store import Store, Written, place
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .messages import Messages
 
 _PACKAGE = Path(__file__).parent
+_LONG = 1000
 
 #: Tables that grow with the recording: they are read in parts, and none is kept in memory.
 IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
@@ -41,6 +42,7 @@ class Pipeline:
     A stage is stale when an input file's size or time, an option it uses, its code, the schema
     version or the run of a stage before it differs from what ``tables/stages.json`` remembers.
     Tables go to the capture; if that is read-only, to ``output``, else to the user's cache.
+    ``diagnosed``: if not, stages of the diagnosis are not run, and their tables, which may be stale, are not to be had.
     """
 
     def __init__(
@@ -49,8 +51,11 @@ class Pipeline:
         options: Options | None = None,
         output: Path | None = None,
         progress: Progress = _quiet,
+        diagnosed: bool = True,
     ) -> None:
         self.capture = capture
+        self._stages = tuple(stage for stage in STAGES if diagnosed or stage.name not in DIAGNOSIS)
+        self._output = output
         self.options = options or Options()
         self.manifest = manifests.load(capture)
         directory, self._scratch = place(capture, output)
@@ -61,8 +66,10 @@ class Pipeline:
         self._progress = progress
         self._other: Pipeline | None = None
         if self.options.against is not None:
+            # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
+            # the same percentiles as the target would leave no reference.
             alone = replace(self.options, against=None)
-            self._other = Pipeline(Path(self.options.against), alone, progress=progress)
+            self._other = Pipeline(Path(self.options.against), alone, None, progress, diagnosed=False)
         self._tables: dict[str, pa.Table] = {}
         self._stored: dict[str, tuple[tuple[int, ...], Stored]] = {}
         self._messages: tuple[tuple[int, ...], Messages] | None = None
@@ -73,22 +80,22 @@ class Pipeline:
         """The pipeline of the capture that this one is compared with."""
         return self._other
 
-    def run(self, rerun: str | None = None, before: str | None = None) -> list[str]:
+    def alone(self, diagnosed: bool) -> Pipeline:
+        """The same capture with the same options but ``against``."""
+        options = replace(self.options, against=None)
+        return Pipeline(self.capture, options, self._output, self._progress, diagnosed)
+
+    def run(self, rerun: str | None = None) -> list[str]:
         """Bring every stage up to date; returns the names of those that had to run.
 
-        ``rerun`` names a stage to run in any case; the ones after it follow. ``before`` names a stage
-        that is not run any more, nor are those after it.
+        ``rerun`` names a stage to run in any case; the ones after it follow.
         """
         if rerun is not None:
             _known(rerun)
         if self._other:
-            # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
-            # the same percentiles as the target would leave no reference.
-            self._other.run(before="anomalies")
+            self._other.run()
         ran = []
-        for stage in STAGES:
-            if stage.name == before:
-                break
+        for stage in self._stages:
             store = None if stage.name == rerun else self._find_fresh(stage)
             if store is None:
                 self._run(stage)
@@ -110,6 +117,11 @@ class Pipeline:
         if name in self._tables:
             return self._tables[name]
         stage = MADE_BY[name]
+        if BY_NAME[stage] not in self._stages:
+            raise BadInput(
+                f"{self.capture}: table {name} is of a diagnosis; this capture is only compared with",
+                "open it by itself",
+            )
         table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
         if table is None:
             raise BadInput(
@@ -151,7 +163,7 @@ class Pipeline:
     def losses(self) -> pa.Table:
         """The ledgers of the recorder and of every stage, worst first."""
         parts = [self.manifest.losses().table()]
-        for stage in STAGES:
+        for stage in self._stages:
             part = self._fresh.get(stage.name, self.store).load(_ledger(stage), "losses")
             if part is not None:
                 parts.append(part)
@@ -204,9 +216,14 @@ class Pipeline:
         """The value of an option; of a file that users edit also its size and time, of a capture its stages' runs."""
         value = getattr(self.options, name)
         if name == "against" and self._other:
-            made = (self._other._fresh.get(stage, self._other.store).entry(stage) for stage in BY_NAME)
+            names = [stage.name for stage in self._other._stages]
+            made = (self._other._fresh.get(name, self._other.store).entry(name) for name in names)
             return [value, *(entry.get("run", "") for entry in made)]
-        return [value, *_stat(Path(value))] if name == "categories" and value else value
+        if name == "categories" and value:
+            return [value, *_stat(Path(value))]
+        # A list of messages can be longer than all else that is remembered.
+        long = isinstance(value, str) and len(value) > _LONG
+        return hashlib.sha256(value.encode()).hexdigest() if long else value
 
 
 def _known(name: str) -> Stage:

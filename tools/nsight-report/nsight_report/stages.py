@@ -127,7 +127,7 @@ class Stage:
     def inputs(self, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Stages whose tables it reads with these options, and names of the options it heeds."""
         if self.by_message and options.decode == CHOSEN:
-            return (*self.needs, "messages"), (*self.options, *_ANALYSIS)
+            return (*self.needs, "messages"), (*self.options, *_SLICES)
         return self.needs, self.options
 
 
@@ -226,16 +226,16 @@ def _contexts(ctx: Context) -> Result:
 def _chosen(
     ctx: Context, clock: ClockMap, thread_states: pa.Table, ledger: losses.Ledger, traced: tuple[int, int]
 ) -> npt.NDArray[np.int64]:
-    """Windows around the messages that are compared, in the perf clock."""
-    from .anomalies import select
+    """Windows around the messages that are compared, or that another capture is compared with, in the perf clock."""
+    from .anomalies.population import looked_at
     from .anomalies.windows import to_decode
     from .frames import to_pandas
 
-    told_later = losses.Ledger("anomalies")  # that stage chooses again
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
-    population = select(ctx.messages(), analysis_options(ctx.options), told_later, seen)
-    stretches = to_decode(population.messages, to_pandas(thread_states))
+    messages = ctx.messages()
+    chosen = messages.rows(looked_at(messages, analysis_options(ctx.options), seen))
+    stretches = to_decode(chosen, to_pandas(thread_states))
     flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
     known = good.reshape(-1, 2).all(axis=1)
     ledger.add(
@@ -304,15 +304,20 @@ def _host(manifest: Manifest) -> Host:
     from .anomalies import Host
 
     settings = [nic["coalescing"] for nic in manifest.list("nics") if isinstance(nic.get("coalescing"), dict)]
-    waits = [int(s.get("rx_coalesce_usecs") or 0) * 1000 for s in settings]
+    waits = [_count(s.get("rx_coalesce_usecs")) * 1000 for s in settings]
     states = manifest.mapping("host").get("idle_states")
     exits = [
-        int(state["latency_us"]) * 1000
+        _count(state.get("latency_us")) * 1000
         for state in (states if isinstance(states, list) else [])
-        if isinstance(state, dict) and isinstance(state.get("latency_us"), int) and not state.get("disabled")
+        if isinstance(state, dict) and not state.get("disabled")
     ]
     adapts = any(s.get("use_adaptive_rx_coalesce") for s in settings)
     return Host(-1 if adapts else max(waits, default=0), tuple(exits))
+
+
+def _count(value: object) -> int:
+    """A number of a manifest that can be one of microseconds, else 0."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
 
 
 #: Below this, times of tracepoints are noise of the tracing itself.
@@ -357,12 +362,19 @@ def _seen(ctx: Context) -> tuple[int, int] | None:
     return ctx.stored("contexts").span()
 
 
+def _own(compared: pa.Table, options: Options) -> npt.NDArray[np.int64]:
+    """Numbers of the compared messages that are of this capture: references may be of another."""
+    if options.against is not None:
+        compared = compared.filter(pc.equal(compared["role"].cast(pa.string()), "target"))
+    return compared["message_id"].to_numpy()
+
+
 def _attribution(ctx: Context) -> Result:
     from . import attribution
     from .names import thread_name
 
     compared = ctx.table("compared")
-    ours = ctx.messages().rows(compared["message_id"].to_numpy(), ["comm"])
+    ours = ctx.messages().rows(_own(compared, ctx.options), ["comm"])
     programs = frozenset(map(thread_name, ours["comm"].unique()))
     kept, coverage, causes, lost = attribution.attribute(
         ctx.table("found_anomalies"), compared, analysis_options(ctx.options), programs
@@ -372,16 +384,16 @@ def _attribution(ctx: Context) -> Result:
 
 def _queuing(ctx: Context) -> Result:
     from . import queuing
+    from .anomalies.population import looked_at
 
     compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
     here, there = _recorded(ctx), _recorded(ctx.other) if ctx.other else None
-    only = compared if ctx.options.decode == CHOSEN else None
+    options, seen = analysis_options(ctx.options), _seen(ctx)
+    only = looked_at(ctx.messages(), options, seen) if ctx.options.decode == CHOSEN else None
     # Neither needs the other, and both wait for what they read.
     with ThreadPoolExecutor(2) as pool:
         found = pool.submit(queuing.find, here, compared, there)
-        blocked = pool.submit(
-            queuing.break_down, here, anomalies, analysis_options(ctx.options), _seen(ctx), only
-        )
+        blocked = pool.submit(queuing.break_down, here, anomalies, options, seen, only)
         table, lost = found.result()
         return {"queuing": table, "hol": blocked.result()}, lost
 
@@ -447,7 +459,8 @@ def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
     return convert
 
 
-_ANALYSIS = ("target", "reference", "app", "port", "direction", "decode", "against", "nested")
+_SLICES = ("target", "reference", "app", "port", "direction", "decode")
+_ANALYSIS = (*_SLICES, "against", "nested")
 
 STAGES = (
     Stage(
@@ -542,6 +555,8 @@ STAGES = (
 )
 
 BY_NAME = {stage.name: stage for stage in STAGES}
+#: Stages of a diagnosis; the others make tables of what was recorded, whichever messages are the target.
+DIAGNOSIS = ("anomalies", "attribution", "queuing", "cores")
 MADE_BY = {table: stage.name for stage in STAGES for table in stage.tables}
 
 # Tables whose name is not the name of their schema.

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import schema
-from ..errors import BadInput
+from ..errors import BadInput, EmptyTarget
 from ..losses import Ledger
 from ..messages import Messages
 from .intervals import Int
@@ -197,6 +197,30 @@ def select_against(
     )  # fmt: skip
 
 
+def looked_at(messages: Messages, options: Options, seen: tuple[int, int] | None = None) -> Int:
+    """Numbers of the messages that ``select`` chooses, and ``select_against`` of either capture, ascending.
+
+    An empty slice adds none: of a capture that another one is held against, the target need not exist.
+    """
+    told = Ledger("anomalies")  # by who compares them
+    chosen, origin = _chosen(
+        messages, options, options.target.columns() + options.reference.columns(), told, seen
+    )
+    target = _slowest(options.target.rows(chosen, origin), chosen, told)
+    usual = options.reference.rows(chosen, origin)
+    apart = np.setdiff1d(usual, target)
+    rows = np.concatenate([target, *(_thinned(of, options, told) for of in (usual, apart))])
+    return chosen["message_id"].to_numpy(np.int64)[np.unique(rows)]
+
+
+def slices_overlap(messages: Messages, options: Options) -> bool:
+    """Whether a message is in the target and in the reference slice."""
+    names = options.target.columns() + options.reference.columns()
+    chosen, origin = _chosen(messages, options, names, Ledger("anomalies"), None)
+    both = np.intersect1d(options.target.rows(chosen, origin), options.reference.rows(chosen, origin))
+    return bool(len(both))
+
+
 def _chosen(
     messages: Messages,
     options: Options,
@@ -214,6 +238,10 @@ def _chosen(
 def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger) -> np.ndarray:
     target = options.target.rows(chosen, origin)
     _not_empty(target, chosen, "target", options.target)
+    return _slowest(target, chosen, ledger)
+
+
+def _slowest(target: np.ndarray, chosen: pd.DataFrame, ledger: Ledger) -> np.ndarray:
     if len(target) > MAX_TARGET:
         ledger.add(
             "target messages not analysed",
@@ -244,7 +272,7 @@ def _thinned(reference: np.ndarray, options: Options, ledger: Ledger) -> np.ndar
 def _not_empty(rows: np.ndarray, chosen: pd.DataFrame, name: str, spec: Slice) -> None:
     if not len(rows):
         latency = chosen["latency_ns"]
-        raise BadInput(
+        raise (EmptyTarget if name == "target" else BadInput)(
             f"the {name} slice {spec} holds none of {len(chosen)} messages",
             f"latencies go from {latency.min()} to {latency.max()} ns: choose another --{name}",
         )

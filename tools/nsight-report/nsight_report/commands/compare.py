@@ -7,15 +7,20 @@ of the first, cause by cause.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from .. import schema
+from ..errors import EmptyTarget
 from ..export.terminal import bar, columns, print_table
+from ..frames import to_pandas
 from ..names import printable
 from ..summary import PERCENTILES, beyond_noise, selected
 from ..units import duration, percent, percentile, supported
@@ -28,15 +33,41 @@ PRESENT = 0.01
 _ROWS = 15
 
 
-def make(before: Capture, after: Capture) -> dict[str, Any]:
-    """The object of ``compare --json``. ``after`` was opened with ``against`` = ``before``."""
-    latencies = [selected(c, ["latency_ns"])["latency_ns"].to_numpy() for c in (before, after)]
+@dataclass(frozen=True)
+class Side:
+    """A capture and its tables ``coverage`` and ``causes``; they are empty if none of its messages is in the target."""
+
+    capture: Capture
+    coverage: pd.DataFrame
+    causes: pd.DataFrame
+
+    @staticmethod
+    def of(capture: Capture) -> Side:
+        """With what is missing made. A cure may have left nothing in a target such as ``1ms-``."""
+        try:
+            return Side(capture, capture.coverage, capture.causes)
+        except EmptyTarget:
+            none = (to_pandas(schema.empty(name)) for name in ("coverage", "causes"))
+            return Side(capture.diagnosed(False), *none)
+
+
+def make(before: Side, after: Side) -> dict[str, Any]:
+    """The object of ``compare --json``. ``after`` was opened with ``against`` = ``before``.
+
+    Raises EmptyTarget if neither has a message in the target.
+    """
+    options = before.capture.options
+    if not len(before.coverage) and not len(after.coverage):
+        raise EmptyTarget(
+            f"no message of either capture is in the target {options.target}", "choose others with --target"
+        )
+    latencies = [selected(s.capture, ["latency_ns"])["latency_ns"].to_numpy() for s in (before, after)]
     causes = _causes(before, after)
     return {
         "before": _side(before, latencies[0]),
         "after": _side(after, latencies[1]),
-        "target": before.options.target,
-        "reference": f"{before.options.reference} of {before.name}",
+        "target": options.target,
+        "reference": f"{options.reference} of {before.capture.name}",
         "percentiles": [
             _percentile(p, *latencies) for p in PERCENTILES if supported(min(map(len, latencies)), p)
         ],
@@ -44,8 +75,8 @@ def make(before: Capture, after: Capture) -> dict[str, Any]:
     }
 
 
-def _side(capture: Capture, latencies: npt.NDArray[np.int64]) -> dict[str, Any]:
-    coverage = capture.coverage
+def _side(side: Side, latencies: npt.NDArray[np.int64]) -> dict[str, Any]:
+    capture, coverage = side.capture, side.coverage
     slower = beyond_noise(coverage)
     lost = capture.losses["severity"].astype(str)
     return {
@@ -85,7 +116,7 @@ def _interval(values: npt.NDArray[np.int64], p: float) -> tuple[int, int]:
     return int(parted[low]), int(parted[high])
 
 
-def _causes(before: Capture, after: Capture) -> list[dict[str, Any]]:
+def _causes(before: Side, after: Side) -> list[dict[str, Any]]:
     tables = [c.causes.set_index(c.causes["cause"].astype(str)) for c in (before, after)]
     sizes = [max(len(c.coverage), 1) for c in (before, after)]
     whole = max((t["total_deviation_ns"].sum() / n for t, n in zip(tables, sizes)), default=0)

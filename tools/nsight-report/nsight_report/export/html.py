@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ..errors import BadInput
 from ..frames import each
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
 from ..store import write_atomically, writing
-from ..summary import BLIND, GRADE, SlowMessage, Summary, advice, summarise, verdict
-from ..units import counted, duration, percent
+from ..summary import BLIND, GRADE, PERCENTILES, SlowMessage, Summary, advice, selected, summarise, verdict
+from ..units import counted, duration, percent, percentile
 from ..wording import how_sure, next_steps
 from . import page_data
 from .terminal import describe
@@ -153,19 +154,29 @@ def _other(sheet: Sheet) -> dict[str, Any] | None:
     other = sheet.capture.other
     if other is None:
         return None
-    theirs, ours = summarise(other), sheet.summary
-    name = printable(other.name)
+    ours = sheet.summary
+    latencies = selected(other, ["latency_ns"])["latency_ns"].to_numpy()
+    there = {p: ns for p in PERCENTILES if (ns := percentile(latencies, p)) is not None}
     parts = [
-        f"p{p:g} {duration(ns)} ({duration(theirs.percentiles[p])} there)"
+        f"p{p:g} {duration(ns)} ({duration(there[p])} there)"
         for p, ns in ours.percentiles.items()
-        if p in theirs.percentiles
+        if p in there
     ]
-    mine = set(ours.causes["cause"].astype(str))
-    gone = [c for c in theirs.causes["cause"].astype(str) if c not in mine][:3]
     words = f"Latency here: {', '.join(parts) or 'too few messages for percentiles'}."
+    mine = set(ours.causes["cause"].astype(str))
+    try:
+        theirs = summarise(other.diagnosed())
+    except BadInput as error:
+        # Compared with itself, a slice of the same percentiles as the target leaves no reference.
+        return {
+            "name": printable(other.name),
+            "summary": None,
+            "words": f"{words} Its own causes are not known: {error}.",
+        }
+    gone = [c for c in theirs.causes["cause"].astype(str) if c not in mine][:3]
     if gone:
         words += f" Causes there that are none here: {', '.join(printable(c) for c in gone)}."
-    return {"name": name, "summary": theirs, "words": words}
+    return {"name": printable(other.name), "summary": theirs, "words": words}
 
 
 def _text(name: str) -> str:

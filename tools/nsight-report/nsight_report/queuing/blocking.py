@@ -51,12 +51,11 @@ def break_down(
     anomalies: pa.Table,
     options: Options,
     seen: tuple[int, int] | None = None,
-    only: pa.Table | None = None,
+    only: Int | None = None,
 ) -> pa.Table:
     """Table ``hol``: the head-of-line blocking that ``anomalies`` tells of, by categories.
 
-    ``seen``: when cores were recorded; ``only``: rows with the message_id of messages whose calls were decoded, if
-    not all were.
+    ``seen``: when cores were recorded; ``only``: numbers of the messages whose calls were decoded, if not all were.
     """
     found = to_pandas(anomalies.filter(pc.equal(anomalies["anomaly"].cast(pa.string()), "hol")))
     if not len(found):
@@ -84,14 +83,14 @@ def break_down(
     return _table(_rows(observed.frame(), usual, ahead, found, ids))
 
 
-def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: pa.Table | None) -> Int:
+def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: Int | None) -> Int:
     """Numbers of the fastest messages (``_COLUMNS``) whose processing was recorded."""
     ids, first, last, latency, app = (messages[c].to_numpy() for c in ("message_id", *_COLUMNS[:4]))
     good = app >= 0
     if seen is not None:
         good &= (first >= seen[0]) & (last <= seen[1])
     if only is not None:
-        good &= np.isin(ids, only["message_id"].to_numpy())
+        good &= np.isin(ids, only)
     rows = np.flatnonzero(good)
     n = int(np.clip(len(rows) * FASTEST, FEWEST, MOST))
     return ids[rows[np.argsort(latency[rows], kind="stable")[:n]]]
