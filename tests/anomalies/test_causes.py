@@ -316,6 +316,17 @@ def test_time_without_any_record_stays_unexplained_and_is_counted():
     assert result.losses["cause"].to_pylist() == ["target messages with time nothing was recorded for"]
 
 
+def test_a_message_with_two_unrecorded_stretches_is_counted_once():
+    scene = Scene()
+    t = scene.quiet(40)
+    # Nothing is known of its receive core, nor of its own core from 300 to 5600.
+    slow(scene, t, 500, 6000, [],
+         [(0, 300, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+    result, _ = diagnose(scene)
+    assert result.losses["count"].to_pylist() == [1]
+
+
 def test_usual_messages_have_no_cause():
     scene = Scene()
     scene.quiet(200)

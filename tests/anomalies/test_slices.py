@@ -62,6 +62,15 @@ def test_numbers_come_from_a_file(tmp_path: Path) -> None:
     assert Slice.parse(f"id:@{tmp_path}/slow").rows(TEN, 0).tolist() == [1, 4, 9]
 
 
+@pytest.mark.parametrize(
+    ("content", "why"), [(" \n", "no number in it"), ("7 " * (9 << 20), "more than 16 MiB")]
+)
+def test_a_file_that_lists_no_messages_or_too_many_is_named(tmp_path: Path, content: str, why: str) -> None:
+    (tmp_path / "slow").write_text(content)
+    with pytest.raises(BadSlice, match=f"slow: {why}"):
+        Slice.parse(f"id:@{tmp_path}/slow")
+
+
 def test_messages_without_request_type_are_of_none() -> None:
     untyped = TEN.assign(request_type=pd.Series([None] * 10, dtype="category"))
     assert Slice.parse("type:get").rows(untyped, 0).tolist() == []

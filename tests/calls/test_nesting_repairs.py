@@ -120,6 +120,8 @@ def test_lost_events_become_a_gap() -> None:
         ("read", 300, 350),  # its exit at 350 tells that the thread was inside
         ("server", 350, 400),
     ]
+    # Nobody is known to have had the core: that is no idle time.
+    assert [r["comm"] for r in contexts.to_pylist() if r["kind"] == "gap"] == [""]
     by_symbol = {symbol: (start, end) for symbol, start, end in ends(calls_)[:3]}
     assert by_symbol["read"] == ("measured", "inferred")
     assert counted(losses)["gap: perf lost events"] == 1

@@ -19,6 +19,8 @@ import nsight_report.errors
 import nsight_report.manifest
 import pytest
 from nsight_report import stages
+from nsight_report.anomalies.options import FEW_REFERENCES, MAX_REFERENCE, REFERENCES_WITH_CALLS
+from nsight_report.anomalies.population import MAX_TARGET
 from nsight_report.capture import clock_readings, event_lines, perf_data
 from nsight_report.export import json as json_export
 
@@ -107,6 +109,14 @@ def test_report_page_lists_the_stages_in_order_and_the_keys_of_json():
     made = next(n for n in ast.walk(tree) if isinstance(n, ast.Return) and isinstance(n.value, ast.Dict))
     keys = ", ".join(k.value for k in made.value.keys)
     assert keys in entries("nsight-report.1")["--json"]
+
+
+def test_report_page_tells_how_many_messages_are_looked_at():
+    text = " ".join(plain(MAN / "nsight-report.1").split())
+    of = f"At most {MAX_TARGET:,} target and as many reference messages are looked at (of the reference"
+    assert MAX_REFERENCE == MAX_TARGET
+    assert f"{of} {REFERENCES_WITH_CALLS:,} with Intel PT, {FEW_REFERENCES} with --decode chosen)" in text
+    assert f"no more than {FEW_REFERENCES}." in text
 
 
 # -- formats.md -------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from nsight_report import cli, schema
-from nsight_report.commands.call_tree import lines
+from nsight_report.commands.call_tree import Node, lines
 from nsight_report.commands.compare import _interval
 
 from .conftest import Run
@@ -141,6 +142,28 @@ def test_show_says_what_is_wrong_with_its_arguments(
     error, cure = done.stderr.splitlines()
     assert message in error
     assert hint.format(c=capture) in cure
+
+
+def test_call_tree_may_be_deeper_than_python_allows() -> None:
+    depth = 3 * sys.getrecursionlimit()
+    root = node = Node("A", "function", "f", ns=depth)
+    for ns in range(depth - 1, 0, -1):
+        node.children["function", "f"] = node = Node("A", "function", "f", ns=ns)
+    # Of 1 to 3,000 ns those of 100 ns and more, each one level below its caller.
+    assert [(n.ns, at) for n, at in root.walk(100)] == [(depth - at, at) for at in range(depth - 99)]
+
+
+def test_role_of_a_message_is_not_that_of_its_namesake_in_the_other_capture(
+    run: Run, capture: Path, calm: Path
+) -> None:
+    numbers = read(
+        run, "export", "csv", calm, "-o", calm / "out", "--tables", "compared", "--against", capture
+    )
+    assert numbers
+    with (calm / "out/compared.csv").open() as file:
+        usual = next(r["message_id"] for r in csv.DictReader(file) if r["role"] == "reference")
+    assert read(run, "show", capture, usual)["role"] == "reference"
+    assert read(run, "show", calm, usual, "--against", capture)["role"] is None
 
 
 def test_callers_that_do_nothing_else_share_a_line() -> None:

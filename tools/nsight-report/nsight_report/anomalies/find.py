@@ -50,9 +50,11 @@ def find(
         targets = here.measure([of for of, _ in groups], both)
         references = there.measure([by for _, by in groups], both)
     noise = column(population.messages["noise_ns"])
-    parts, unseen = [], []
+    parts, n_unseen, unseen_ns = [], 0, 0
     for (_, by), (target, called), (reference, usually) in zip(groups, targets, references, strict=True):
-        unseen.append(target.ns[target.kind == UNSEEN])
+        unseen = target.kind == UNSEEN
+        n_unseen += len(np.unique(target.row[unseen]))  # of a message several stretches
+        unseen_ns += int(target.ns[unseen].sum())
         usual = adding_up(reference_medians(reference, len(by)), reference, len(by))
         frame = deviations(target, usual, here.machine, noise)
         if called is not None and usually is not None:
@@ -62,12 +64,11 @@ def find(
             frame = pd.concat([_without(frame, looked_into, names.list), inside])
         late = latencies(target) - int(np.median(latencies(reference)))
         parts.append(without_saved(frame, saved(target, usual), late))
-    lost = np.concatenate(unseen)
     ledger.add(
         "target messages with time nothing was recorded for",
-        len(lost),
+        n_unseen,
         "warning",
-        f"{lost.sum()} ns of their lifetimes stay unexplained",
+        f"{unseen_ns} ns of their lifetimes stay unexplained",
         "see the losses of the recording; record longer than the load runs",
     )
     frame = pd.concat(parts, ignore_index=True)

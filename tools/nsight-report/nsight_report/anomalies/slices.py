@@ -130,10 +130,18 @@ def _listed(words: str, text: str) -> tuple[str, ...]:
         return tuple(words.split(","))
     try:
         with Path(words[1:]).open(encoding="utf-8") as file:
-            return tuple(file.read(_MOST_BYTES).replace(",", " ").split())
+            content = file.read(_MOST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise BadSlice(f"slice {text!r}: {words[1:]}: {reason}", "one number of a message a line") from None
+    if len(content) > _MOST_BYTES:
+        raise BadSlice(
+            f"slice {text!r}: {words[1:]}: more than {_MOST_BYTES >> 20} MiB", "choose by latency or time"
+        )
+    numbers = tuple(content.replace(",", " ").split())
+    if not numbers:
+        raise BadSlice(f"slice {text!r}: {words[1:]}: no number in it", "one number of a message a line")
+    return numbers
 
 
 def _between(values: npt.NDArray[np.int64], condition: Condition) -> npt.NDArray[np.bool_]:

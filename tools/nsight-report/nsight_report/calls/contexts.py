@@ -153,19 +153,18 @@ def _dictionary(codes: npt.NDArray[np.integer], values: list[str] | tuple[str, .
 def comms(
     numbers: npt.NDArray[np.integer], tids: npt.NDArray[np.integer], strings: list[str]
 ) -> pa.DictionaryArray:
-    """Names of threads: string ``number``; the idle thread is ``swapper``; unknown ``tid N``."""
-    # one number for each name: strings as they are, below 0 what has none
-    keys = np.where(
-        tids == 0, -1, np.where(numbers > 0, numbers.astype(np.int64), -2 - tids.astype(np.int64))
-    )
+    """Names of threads: string ``number``; the idle thread is ``swapper``; unknown ``tid N``; nobody's none."""
+    # one number for each name: strings as they are, below 0 what has none; 0 is no string
+    nameless = -2 - tids.astype(np.int64)
+    keys = np.where(tids == 0, 0, np.where(numbers > 0, numbers.astype(np.int64), nameless))
     codes, uniques = pd.factorize(keys)
 
     def name(key: int) -> str:
         if key > 0:
             return strings[key] if key < len(strings) else f"string {key}"
-        if key == -1:
+        if key == 0:
             return "swapper"
-        return "" if key == -2 + 1 else f"tid {-2 - key}"
+        return "" if key == -1 else f"tid {-2 - key}"
 
     return _dictionary(codes, [name(int(key)) for key in uniques])
 

@@ -30,13 +30,15 @@ class Node:
     n_calls: int = 0
     children: dict[tuple[str, str], Node] = field(default_factory=dict)
 
-    def walk(self, least_ns: int, depth: int = 0) -> Iterator[tuple[Node, int]]:
-        """The node and those below it that took ``least_ns`` or more, the longest first."""
-        if self.ns < least_ns:
-            return
-        yield self, depth
-        for child in sorted(self.children.values(), key=lambda c: -c.ns):
-            yield from child.walk(least_ns, depth + 1)
+    def walk(self, least_ns: int) -> Iterator[tuple[Node, int]]:
+        """The node and those below it that took ``least_ns`` or more, the longest first, with their depth below it."""
+        ahead = [(self, 0)]  # no recursion: a parser's own can be deeper than Python's
+        while ahead:
+            node, depth = ahead.pop()
+            if node.ns >= least_ns:
+                yield node, depth
+                children = sorted(node.children.values(), key=lambda c: -c.ns)
+                ahead += [(child, depth + 1) for child in reversed(children)]
 
 
 def tree(calls: pd.DataFrame, anomalies: pd.DataFrame) -> list[Node]:

@@ -7,6 +7,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from rich.console import Console
 from rich.text import Text
@@ -29,6 +31,9 @@ _FACTS = (
     "message_id", "direction", "conn_id", "laddr", "lport", "raddr", "rport", "nbytes", "request_type", "comm", "pid",
     "tid", "fd", "first_ns", "last_ns", "latency_ns", "stamps", "n_in_read", "retransmitted",
 )  # fmt: skip
+_NEIGHBOUR = (
+    "message_id", "conn_id", "direction", "first_ns", "last_ns", "latency_ns", "tid", "app_cpu", "comm",
+)  # fmt: skip
 _EVIDENCE = (
     "anomaly", "subject", "kind", "deviation_ns", "took_ns", "observed_ns", "reference_ns", "start_ns", "end_ns", "cpu",
     "other_message_id", "path", "n_calls", "reference_n_calls",
@@ -39,13 +44,16 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     """The object of ``show --json``."""
     message = _message(capture, args.message)
     number = int(message["message_id"])
-    row = next(each(capture.messages[capture.messages["message_id"] == number]))
-    near = capture.calls_around(capture.messages[capture.messages["message_id"] == number])
+    rows = capture.stored_messages.rows(np.array([number]))
+    row = next(each(rows))
+    near = capture.calls_around(rows)
     calls = calls_of(message, near)
     anomalies = capture.anomalies[capture.anomalies["message_id"] == number]
     roots = tree(calls, anomalies)
     least = int(message["latency_ns"]) * args.least // 100
     roles = capture.compared.loc[capture.compared["message_id"] == number, "role"].astype(str).tolist()
+    if capture.other is not None:  # the reference is of that one, which has numbers of its own
+        roles = [role for role in roles if role == "target"]
     return {
         "capture": str(capture.path),
         "message": {name: _plain(message[name]) for name in _FACTS},
@@ -82,7 +90,7 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
     try:
         return capture.message(int(text))
     except KeyError:
-        raise no_message(int(text), len(capture.messages)) from None
+        raise no_message(int(text), capture.stored_messages.num_rows) from None
 
 
 def _covered(capture: Capture, number: int) -> dict[str, Any]:
@@ -126,19 +134,26 @@ def _call(node: Node, depth: int) -> dict[str, Any]:
 
 def _neighbours(capture: Capture, message: pd.Series[Any]) -> dict[str, Any]:
     """The messages before and after on its connection, and those under way meanwhile on its thread or core."""
-    every = capture.messages
-    number, first, last = (int(message[n]) for n in ("message_id", "first_ns", "last_ns"))
-    same = every[(every["conn_id"] == message["conn_id"]) & (every["direction"] == message["direction"])]
+    number, first, last, tid, conn = (
+        int(message[n]) for n in ("message_id", "first_ns", "last_ns", "tid", "conn_id")
+    )
+    core = -2 if pd.isna(message["app_cpu"]) else int(message["app_cpu"])  # -1: not known of another
+
+    def same_connection(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        return ((rows["conn_id"] == conn) & (rows["direction"] == message["direction"])).to_numpy(bool)
+
+    def at_the_time(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        shared = (rows["tid"] == tid) | (rows["app_cpu"] == core)
+        under_way = (rows["first_ns"] < last) & (rows["last_ns"] > first) & (rows["message_id"] != number)
+        return (shared & under_way & (rows["direction"] == message["direction"])).to_numpy(bool)
+
+    every = capture.stored_messages.columns(
+        _NEIGHBOUR, lambda rows: same_connection(rows) | at_the_time(rows)
+    )
+    same = every[same_connection(every)]
     before = same[(same["first_ns"] <= first) & (same["message_id"] < number)].tail(1)
     after = same[(same["first_ns"] >= first) & (same["message_id"] > number)].head(1)
-    shared = (every["tid"] == message["tid"]) | (every["app_cpu"] == message["app_cpu"]).fillna(False)
-    meanwhile = every[
-        shared
-        & (every["direction"] == message["direction"])
-        & (every["first_ns"] < last)
-        & (every["last_ns"] > first)
-        & (every["message_id"] != number)
-    ].sort_values("last_ns", kind="stable")
+    meanwhile = every[at_the_time(every)].sort_values("last_ns", kind="stable")
 
     def brief(m: Any) -> dict[str, Any]:
         return {
@@ -147,7 +162,7 @@ def _neighbours(capture: Capture, message: pd.Series[Any]) -> dict[str, Any]:
             "began_ns": int(m.first_ns) - first,
             "ended_ns": int(m.last_ns) - first,
             "comm": str(m.comm),
-            "same_thread": bool(m.tid == message["tid"]),
+            "same_thread": bool(m.tid == tid),
         }
 
     ahead = meanwhile[meanwhile["last_ns"] <= last]

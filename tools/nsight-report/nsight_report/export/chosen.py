@@ -18,6 +18,7 @@ from ..summary import selected
 
 if TYPE_CHECKING:
     from ..api import Capture
+    from ..messages import Messages
 
 MARKS = {
     "rx": (
@@ -77,7 +78,7 @@ def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
 
     Raises BadInput when there is none.
     """
-    compared, every = capture.compared, capture.messages
+    compared, every = capture.compared, capture.stored_messages
     if spec == "all":
         found = selected(capture)
     elif spec in ("target", "reference"):
@@ -86,13 +87,14 @@ def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
                 "the reference messages are of another capture", f"export from {capture.options.against}"
             )
         numbers = compared.loc[compared["role"].astype(str) == spec, "message_id"]
-        found = every[every["message_id"].isin(numbers)]
+        found = every.rows(numbers.to_numpy(np.int64))
     elif all(word.isdecimal() for word in spec.split(",")):
         found = _numbered(every, [int(word) for word in spec.split(",")])
     else:
-        candidates = selected(capture)
+        slice_ = Slice.parse(spec)
+        candidates = selected(capture, ["first_ns", *slice_.columns()])
         origin = int(candidates["first_ns"].min()) if len(candidates) else 0
-        found = candidates.iloc[Slice.parse(spec).rows(candidates, origin)]
+        found = every.rows(candidates["message_id"].to_numpy()[slice_.rows(candidates, origin)])
     if not len(found):
         raise BadInput(
             f"{capture.path}: no message is {spec}", "nsight-report top CAPTURE --by message lists some"
@@ -100,11 +102,12 @@ def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
     return found
 
 
-def _numbered(messages: pd.DataFrame, numbers: list[int]) -> pd.DataFrame:
-    found = messages[messages["message_id"].isin(numbers)]
+def _numbered(messages: Messages, numbers: list[int]) -> pd.DataFrame:
+    # No message has a number that does not fit into 64 bits.
+    found = messages.rows(np.array([number for number in numbers if number < 1 << 63], np.int64))
     missing = sorted(set(numbers) - set(found["message_id"].tolist()))
     if missing:
-        raise no_message(missing[0], len(messages))
+        raise no_message(missing[0], messages.num_rows)
     return found
 
 
@@ -122,7 +125,7 @@ def choose(capture: Capture, spec: str) -> Chosen:
     anomalies, coverage = capture.anomalies, capture.coverage
     return Chosen(
         found,
-        _others(capture.messages, set(own.tolist()), windows),
+        _others(capture.stored_messages, own, windows),
         anomalies[anomalies["message_id"].isin(own)],
         coverage[coverage["message_id"].isin(own)],
         _states(capture.frame("thread_states"), found, windows),
@@ -130,11 +133,13 @@ def choose(capture: Capture, spec: str) -> Chosen:
     )
 
 
-def _others(messages: pd.DataFrame, own: set[int], windows: list[Window]) -> pd.DataFrame:
-    near = np.zeros(len(messages), bool)
-    for column in ("recv_cpu", "app_cpu"):
-        near |= _overlap(messages, column, "first_ns", "last_ns", windows)
-    return messages[near & ~messages["message_id"].isin(own).to_numpy(bool)]
+def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> pd.DataFrame:
+    def near(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        hit = [_overlap(rows, cpu, "first_ns", "last_ns", windows) for cpu in ("recv_cpu", "app_cpu")]
+        return (hit[0] | hit[1]) & ~rows["message_id"].isin(own).to_numpy(bool)
+
+    names = ("message_id", "recv_cpu", "app_cpu", "first_ns", "last_ns")
+    return messages.rows(messages.columns(names, near)["message_id"].to_numpy())
 
 
 def _states(states: pd.DataFrame, messages: pd.DataFrame, windows: list[Window]) -> pd.DataFrame:
