@@ -195,6 +195,27 @@ def test_names_from_the_capture_are_made_printable(tmp_path: Path) -> None:
     assert b"x\\x1b[31m" in data
 
 
+def test_cause_on_no_drawn_core_stands_with_its_message(tmp_path: Path) -> None:
+    """Time on the way is on core -1; a thread may have waited for a core that was not the message's."""
+    c = nsight_report.open(write_capture(tmp_path / "c.nsight"))
+    cpus = c.anomalies["message_id"].map({200: -1, 201: 7}).fillna(1).astype("int32")
+    c._frames["anomalies"] = c.anomalies.assign(cpu=cpus)
+    perfetto.export(c, "target", tmp_path / "c.pftrace")
+    found = packets(tmp_path / "c.pftrace")
+    described = {
+        p.track_descriptor.uuid: p.track_descriptor.name for p in found if p.HasField("track_descriptor")
+    }
+    events = [p.track_event for p in found if p.HasField("track_event")]
+    assert {e.track_uuid for e in events if e.HasField("track_uuid")} <= set(described)
+    at = {}
+    for e in events:
+        if "cause" in e.categories:
+            told = {a.name: a.int_value for a in e.debug_annotations}
+            at[told["message_id"]] = (described[e.track_uuid], told["cpu"])
+    assert (at[200], at[201]) == (("message", -1), ("message", 7))
+    assert {where for number, where in at.items() if number not in (200, 201)} == {("core 1 (A)", 1)}
+
+
 def test_message_that_is_not_there_is_named(analysed: Capture, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no message 9999: messages are 0 to 1999"):
         perfetto.export(analysed, "3,9999", tmp_path / "x")

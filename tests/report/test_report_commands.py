@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import shutil
@@ -11,12 +12,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nsight_report
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from nsight_report import cli, schema
+from nsight_report.commands import show
 from nsight_report.commands.call_tree import Node, lines
 from nsight_report.commands.compare import _interval
+from nsight_report.export import chrome
+from nsight_report.export.terminal import plain_console
 
 from .conftest import Run
 from .synthetic import HOG_FOR, START, US, World, write_capture
@@ -255,6 +260,22 @@ def test_chrome_trace_has_calls_messages_and_flows(run: Run, capture: Path, tmp_
     assert (round(message["ts"] * 1000) + origin, message["dur"]) == (START + 200 * 100 * US, 1010.0)
     assert [e["ph"] for e in events if e["name"] == "message"] == ["s", "t", "t", "f"]
     assert any(e["name"] == "hog" and e["dur"] == 1000.0 for e in events)
+
+
+def test_cause_without_a_core_is_on_no_core(capture: Path, tmp_path: Path) -> None:
+    """Time on the way has core -1: it is told so, and drawn with its message."""
+    c = nsight_report.open(capture)
+    c._frames["anomalies"] = c.anomalies.assign(cpu=np.int32(-1))
+    chrome.export(c, "200", tmp_path / "c.json")
+    events = json.loads((tmp_path / "c.json").read_text())["traceEvents"]
+    message = next(e for e in events if e.get("cat") == "message")
+    causes = [e for e in events if e.get("cat") == "cause"]
+    assert [(e["pid"], e["tid"]) for e in causes] == [(message["pid"], message["tid"])]
+    with io.StringIO() as text:
+        made = show.make(c, cli.command_parser("show").parse_args([str(capture), "200"]))
+        show.print_for_people(made, plain_console(text))
+        assert "from +0 ns on no core" in text.getvalue()
+        assert "core -1" not in text.getvalue()
 
 
 def test_every_table_as_csv_and_parquet(run: Run, capture: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,8 +18,9 @@ from matplotlib.figure import Figure
 from nsight_report.api import Capture
 from nsight_report.calls import stacks
 from nsight_report.commands.call_tree import tree
+from nsight_report.export import page_data
 from nsight_report.plots import balloon, causes, cdf, flame, folding, timeline, timeline_axes
-from nsight_report.plots.figures import draw
+from nsight_report.plots.figures import Sheet, draw
 from nsight_report.plots.style import (
     _COLOURS,
     _MARKERS,
@@ -314,6 +316,27 @@ def test_a_stretch_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
         rows = timeline.rows(message, world.lifetime(200), world.messages, anomaly)
         notes += list(rows.loc[rows["what"] == "anomaly", "note"])
     assert notes == ["+100 us (longest: 40.0 us)", "+100 us (longest: 79.0 us)", "+100 us", "+100 us"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "side", "lane"), [(-1, "R", 0), (-1, "A", 1), (7, "A", 1), (1, "A", 1), (0, "R", 0)]
+)
+def test_cause_without_a_core_is_drawn_in_the_lane_of_its_side(
+    world: Capture, cpu: int, side: str, lane: int
+) -> None:
+    """Time on the way has core -1; core 7 is one that the thread waited for. Lanes: core 0 is R, core 1 is A."""
+    one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
+    world._frames["anomalies"] = one.assign(cpu=np.int32(cpu), side=side)
+    rows = rows_of(world, 200)
+    ax = axes()
+    timeline_axes.plot(rows, "x", ax=ax)
+    bases, _top = timeline_axes._layout(rows)
+    base, levels, _name = bases[lane]
+    brackets = [line.get_ydata()[1] for line in ax.lines if line.get_color() == VERMILLION]
+    assert brackets == [base + levels + 0.1]
+    sheet = Sheet.of(world, summarise(world))
+    life = json.loads(page_data.lifetimes(sheet)[200])
+    assert [life["lanes"][at][0] for at, *_ in life["anomalies"]] == [lane]
 
 
 def test_timeline_boxes_are_the_rows(world: Capture) -> None:

@@ -353,7 +353,7 @@ ANOMALIES = Table(
         ),
         _c("start_ns", pa.int64(), "begin of its longest stretch: the evidence"),
         _c("end_ns", pa.int64(), "end of its longest stretch"),
-        _c("cpu", pa.int32(), "core of its longest stretch"),
+        _c("cpu", pa.int32(), "core of its longest stretch; -1 on none: on the way, or in the NIC"),
         _c(
             "other_message_id",
             pa.int64(),

@@ -273,7 +273,8 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
             soft_wrap=True,
         )
         span = duration(c["end_ns"] - c["start_ns"])
-        where = f"longest stretch: {span} from {_signed(c['start_ns'] - first)} on core {c['cpu']}"
+        core = "no core" if c["cpu"] < 0 else f"core {c['cpu']}"
+        where = f"longest stretch: {span} from {_signed(c['start_ns'] - first)} on {core}"
         if c["other_message_id"] >= 0:
             where += f", in the processing of message {c['other_message_id']}"
         console.print(Text("      " + where), soft_wrap=True)

@@ -90,9 +90,13 @@ def _messages(chosen: Chosen, origin: int) -> Iterator[dict[str, Any]]:
             common = {"cat": "stamp", "pid": pid, "tid": tid, "ts": at(mark.ns)}
             yield {"name": f"message {number}: {mark.name}", "ph": "i", "s": "t", **common}
             yield {"name": "message", "ph": phase, "id": number, "bp": "e", **common}
+    lane_of = dict(zip(chosen.messages["message_id"].tolist(), lanes(chosen.messages).tolist()))
+    drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
+        # Time on the way is on no core, and the thread may have waited for one that is not drawn.
+        pid, tid = (_CORES, int(a.cpu)) if a.cpu in drawn else (_MESSAGES, lane_of[a.message_id])
         yield {
             "name": f"{printable(a.category)} ({a.side}) +{duration(int(a.deviation_ns))}", "cat": "cause", "ph": "i",
-            "s": "t", "pid": _CORES, "tid": int(a.cpu), "ts": at(int(a.start_ns)),
+            "s": "t", "pid": pid, "tid": tid, "ts": at(int(a.start_ns)),
             "args": {"message_id": int(a.message_id), "deviation_ns": int(a.deviation_ns), "subject": printable(a.subject)},
         }  # fmt: skip

@@ -224,8 +224,9 @@ def _lifetime(
         elif what == "stretch":
             found["stretches"].append([order[int(r["cpu"])], start, end])
         elif what == "anomaly":
-            if not pd.isna(r["cpu"]) and int(r["cpu"]) in order:
-                found["anomalies"].append([order[int(r["cpu"])], start, end, f"{name} {r['note']}"])
+            core = timeline.lane_of_cause(None if pd.isna(r["cpu"]) else int(r["cpu"]), r["lane"], lane)
+            if core is not None:
+                found["anomalies"].append([order[core], start, end, f"{name} {r['note']}"])
         else:
             found["others"].append([name, start, end])
     return {

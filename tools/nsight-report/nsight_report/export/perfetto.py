@@ -321,11 +321,15 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
         yield from _segments(track, stamps, int(message.first_ns), int(message.last_ns))
         yield _event(END, track, int(message.last_ns))
         yield from _flow(number, track, stamps)
+    lane_of = dict(zip(chosen.messages["message_id"].tolist(), lanes(chosen.messages).tolist()))
+    drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
         name = f"{a.category} ({a.side}) +{duration(int(a.deviation_ns))}"
+        # Time on the way is on no core, and the thread may have waited for one that is not drawn.
+        track = _CORE + int(a.cpu) if a.cpu in drawn else _LANE + lane_of[a.message_id]
         yield _annotate(
-            _event(INSTANT, _CORE + int(a.cpu), int(a.start_ns), name, "cause"),
-            **{c: getattr(a, c) for c in chosen.anomalies.columns if c not in ("start_ns", "cpu")},
+            _event(INSTANT, track, int(a.start_ns), name, "cause"),
+            **{c: getattr(a, c) for c in chosen.anomalies.columns if c != "start_ns"},
         )
     for lane, message in zip(lanes(chosen.others).tolist(), each(chosen.others)):
         track = _OTHER_LANE + lane

@@ -196,6 +196,16 @@ def lanes(message: pd.Series[Any]) -> dict[int, str]:
     return {int(receive): "R", int(app): "A"}
 
 
+def lane_of_cause(cpu: int | None, side: str, lane: dict[int, str]) -> int | None:
+    """The core of ``lane`` (see ``lanes``) in which a cause is drawn: its own, else that of its side, else any.
+
+    A cause has no core when the message was on the way, and another one when its thread waited elsewhere.
+    """
+    if cpu in lane:
+        return cpu
+    return next((core for core, name in lane.items() if side in name.split(" and ")), next(iter(lane), None))
+
+
 def _stretches(message: pd.Series[Any]) -> list[Part]:
     return [
         _row("stretch", lane=part.side, cpu=part.cpu, start_ns=part.start_ns, end_ns=part.end_ns)

@@ -16,7 +16,7 @@ from ..names import printable
 from ..units import duration
 from .folding import NARROWEST
 from .style import BLACK, BLUE, GREY, VERMILLION, legend_below
-from .timeline import WRAPS
+from .timeline import WRAPS, lane_of_cause
 
 FILL = {
     "own thread": "#BFE3F5",
@@ -197,10 +197,12 @@ def shortened(name: str, room: int) -> str:
 
 def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> None:
     drawn: dict[int, list[tuple[float, float]]] = {}
+    sides = {cpu: lane for cpu, (_base, _levels, lane) in bases.items()}
     for a in each(frame[frame["what"] == "anomaly"]):
-        if pd.isna(a.cpu) or int(a.cpu) not in bases:
+        core = lane_of_cause(None if pd.isna(a.cpu) else int(a.cpu), a.lane, sides)
+        if core is None:
             continue
-        base, depth, _lane = bases[int(a.cpu)]
+        base, depth, _lane = bases[core]
         left, right = at(a.start_ns), at(a.end_ns)
         ax.add_patch(
             Rectangle(
@@ -220,7 +222,7 @@ def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float
         half = len(label) * _CHAR * 1.15 * width / 2  # bold is wider
         limits = ax.get_xlim()
         centre = min(max((left + right) / 2, limits[0] + half), limits[1] - half)
-        taken = drawn.setdefault(int(a.cpu), [])
+        taken = drawn.setdefault(core, [])
         # The largest come first; a label that would cover one of them is left to the table.
         if all(centre + half < lo or centre - half > hi for lo, hi in taken):
             ax.text(centre, base + depth + 0.2, label, color="#A04000", fontsize=_TEXT, fontweight="bold",
