@@ -4,6 +4,8 @@
 import hashlib
 import os
 import shutil
+import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Run
+from .conftest import LAUNCHER, Run
 from .synthetic import write_capture
 
 NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
@@ -144,9 +146,77 @@ def test_tables_that_are_a_symlink_are_not_written_through(run: Run, tmp_path: P
     assert {p.name: p.stat().st_mtime_ns for p in elsewhere.iterdir()} == before
 
 
-def test_reader_that_goes_away_is_no_error(capture: Path) -> None:
-    from .conftest import LAUNCHER
+@pytest.mark.parametrize("form", ["folded", "chrome", "perfetto"])
+def test_export_to_a_fifo_leaves_it_one_and_its_reader_gets_all(
+    run: Run, capture: Path, tmp_path: Path, form: str
+) -> None:
+    argv = ("export", form, capture, "--messages", "200", "-o")
+    assert run(*argv, tmp_path / "file").returncode == 0
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(["cat", str(fifo)], stdout=subprocess.PIPE) as reader:
+        try:
+            done = run(*argv, fifo)
+            assert done.returncode == 0, done.stderr
+            assert fifo.is_fifo()
+            assert reader.communicate(timeout=60)[0] == (tmp_path / "file").read_bytes()
+        finally:
+            reader.kill()
 
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to make a device node")
+def test_export_to_a_device_leaves_it_one(run: Run, capture: Path, tmp_path: Path) -> None:
+    null = tmp_path / "null"  # a node of the kind of /dev/null
+    os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    done = run("export", "folded", capture, "-o", null)
+    assert done.returncode == 0, done.stderr
+    assert null.is_char_device()
+
+
+def test_export_to_standard_output_has_nothing_else_there(run: Run, capture: Path, tmp_path: Path) -> None:
+    link = tmp_path / "stdout"  # as /dev/stdout is
+    link.symlink_to("/proc/self/fd/1")
+    run("export", "folded", capture, "-o", tmp_path / "file")
+    piped = run("export", "folded", capture, "-o", link)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == (tmp_path / "file").read_text()
+    assert "flamegraph.pl draws it" in piped.stderr
+    assert link.is_symlink()
+    log = tmp_path / "log"  # in a file it goes on where that ends
+    log.write_text("before\n")
+    with log.open("a") as to:
+        subprocess.run([LAUNCHER, "export", "folded", capture, "-o", link], stdout=to, stderr=to, check=True)
+    assert log.read_text().startswith(f"before\n{piped.stdout}")
+    both = run("export", "folded", capture, "-o", link, "--json")
+    assert both.returncode == 2
+    assert "both are standard output" in both.stderr
+
+
+def test_export_follows_a_symlink_and_replaces_what_it_leads_to(
+    run: Run, capture: Path, tmp_path: Path
+) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk / "stacks")
+    for before in (None, "what was there before"):
+        if before:
+            (disk / "stacks").write_text(before)
+        assert run("export", "folded", capture, "-o", link).returncode == 0
+        assert link.is_symlink()
+        assert (disk / "stacks").read_text().startswith("(A);")
+        assert [p.name for p in disk.iterdir()] == ["stacks"]
+
+
+def test_export_refuses_what_is_neither_a_file_nor_a_pipe(run: Run, capture: Path, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+        done = run("export", "folded", capture, "-o", tmp_path / "socket")
+        assert done.returncode == 5
+        assert "it is neither a file nor a pipe" in done.stderr
+        assert (tmp_path / "socket").is_socket()
+
+
+def test_reader_that_goes_away_is_no_error(capture: Path) -> None:
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", '"$0" "$1" --json | true', str(LAUNCHER), str(capture)],
         capture_output=True,
@@ -158,8 +228,6 @@ def test_reader_that_goes_away_is_no_error(capture: Path) -> None:
 
 def test_without_its_packages_the_launcher_names_the_cure(tmp_path: Path) -> None:
     """A copy outside the project has no .venv beside it; -S -I hides what is installed."""
-    from .conftest import LAUNCHER
-
     bare = tmp_path / "tools/nsight-report"
     bare.mkdir(parents=True)
     shutil.copy(LAUNCHER, bare / "nsight-report")

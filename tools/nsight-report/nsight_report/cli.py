@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from . import __version__, errors
 
@@ -260,9 +260,16 @@ def _run_command(command: str, args: argparse.Namespace) -> int:
         json.dump(made, sys.stdout, indent=2)
         print()
     else:
-        module.print_for_people(made, plain_console(sys.stdout))
+        module.print_for_people(made, plain_console(_told_to(command, args)))
     sys.stdout.flush()
     return errors.EXIT_OK
+
+
+def _told_to(command: str, args: argparse.Namespace) -> TextIO:
+    """Where people are told: standard error, if what is exported goes to standard output."""
+    from .export.output_file import is_stdout
+
+    return sys.stderr if command == "export" and is_stdout(args.output) else sys.stdout
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -300,6 +307,8 @@ def _in_order(args: argparse.Namespace) -> None:
 def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]:
     if command == "show":
         _in_order(args)
+    elif command == "export":
+        module.check(args)
     capture = _open(args, args.capture)
     capture.analyse()
     with _progress()(command):

@@ -49,6 +49,8 @@ def writing(what: str | Path) -> Iterator[None]:
     """Turn a failed write into an OutputError that names the file and the cure."""
     try:
         yield
+    except BrokenPipeError:  # the reader went away: nothing failed
+        raise
     except OSError as error:
         raise _output_error(str(what), error) from None
 

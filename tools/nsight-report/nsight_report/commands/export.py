@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import UsageError
+from ..export import output_file
 from ..names import printable
 
 if TYPE_CHECKING:
@@ -17,18 +18,27 @@ if TYPE_CHECKING:
 _TABLES = ("parquet", "csv")
 
 
-def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
-    """Write FILE; returns the object of ``export --json``."""
+def check(args: argparse.Namespace) -> None:
+    """Raises UsageError or OutputError for what is known to fail before anything is computed."""
     if args.format in _TABLES:
         if args.messages is not None:
             raise UsageError(f"--messages does not go with {args.format}", "choose tables with --tables")
+        return
+    if args.tables is not None:
+        raise UsageError(f"--tables does not go with {args.format}", "choose messages with --messages")
+    output_file.check(args.output)
+    if args.json and output_file.is_stdout(args.output):
+        raise UsageError(f"--json does not go with -o {args.output}", "both are standard output")
+
+
+def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+    """Write FILE; returns the object of ``export --json``."""
+    if args.format in _TABLES:
         from ..export.tables import export as export_tables
 
         wanted = args.tables.split(",") if args.tables else None
         counts = export_tables(capture, args.format, args.output, wanted)
     else:
-        if args.tables is not None:
-            raise UsageError(f"--tables does not go with {args.format}", "choose messages with --messages")
         counts = _messages(capture, args)
     return {"capture": str(capture.path), "format": args.format, "file": str(args.output), "written": counts}
 

@@ -7,6 +7,7 @@ the Perfetto trace is the better one (export/perfetto.py).
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,10 @@ import numpy as np
 
 from ..frames import each, to_pandas
 from ..names import printable
-from ..store import temporary, writing
 from ..units import duration
 from .call_events import names
 from .chosen import Chosen, choose, lanes, marks
+from .output_file import opened
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -32,7 +33,7 @@ def export(capture: Capture, spec: str, path: Path) -> dict[str, int]:
     chosen = choose(capture, spec)
     origin = min((w.begin_ns for w in chosen.windows), default=0)
     counts = {"messages": len(chosen.messages), "calls": 0, "anomalies": len(chosen.anomalies)}
-    with writing(path), temporary(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with opened(path) as raw, io.TextIOWrapper(raw, encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         for event in _names(chosen):
             file.write(json.dumps(event) + ",\n")

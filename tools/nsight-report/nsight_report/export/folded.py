@@ -16,9 +16,9 @@ import pandas as pd
 
 from ..calls.of_message import Stretch, stretches
 from ..names import printable
-from ..store import write_atomically
 from .call_events import names
 from .chosen import messages_of
+from .output_file import opened
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -35,7 +35,8 @@ def export(capture: Capture, spec: str | None, path: Path) -> dict[str, int]:
         counts = [round(found[stack] / len(side)) for found, side in zip(stacks, sides)]
         if any(counts):
             lines.append(f"{stack} {' '.join(map(str, counts))}\n")
-    write_atomically(path, "".join(lines).encode())
+    with opened(path) as file:
+        file.write("".join(lines).encode())
     who = ["messages"] if spec else ["reference_messages", "target_messages"]
     return {"stacks": len(lines), **{name: len(side) for name, side in zip(who, sides)}}
 

@@ -20,10 +20,10 @@ import pandas as pd
 
 from ..frames import cause_names, each, to_pandas
 from ..names import printable
-from ..store import temporary, writing
 from ..units import duration
 from .call_events import Nesting, names, uncertain
 from .chosen import Chosen, Mark, choose, lanes, marks
+from .output_file import opened
 from .perfetto_wire import (
     BEGIN,
     BOOTTIME,
@@ -52,7 +52,7 @@ _LIMIT = 400  # characters of a name
 def export(capture: Capture, spec: str, path: Path) -> dict[str, int]:
     """Write the messages of ``spec`` to ``path`` (compressed if it ends in .gz); returns counts of what is in it."""
     chosen = choose(capture, spec)
-    with writing(path), temporary(path) as partial, _open(partial, path) as file:
+    with opened(path) as raw, _packed(raw, path) as file:
         write(file, _clock(capture))
         for packet in _tracks(chosen):
             write(file, packet)
@@ -71,13 +71,12 @@ def export(capture: Capture, spec: str, path: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _open(partial: Path, path: Path) -> Iterator[BinaryIO]:
-    with partial.open("wb") as raw:
-        if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
-                yield packed  # type: ignore[misc]
-        else:
-            yield raw
+def _packed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    if path.suffix == ".gz":
+        with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
+            yield packed  # type: ignore[misc]
+    else:
+        yield raw
 
 
 def _clock(capture: Capture) -> TracePacket:
