@@ -19,7 +19,7 @@ from nsight_report.api import Capture
 from nsight_report.calls import stacks
 from nsight_report.commands.call_tree import tree
 from nsight_report.export import page_data
-from nsight_report.plots import balloon, causes, cdf, flame, folding, timeline, timeline_axes
+from nsight_report.plots import balloon, causes, cdf, flame, folding, queuing, timeline, timeline_axes
 from nsight_report.plots.figures import Sheet, draw
 from nsight_report.plots.style import (
     _COLOURS,
@@ -222,6 +222,49 @@ def test_what_holds_for_every_tail_stands_last_and_once(world: Capture) -> None:
     cdf.plot_tail(pd.concat(parts), ax=ax)
     legend = [t.get_text() for t in ax.get_legend().get_texts()]
     assert legend == [*(f"capture {i} (n=2,000)" for i in range(7)), "fewer than 10 messages"]
+
+
+# --- queues
+
+
+def queuing_of(**deviations: list[int]) -> pd.DataFrame:
+    """Target messages of each queue with these deviations, each with one more ahead than usual."""
+    return pd.DataFrame(
+        [
+            {"role": "target", "message_id": i, "queue": queue, "side": "R", "function": f"serve_{queue.lower()}",
+             "depth": 3, "reference_depth": 2, "deviation_ns": ns}
+            for queue, values in deviations.items()
+            for i, ns in enumerate(values)
+        ]
+    )  # fmt: skip
+
+
+def test_queues_are_target_messages_with_more_ahead_than_usual() -> None:
+    found = queuing_of(Socket=[10, 20], Driver=[30])
+    other = found.assign(role="reference", message_id=9)
+    fewer = found.assign(message_id=8, depth=2)
+    rows = queuing.rows(pd.concat([found, other, fewer], ignore_index=True))
+    assert list(zip(rows["queue"], rows["message_id"], rows["more"])) == [
+        ("Driver (R)", 0, 1), ("Socket (R)", 0, 1), ("Socket (R)", 1, 1),
+    ]  # fmt: skip
+    ax = axes()
+    queuing.plot_depth(rows, ax=ax)
+    assert [t.get_text() for t in ax.texts] == ["1", "2"]  # messages of each
+
+
+def test_boxes_of_queues_are_of_all_messages_whatever_it_cost_them() -> None:
+    rows = queuing.rows(queuing_of(Driver=[-5, -5, 100], Protocol=[-7, 0], Socket=[40, 100, 400, 500]))
+    ax = axes()
+    queuing.plot_delay(rows, ax=ax)
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == ["Driver (R)\nserve_driver", "Protocol (R)\nserve_protocol", "Socket (R)\nserve_socket"]
+    width = queuing._WIDTH / 2  # caps of whiskers are narrower
+    medians = [line.get_ydata()[0] for line in ax.lines if np.ptp(line.get_xdata()) == pytest.approx(width)]
+    # What is not above 0 lies at the foot of the axis, half the least that is (40): medians are -5, -3.5, 250.
+    assert medians == [20, 20, 250]
+    tops = [patch.get_path().vertices[:, 1].max() for patch in ax.patches]
+    assert tops == [47.5, 20, 425]  # upper quartiles of -5 -5 100, -7 0, and 40 100 400 500
+    assert "not longer than usual" in [t.get_text() for t in ax.texts]
 
 
 # --- call paths and flame graphs

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cbook import boxplot_stats
 from matplotlib.ticker import MaxNLocator
 
 from ..names import printable
@@ -56,23 +59,37 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
 
 
 def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
-    """Draw ``rows``: boxes (quartiles, whiskers 5th to 95th percentile) of the time that those ahead took above the usual."""
+    """Draw ``rows``: boxes (quartiles, whiskers 5th to 95th percentile) of the time that those ahead took above the usual.
+
+    The axis is logarithmic: what is not above the usual lies on a line at its foot.
+    """
     queues = list(dict.fromkeys(frame["queue"]))
-    frame = frame[frame["deviation_ns"] > 0]
-    values = [frame.loc[frame["queue"] == q, "deviation_ns"].to_numpy(float) for q in queues]
     if len(frame):
-        boxes = ax.boxplot(
-            values, positions=range(len(queues)), patch_artist=True, whis=(5, 95), widths=_WIDTH / 2,
+        above = frame.loc[frame["deviation_ns"] > 0, "deviation_ns"]
+        foot = float(above.min()) / 2 if len(above) else 1.0
+        # More ahead need not take longer: of all messages, or the median would be of those that it cost something.
+        stats = [_box(frame.loc[frame["queue"] == q, "deviation_ns"].to_numpy(float), foot) for q in queues]
+        boxes = ax.bxp(
+            stats, positions=range(len(queues)), patch_artist=True, widths=_WIDTH / 2,
             medianprops={"color": "black"}, flierprops={"marker": ".", "markersize": 3, "alpha": 0.5},
         )  # fmt: skip
         for patch, queue in zip(boxes["boxes"], queues, strict=True):
             patch.set_facecolor(_COLOURS[queue[: queue.rindex(" (")]])
             patch.set_alpha(0.75)
-        every = np.concatenate(values)
-        latency_axis(ax, "y", float(every.min()), float(every.max()))
+        latency_axis(ax, "y", foot, max(float(frame["deviation_ns"].max()), foot))
+        if len(above) < len(frame):
+            ax.axhline(foot, color=GREY, linewidth=0.8, linestyle=":")
+            ax.text(0.998, foot, "not longer than usual", transform=ax.get_yaxis_transform(), fontsize=7, color="#555555",
+                    ha="right", va="bottom")  # fmt: skip
     ax.set_ylabel("time for those ahead\nabove the usual")
     functions = dict(zip(frame["queue"], frame["function"], strict=True))
-    return _queues(ax, queues, [f"{q}\n{_short(functions.get(q, ''))}" for q in queues])
+    return _queues(ax, queues, [f"{q}\n{_short(functions[q])}" for q in queues])
+
+
+def _box(values: npt.NDArray[np.float64], foot: float) -> dict[str, Any]:
+    """What ``Axes.bxp`` draws of ``values``, with no end below ``foot``."""
+    found = boxplot_stats(values, whis=(5, 95))[0]
+    return {key: np.maximum(value, foot) for key, value in found.items()}
 
 
 def _queues(ax: Axes, queues: list[str], labels: list[str]) -> Axes:
