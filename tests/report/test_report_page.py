@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nsight_report
+import numpy as np
 import pandas as pd
 import pytest
 from nsight_report.export import html, page_data
@@ -483,6 +484,101 @@ def test_lifetimes_stop_where_the_file_would_grow_too_large(
     assert len(every) == 4
     monkeypatch.setattr(page_data, "MOST_LIFETIME_BYTES", sum(map(len, every.values())) - 1)
     assert list(page_data.lifetimes(sheet)) == list(every)[:3]
+
+
+def rendered(c: Any) -> str:
+    return html.render(Sheet.of(c, summarise(c)), [])
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Any:
+    """20,000 target messages with five anomalies each, of which hardly two say the same."""
+    c = nsight_report.open(write_capture(tmp_path / "m.nsight", World(n=20_000)))
+    one = c.anomalies.iloc[:1]
+    numbers = np.repeat(c.messages["message_id"].to_numpy(np.int64), 5)
+    rows = pd.concat([one] * len(numbers), ignore_index=True)
+    nth = [f"{i:06}_" for i in range(len(rows))]
+    c._frames["anomalies"] = rows.assign(
+        message_id=numbers, category=np.resize(["Locks", "Memory", "Timer", "Disk", "Bus"], len(rows)), side="A",
+        anomaly="slower", subject=[s + 150 * "f" for s in nth], path=[s + 310 * "p" for s in nth],
+    )  # fmt: skip
+    few = c.coverage.iloc[:1]
+    c._frames["coverage"] = pd.concat([few] * 20_000, ignore_index=True).assign(
+        message_id=c.messages["message_id"].to_numpy(np.int64),
+        latency_ns=c.messages["latency_ns"].to_numpy(np.int64),
+    )
+    return c
+
+
+def test_page_of_many_targets_with_long_texts_stays_small_and_says_so(
+    browser: Any, many: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "m.html").write_text(rendered(many))
+    assert (tmp_path / "m.html").stat().st_size < 20_000_000
+    load(browser, tmp_path / "m.html")
+    assert listed(browser) == 20_000
+    assert "What exactly delayed a message is here for" in text(browser, ".no-room")
+    choose(browser, "cause", "Bus (A)")
+    assert listed(browser) == 20_000  # also of messages that have no more than the sum
+    told = run(
+        browser, "return JSON.parse(document.querySelector('#data').textContent).targets.map(t => 'why' in t)"
+    )
+    assert told == sorted(told, reverse=True)  # the slowest have it
+    numbers = [t["id"] for t in page_data.overview(Sheet.of(many, summarise(many)))["targets"]]
+    for number, is_told in ((numbers[0], True), (numbers[-1], False)):
+        run(browser, f"location.hash = '#message-{number}'")
+        shows(browser, number)
+        assert ("ffff" in text(browser, "#why tbody")) == is_told
+        assert "Bus (A)" in text(browser, "#why tbody")
+        assert browser.find_element("id", "why-brief").is_displayed() != is_told
+    assert f"nsight-report show m.nsight {numbers[-1]}" in text(browser, "#why-brief")
+    assert browser.get_log("browser") == []
+
+
+def test_dots_and_balloons_are_thinned_and_the_page_says_so(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "d.nsight", World(n=2000)))
+    assert "no-room" not in rendered(c).partition("<main")[2]
+    monkeypatch.setattr(page_data, "MOST_DOTS", 100)
+    monkeypatch.setattr(page_data, "MOST_TARGETS", 8)
+    (tmp_path / "d.html").write_text(rendered(c))
+    load(browser, tmp_path / "d.html")
+    assert listed(browser) == 8
+    notes = run(browser, "return [...document.querySelectorAll('.no-room')].map(p => p.textContent)")
+    assert notes[0].startswith("Balloons and list have 8 of the 20 slow messages")
+    assert notes[1:] == ["Grey dots are 100 of 1,992 other messages, evenly spaced."]
+    data = page_data.overview(Sheet.of(c, summarise(c)))
+    ids = np.cumsum(data["messages"]["id"])
+    assert len(ids) == 108
+    assert {t["id"] for t in data["targets"]} <= set(ids)
+    others = np.setdiff1d(ids, [t["id"] for t in data["targets"]])
+    assert np.diff(others).max() <= 2 * 20  # every twentieth
+    assert others[0] == 0
+    assert others[-1] == 1999
+    assert browser.get_log("browser") == []
+
+
+def test_texts_of_anomalies_are_in_the_page_once(tmp_path: Path) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "t.nsight", World(n=2000)))
+    path = "a_path_of_callers"
+    c._frames["anomalies"] = c.anomalies.assign(path=path)
+    data = page_data.overview(Sheet.of(c, summarise(c)))
+    assert page_data.embedded(data).count(path) == 1
+    why = [row for target in data["targets"] for row in target["why"]]
+    assert len(why) == len(c.anomalies) > 20
+    assert {data["texts"][row[7]] for row in why} == {path}
+
+
+def test_lifetimes_get_what_the_rest_of_the_page_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "r.nsight", World(n=2000)))
+    whole = rendered(c)
+    rest = len(page_data.embedded(page_data.overview(Sheet.of(c, summarise(c)))))
+    monkeypatch.setattr(page_data, "MOST_BYTES", rest + 10_000)
+    held = rendered(c).count('id="lifetime-')
+    assert 0 < held < whole.count('id="lifetime-')
 
 
 # --- what is bundled

@@ -78,7 +78,12 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         "stopped by": m.text("stopped_by"),
     }
     scripts, styles = ([_text(name) for name in names] for names in (_SCRIPTS, _STYLES))
-    lifetimes = page_data.lifetimes(sheet, n_lifetimes)
+    data = page_data.overview(sheet)
+    overview = page_data.embedded(data)
+    # Of a page that stays below its limit, what the rest leaves is for lifetimes.
+    rest = len(overview) + sum(len(_picture(figure)) for figure in figures)
+    room = max(0, min(page_data.MOST_LIFETIME_BYTES, page_data.MOST_BYTES - rest))
+    lifetimes = page_data.lifetimes(sheet, n_lifetimes, room)
     timelines = [figure for figure in figures if figure.name.endswith("-timeline")]
     return environment.get_template("report.html.j2").render(
         policy=policy(scripts, styles),
@@ -99,9 +104,10 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         timelines=timelines,
         slowest=[(slow, describe(slow)) for slow in summary.slowest],
         other=_other(sheet),
-        data=page_data.embedded(page_data.overview(sheet)),
+        data=overview,
+        left_out=page_data.left_out(data, sheet),
         lifetimes=lifetimes,
-        room=page_data.MOST_LIFETIME_BYTES // 1_000_000,
+        room=room // 1_000_000,
         uplot_version=json.loads(_text("vendor/uplot.json"))["version"],
         uplot_licence=_text("vendor/LICENSE.uPlot").strip(),
     )

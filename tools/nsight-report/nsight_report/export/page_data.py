@@ -7,6 +7,7 @@ Names in it come from the capture. ``embedded`` makes JSON that cannot end the s
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..calls.stacks import SEPARATOR, mean_stacks
-from ..frames import cause_names, each
+from ..frames import cause_names, each, words
 from ..names import printable
 from ..plots import cdf, timeline
 from ..plots.causes import details
@@ -24,8 +25,16 @@ from ..summary import selected
 
 #: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
 MOST_LIFETIMES = 150
-#: However many are asked for: a page of 100,000 messages stays below 20 MB.
+#: However many are asked for; fewer where a page would not stay below MOST_BYTES.
 MOST_LIFETIME_BYTES = 8_000_000
+#: A page stays below 20 MB, whatever the capture: messages, targets, their evidence and figures leave room for lifetimes.
+MOST_BYTES = 19_000_000
+#: Messages that the chart has beside the targets: evenly spaced if there are more.
+MOST_DOTS = 150_000
+#: Target messages that the page has; beyond them the less important ones are dots.
+MOST_TARGETS = 30_000
+#: Of what delayed each target message; the less important ones have only how much of each cause.
+MOST_EVIDENCE_BYTES = 4_000_000
 _PER_CAUSE = 3
 _MOST_CONNECTIONS = 300  # in the filter; the messages of others have none there
 _TREE = 250  # call paths of a message's call tree
@@ -55,14 +64,15 @@ def embedded(value: object) -> str:
 def overview(sheet: Sheet) -> dict[str, Any]:
     """Everything but the lifetimes. Times in ns; ``id`` and ``first_us`` of messages as differences to the one before."""
     capture = sheet.capture
-    messages = sheet.messages.sort_values("message_id")
+    kept = chosen(sheet, MOST_TARGETS)
+    messages = _thinned(sheet.messages.sort_values("message_id"), kept)
     causes = _causes(sheet)
     number = {cause["name"]: i for i, cause in enumerate(causes)}
     connection, connections = _connections(messages)
     first = messages["first_ns"].to_numpy(np.int64)
     origin = int(first.min()) if len(first) else 0
     ids = messages["message_id"].to_numpy(np.int64)
-    targets = _targets(sheet, number)
+    targets, texts = _targets(sheet, number, kept)
     return {
         "messages": {
             "id": _steps(ids),
@@ -76,10 +86,42 @@ def overview(sheet: Sheet) -> dict[str, Any]:
         "n_connections": int(messages["conn_id"].nunique()),
         "causes": causes,
         "targets": targets,
+        "texts": texts,
         "captures": _captures(sheet),
         "grade": sheet.summary.grade,
         "name": printable(capture.name),
     }
+
+
+def left_out(data: dict[str, Any], sheet: Sheet) -> list[str]:
+    """What ``overview`` has no room for, in words."""
+    targets, n_targets = len(data["targets"]), len(sheet.capture.coverage)
+    n_dots, n_others = len(data["messages"]["id"]) - targets, len(sheet.messages) - targets
+    explained = sum("why" in target for target in data["targets"])
+    found = []
+    if targets < n_targets:
+        found.append(
+            f"Balloons and list have {targets:,} of the {n_targets:,} slow messages: the slowest, and the three that each "
+            "cause delayed most; others are dots."
+        )
+    if n_dots < n_others:
+        found.append(f"Grey dots are {n_dots:,} of {n_others:,} other messages, evenly spaced.")
+    if explained < targets:
+        found.append(
+            f"What exactly delayed a message is here for {explained:,} slow messages; for the others only how much each cause "
+            "added, and nsight-report show tells the rest."
+        )
+    return found
+
+
+def _thinned(messages: pd.DataFrame, targets: list[int]) -> pd.DataFrame:
+    """``messages`` with at most MOST_DOTS that are no targets."""
+    target = messages["message_id"].isin(targets).to_numpy(bool)
+    others = np.flatnonzero(~target)
+    if len(others) <= MOST_DOTS:
+        return messages
+    spaced = others[np.linspace(0, len(others) - 1, MOST_DOTS).astype(np.int64)]
+    return messages.iloc[np.sort(np.concatenate([np.flatnonzero(target), spaced]))]
 
 
 def _steps(values: npt.NDArray[np.int64]) -> list[int]:
@@ -123,30 +165,81 @@ def _connections(messages: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[st
     return pd.Index(kept).get_indexer(pd.Index(messages["conn_id"].to_numpy(np.int64))), labels
 
 
-def _targets(sheet: Sheet, number: dict[str, int]) -> list[dict[str, Any]]:
-    """Each target message: deviation, coverage, and its anomalies, largest first."""
-    every = sheet.capture.anomalies
-    frame = every.assign(cause=cause_names(every), detail=details(every)).sort_values(
-        "deviation_ns", ascending=False, kind="stable"
-    )
-    found: dict[int, list[list[Any]]] = {}
-    for a in each(frame):
-        other = int(a.other_message_id)
-        found.setdefault(int(a.message_id), []).append(
-            [number.get(printable(a.cause), -1), int(a.deviation_ns),
-             printable(a.detail, _NAME), int(a.observed_ns), int(a.reference_ns), int(a.cpu) if not pd.isna(a.cpu) else -1,
-             other, printable(a.path, 2 * _NAME)]
-        )  # fmt: skip
-    return [
+def _targets(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Target messages ``kept``, slowest first, each with what delayed it; and texts, which that has by their places.
+
+    ``why``: anomalies, largest first: cause, ns, text, observed and usual ns, core, other message, text of the path. Where
+    there is no more room for it, counted from the first of ``kept``, ``brief``: cause and ns.
+    """
+    texts = _Texts()
+    anomalies = _Evidence(sheet.capture.anomalies, number, set(kept))
+    told: dict[int, dict[str, Any]] = {}
+    size = 0
+    for target in kept:
+        if size + texts.size < MOST_EVIDENCE_BYTES:
+            why = anomalies.why(target, texts)
+            size += len(embedded(why))
+            told[target] = {"why": why}
+        else:
+            told[target] = {"brief": anomalies.brief(target)}
+    targets = [
         {
             "id": int(c.message_id),
             "deviation": int(c.deviation_ns),
             "usual": int(c.reference_latency_ns),
             "coverage": None if pd.isna(c.coverage) else round(float(c.coverage), 4),
-            "why": found.get(int(c.message_id), []),
+            **told[int(c.message_id)],
         }
         for c in each(sheet.capture.coverage.sort_values("latency_ns", ascending=False, kind="stable"))
+        if c.message_id in told
     ]
+    return targets, list(texts.places)
+
+
+class _Texts:
+    """Texts, each once; ``places`` in the page's list of them, ``size`` in its bytes."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.size = 0
+
+    def place(self, text: str) -> int:
+        if text not in self.places:
+            self.places[text] = len(self.places)
+            self.size += len(embedded(text)) + 1
+        return self.places[text]
+
+
+class _Evidence:
+    """Anomalies of some messages in plain types: a row of a DataFrame costs a millisecond."""
+
+    def __init__(self, anomalies: pd.DataFrame, number: dict[str, int], wanted: set[int]) -> None:
+        own = anomalies[anomalies["message_id"].isin(wanted)]
+        own = own.sort_values("deviation_ns", ascending=False, kind="stable")
+        self._rows_of = own.groupby(own["message_id"].to_numpy(np.int64)).indices
+        self._cause = [number.get(printable(name), -1) for name in cause_names(own)]
+        names = ("deviation_ns", "observed_ns", "reference_ns", "cpu", "other_message_id")
+        self._numbers = {name: own[name].fillna(-1).to_numpy(np.int64).tolist() for name in names}
+        self._detail, self._path = words(details(own)).tolist(), words(own["path"]).tolist()
+
+    def why(self, message: int, texts: _Texts) -> list[list[int]]:
+        """See ``_targets``."""
+        of = self._numbers
+        return [
+            [self._cause[i], of["deviation_ns"][i], texts.place(printable(self._detail[i], _NAME)), of["observed_ns"][i],
+             of["reference_ns"][i], of["cpu"][i], of["other_message_id"][i], texts.place(printable(self._path[i], 2 * _NAME))]
+            for i in self._rows(message)
+        ]  # fmt: skip
+
+    def brief(self, message: int) -> list[list[int]]:
+        """See ``_targets``."""
+        found = Counter[int]()
+        for i in self._rows(message):
+            found[self._cause[i]] += self._numbers["deviation_ns"][i]
+        return [[cause, ns] for cause, ns in found.most_common()]
+
+    def _rows(self, message: int) -> list[int]:
+        return [int(i) for i in self._rows_of.get(message, ())]
 
 
 def _captures(sheet: Sheet) -> list[dict[str, Any]]:
@@ -177,8 +270,12 @@ def chosen(sheet: Sheet, most: int) -> list[int]:
     return list(dict.fromkeys(ids))[:most]
 
 
-def lifetimes(sheet: Sheet, most: int | None = None) -> dict[int, str]:
-    """The lifetimes of ``chosen`` messages as JSON: ``most`` (else MOST_LIFETIMES), or as many as fit in MOST_LIFETIME_BYTES."""
+def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) -> dict[int, str]:
+    """The lifetimes of ``chosen`` messages as JSON: ``most`` (else MOST_LIFETIMES), or as many as fit in ``room``.
+
+    ``room``: bytes, else MOST_LIFETIME_BYTES.
+    """
+    room = MOST_LIFETIME_BYTES if room is None else room
     usual = sheet.paths.stacks.set_index("path")["reference_ns"] if sheet.paths.n_reference else None
     numbers = np.array(chosen(sheet, MOST_LIFETIMES if most is None else most), np.int64)
     wanted = numbers[np.isin(numbers, sheet.messages["message_id"].to_numpy())].tolist()
@@ -193,7 +290,7 @@ def lifetimes(sheet: Sheet, most: int | None = None) -> dict[int, str]:
         message = rows.iloc[at]
         made[number] = embedded(_lifetime(message, calls, drawn.parts(message, calls), usual))
     sizes = np.cumsum([len(made[number]) for number in wanted])
-    return {number: made[number] for number, size in zip(wanted, sizes) if size <= MOST_LIFETIME_BYTES}
+    return {number: made[number] for number, size in zip(wanted, sizes) if size <= room}
 
 
 def _lifetime(

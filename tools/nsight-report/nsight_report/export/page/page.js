@@ -14,7 +14,7 @@
 	for (const t of targets) {
 		t.row = rowOf.get(t.id);
 		t.sums = new Map();
-		for (const [cause, ns] of t.why) t.sums.set(cause, (t.sums.get(cause) || 0) + ns);
+		for (const [cause, ns] of t.why ?? t.brief) t.sums.set(cause, (t.sums.get(cause) || 0) + ns);
 		t.top = [...t.sums].sort((a, b) => b[1] - a[1])[0]?.[0] ?? (t.coverage === 1 ? notSlower : unexplained);
 	}
 	const most = Math.max(...targets.map((t) => t.deviation), 1);
@@ -208,10 +208,11 @@
 		const covered = t.coverage === null ? "" : `, ${Math.round(100 * t.coverage)}% of it explained`;
 		$("#one-facts").textContent = `${t.top === notSlower ? "no slower than usual by more than can be told" : `+${duration(t.deviation)}${covered}`}; `
 			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first message${place}`;
-		$("#why tbody").replaceChildren(...t.why.map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
+		$("#why tbody").replaceChildren(...(t.why ?? t.brief).map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
 			const name = element("td", {className: "text"});
 			if (cause >= 0) name.append(icon(data.causes[cause]), ` ${data.causes[cause].name}`);
-			const what = element("td", {className: "text", textContent: detail + (path ? `, in ${path}` : "")});
+			const through = data.texts[path];
+			const what = element("td", {className: "text", textContent: t.why ? data.texts[detail] + (through ? `, in ${through}` : "") : ""});
 			if (other >= 0) {
 				what.append("; ");
 				if (targetOf.has(other)) {
@@ -221,9 +222,11 @@
 			}
 			return element("tr", {}, name, element("td", {className: "n", textContent: `+${duration(ns)}`}), what,
 				element("td", {className: "n", textContent: duration(observed)}), element("td", {className: "n", textContent: duration(usual)}),
-				element("td", {className: "n", textContent: cpu < 0 ? "?" : cpu}));
+				element("td", {className: "n", textContent: cpu >= 0 ? cpu : "?"}));
 		}));
-		$("#why").hidden = !t.why.length;
+		$("#why").hidden = !(t.why ?? t.brief).length;
+		$("#why-brief").hidden = !!t.why;
+		$("#why-brief").textContent = `What exactly it was is not in this file. To see it: nsight-report show ${data.name} ${t.id}`;
 		const source = document.getElementById(`lifetime-${t.id}`);
 		life = source ? JSON.parse(source.textContent) : null;
 		zoom = 1;
