@@ -216,9 +216,22 @@ def test_export_refuses_what_is_neither_a_file_nor_a_pipe(run: Run, capture: Pat
         assert (tmp_path / "socket").is_socket()
 
 
-def test_reader_that_goes_away_is_no_error(capture: Path) -> None:
+@pytest.mark.parametrize("command", [["top"], ["show"], []])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_reader_that_goes_away_is_no_error(capture: Path, command: list[str], options: list[str]) -> None:
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", '"$0" "$1" --json | true', str(LAUNCHER), str(capture)],
+        [
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            '"$@" | true',
+            "bash",
+            str(LAUNCHER),
+            *command,
+            str(capture),
+            *options,
+        ],
         capture_output=True,
         text=True,
     )

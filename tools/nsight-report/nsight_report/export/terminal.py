@@ -46,11 +46,18 @@ def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool 
         )
 
 
+class _Console(Console):
+    """rich would end the program with 1, an error, when the reader goes away (head, less); ``cli`` knows better."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def plain_console(file: TextIO) -> Console:
     """A console for ``file``: colour and the terminal's width on a terminal, else plain."""
     tty = file.isatty()
     # markup=False and Text objects throughout: names from the capture may look like rich markup.
-    return Console(
+    return _Console(
         file=file,
         markup=False,
         highlight=False,
