@@ -116,6 +116,12 @@ def test_wrong_usage_exits_2_and_shows_usage(run: Run, capture: Path, options: t
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("option", [("--json",), ("--rerun", "cores"), ("--lifetimes", "0", "-o", "out")])
+def test_stage_refuses_what_is_of_a_report(run: Run, capture: Path, option: tuple[str, ...]) -> None:
+    done = run(capture, "--stage", "attribution", *option)
+    assert_one_error(done, 2, f"{option[0]} does not go with --stage")
+
+
 def test_framing_without_payload_names_the_recorder_option(run: Run, capture: Path) -> None:
     done = run(capture, "--framing", "memcached")
     assert_one_error(done, 3, "payload.pcap")

@@ -75,7 +75,10 @@ def parser() -> argparse.ArgumentParser:
     )
     _common(p)
     p.add_argument(
-        "--stage", metavar="NAME", choices=_STAGES, help="run only this stage, from its stored input"
+        "--stage",
+        metavar="NAME",
+        choices=_STAGES,
+        help="run only this stage, from its stored input, and make no report; with -o: tables of a read-only capture go to DIR",
     )
     p.add_argument("--rerun", metavar="NAME", choices=_STAGES, help="run this stage and those after it again")
     p.add_argument("--version", action="version", version=f"nsight-report {__version__}")
@@ -336,6 +339,13 @@ def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
 def _run(args: argparse.Namespace) -> int:
     if args.lifetimes is not None and not args.output:
         raise errors.UsageError("--lifetimes is about the page", "name a directory for it: -o DIR")
+    for option in ("json", "rerun", "lifetimes"):
+        value = getattr(args, option)
+        if args.stage and value is not None and value is not False:
+            raise errors.UsageError(
+                f"--{option} does not go with --stage",
+                "--stage runs one stage and makes no report: leave one out",
+            )
     capture = _open(args, args.capture, args.output)
     if args.stage:
         for name, n_rows in capture.pipeline.run_alone(args.stage).items():
