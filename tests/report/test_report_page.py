@@ -191,6 +191,30 @@ def test_keys_reach_a_message_and_come_back(opened: Any) -> None:
     assert run(opened, "return document.activeElement.id") == "balloon"
 
 
+def test_keys_of_the_browser_are_left_to_it(opened: Any) -> None:
+    """Alt and an arrow go back in history, Ctrl and End to the end of the page."""
+    taken = (
+        "const e = new KeyboardEvent('keydown', {key: arguments[0], [arguments[1]]: true, cancelable: true, bubbles: true});"
+        "return !document.querySelector('#balloon').dispatchEvent(e)"
+    )
+    assert opened.execute_script(taken, "ArrowLeft", "shiftKey")
+    for modifier in ("altKey", "ctrlKey", "metaKey"):
+        for key in ("ArrowLeft", "ArrowRight", "Home", "End", "Enter", " "):
+            assert not opened.execute_script(taken, key, modifier), (key, modifier)
+
+
+def test_message_of_a_link_leaves_the_focus_on_the_chart(browser: Any, page: Path) -> None:
+    """Opened by its address it came from nowhere."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get("about:blank")
+    browser.get(page.as_uri() + "#message-600")
+    shows(browser, 600)
+    keys(browser, Keys.ESCAPE)
+    assert not browser.find_element("id", "one").is_displayed()
+    assert run(browser, "return document.activeElement.id") == "balloon"
+
+
 def test_everything_that_acts_is_reached_by_tab(opened: Any) -> None:
     skipped = run(
         opened,
@@ -369,10 +393,30 @@ def test_screen_reader_is_told_a_name_of_everything_that_acts_or_shows(browser: 
     assert [role for role, name in told if role in needs and not name] == []
 
 
-def test_without_scripts_the_pictures_are_there(page: Path) -> None:
-    still = page.read_text().split("<noscript>")[1:]
-    assert len(still) == 4  # balloons, causes, distribution, and the timelines
-    assert all('<img src="data:image/svg+xml;base64,' in part.partition("</noscript>")[0] for part in still)
+# Which of the parts that scripts draw, and of the still pictures, are seen: balloons, causes, distribution, five timelines.
+SEEN = (
+    "const seen = (css) => [...document.querySelectorAll(css)].filter((e) => e.checkVisibility()).length;"
+    "return [seen('.script-only'), seen('.static-only img')]"
+)
+
+
+def test_without_scripts_the_pictures_are_there(browser: Any, page: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get("about:blank")
+        browser.get(page.as_uri())
+        assert run(browser, SEEN) == [0, 8]
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_printed_page_has_pictures_in_place_of_what_scripts_draw(opened: Any) -> None:
+    assert run(opened, SEEN) == [2, 0]
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert run(opened, SEEN) == [0, 8]
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 # --- names, two captures, many messages

@@ -70,7 +70,7 @@ def test_page_has_only_the_packages_scripts_whatever_threads_are_called(hostile_
     assert [hashlib.sha256(b.encode()).digest() for b in bodies] == [
         base64.b64decode(h) for h in re.findall(r"script-src (.*?);", html.unescape(hostile_page))[0].replace("'sha256-", "").replace("'", "").split()
     ]  # fmt: skip
-    assert len(bodies) == 3
+    assert len(bodies) == 4
 
 
 def test_policy_allows_styles_by_their_hash_and_none_in_attributes(hostile_page: str) -> None:

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("vendor/uPlot.iife.js", "page/lifetime.js", "page/page.js")
+_BEGIN = "page/begin.js"  # in the head
 _STYLES = ("vendor/uPlot.min.css", "page/page.css")
 _ROWS = 25  # of the table behind a figure; the CSV beside it has all
-# The page draws these itself; without scripts it shows the pictures.
+# The page draws these itself; without scripts, and printed, it shows the pictures.
 _DRAWN_BY_THE_PAGE = ("balloon", "causes", "cdf")
 
 
@@ -77,6 +78,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         "recorded with": m.command(),
         "stopped by": m.text("stopped_by"),
     }
+    begin = _text(_BEGIN)
     scripts, styles = ([_text(name) for name in names] for names in (_SCRIPTS, _STYLES))
     data = page_data.overview(sheet)
     overview = page_data.embedded(data)
@@ -86,7 +88,8 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
     lifetimes = page_data.lifetimes(sheet, n_lifetimes, room)
     timelines = [figure for figure in figures if figure.name.endswith("-timeline")]
     return environment.get_template("report.html.j2").render(
-        policy=policy(scripts, styles),
+        policy=policy([begin, *scripts], styles),
+        begin=begin,
         scripts=scripts,
         styles=styles,
         capture=capture.name,

@@ -158,6 +158,7 @@
 	const describe = (t) => `message ${t.id}: ${duration(m.latency[t.row])}, ${data.causes[t.top]?.name ?? "unexplained"}`
 		+ (t.sums.size ? ` +${duration(t.sums.get(t.top))}` : "");
 	$("#balloon").addEventListener("keydown", (event) => {
+		if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's: Alt and an arrow go back
 		const inOrder = [...list].sort((a, b) => a.id - b.id);
 		if (!inOrder.length) return;
 		const at = inOrder.indexOf(focused);
@@ -201,7 +202,7 @@
 	function show(id, focus = true) {
 		const t = targetOf.get(id);
 		if (!t) return;
-		if (!open) cameFrom = document.activeElement;
+		if (!open) cameFrom = document.activeElement === document.body ? null : document.activeElement;
 		open = t;
 		const at = t.row, place = m.connection[at] < 0 ? "" : `, ${data.connections[m.connection[at]]}`;
 		$("#one h3").textContent = `Message ${t.id}: ${duration(m.latency[at])} (usual ${duration(t.usual)})`;
@@ -335,7 +336,6 @@
 	}
 
 	/* ---- begin */
-	document.documentElement.classList.add("script");
 	for (const key of Object.keys(filter)) $(`#by-${key}`).addEventListener("change", refilter);
 	$("#filters").addEventListener("reset", () => setTimeout(refilter));
 	$("#whole").addEventListener("click", () => balloons.setScale("x", {min: m.id[0], max: m.id[n - 1]}));
