@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from anomalies.build import TID, Scene, message, state, syscall, table
@@ -211,19 +210,3 @@ def test_every_queue_has_functions_and_a_place_in_the_order():
     named = {c.queue for c in queues.read()}
     assert named == {q.name for q in queues.QUEUES}
     assert named | {queues.SOCKET[0], queues.THREAD[0]} == set(queues.ORDER)
-
-
-def test_depths_are_summed_up_by_queue():
-    from nsight_report.frames import to_pandas
-    from nsight_report.summary import queue_depths
-
-    messages, _, contexts, states = burst().tables()
-    recorded = Recorded(messages, table("calls", burst_calls()), contexts, states)
-    found, _ = queuing.find(recorded, compared(["reference", "reference", "target"]))
-    rows = queue_depths(to_pandas(found))
-    driver = rows[rows["queue"] == "Driver (R)"].set_index("depth")
-    assert driver["n_reference"].to_dict() == {0: 1, 1: 1, 2: 0}
-    assert driver["n_target"].to_dict() == {0: 0, 1: 0, 2: 1}
-    assert driver.loc[2, "median_ahead_ns"] == 200
-    assert pd.isna(driver.loc[0, "median_ahead_ns"])
-    assert "Socket (A)" not in set(rows["queue"])

@@ -230,6 +230,18 @@ def manifest(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def blocking_of(message: int, **spent: tuple[int, int]) -> pa.Table:
+    """Table ``hol``: by category the time that ``message`` waited for it, and what the fastest take."""
+    return table(
+        "hol",
+        [
+            {"message_id": message, "side": "A", "category": category, "n_ahead": 2, "observed_ns": observed,
+             "fastest_ns": fastest, "beyond_ns": observed - fastest, "in_fastest": True, "deviation_ns": observed}
+            for category, (observed, fastest) in spent.items()
+        ],
+    )  # fmt: skip
+
+
 def write_capture(path: Path, world: World | None = None, **options: Any) -> Path:
     """A capture directory whose tables are stored and fresh, so that no stage has to run.
 

@@ -4,11 +4,14 @@
 import json
 from pathlib import Path
 
+import nsight_report
 import pandas as pd
+from nsight_report.export.json import summary_object
+from nsight_report.frames import to_pandas
 from nsight_report.summary import worst_covered
 
 from .conftest import Run
-from .synthetic import World, write_capture
+from .synthetic import World, blocking_of, write_capture
 
 US = 1_000
 
@@ -23,7 +26,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "grade", "messages", "target", "reference", "coverage", "causes", "own_cost", "losses",
+        "capture", "grade", "messages", "target", "reference", "coverage", "causes", "blocking", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "worst"]
@@ -51,6 +54,19 @@ def test_json_numbers_are_those_of_the_capture(run: Run, capture: Path) -> None:
     assert hog["max_deviation_ns"] == 995 * US
     assert hog["total_deviation_ns"] == (9 * 995 + 9 * 895 + 2 * 795) * US
     assert (hog["core"], hog["category"]) == ("A", "hog")
+
+
+def test_what_head_of_line_blocking_consists_of_is_told(capture: Path) -> None:
+    c = nsight_report.open(capture)
+    assert summary_object(c)["blocking"] == []
+    c._frames["hol"] = to_pandas(blocking_of(201, TCP=(6000, 6000), Locks=(9000, 500)))
+    name = "Head-of-line blocking: {} (A)".format
+    assert json.loads(json.dumps(summary_object(c)["blocking"])) == [
+        {"cause": name("Locks"), "n_messages": 1, "total_deviation_ns": 9000, "observed_ns": 9000, "fastest_ns": 500,
+         "beyond_ns": 8500},
+        {"cause": name("TCP"), "n_messages": 1, "total_deviation_ns": 6000, "observed_ns": 6000, "fastest_ns": 6000,
+         "beyond_ns": 0},
+    ]  # fmt: skip
 
 
 def test_causes_are_sorted_by_total_deviation(run: Run, capture: Path) -> None:

@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from nsight_report.export import html, page_data
-from nsight_report.frames import cause_names
+from nsight_report.frames import cause_names, to_pandas
 from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
 
 from conftest import skip_or_fail
 
 from . import browser as browsers
-from .synthetic import World, write_capture
+from .synthetic import World, blocking_of, write_capture
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
 VENDOR = Path(html.__file__).parent / "vendor"
@@ -266,6 +266,19 @@ def test_a_balloon_that_is_filtered_out_is_not_hit(opened: Any) -> None:
     assert not opened.find_element("id", "one").is_displayed() or "Message 1000:" not in text(
         opened, "#one h3"
     )
+
+
+def test_what_head_of_line_blocking_consists_of_is_a_table(browser: Any, tmp_path: Path) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "b.nsight", World(n=300)))
+    assert 'id="blocking"' not in rendered(c)
+    c._frames["hol"] = to_pandas(blocking_of(201, TCP=(6000, 6000), Locks=(9000, 500)))
+    (tmp_path / "b.html").write_text(rendered(c))
+    load(browser, tmp_path / "b.html")
+    cells = "return [...document.querySelectorAll('#blocking tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim()))"
+    assert run(browser, cells) == [
+        ["Head-of-line blocking: Locks (A)", "60%", "1", "9.00 us", "9.00 us", "500 ns"],
+        ["Head-of-line blocking: TCP (A)", "40%", "1", "6.00 us", "6.00 us", "6.00 us"],
+    ]
 
 
 def test_click_on_a_cause_filters_by_it(opened: Any) -> None:

@@ -89,9 +89,7 @@ class Summary:
     causes: pd.DataFrame
     losses: pd.DataFrame
     slowest: list[SlowMessage]
-    queues: pd.DataFrame
     blocking: pd.DataFrame
-    cores: pd.DataFrame
     own_cost: OwnCost | None = None
 
 
@@ -138,9 +136,7 @@ def summarise(capture: Capture) -> Summary:
         losses=capture.losses,
         slowest=slowest(capture, N_SLOWEST),
         own_cost=own_cost(capture),
-        queues=queue_depths(capture.queuing),
         blocking=blocking(capture.hol),
-        cores=core_contexts(capture.cores),
     )
 
 
@@ -169,41 +165,6 @@ def own_cost_line(cost: OwnCost) -> str:
     return f"{OWN_COST}: {duration(cost.median_ns)} in the median target message, {percent(cost.share)} of the delay"
 
 
-def queue_depths(queuing: pd.DataFrame) -> pd.DataFrame:
-    """How many messages met how many others at each queue, and what that cost them (Fig. 19 of the paper).
-
-    One row per queue and depth, in the order of the way: queue (with (R) or (A)), function (what was counted), depth,
-    n_target and n_reference (messages with that depth), reference_depth (median, of the first target's reference),
-    median_ahead_ns (time for which others were served) and median_deviation_ns (of that, above the reference) of the target
-    messages; NA where no target message has that depth. Queues where nobody waited behind anybody are left out.
-    """
-    from .queuing.queues import ORDER
-
-    names = ["queue", "side", "function"]
-    frame = queuing.astype(dict.fromkeys([*names, "role"], str))
-    frame = frame[frame.groupby("queue")["depth"].transform("max") > 0]
-    target = frame["role"] == "target"
-    keys = [*names, "depth"]
-    by = frame.assign(
-        n_target=target.astype(int), n_reference=(~target).astype(int),
-        ahead=frame["ahead_ns"].where(target), deviation=frame["deviation_ns"].where(target),
-    ).groupby(keys)  # fmt: skip
-    rows = by.agg(
-        n_target=("n_target", "sum"), n_reference=("n_reference", "sum"), median_ahead_ns=("ahead", "median"),
-        median_deviation_ns=("deviation", "median"),
-    ).reset_index()  # fmt: skip
-    usual = frame[target].groupby("queue")["reference_depth"].first()
-    rows["reference_depth"] = rows["queue"].map(usual).fillna(0).astype(int)
-    for name in ("median_ahead_ns", "median_deviation_ns"):
-        rows[name] = rows[name].round().astype("Int64")
-    rank = rows["queue"].map({name: i for i, name in enumerate(ORDER)})
-    rows = rows.assign(rank=rank, queue=rows["queue"] + " (" + rows["side"] + ")").sort_values(
-        ["rank", "depth"]
-    )
-    columns = ["queue", "function", "depth", "n_target", "n_reference", "reference_depth"]
-    return rows[[*columns, "median_ahead_ns", "median_deviation_ns"]].reset_index(drop=True)
-
-
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:
     """What head-of-line blocking consists of, by category of what the messages ahead did, the largest first.
 
@@ -226,15 +187,6 @@ def blocking(hol: pd.DataFrame) -> pd.DataFrame:
     )
     rows["share"] = rows["total_deviation_ns"].astype(float) / max(int(rows["total_deviation_ns"].sum()), 1)
     return rows.sort_values(["total_deviation_ns", "cause"], ascending=[False, True]).reset_index(drop=True)
-
-
-def core_contexts(cores: pd.DataFrame) -> pd.DataFrame:
-    """Share of each core's time by context, with one column for each role: cpu, context, target, reference, all."""
-    frame = cores.astype({"role": str, "context": str})
-    table = frame.pivot_table(
-        index=["cpu", "context"], columns="role", values="share", aggfunc="sum", fill_value=0.0
-    )
-    return table.reindex(columns=["target", "reference", "all"], fill_value=0.0).reset_index()
 
 
 def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:

@@ -21,6 +21,7 @@ _CAUSE_FIELDS = (
     "max_deviation_ns",
     "total_deviation_ns",
 )
+_BLOCKING_FIELDS = ("cause", "n_messages", "total_deviation_ns", "observed_ns", "fastest_ns", "beyond_ns")
 _LOSS_FIELDS = ("stage", "cause", "severity", "count", "detail", "remedy")
 
 
@@ -54,6 +55,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
         "causes": _rows(
             s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
         ),
+        "blocking": _rows(s.blocking, _BLOCKING_FIELDS),
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
     }
