@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import nsight_report
+import numpy as np
 import pandas as pd
 import pytest
 from nsight_report import schema
@@ -31,6 +32,14 @@ def test_null_stamp_stays_null_beside_exact_times(capture: Path) -> None:
     first = nsight_report.open(capture).messages.iloc[0]
     assert first["nic_ns"] == START  # odd and above 2**52: a float32 or a division would show
     assert first["driver_ns"] is pd.NA
+
+
+def test_null_stamp_is_minus_one_in_columns_and_null_in_rows(capture: Path) -> None:
+    stored = nsight_report.open(capture).stored_messages
+    assert set(stored.columns(["message_id", "driver_ns"])["driver_ns"]) == {-1}
+    assert stored.rows(np.array([0]))["driver_ns"].isna().all()
+    told = (Path(__file__).resolve().parents[2] / "Documentation/api.md").read_text()
+    assert "there a stamp that was not measured is -1" in told
 
 
 def test_summary_is_what_json_prints(capture: Path) -> None:
