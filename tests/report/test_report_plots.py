@@ -442,6 +442,28 @@ def test_timeline_says_what_it_leaves_out(world: Capture, monkeypatch: pytest.Mo
     assert list(shown["name"]) == ["virtio0-input", "NET_RX", "hog"]
 
 
+def test_a_short_stretch_keeps_its_red_boxes_and_the_title_counts_the_others(world: Capture) -> None:
+    """On core 0 are 5 us of 1010: boxes of 100 ns there are below a point (0.12 %)."""
+    rows = rows_of(world, 200)
+    irq = rows[(rows["what"] == "call") & (rows["kind"] == "hardirq") & (rows["cpu"] == 0)].iloc[[0]]
+    start = int(irq["start_ns"].iloc[0])
+    short = [
+        irq.assign(level=level, start_ns=start, end_ns=start + 100, red=red, name=f"level {level}")
+        for level, red in ((2, ""), (3, "red"), (4, ""), (5, ""))
+    ]
+    ax = axes()
+    frame = pd.concat([rows, *short], ignore_index=True)
+    timeline_axes.plot(frame, "x", ax=ax)
+    bases, _top = timeline_axes._layout(frame)
+    assert bases[0][1] == 4  # levels 0 to 3: that of the red one is the last
+    calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
+    boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
+    assert len(boxes.get_paths()) == len(calls) - 2
+    reds = [to_hex(c) == to_hex(timeline_axes.RED) for c in boxes.get_facecolor()]
+    assert sum(reds) == (calls["red"] != "").sum() == 2
+    assert "not drawn: 2 calls too short beside the longer stretch" in ax.get_title(loc="left")
+
+
 # --- deep stacks
 
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..frames import each
 from ..names import printable
-from ..units import duration
+from ..units import counted, duration
 from .folding import NARROWEST
 from .style import BLACK, BLUE, GREY, VERMILLION, legend_below
 from .timeline import WRAPS, lane_of_cause
@@ -90,7 +90,7 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     ax.set_xlim(low / scale, high / scale)
     width = (high - low) / scale
     _elsewhere(ax, frame, at, bases)
-    _boxes(ax, frame, at, bases, width)
+    n_short = _boxes(ax, frame, at, bases, width)
     _anomalies(ax, frame, at, bases, width)
     bottom = _messages(ax, frame, at, width)
     levels = _marks(ax, marks, at, bottom, top, width)
@@ -106,8 +106,10 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"time since the first stamp ({unit})")
-    left_out = ", ".join(frame.loc[frame["what"] == "left out", "name"])
-    ax.set_title(title + (f"\nnot drawn: {left_out}" if left_out else ""), loc="left", fontsize=11)
+    left_out = list(frame.loc[frame["what"] == "left out", "name"])
+    if n_short:
+        left_out.append(f"{counted(n_short, 'call')} too short beside the longer stretch")
+    ax.set_title(title + (f"\nnot drawn: {', '.join(left_out)}" if left_out else ""), loc="left", fontsize=11)
     _legend(ax, frame)
     return ax
 
@@ -122,8 +124,9 @@ def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
     top = 0.3
     cores = every[["cpu", "lane"]].drop_duplicates()
     for core in sorted(each(cores), key=lambda c: order.get(c.lane, 3)):
-        # A short stretch beside a long one keeps its boxes, but they do not make the figure taller.
-        own = calls[(calls["cpu"] == core.cpu) & (calls["end_ns"] - calls["start_ns"] >= least)]
+        # A short stretch beside a long one keeps its boxes, but they do not make the figure taller; red ones may.
+        seen = (calls["end_ns"] - calls["start_ns"] >= least) | (calls["red"] != "")
+        own = calls[(calls["cpu"] == core.cpu) & seen]
         level = own["level"].max()
         n = 1 if pd.isna(level) else int(level) + 1
         bases[int(core.cpu)] = (top, n, core.lane)
@@ -144,12 +147,15 @@ def _elsewhere(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases) -> None:
             edge = max(edge, end)
 
 
-def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> None:
+def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> int:
+    """Draws the calls; returns how many are above the levels of their lane."""
     calls = frame[(frame["what"] == "call") & ~frame["kind"].isin(["idle", "gap"])]
     corners, looks = [], []
+    n_above = 0
     for c in each(calls):
         base, levels, _lane = bases[int(c.cpu)]
         if c.level >= levels:
+            n_above += 1
             continue
         base += int(c.level)
         left, right = at(c.start_ns), at(c.end_ns)
@@ -182,6 +188,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
             if (right - left) / width > 0.09:
                 ax.text((left + right) / 2, base + 0.5, "idle" if c.kind == "idle" else NOT_DECODED, fontsize=_TEXT,
                         color="#666666", ha="center", va="center", style="italic", clip_on=True)  # fmt: skip
+    return n_above
 
 
 def shortened(name: str, room: int) -> str:
