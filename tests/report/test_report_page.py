@@ -260,6 +260,25 @@ def test_filters_choose_by_cause_core_and_connection(opened: Any) -> None:
     assert "match" not in text(opened, "#shown")
 
 
+def test_core_filter_keeps_messages_that_were_on_the_core(browser: Any, tmp_path: Path) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "c.nsight"))
+    sheet = Sheet.of(c, summarise(c))
+    number = sheet.messages["message_id"]
+    # Of 20, all from core 0 to 1, one was received on core 2 and another read on core 3.
+    sheet.messages = sheet.messages.assign(
+        recv_cpu=sheet.messages["recv_cpu"].mask(number == 200, 2),
+        app_cpu=sheet.messages["app_cpu"].mask(number == 400, 3),
+    )
+    (tmp_path / "c.html").write_text(html.render(sheet, []))
+    load(browser, tmp_path / "c.html")
+    found = {}
+    for core in ("core 0", "core 1", "core 2", "core 3"):
+        choose(browser, "core", core)
+        found[core] = listed(browser)
+    assert found == {"core 0": 19, "core 1": 19, "core 2": 1, "core 3": 1}
+    assert text(browser, "#list tbody tr").startswith("400")
+
+
 def test_a_balloon_that_is_filtered_out_is_not_hit(opened: Any) -> None:
     choose(opened, "connection", "10.0.0.2:40001")  # message 1000 is of 40000
     click_balloon(opened, 1000)
