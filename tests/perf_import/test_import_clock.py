@@ -109,6 +109,43 @@ def test_lost_events_widen_the_bound_around_them(tmp_path: Path) -> None:
     assert lost["perf lost events between clock updates"] == 2
 
 
+def test_events_lost_after_the_last_update_widen_the_bound_up_to_the_end(tmp_path: Path) -> None:
+    made = machine()
+    update(made, BEGIN + 40 * MS)
+    made.lost(BEGIN + 60 * MS, 3)
+    known, _, _ = read(made, tmp_path)
+    _, error = known.convert(np.array([END]), "perf", "monotonic")
+    assert 60_000 <= error[0] <= 60_002
+
+
+def test_impossible_update_is_counted_and_widens_the_bound_around_it(tmp_path: Path) -> None:
+    made = machine()
+    for ms in (10, 20, 30):
+        update(made, BEGIN + ms * MS, **({"shift": 40} if ms == 20 else {}))
+    known, _, lost = read(made, tmp_path)
+    _, error = known.convert(np.array([BEGIN + ms * MS for ms in (5, 25, 35)]), "perf", "monotonic")
+    # 20 ms between the two good ones, at the 1000 ppm that the clock can have been bent meanwhile
+    assert error[0] == 0 and 20_000 <= error[1] <= 20_002 and error[2] == 0
+    assert lost["clock update impossible"] == 1
+
+
+def test_bound_is_wider_up_to_the_end_after_an_impossible_last_update(tmp_path: Path) -> None:
+    made = machine()
+    update(made, BEGIN + 40 * MS)
+    update(made, BEGIN + 60 * MS, mult=0)
+    known, _, lost = read(made, tmp_path)
+    _, error = known.convert(np.array([BEGIN + 20 * MS, END]), "perf", "monotonic")
+    assert error[0] == 0 and 60_000 <= error[1] <= 60_002
+    assert lost["clock update impossible"] == 1
+
+
+def test_impossible_update_of_another_timekeeper_is_nobody_s_loss(tmp_path: Path) -> None:
+    made = machine()
+    update(made, BEGIN + 10 * MS, shift=40, tk_id=1)
+    _known, table, lost = read(made, tmp_path)
+    assert "clock update impossible" not in lost and int(table["error_ns"].max()) == 0
+
+
 def test_time_in_another_clocksource_is_not_converted_with_it(tmp_path: Path) -> None:
     made = machine()
     for ms in (10, 11, 12):

@@ -37,30 +37,40 @@ _OF_RECORDER = re.compile(rb"^[VBPK]\t.*$", re.MULTILINE)
 class Updates:
     """States of the core timekeeper in the order published; times are perf's.
 
-    ``v`` are the values of native/wide.h; readings of a patched perf have mult 0.
+    ``v`` are the values of native/wide.h; readings of a patched perf have mult 0. ``rejected``: times of states
+    that no kernel writes, which are not among them.
     """
 
     ts: I64
     v: I64
+    rejected: I64
 
     @property
     def mult(self) -> I64:
         return self.v[:, 4]
 
+    def states(self) -> Updates:
+        """Without readings."""
+        return Updates(self.ts[self.mult > 0], self.v[self.mult > 0], self.rejected)
+
 
 def updates(wide: npt.NDArray[np.void]) -> Updates:
     """From the tracepoint, else from perf's own records of it."""
+    rejected = np.zeros(0, np.int64)
     for kind in ("timekeeping_update", "clock_map"):
         rows = wide[wide["kind"] == WIDE_CODE[kind]]
         v = rows["v"].astype(np.int64)
-        good = (v[:, 8] == CORE_TIMEKEEPER) & (v[:, 4] >= 0) & (v[:, 4] < 1 << 32)
+        core = v[:, 8] == CORE_TIMEKEEPER
+        good = core & (v[:, 4] >= 0) & (v[:, 4] < 1 << 32)
         good &= (v[:, 5] >= 0) & (v[:, 5] <= 32) & (v[:, 0] >= 0) & (v[:, 1] >= 0) & (v[:, 1] < 1 << 62)
         good &= (np.abs(v[:, 2]) < 1 << 62) & (np.abs(v[:, 3]) < 1 << 62) & (np.abs(v[:, 6]) < 1 << 16)
         if kind == "timekeeping_update":
             good &= v[:, 4] > 0
+        ts = rows["ts"].astype(np.int64)
+        rejected = np.concatenate((rejected, ts[core & ~good]))
         if good.any():
-            return Updates(rows["ts"].astype(np.int64)[good], v[good])
-    return Updates(np.zeros(0, np.int64), np.zeros((0, 11), np.int64))
+            return Updates(ts[good], v[good], rejected)
+    return Updates(np.zeros(0, np.int64), np.zeros((0, 11), np.int64), rejected)
 
 
 def clock_tsv(
@@ -71,6 +81,11 @@ def clock_tsv(
     Raises BadInput when nothing tells how perf's clock and CLOCK_MONOTONIC relate.
     """
     found = updates(wide)
+    ledger.add(
+        "clock update impossible", len(found.rejected), "error",
+        "updates of the clocks that no kernel writes were left out; times around them have a wider error bound",
+        "record again",
+    )  # fmt: skip
     conversion = _conversion(decoded.info)
     if decoded.clock not in ("perf", "monotonic"):
         raise BadInput(
@@ -84,7 +99,7 @@ def clock_tsv(
     if decoded.clock == "monotonic":
         if not (found.mult > 0).any():
             return _identity(ends, ledger)
-        found = Updates(found.ts[found.mult > 0], found.v[found.mult > 0])
+        found = found.states()
         tsc = _cycles(found, found.ts)
         last = _cycles(found, np.full(len(found.ts), end))[-1:]
         khz = _khz(int(found.mult[-1]), int(found.v[-1, 5]))
@@ -107,7 +122,7 @@ def clock_tsv(
         tsc = _tsc(found.ts, conversion)
         last = _tsc(np.array([end]), conversion)
         if (found.mult > 0).any():
-            states = Updates(found.ts[found.mult > 0], found.v[found.mult > 0])
+            states = found.states()
             tsc = tsc[found.mult > 0]
             _check_counter(states, tsc, conversion, name)
             lines += _states(states, tsc, last, _lost_before(decoded, states.ts), ledger)
@@ -169,15 +184,15 @@ def _check_counter(u: Updates, tsc: I64, conversion: tuple[int, int, int], name:
 
 
 def _lost_before(decoded: Decoded, ts: I64) -> npt.NDArray[np.bool_]:
-    """States before which perf says that it lost events, which may have been updates.
+    """States before which perf says that it lost events, which may have been updates; the last is the file's end.
 
     The kernel writes that a little before or after the next event of that core, so the state after counts too.
     """
     lost = decoded.events["ts"][decoded.events["kind"] == CODE["lost"]].astype(np.int64)
     at = np.searchsorted(ts, lost, side="left")
-    found = np.zeros(len(ts) + 2, bool)
+    found = np.zeros(len(ts) + 1, bool)
     found[at], found[np.maximum(at - 1, 0)] = True, True
-    return found[: len(ts)]
+    return found
 
 
 def _states(u: Updates, tsc: I64, last: I64, gap: npt.NDArray[np.bool_], ledger: Ledger) -> list[str]:
@@ -187,12 +202,15 @@ def _states(u: Updates, tsc: I64, last: I64, gap: npt.NDArray[np.bool_], ledger:
         "an update of the clocks may be among them: times around it have a wider error bound",
         "give perf a larger buffer (-m)",
     )  # fmt: skip
+    gap = gap.copy()
+    gap[np.searchsorted(u.ts, u.rejected, side="left")] = True
     v = np.concatenate((u.v, u.v[-1:]))
     now = np.concatenate((tsc, np.maximum(last, tsc[-1:])))
     previous = np.concatenate((tsc[:1], now[:-1]))
-    previous[-1] = now[-1]  # nothing was published: the last line is in force up to there
+    if not gap[-1]:
+        previous[-1] = now[-1]  # nothing was published: the last line is in force up to there
     # An update that was lost counts as two missed ones: then only the rate of the clock is known there.
-    seq = 2 * np.cumsum(1 + 2 * np.append(gap, False).astype(np.int64))
+    seq = 2 * np.cumsum(1 + 2 * gap.astype(np.int64))
     source = np.append(v[:-1, 9], v[-1, 9])
     kinds, counts = np.unique(source, return_counts=True)
     mode = (source == kinds[np.argmax(counts)]).astype(np.int64)
