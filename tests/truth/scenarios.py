@@ -130,8 +130,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "softirq load",
         "memcached",
-        lambda: Flood(0, ["-b", "1000"]),
+        lambda: Flood(0, ["-b", "800", "-e", "40000"], n_rules=1000),
         RECEIVE,
+        load=("-c", "20", "-r", "500"),
         link=LinkOptions(rps_cpu=APP_CPU),
         note="receive packet steering to core 1, which is receive and application core",
     ),
