@@ -16,7 +16,7 @@ from nsight_report.anomalies.population import App, looked_at, select, select_ag
 from nsight_report.anomalies.processing import Asked, Reads, Tiles
 from nsight_report.attribution import attribute
 from nsight_report.calls.stored import Stored
-from nsight_report.errors import BadInput
+from nsight_report.errors import BadInput, EmptyTarget
 from nsight_report.frames import to_pandas
 from nsight_report.losses import Ledger
 from nsight_report.messages import Messages
@@ -65,7 +65,8 @@ def test_what_is_decoded_is_what_either_capture_of_a_comparison_needs(
         needed |= {*select(messages, options, Ledger("anomalies")).messages["message_id"]}
     assert set(looked_at(messages, options).tolist()) == needed
     nothing = Options(Slice.parse("1s-"), Slice.parse("1s-"), max_reference=50)
-    assert looked_at(messages, nothing).tolist() == []
+    with pytest.raises(EmptyTarget, match="the target slice 1s- holds none of 1200 messages"):
+        looked_at(messages, nothing)
 
 
 def test_rows_come_from_the_row_groups_that_have_them(tmp_path: Path, made: World) -> None:

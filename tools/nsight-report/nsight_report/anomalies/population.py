@@ -200,7 +200,8 @@ def select_against(
 def looked_at(messages: Messages, options: Options, seen: tuple[int, int] | None = None) -> Int:
     """Numbers of the messages that ``select`` chooses, and ``select_against`` of either capture, ascending.
 
-    An empty slice adds none: of a capture that another one is held against, the target need not exist.
+    An empty slice adds none: of a capture that another one is held against, the target need not exist. Raises
+    EmptyTarget when both are.
     """
     told = Ledger("anomalies")  # by who compares them
     chosen, origin = _chosen(
@@ -210,6 +211,7 @@ def looked_at(messages: Messages, options: Options, seen: tuple[int, int] | None
     usual = options.reference.rows(chosen, origin)
     apart = np.setdiff1d(usual, target)
     rows = np.concatenate([target, *(_thinned(of, options, told) for of in (usual, apart))])
+    _not_empty(rows, chosen, "target", options.target)
     return chosen["message_id"].to_numpy(np.int64)[np.unique(rows)]
 
 
