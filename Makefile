@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # make demo    the main job on live traffic: record, diagnose, report
-# make test    every test
+# make test    every test; make test ONLY=calls those of one area, make test-fast those without root, traffic and guests
 # Both install what is missing (Debian packages as root, Python packages into .venv).
 
 PYTHON  ?= /usr/bin/python3
@@ -18,14 +18,19 @@ DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nfta
 	universal-ctags shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
 	chromium chromium-driver liblwip-dev
 
+# tools/downloads --list says what a first run downloads.
+MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
+# With what only the tests need, so that `cargo test` downloads nothing, and not what only other systems need.
+CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
+
 NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test lint format build emulation decoder fixtures figures lock vendor clean distclean deps-build \
-	deps-demo deps-test check-clocks truth bench case-study kernel-check kernel-boot
+.PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins vendor clean distclean \
+	deps-build deps-demo deps-test deps-kernel check-clocks truth bench case-study kernel-check kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: build emulation decoder fixtures lint format figures lock vendor check-clocks truth bench case-study" \
+	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins vendor check-clocks truth bench case-study" \
 		"kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -34,7 +39,7 @@ deps-build deps-demo deps-test: deps-%:
 $(VENV)/.stamp: requirements.lock
 	@echo "python: creating $(VENV) from requirements.lock"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(MEASURED) "Python packages" -- $(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
 build: $(VENV)/.stamp
@@ -48,14 +53,16 @@ demo: deps-demo
 # Emulated Intel PT: see Documentation/pt-emulation.md.
 emulation:
 	@echo "emulation: building (two minutes the first time)"
-	@cd tests/pt_emulation && cargo build -q --release --locked
+	@cd tests/pt_emulation && $(MEASURED) "crates of the emulation" -- $(CRATES)
+	@cd tests/pt_emulation && cargo build -q --release --locked --offline
 	@$(MAKE) -s -C tests/pt_emulation/guest
 	@$(MAKE) -s -C tests/load
 
 # Intel PT to calls: nsight-decode. Needs Rust and libipt-dev; nsight-report uses it when it is there.
 decoder:
 	@echo "decoder: building (several minutes the first time)"
-	@cd tools/nsight-decode && cargo build -q --release --locked
+	@cd tools/nsight-decode && $(MEASURED) "crates of the decoder" -- $(CRATES)
+	@cd tools/nsight-decode && cargo build -q --release --locked --offline
 
 # Every committed capture anew: half an hour.
 fixtures: deps-test
@@ -72,12 +79,26 @@ fixture-%: deps-test
 	@$(PY) tests/pt_emulation/make-capture $* --out build/fixtures
 	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures $*
 
+# With ONLY=AREA,... the folders below tests/ of these names, and what they need.
+ONLY ?=
 test: deps-test
-	@$(MAKE) -s -C kernel-patches deps-check
 	@$(MAKE) -s build
-	@$(MAKE) -s emulation decoder
-	@$(MAKE) -s lint
-	@$(PY) tests/run
+	@needed=$$($(PY) tests/harness/areas.py $(ONLY)) && for target in $$needed; do $(MAKE) -s $$target || exit 1; done
+	@$(if $(ONLY),,$(MAKE) -s lint)
+	@$(PY) tests/run $(if $(ONLY),--only $(ONLY))
+
+test-fast: build
+	@$(PY) tests/run --fast
+
+# The tests that depend on time or on this machine, N rounds idle and N with a busy loop on each core.
+N ?= 20
+flake: deps-test
+	@$(MAKE) -s build
+	@for target in $$($(PY) tests/harness/areas.py); do $(MAKE) -s $$target || exit 1; done
+	@$(PY) tests/flake -n $(N) $(if $(ONLY),--only $(ONLY))
+
+deps-kernel:
+	@$(MAKE) -s -C kernel-patches deps-check
 
 lint: $(VENV)/.stamp
 	@CLANG_FORMAT=clang-format PY=$(PY) tests/lint
@@ -114,7 +135,8 @@ kernel-check kernel-boot: kernel-%:
 
 bench: deps-test
 	@$(MAKE) -s build
-	@for b in tests/bench/bench_*.py; do $(PY) $$b || exit 1; done
+	@missed=; for b in tests/bench/bench_*.py; do $(PY) $$b || missed="$$missed $$b"; done; \
+		[ -z "$$missed" ] || { echo "bench: missed or failed:$$missed"; exit 1; }
 
 # Maintainers: renew requirements.lock from requirements.in.
 lock:
@@ -122,6 +144,10 @@ lock:
 	build/lock-venv/bin/pip install -q pip-tools
 	build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
 		--no-emit-trusted-host --no-emit-find-links -o requirements.lock requirements.in
+
+# Maintainers: pin the newest guest kernels of the Debian archive, as one commit; says what it has of the kernel sources.
+pins:
+	@$(PYTHON) tests/guest/pins
 
 # Maintainers: renew the bundled browser library from the npm registry; without VERSION, the pinned one again.
 vendor:

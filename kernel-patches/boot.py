@@ -22,7 +22,7 @@ from sources import Base, PatchError
 
 GUEST = sources.TOP / "tests" / "guest" / "run"
 
-#: Exit status of GUEST if the guest died.
+#: Exit status of GUEST if the guest died. If it cannot be prepared (126), another attempt would not help.
 EXIT_GUEST = 125
 ATTEMPTS = 5
 #: How its CPUs are emulated. The selftest reads the clock on one CPU while another changes it. Recording switches so

@@ -3,13 +3,14 @@
 
 ``bases.lock`` names package, version and checksum of each base. The import is one commit that
 depends on the files only: everybody gets the same ID, and it is the base-commit that the
-patches name. Everything lands in ``build/kernel/`` (3 GB a base) and is reused.
+patches name. Everything lands in ``build/kernel/`` (3 GB a base) and is reused without network
+as long as the file ``done`` there says what ``bases.lock`` asks for.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,9 @@ SERIES = ("timekeeping", "net")
 
 #: Patches for the guest only, which give it hardware that it lacks; nobody sends them.
 TEST_ONLY = "test-only"
+
+#: Of ``done`` and of the import beside it. Raise it when either is made otherwise: then all are fetched anew.
+FORMAT = 2
 
 #: Author, committer and time of the import: constants, so that its ID is that of the files.
 IDENTITY = {
@@ -98,8 +102,12 @@ def locked(base: Base) -> Iterator[None]:
 def fetch(base: Base) -> None:
     """Download, unpack and import the sources of ``base`` unless that was done before."""
     done = BUILD / base.name / "done"
-    if done.exists() and done.read_text() == base.sha256:
+    fields = {k: getattr(base, k) for k in ("package", "version", "sha256", "commit")}
+    # No package but this one is ever unpacked here: what was asked for is what came.
+    wanted = json.dumps({"format": FORMAT, **fields}) + "\n"
+    if done.exists() and done.read_text() == wanted:
         return
+    done.unlink(missing_ok=True)  # first: what it says is about to vanish
     shutil.rmtree(base.tree, ignore_errors=True)
     print(f"{base.name}: downloading {base.package} {base.version}, unpacking, importing", flush=True)
     deb = _download(base)
@@ -116,30 +124,23 @@ def fetch(base: Base) -> None:
     found = _import(base)
     if found != base.commit:
         raise PatchError(f"{base.name}: the import is commit {found}, bases.lock says {base.commit}")
-    done.write_text(base.sha256)
+    done.write_text(wanted)
 
 
 def _download(base: Base) -> Path:
     """The source package, checked against bases.lock."""
     work = BUILD / base.name / "apt"
-    options = kernels._apt(base.suite, work)
-    subprocess.run(["apt-get", *options, "-q", "update"], check=True, stdout=subprocess.DEVNULL)
-    for old in work.glob("*.deb"):
-        old.unlink()
-    name = f"{base.package}={base.version}"
-    argv = ["apt-get", *options, "-q", "download", name]
-    if subprocess.run(argv, cwd=work, capture_output=True, check=False).returncode:
+    options = kernels.archive(base.suite, work)
+    package = kernels.Package(base.package, base.version, base.sha256)
+    if not any(p.version == base.version for p in kernels.versions(options, base.package)):
         raise PatchError(
-            f"the archive has no {name} in {base.suite} any more"
+            f"the archive has no {package} in {base.suite} any more"
             " (hint: name the newest in bases.lock, rebase the series onto it; README.md says how)"
         )
-    (deb,) = work.glob("*.deb")
-    digest = hashlib.sha256()
-    with deb.open("rb") as f:
-        while block := f.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != base.sha256:
-        raise PatchError(f"{deb.name} has SHA-256 {digest.hexdigest()}, not that of bases.lock")
+    deb = kernels.download(options, package, work)
+    found = kernels.sha256(deb)
+    if found != base.sha256:
+        raise PatchError(f"{deb.name} has SHA-256 {found}, not that of bases.lock")
     return deb
 
 

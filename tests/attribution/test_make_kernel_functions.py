@@ -63,7 +63,7 @@ def run(tmp_path: Path, *options: str, rules: str = RULES) -> subprocess.Complet
     (tmp_path / "rules.txt").write_text(rules)
     return subprocess.run(
         [sys.executable, TOOL, tmp_path / "tree", "--rules", tmp_path / "rules.txt", "-o", tmp_path / "out.csv", *options],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

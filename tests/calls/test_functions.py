@@ -115,7 +115,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nsight_report.
     try:
         native.find("nsight-decode")
     except Missing:
-        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     found = {}
     for name in ("slow-function", "overflow"):
         folder = unpack.unpack(name, tmp_path_factory.mktemp("pt"))
@@ -240,7 +240,7 @@ def test_a_table_made_piece_by_piece_is_that_made_at_once(tmp_path: Path) -> Non
     try:
         native.find("nsight-decode")
     except Missing:
-        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     folder = unpack.unpack("slow-function", tmp_path)
     (tmp_path / "decoded").mkdir()
     decoded = decoder.decode(folder / "capture.nsight" / "perf.data", folder / "symfs", tmp_path / "decoded")

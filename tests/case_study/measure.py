@@ -25,6 +25,8 @@ REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 CLIENT_PRIORITY = 2  # above the servers': one of them may be on the client's core
 WARM_UP_S = 0.5
+#: Within which programs end after the seconds that they are given, unless they hang.
+END_S = 600
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,17 @@ def testbed() -> Testbed:
     return Testbed(app_cpu=APP_CPU, load_cpu=LOAD_CPU, realtime=True)
 
 
-def record(story: Story, setup: Setup, capture: Path, seconds: float) -> None:
-    """Record ``seconds`` of the setup under its load."""
+def record(story: Story, setup: Setup, port: int, capture: Path, seconds: float) -> None:
+    """Record ``seconds`` of the setup, whose server has that port, under its load."""
     with testbed() as bed:
-        server = setup.start(bed)
+        server = setup.start(bed, port)
         log = bed.folder / "client.tsv"
         load = bed.start_load(server, client_options(story, setup, 3600), log, fifo=CLIENT_PRIORITY)
         time.sleep(WARM_UP_S)
         argv = [str(RECORD), "-q", "-f", "-d", f"{seconds:g}", "-o", str(capture)]
         argv += ["--port", str(server.port), "--rx", "--fix", "--cpus", str(LOAD_CPU), *story.record]
         recorder = bed.start("nsight-record", argv, grace_s=20)
-        if recorder.wait(seconds + 120):
+        if recorder.wait(seconds + END_S):
             raise TestbedError(f"nsight-record failed: {recorder.output()}")
         load.check_alive()
 
@@ -67,7 +69,7 @@ def diagnose(capture: Path, server_port: int, *options: str, with_json: bool = T
     argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), *options]
     outputs = []
     for more in ([], ["--json"]) if with_json else ([],):
-        done = subprocess.run([*argv, *more], capture_output=True, text=True, timeout=600)
+        done = subprocess.run([*argv, *more], capture_output=True, text=True, timeout=END_S)
         if done.returncode:
             raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
         outputs.append(done.stdout)
@@ -78,7 +80,7 @@ def figures(capture: Path, server_port: int, folder: Path) -> None:
     """Write the report with its figures."""
     shutil.rmtree(folder, ignore_errors=True)
     argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), "-o", str(folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     if done.returncode:
         raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
 
@@ -93,13 +95,13 @@ def latencies_us(load: pd.DataFrame) -> np.ndarray:
     return (counted.recv_ns - counted.intended_ns).to_numpy() / 1000
 
 
-def tail(story: Story, setup: Setup, seconds: float) -> dict[float, float]:
+def tail(story: Story, setup: Setup, port: int, seconds: float) -> dict[float, float]:
     """Percentiles (us) of the client's latencies in one run of ``seconds`` without recording."""
     with testbed() as bed:
-        server: Server = setup.start(bed)
+        server: Server = setup.start(bed, port)
         log = bed.folder / "client.tsv"
         load = bed.start_load(server, client_options(story, setup, seconds), log, fifo=CLIENT_PRIORITY)
-        if load.wait(seconds + 60):
+        if load.wait(seconds + END_S):
             raise TestbedError(f"the client failed: {load.output()}")
         values = latencies_us(read_load(log))
     if not len(values):

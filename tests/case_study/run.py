@@ -55,6 +55,7 @@ def parse() -> argparse.Namespace:
         "--rounds", type=int, default=5, help="runs without recording for each setup (default 5)"
     )
     parser.add_argument("--tail-seconds", type=float, default=4, help="of each of these runs (default 4)")
+    parser.add_argument("--port", type=int, help="the server's, in its namespace (default: its usual one)")
     parser.add_argument("--first", action="store_true", help="only the first two setups, no comparison")
     parser.add_argument(
         "--reuse", action="store_true", help="take the captures and tails that the output folder has, if any"
@@ -112,13 +113,14 @@ def measure_tails(
             progress.say(
                 f"{story.name}: tail without recording, round {n + 1}/{args.rounds}, {it.setup.name}"
             )
-            it.tails.append(measure.tail(story, it.setup, args.tail_seconds))
+            it.tails.append(measure.tail(story, it.setup, args.port or story.port, args.tail_seconds))
             kept.write_text(json.dumps({i.setup.name: i.tails for i in iterations}))
 
 
 def play(story: Story, args: argparse.Namespace, progress: Progress) -> str:
     """One story; its page."""
     setups = story.setups[:2] if args.first else story.setups
+    port = args.port or story.port
     iterations = []
     captures = []
     for i, setup in enumerate(setups):
@@ -126,10 +128,10 @@ def play(story: Story, args: argparse.Namespace, progress: Progress) -> str:
         capture = args.output / story.name / f"{i + 1}-{setup.name.replace(' ', '-')}.nsight"
         capture.parent.mkdir(parents=True, exist_ok=True)
         if not (args.reuse and capture.exists()):
-            measure.record(story, setup, capture, args.seconds)
-        diagnosis = measure.diagnose(capture, story.port)
+            measure.record(story, setup, port, capture, args.seconds)
+        diagnosis = measure.diagnose(capture, port)
         if args.figures:
-            measure.figures(capture, story.port, capture.with_suffix(".report"))
+            measure.figures(capture, port, capture.with_suffix(".report"))
         captures.append(capture)
         iterations.append(Iteration(setup, recorded(capture), diagnosis))
     measure_tails(story, iterations, args, progress)
@@ -138,9 +140,9 @@ def play(story: Story, args: argparse.Namespace, progress: Progress) -> str:
         progress.say(f"{story.name}: comparing the first with the last capture")
         for target in (f"p{LOWER}-{UPPER}", "p99-100"):
             options = ("--target", target, "--against", str(captures[0]), "--reference", target)
-            comparisons.append(measure.diagnose(captures[-1], story.port, *options, with_json=False))
+            comparisons.append(measure.diagnose(captures[-1], port, *options, with_json=False))
         options = ("--target", "p99-100", "--against", str(captures[-1]), "--reference", "p99-100")
-        comparisons.append(measure.diagnose(captures[0], story.port, *options, with_json=False))
+        comparisons.append(measure.diagnose(captures[0], port, *options, with_json=False))
     page = story_page(story, iterations, comparisons, args.rounds, args.tail_seconds)
     (args.output / f"{story.name}.md").write_text(page)
     summary = {it.setup.name: {"diagnosis": it.diagnosis.summary, "tails_us": it.tails} for it in iterations}

@@ -18,7 +18,7 @@ from testbed.processes import run, wait_until
 from testbed.servers import ServerKind
 
 APP_CPU, LOAD_CPU = 1, 0
-NEIGHBOUR_PORT = 8080
+Start = Callable[[Testbed, int], Server]
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,19 @@ class Setup:
     """One configuration of a story.
 
     ``change``: what was done to get here from the setup before, and why. ``start`` starts
-    everything but the measured client. ``client``: options of that client that the setup changes.
+    everything but the measured client, with the server on the given port. ``client``: options of that client that
+    the setup changes.
     """
 
     name: str
     change: str
-    start: Callable[[Testbed], Server]
+    start: Start
     client: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Story:
-    """``programs``: what it needs installed. ``client``: load whose latency counts.
+    """``port``: the server's usual one. ``programs``: what it needs installed. ``client``: load whose latency counts.
 
     ``record``: options for nsight-record.
     """
@@ -69,12 +70,12 @@ PAGES = ["-r", "20", "--burst", "6", "--burst-every", "40", "--path", "/big.html
 GREEDY = ["-r", "1", "--burst", "60", "--burst-every", "20", "--burst-value-size", "20000"]
 
 
-def memcached_beside_nginx(options: tuple[str, ...], nginx_cpu: int) -> Callable[[Testbed], Server]:
+def memcached_beside_nginx(options: tuple[str, ...], nginx_cpu: int) -> Start:
     """memcached on the servers' core, a pipelining client, and nginx under load on ``nginx_cpu``."""
 
-    def start(bed: Testbed) -> Server:
-        server = bed.start_server("memcached", options=options)
-        other = bed.start_server("nginx", NEIGHBOUR_PORT, nginx_cpu)
+    def start(bed: Testbed, port: int) -> Server:
+        server = bed.start_server("memcached", port, options=options)
+        other = bed.start_server("nginx", cpu=nginx_cpu)
         background(bed, other, PAGES, "pages")
         background(bed, server, GREEDY, "greedy")
         return server
@@ -108,11 +109,11 @@ MEMCACHED = Story(
 KEYS = "DEBUG", "POPULATE", "20000", "key", "500"
 
 
-def redis_with_monitor(options: tuple[str, ...], how: str) -> Callable[[Testbed], Server]:
+def redis_with_monitor(options: tuple[str, ...], how: str) -> Start:
     """redis with 20,000 keys and a monitoring script that counts some of them."""
 
-    def start(bed: Testbed) -> Server:
-        server = bed.start_server("redis", options=("--enable-debug-command", "yes", *options))
+    def start(bed: Testbed, port: int) -> Server:
+        server = bed.start_server("redis", port, options=("--enable-debug-command", "yes", *options))
         ask_redis(bed, server, *KEYS)
         script = Path(__file__).with_name("redis_monitor.py")
         argv = [sys.executable, str(script), server.address, str(server.port), how]
@@ -159,7 +160,7 @@ GREEDY_ECHO = ["-r", "1", "--burst", "16", "--burst-every", "40", "--burst-value
 MODEST_ECHO = ["-r", "1", "--burst", "4", "--burst-every", "10", "--burst-value-size", "500"]
 
 
-def start_lwip(bed: Testbed, turn: int) -> Server:
+def start_lwip(bed: Testbed, port: int, turn: int) -> Server:
     """The echo server, behind a tap device in the client's namespace: nothing of the kernel's is between."""
     tap, there = f"tap{os.getpid()}", bed.link.client
     for words in (
@@ -169,21 +170,19 @@ def start_lwip(bed: Testbed, turn: int) -> Server:
     ):
         run(["ip", "-n", there, *words])
     argv = ["env", f"PRECONFIGURED_TAPIF={tap}", str(LWIP_SERVER), LWIP_ADDRESS, TAP_ADDRESS]
-    argv += [str(LWIP_PORT), str(turn)]
+    argv += [str(port), str(turn)]
     process = bed.start("lwip-server", argv, there, APP_CPU, fifo=bed.fifo)
     wait_until(lambda: "ready" in process.output(), "lwip-server ready")
-    kind = ServerKind("lwip", LWIP_PORT, "echo", "none", lambda port, folder: argv, "lwip-server")
-    return Server(kind, LWIP_PORT, process, LWIP_ADDRESS)
+    kind = ServerKind("lwip", LWIP_PORT, "echo", "none", lambda _port, _folder: argv, "lwip-server")
+    return Server(kind, port, process, LWIP_ADDRESS)
 
 
-def lwip_beside_nginx(
-    turn: int, nginx_cpu: int, pipelining: list[str] = GREEDY_ECHO
-) -> Callable[[Testbed], Server]:
+def lwip_beside_nginx(turn: int, nginx_cpu: int, pipelining: list[str] = GREEDY_ECHO) -> Start:
     """An echo server on lwIP, a pipelining client, and nginx under load on ``nginx_cpu``."""
 
-    def start(bed: Testbed) -> Server:
-        server = start_lwip(bed, turn)
-        other = bed.start_server("nginx", NEIGHBOUR_PORT, nginx_cpu)
+    def start(bed: Testbed, port: int) -> Server:
+        server = start_lwip(bed, port, turn)
+        other = bed.start_server("nginx", cpu=nginx_cpu)
         background(bed, other, PAGES, "pages")
         background(bed, server, pipelining, "greedy")
         return server

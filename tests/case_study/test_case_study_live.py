@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from harness.judged import judge
+from testbed import ports
 from testbed.bed import Testbed, build_programs, on_path
 from testbed.logs import read_load
+from testbed.turn import turn
 
 from case_study import measure, run, stories
 from conftest import skip_or_fail
@@ -41,20 +44,31 @@ def test_neighbour_is_named_and_is_gone_after_the_split(tmp_path: Path) -> None:
     require(stories.MEMCACHED)
     script = Path(run.__file__)
     argv = [sys.executable, str(script), "memcached", "--first", "--rounds", "1", "--tail-seconds", "1"]
-    done = subprocess.run(
-        [*argv, "-d", "3", "-o", str(tmp_path)], capture_output=True, text=True, timeout=400
-    )
+    # The turn is taken here: waiting for it shall not count as the program's time.
+    with turn(), ports.reserved() as (port,):
+        done = subprocess.run(
+            [*argv, "-d", "3", "-o", str(tmp_path), "--port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "memcached.json").read_text())
     before, after = found["initial"]["diagnosis"], found["split"]["diagnosis"]
-    # 99 % of all delay on a quiet machine; a host that leaves the virtual CPU out adds causes of its own.
-    named = [c for c in before["causes"] if c["cause"] == "nginx (A)"]
-    assert named and named[0]["n_messages"] >= 10, before["causes"]
-    assert named[0]["median_deviation_ns"] >= 300_000, before["causes"]
-    assert total_ns(after, "nginx (A)") < total_ns(before, "nginx (A)") / 10, after["causes"]
     for name in ("initial", "split"):
         assert found[name]["tails_us"][0]["99.0"] > found[name]["tails_us"][0]["50.0"]
         assert f"### Iteration {1 + (name == 'split')}: {name}" in done.stdout
+        assert found[name]["diagnosis"]["messages"]["n"] > 0
+    # 99 % of all delay on a quiet machine; a host that leaves the virtual CPU out adds causes of its own.
+    named = next((c for c in before["causes"] if c["cause"] == "nginx (A)"), None)
+    n, median = (named["n_messages"], named["median_deviation_ns"]) if named else (0, 0)
+    total, rest = total_ns(before, "nginx (A)"), total_ns(after, "nginx (A)")
+    judge(
+        "live",
+        "case study: nginx is named, and after the split it is gone",
+        n >= 10 and median >= 300_000 and rest < total / 10,
+        f"nginx delays {n} messages by {median} ns (median), {total} ns in all; after the split {rest} ns",
+    )
 
 
 def test_messages_of_lwip_are_the_requests_of_the_client_with_every_stamp(tmp_path: Path) -> None:
@@ -62,13 +76,13 @@ def test_messages_of_lwip_are_the_requests_of_the_client_with_every_stamp(tmp_pa
     subprocess.run(["make", "-s", "-C", str(Path(__file__).parent)], check=True)
     capture, log = tmp_path / "lwip.nsight", tmp_path / "load.tsv"
     with Testbed(realtime=True) as bed:
-        server = stories.start_lwip(bed, 1)
+        server = stories.start_lwip(bed, bed.reserve_port(), 1)
         # Smaller than a packet, and one at a time on a connection: a request is one packet, and one read.
         options = ["-c", "4", "-r", "500", "-n", "600", "--start-delay", "300"]
         argv = [str(measure.RECORD), "-q", "-o", str(capture), "--port", str(server.port), "--rx", "--fix"]
         argv += ["--lwip", "--cpus", "0", "--", *bed.load_argv(server, options, log)]
         recorder = bed.start("nsight-record", argv, grace_s=20)
-        assert recorder.wait(120) == 0, recorder.output()
+        assert recorder.wait(600) == 0, recorder.output()
     measure.diagnose(capture, server.port)
     messages = pd.read_parquet(capture / "tables" / "messages.parquet")
     messages = messages[(messages.direction == "rx") & (messages.lport == server.port)]

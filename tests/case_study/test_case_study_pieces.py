@@ -42,7 +42,7 @@ Figures and the whole report: nsight-report x.nsight -o DIR
 
 
 def iteration(name: str, *p99_us: float) -> page.Iteration:
-    setup = stories.Setup(name, "a change", lambda bed: None)  # type: ignore[arg-type, return-value]
+    setup = stories.Setup(name, "a change", lambda bed, port: None)  # type: ignore[arg-type, return-value]
     tails = [{p: value if p == 99 else 10.0 for p in measure.PERCENTILES} for value in p99_us]
     return page.Iteration(setup, "5.0 s", measure.Diagnosis(f"nsight-report {name}", REPORT, {}), tails)
 
@@ -118,13 +118,13 @@ def test_tails_are_taken_in_turns_and_kept_ones_are_not_taken_again(
 ) -> None:
     taken: list[str] = []
 
-    def tail(story: stories.Story, setup: stories.Setup, seconds: float) -> dict[float, float]:
+    def tail(story: stories.Story, setup: stories.Setup, port: int, seconds: float) -> dict[float, float]:
         taken.append(setup.name)
         return dict.fromkeys(measure.PERCENTILES, float(len(taken)))
 
     monkeypatch.setattr(measure, "tail", tail)
     (tmp_path / "memcached").mkdir()
-    args = argparse.Namespace(output=tmp_path, rounds=2, tail_seconds=1, reuse=True)
+    args = argparse.Namespace(output=tmp_path, rounds=2, tail_seconds=1, reuse=True, port=None)
     for rounds, expected in ((2, ["a", "b", "a", "b"]), (3, ["a", "b"])):
         args.rounds = rounds
         taken.clear()

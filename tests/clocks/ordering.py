@@ -25,9 +25,10 @@ import pyarrow as pa
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT / "tools/nsight-report")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tools/nsight-report")]
 
 import ordering_record  # noqa: E402
+from harness import retries  # noqa: E402
 from nsight_report import clocks  # noqa: E402
 from nsight_report.capture import clock_readings  # noqa: E402
 from nsight_report.clocks.segments import from_table  # noqa: E402
@@ -149,12 +150,14 @@ def record_in_guest(folder: Path, kernel: str, args: argparse.Namespace) -> None
     command += ["--disturb"] if args.disturb else []
     runner = [str(ROOT / "tests/guest/run"), "--kernel", kernel, "--rw", str(folder)]
     runner += ["--timeout", str(int(args.seconds * 5 + 240)), f"--append={args.guest_append}"]
-    # 125: the guest died. Emulated kernels now and then crash while they patch their own code.
+    # 125: the guest died. Emulated kernels now and then crash while they patch their own code. With 126 it cannot
+    # be prepared, and another attempt would not help.
     for attempt in range(1, 4):
         done = subprocess.run([*runner, "--", *command])
         if done.returncode != 125 or attempt == 3:
             break
         print(f"the guest died; attempt {attempt + 1} of 3", file=sys.stderr)
+        retries.note(f"guest {kernel}", "it died while clocks were recorded in it")
     if done.returncode:
         raise SystemExit(f"recording in the guest failed with exit code {done.returncode}")
 

@@ -118,6 +118,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, clock_re
     return ordering.load(folder)
 
 
+@pytest.mark.timing
 def test_this_machines_clock_is_kept_in_order(host: tuple[np.ndarray, clock_readings.Readings]) -> None:
     pairs, readings = host
     table, losses = clocks.build(readings)
@@ -127,6 +128,7 @@ def test_this_machines_clock_is_kept_in_order(host: tuple[np.ndarray, clock_read
     assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
 
 
+@pytest.mark.timing
 def test_this_machines_clock_with_paired_readings_only(
     host: tuple[np.ndarray, clock_readings.Readings],
 ) -> None:
@@ -139,6 +141,7 @@ def test_this_machines_clock_with_paired_readings_only(
     assert result.strict == 0  # paired readings always have a bound
 
 
+@pytest.mark.timing
 def test_a_rate_that_is_off_by_one_ppm_is_noticed(host: tuple[np.ndarray, clock_readings.Readings]) -> None:
     # This machine's own clock may not be disciplined, so a stale map could be right: spoil a good one.
     pairs, readings = host
@@ -150,6 +153,7 @@ def test_a_rate_that_is_off_by_one_ppm_is_noticed(host: tuple[np.ndarray, clock_
     assert ordering.compare(pairs, table).violations > 100
 
 
+@pytest.mark.timing
 def test_the_program_says_pass() -> None:
     program = Path(ordering.__file__)
     command = [sys.executable, str(program), "--pairs", "100000", "--seconds", "0.5"]

@@ -134,7 +134,7 @@ ROUTES = ("native", "script", "program", "report")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A committed capture without a disturbance."""
     if not parity.NATIVE.exists():
-        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     subprocess.run(["make", "-s", "-C", parity.SCRIPTS / "dlfilters"], check=True)
@@ -149,7 +149,7 @@ def run(*argv: str | Path, **options: int) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=120,
+        timeout=300,
         env=env,
         **options,  # type: ignore[call-overload]
     )

@@ -21,9 +21,9 @@ OTHER_THREADS = {"overflow"}
 def capture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A committed capture."""
     if not shutil.which("perf"):
-        skip_or_fail("emulation", "perf is not installed")
+        skip_or_fail("perf", "perf is not installed")
     if not parity.NATIVE.exists():
-        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     return unpack.unpack(request.param, tmp_path_factory.mktemp("parity"))
 
 

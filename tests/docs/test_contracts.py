@@ -224,7 +224,10 @@ def test_groff_renders_the_page_without_a_warning(page):
     if not shutil.which("groff"):
         skip_or_fail("groff", "groff is not installed")
     done = subprocess.run(
-        ["groff", "-man", "-ww", "-Tutf8", "-rLL=100n", str(page)], capture_output=True, text=True, timeout=30
+        ["groff", "-man", "-ww", "-Tutf8", "-rLL=100n", str(page)],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) > 20

@@ -37,10 +37,10 @@ def help_text(page: str) -> str:
     if page in PYTHON_TOOLS:
         command.insert(0, sys.executable)
     elif page in RUST_TOOLS and not TOOLS[page].exists():
-        skip_or_fail("emulation", f"{TOOLS[page].name} is not built (hint: make decoder)")
+        skip_or_fail("decoder", f"{TOOLS[page].name} is not built (hint: make decoder)")
     elif not TOOLS[page].exists():
         subprocess.run(["make", "-s", "-C", str(TOOLS[page].parent)], check=True)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.stdout + done.stderr
 
 

@@ -42,7 +42,7 @@ def checked(*argv: str) -> str:
     """What a check prints; the system's Python has what the kernel's own scripts import."""
     done = subprocess.run(["/usr/bin/python3", *argv], cwd=HERE, capture_output=True, text=True, timeout=3000)
     if DROPPED in done.stderr:
-        pytest.skip(f"kernel-sources: {done.stderr.strip()}")
+        skip_or_fail("archive", done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

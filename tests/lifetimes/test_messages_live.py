@@ -14,11 +14,11 @@ from nsight_report import lifetimes
 from nsight_report.calls.stored import Stored
 from nsight_report.capture import message_events
 from probes.probe_run import record
+from testbed import ports
 
 from conftest import skip_or_fail
 
 pytestmark = pytest.mark.live
-PORT = 7793
 
 
 def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
@@ -29,7 +29,8 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
         for p in ("/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events")
     ):
         skip_or_fail("bpf", "tracefs is not mounted, or the kernel is older than 6.3")
-    _, truth = record("nsight-record.bt", tmp_path / "events.tsv", PORT, PORT)
+    with ports.reserved() as (port,):  # the probes see the whole machine
+        _, truth = record("nsight-record.bt", tmp_path / "events.tsv", port, port)
     # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant: durations are the same.
     events, lost = message_events.load(tmp_path / "events.tsv", tmp_path, lambda ns: ns)
     assert [r for r in lost.to_pylist() if r["severity"] == "error"] == []
@@ -38,18 +39,18 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
     for c in truth["connections"]:
         for direction in ("rx", "tx"):
             # The server's side by its port; the client's by its own.
-            for port, peer in ((c["port"], c["client_port"]), (c["client_port"], c["port"])):
+            for own, peer in ((c["port"], c["client_port"]), (c["client_port"], c["port"])):
                 mine = [
                     r
                     for r in rows
                     if (r["proto"], r["direction"], r["lport"], r["rport"])
-                    == (c["proto"], direction, port, peer)
+                    == (c["proto"], direction, own, peer)
                     and (":" in r["laddr"]) == (c["family"] == 10)
                 ]
-                assert [r["nbytes"] for r in mine] == [10, 20, 30], (c, direction, port)
+                assert [r["nbytes"] for r in mine] == [10, 20, 30], (c, direction, own)
                 assert {r["stamps"] for r in mine} == {"nahr" if direction == "rx" else "sd"}
                 assert all(r["latency_ns"] > 0 for r in mine)
-                fd = c["server_fd"] if port == c["port"] else c["client_fd"]
+                fd = c["server_fd"] if own == c["port"] else c["client_fd"]
                 assert {r["fd"] for r in mine} == {fd}
     assert Counter(r["direction"] for r in rows) == {"rx": 24, "tx": 24}
     assert [r["cause"] for r in losses.to_pylist() if r["severity"] != "info"] == []

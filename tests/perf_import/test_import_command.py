@@ -31,7 +31,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(ROOT / "tools/nsight-report/nsight-report"), *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -180,7 +180,7 @@ def test_damaged_recordings_end_in_an_error_with_a_cure_or_in_a_capture(tmp_path
         path.write_bytes(made)
         done = subprocess.run(
             [str(checked), "--wide", str(path), str(out)], capture_output=True, text=True, errors="replace",
-            timeout=60, env=environment,
+            timeout=300, env=environment,
         )  # fmt: skip
         assert done.returncode in (0, 3), (number, done.stderr)
         try:

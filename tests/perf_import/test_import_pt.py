@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_import_of_intel_pt_finds_what_the_recording_with_bpf_does(tmp_path: Path) -> None:
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
-        skip_or_fail("emulation", "nsight-decode is not built (hint: make decoder)")
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     fixture = unpack.unpack("hog", tmp_path)
     with_bpf = fixture / "capture.nsight"
     alone = tmp_path / "perf.data"

@@ -56,7 +56,7 @@ def by_program(
     """nsight-edges on a capture."""
     data, symfs = inputs(capture)[:2], inputs(capture)[2:]
     argv = [sys.executable, EDGES_PROGRAM, *data, "-o", output, *options, "--", *symfs, *perf_options]
-    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=300)
 
 
 def text_edges(capture: Path) -> list[Edge]:

@@ -18,6 +18,8 @@ from nsight_report.capture import native
 from nsight_report.capture.perf_data import EVENT, KINDS
 from perf_file_bytes import FORMATS, LOOPBACK, data_range, killed
 
+from conftest import skip_or_fail
+
 SEED = 20261121
 N_FILES = 240
 NATIVE = Path(native.__file__).parents[2] / "native"
@@ -31,7 +33,7 @@ ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": 
 def checked() -> Path:
     """The folder of the checked programs; they are built when they are out of date."""
     if not shutil.which("make"):
-        pytest.skip("make: not installed")
+        skip_or_fail("compiler", "make is not installed")
     subprocess.run(
         ["make", "-s", "-C", str(NATIVE), "build/asan/nsight-perfdata", "build/asan/nsight-contexts"],
         check=True,
@@ -40,7 +42,9 @@ def checked() -> Path:
 
 
 def run(args: list[str]) -> tuple[int, str]:
-    done = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=60, env=ENVIRONMENT)
+    done = subprocess.run(
+        args, capture_output=True, text=True, errors="replace", timeout=300, env=ENVIRONMENT
+    )
     return done.returncode, done.stderr
 
 

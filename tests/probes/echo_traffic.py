@@ -13,8 +13,11 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 SIZES = (10, 20, 30)
+TIME_WAIT = "06"  # in /proc/net/tcp; the kernel's stamps call it CLOSE
+HANGS_S = 120
 
 
 def tcp(family: int, address: str, port: int) -> dict[str, int]:
@@ -42,7 +45,30 @@ def tcp(family: int, address: str, port: int) -> dict[str, int]:
                 while got < n:
                     got += len(client.recv(100))
         server.join()
+    wait_closed(port, seen["client_port"])
     return {"family": family, "proto": 6, "port": port, **seen}
+
+
+def wait_closed(port: int, client_port: int) -> None:
+    """Until both ends are closed: the last packets may be processed after the last call."""
+    deadline = time.monotonic() + HANGS_S
+    while open_ends(port, client_port):
+        if time.monotonic() > deadline:
+            sys.exit(f"error: the connection from port {client_port} to {port} does not close")
+        time.sleep(0.01)
+
+
+def open_ends(port: int, client_port: int) -> list[str]:
+    """Lines of /proc/net/tcp of a connection's ends that are not closed."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        path = Path("/proc/net", name)
+        for line in path.read_text().splitlines()[1:] if path.exists() else []:
+            fields = line.split()
+            ports = {int(end.rpartition(":")[2], 16) for end in fields[1:3]}
+            if ports == {port, client_port} and fields[3] != TIME_WAIT:
+                found.append(line)
+    return found
 
 
 def udp(family: int, address: str, port: int) -> dict[str, int]:
@@ -65,14 +91,13 @@ def udp(family: int, address: str, port: int) -> dict[str, int]:
 
 
 def main() -> None:
-    """Entry point: argument is the port; UDP uses the same one."""
+    """Entry point: argument is the port, which must be this run's own; UDP uses the same one."""
     port = int(sys.argv[1])
     done = [
         kind(family, address, port)
         for kind in (tcp, udp)
         for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
     ]
-    time.sleep(0.1)
     print(json.dumps({"pid": os.getpid(), "connections": done}))
 
 

@@ -10,6 +10,7 @@ seconds by nsight-clock and by nsight-timekeeper.bt.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -17,13 +18,17 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from probes.probe_run import ATTACH_S, BPFTRACE, ROOT, check_counts, check_traffic, record
 
-PORT = 7791
+PORT = 7791  # the guest is nobody else's
+N_REQUESTS = 3
+N_STAMPS = 3 * N_REQUESTS  # each is scheduled, sent and acknowledged
+FIRST_LINE = re.compile(rb"^(#nsight|K\t).*\n", re.M)
 SO_TIMESTAMPING = 37
 TX_SOFTWARE, SOFTWARE, TX_SCHED, TX_ACK = 1 << 1, 1 << 4, 1 << 8, 1 << 9
 
@@ -36,20 +41,27 @@ def legacy(folder: Path) -> None:
     (folder / "legacy.json").write_text(json.dumps(output.counts))
 
 
+def wait_for(condition: Callable[[], bool], child: subprocess.Popen[bytes], what: str) -> None:
+    """Until ``condition()``, while ``child`` runs."""
+    deadline = time.monotonic() + ATTACH_S
+    while not condition():
+        assert child.poll() is None, f"the probes ended before {what}"
+        assert time.monotonic() < deadline, f"{what}: not within {ATTACH_S} s"
+        time.sleep(0.05)
+
+
 def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
-    """bpftrace once it has printed something."""
+    """bpftrace once it has printed a line of the script's: then every probe is attached (see probe_run.around)."""
     with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
         child = subprocess.Popen(["bpftrace", str(BPFTRACE / script), *args], stdout=stdout, stderr=stderr)
-    deadline = time.monotonic() + ATTACH_S
-    while b"\n" not in out.read_bytes().partition(b"Attaching")[2][20:]:
-        assert child.poll() is None and time.monotonic() < deadline, out.with_suffix(".err").read_text()
-        time.sleep(0.05)
+    wait_for(lambda: bool(FIRST_LINE.search(out.read_bytes())), child, f"{script} was attached")
     return child
 
 
 def transmit(folder: Path) -> None:
     """Three requests of 10 bytes from a socket that asks for every software stamp."""
-    probe = attached("nsight-tx-stamp.bt", folder / "tx.txt", str(PORT))
+    out = folder / "tx.txt"
+    probe = attached("nsight-tx-stamp.bt", out, str(PORT))
     with socket.create_server(("127.0.0.1", PORT)) as listener:
 
         def serve() -> None:
@@ -62,12 +74,14 @@ def transmit(folder: Path) -> None:
         server.start()
         with socket.create_connection(("127.0.0.1", PORT)) as client:
             client.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | SOFTWARE | TX_SCHED | TX_ACK)
-            for _ in range(3):
+            for _ in range(N_REQUESTS):
                 client.sendall(bytes(10))
                 client.recv(100)
-            time.sleep(0.5)
+            # The last may come after the last answer; and at SIGINT bpftrace drops what it has not read.
+            wait_for(
+                lambda: len(re.findall(rb"^T\t", out.read_bytes(), re.M)) >= N_STAMPS, probe, "all stamps"
+            )
         server.join()
-    time.sleep(1)
     probe.send_signal(signal.SIGINT)
     probe.wait(ATTACH_S)
 

@@ -45,6 +45,7 @@ FIELDS = [
 ]
 #: Within which a probe script attaches or ends: an emulated machine that shares its host's cores takes minutes.
 ATTACH_S = 240
+ATTACHED = b"#nsight"
 HEX = {"comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"}
 
 
@@ -82,16 +83,20 @@ def parse(text: str) -> Output:
 
 
 def around(argv: list[str], command: list[str], out: Path) -> tuple[Output, dict[str, Any]]:
-    """Start the script, run ``command`` once it is attached, stop it with SIGCONT as the header says."""
+    """Start the script, run ``command`` once it is attached, stop it with SIGCONT as the header says.
+
+    The line that BEGIN prints says that every probe is attached: bpftrace reads the buffer that the line is in only
+    after it has attached the last one (BPFtrace::run(), poll_perf_events()).
+    """
     with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
         probe = subprocess.Popen(argv, stdout=stdout, stderr=stderr)
         try:
             deadline = time.monotonic() + ATTACH_S
-            while b"#nsight" not in out.read_bytes():
+            while ATTACHED not in out.read_bytes():
                 assert probe.poll() is None, out.with_suffix(".err").read_text()
                 assert time.monotonic() < deadline, f"the probes were not attached within {ATTACH_S} s"
                 time.sleep(0.05)
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=ATTACH_S, check=True)
             probe.send_signal(signal.SIGCONT)
             assert probe.wait(ATTACH_S) == 0
         finally:

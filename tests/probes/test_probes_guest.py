@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from guest.retried import GuestUnavailable, run_guest
 from nsight_report import clocks
 from nsight_report.capture import clock_readings
 from probes.probe_run import ROOT, parse
@@ -27,30 +26,11 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not shutil.which(program):
             skip_or_fail("guest", f"{program} is not installed")
     folder = tmp_path_factory.mktemp("guest")
-    run = [
-        sys.executable,
-        ROOT / "tests/guest/run",
-        "--kernel",
-        "6.1",
-        "--rw",
-        folder,
-        "--timeout",
-        "900",
-        "--take-turns",
-        "--",
-    ]
-    for _ in range(3):
-        # 125: the guest itself failed.
-        done = subprocess.run(
-            [*run, "python3", ROOT / "tests/probes/in_guest.py", folder],
-            capture_output=True,
-            text=True,
-            timeout=1000,
-        )
-        if done.returncode != 125:
-            break
-    if done.returncode == 125:
-        skip_or_fail("guest", done.stderr.strip()[-500:])
+    options = ["--kernel", "6.1", "--rw", str(folder), "--timeout", "900", "--take-turns"]
+    try:
+        done = run_guest([*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)])
+    except GuestUnavailable as e:
+        skip_or_fail("guest", str(e))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     return folder
 

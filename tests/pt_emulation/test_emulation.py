@@ -27,7 +27,7 @@ PROGRAMS = TOP / "build" / "pt_emulation"
 def built() -> None:
     """Skip unless the workspace and the guest's programs are there."""
     if not shutil.which("perf"):
-        skip_or_fail("emulation", "perf is not installed")
+        skip_or_fail("perf", "perf is not installed")
     for path in (BIN / "pt-gate", BIN / "libpt_observer.so", PROGRAMS / "pt-libipt"):
         if not path.exists():
             skip_or_fail("emulation", f"{path.name} is not built (hint: make emulation)")
@@ -130,7 +130,7 @@ def test_the_shim_replaces_intel_pt_alone(given: list[str], passed: str) -> None
 def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of an unpacked capture."""
     if not shutil.which("perf"):
-        skip_or_fail("emulation", "perf is not installed")
+        skip_or_fail("perf", "perf is not installed")
     return unpack.unpack(request.param, tmp_path_factory.mktemp("fixture"))
 
 
@@ -144,7 +144,7 @@ def test_stock_perf_decodes_it_as_when_it_was_made(fixture: Path) -> None:
 def test_perf_of_the_next_debian_decodes_the_same() -> None:
     trixie = TOP / "tests/guest/trixie"
     if subprocess.run([trixie, "--prepare"], capture_output=True).returncode:
-        skip_or_fail("emulation", "build/trixie, which has perf 6.12, cannot be made")
+        skip_or_fail("trixie", "build/trixie, which has perf 6.12, cannot be made")
     place = TOP / "build" / "tmp" / "fixtures"  # it sees the checkout alone
     shutil.rmtree(place, ignore_errors=True)
     for name in unpack.names():
@@ -175,7 +175,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a capture made now: boot, record, encode, merge, judge."""
     built()
     if subprocess.run([TOP / "tests/guest/trixie", "--prepare"], capture_output=True).returncode:
-        skip_or_fail("emulation", "build/trixie, which has QEMU 10, cannot be made")
+        skip_or_fail("trixie", "build/trixie, which has QEMU 10, cannot be made")
     folder = tmp_path_factory.mktemp("captures")
     argv = [sys.executable, HERE / "make-capture", "slow-function", "--out", folder]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=1500)

@@ -10,14 +10,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from nsight_record import clock
+from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
 
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
-START_TIMEOUT_S = 120
+#: What takes longer hangs. Nothing that works comes near them, on however busy a machine.
+START_S, END_S = 300, 300
 
 
 def require_live():
@@ -30,7 +33,7 @@ def require_live():
         skip_or_fail("perf", "perf is not installed")
     if not clock.find():
         skip_or_fail("clock", "nsight-clock is not built")
-    done = subprocess.run([RECORDER, "--preflight"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([RECORDER, "--preflight"], capture_output=True, text=True, timeout=END_S)
     if done.returncode:
         skip_or_fail("bpf", done.stdout)
 
@@ -53,19 +56,24 @@ class Running:
         )
 
     def wait_recording(self) -> dict:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, json.JSONDecodeError):
-                m = manifest(self.directory)
-                if "start" in m:
-                    return m
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        out, err = self.end()
-        raise AssertionError(f"the recording did not begin: {out}{err}")
+        self.wait_for(lambda: "start" in self._manifest(), "begin to record")
+        return self._manifest()
 
-    def end(self, timeout: float = 120) -> tuple[str, str]:
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Until ``condition()``, while the recorder runs."""
+        deadline = time.monotonic() + START_S
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                out, err = self.end()
+                raise AssertionError(f"the recorder did not {what}: {out}{err}")
+            time.sleep(0.02)
+
+    def _manifest(self) -> dict:
+        with contextlib.suppress(OSError, json.JSONDecodeError):
+            return manifest(self.directory)
+        return {}
+
+    def end(self, timeout: float = END_S) -> tuple[str, str]:
         """Wait for its end; kill it if it does not come."""
         try:
             return self.process.communicate(timeout=timeout)
@@ -86,7 +94,7 @@ def tool_pids(m: dict) -> list[int]:
     return [t["pid"] for t in m["tools"].values()]
 
 
-def wait_gone(pids: list[int], timeout: float = 30) -> list[int]:
+def wait_gone(pids: list[int], timeout: float = END_S) -> list[int]:
     """The processes of ``pids`` that are still there after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -97,14 +105,28 @@ def wait_gone(pids: list[int], timeout: float = 30) -> list[int]:
     return pids
 
 
+CLIENT = """
+import socket, sys
+port, n, size = map(int, sys.argv[1:])
+with socket.create_connection(("127.0.0.1", port)) as s:
+    for _ in range(n):
+        s.sendall(b"x" * size)
+        assert len(s.recv(size, socket.MSG_WAITALL)) == size
+"""
+
+
 class EchoServer:
-    """A TCP echo on loopback. One request is 64 bytes; each is read and answered by one call."""
+    """A TCP echo on loopback, on a port of its own: the recorder sees the whole machine.
+
+    One request is 64 bytes; each is read and answered by one call.
+    """
 
     SIZE = 64
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+        self._reserved = Port()
+        self.port = self._reserved.number
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -122,8 +144,13 @@ class EchoServer:
                 s.sendall(b"x" * self.SIZE)
                 assert len(s.recv(self.SIZE, socket.MSG_WAITALL)) == self.SIZE
 
+    def client(self, n: int) -> list[str]:
+        """``requests(n)`` as a command."""
+        return [sys.executable, "-c", CLIENT, str(self.port), str(n), str(self.SIZE)]
+
     def close(self) -> None:
         self._listener.close()
+        self._reserved.release()
 
 
 def perf_script(directory: Path, *options: str) -> str:
@@ -133,7 +160,7 @@ def perf_script(directory: Path, *options: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=END_S,
     )
     return done.stdout
 

@@ -20,7 +20,7 @@ def run(*options, prefix=(), **more):
         [*prefix, sys.executable, str(RECORDER), *map(str, options)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         **more,
     )
     assert "Traceback" not in done.stderr
@@ -67,7 +67,7 @@ def test_user_without_root_is_told_to_use_sudo(tmp_path):
         [*prefix, "/usr/bin/python3", str(RECORDER), "-o", str(tmp_path / "a.nsight")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     if "can't open file" in done.stderr:
         pytest.skip(f"nobody cannot read the source tree: {done.stderr}")

@@ -29,7 +29,7 @@ def run() -> Run:
             capture_output=True,
             text=True,
             env={**os.environ, **(env or {})},
-            timeout=120,
+            timeout=300,
         )
 
     return call

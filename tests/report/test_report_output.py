@@ -159,7 +159,7 @@ def test_export_to_a_fifo_leaves_it_one_and_its_reader_gets_all(
             done = run(*argv, fifo)
             assert done.returncode == 0, done.stderr
             assert fifo.is_fifo()
-            assert reader.communicate(timeout=60)[0] == (tmp_path / "file").read_bytes()
+            assert reader.communicate(timeout=300)[0] == (tmp_path / "file").read_bytes()
         finally:
             reader.kill()
 

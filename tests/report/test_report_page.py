@@ -78,7 +78,7 @@ def waits_for(driver: Any, is_so: Callable[[], bool]) -> None:
     """A change of the address is told to the page after the click or the script that made it has ended."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(driver, 20).until(lambda _: is_so())
+    WebDriverWait(driver, 300).until(lambda _: is_so())
 
 
 def shows(driver: Any, number: int) -> None:

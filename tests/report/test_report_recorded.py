@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """A capture of which one message waited 1.4 ms for a lock, one that no message of which took 1 ms, and symbols."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
-        skip_or_fail("pt", "nsight-decode is not built: make decoder")
+        skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     folder = tmp_path_factory.mktemp("recorded")
     lock, quiet = (unpack.unpack(name, folder) for name in ("lock", "quiet"))
     for name, of in (("lock", lock), ("quiet", quiet)):

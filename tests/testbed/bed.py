@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
 from .interrupts import Interrupts
-from .namespaces import RUN_DIR, SERVER4, Link, LinkOptions, clean_stale, require_root, run_name
+from .locks import RUN_DIR, run_dir
+from .namespaces import SERVER4, Link, LinkOptions, clean_stale, require_root, run_name
+from .ports import Port
 from .processes import Process, TestbedError, prefix, run, wait_until
 from .servers import KINDS, USER, ServerKind
+from .turn import turn
 
 LOAD_DIR = Path(__file__).resolve().parent.parent / "load"
 LOAD = LOAD_DIR / "build" / "nsight-load"
@@ -44,12 +48,13 @@ class Testbed:
     next one; its processes died with it.
 
     ``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
-    programs from outside the testbed do not mix their delays into what is measured.
+    programs from outside the testbed do not mix their delays into what is measured. Such a
+    testbed measures, and has the machine's turn: it waits until no other run measures.
 
     >>> with Testbed() as bed:                                 # doctest: +SKIP
     ...     server = bed.start_server("memcached")
     ...     load = bed.start_load(server, ["-r", "2000", "-d", "3"], "load.tsv")
-    ...     load.wait(30)
+    ...     load.wait(120)
     """
 
     __test__ = False
@@ -70,15 +75,20 @@ class Testbed:
         self.link = Link(self.name)
         self.interrupts = Interrupts()
         self._processes: list[Process] = []
+        self._ports: list[Port] = []
+        self._turn = contextlib.ExitStack()
 
     def __enter__(self) -> Testbed:
         require_root()
         build_programs()
         self.interrupts.__enter__()
         try:
+            if self.fifo:
+                self._turn.enter_context(turn())
             with self.interrupts.held():
                 clean_stale()
-                self.folder.mkdir(parents=True)
+                run_dir()
+                self.folder.mkdir()
                 self.folder.chmod(0o755)
                 self.link.create(self.link_options)
                 if self.fifo and self.link.napi_tid:
@@ -98,7 +108,10 @@ class Testbed:
                 process.stop()
             self.link.delete()
             shutil.rmtree(self.folder, ignore_errors=True)
+            for port in self._ports:
+                port.release()
         finally:
+            self._turn.close()
             self.interrupts.__exit__()
 
     def start(
@@ -120,6 +133,12 @@ class Testbed:
             self._processes.append(process)
         return process
 
+    def reserve_port(self) -> int:
+        """A port that no other run on this machine uses while this testbed lives."""
+        with self.interrupts.held():
+            self._ports.append(Port())
+        return self._ports[-1].number
+
     def start_server(
         self,
         kind_name: str,
@@ -129,15 +148,20 @@ class Testbed:
     ) -> Server:
         """Start a server in the server namespace and wait until it accepts connections.
 
-        ``options`` go behind those that the testbed gives it.
+        ``port``: one that the caller has reserved, or that need not be the machine's only one; by default
+        the testbed reserves one. ``options`` go behind those that the testbed gives it.
         """
         kind = KINDS[kind_name]
-        port = port or kind.port
+        port = port or self.reserve_port()
         folder = self.folder / f"{kind_name}-{port}"
         folder.mkdir()
-        shutil.chown(folder, USER)
         if kind.prepare:
             kind.prepare(port, folder)
+        # The server runs as another user, whatever the umask is.
+        folder.chmod(0o755)
+        shutil.chown(folder, USER)
+        for path in folder.iterdir():
+            path.chmod(0o644)
         # TERM, not KILL, at the testbed's death: nginx's master takes its workers along.
         process = self.start(
             kind_name,
@@ -190,8 +214,9 @@ class Testbed:
 
     def ask_memcached(self, server: Server, command: str) -> str:
         """Answer of memcached's text protocol to ``command``, from within its namespace."""
+        # -t: how long to wait for the end of the answer, which comes with that of the connection.
         out = run(
-            ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "socat", "-t2", "-",
+            ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "socat", "-t60", "-",
              f"TCP:{SERVER4}:{server.port}"],
             stdin=command + "\r\nquit\r\n",
         )  # fmt: skip

@@ -27,6 +27,7 @@ sys.path.insert(0, str(TESTS))
 from testbed.bed import Testbed, TestbedError, on_path  # noqa: E402
 from testbed.injections import Hog  # noqa: E402
 from testbed.logs import overlap_ns  # noqa: E402
+from testbed.servers import KINDS  # noqa: E402
 
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
@@ -59,7 +60,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "-o", "--output", type=Path, default=ROOT / "build" / "demo", help="folder for capture and report"
     )
+    usual = KINDS["memcached"].port
+    parser.add_argument(
+        "-p", "--port", type=int, default=usual, help=f"memcached's, in its namespace (default {usual})"
+    )
     args = parser.parse_args()
+    if not 1 <= args.port <= 65535:
+        parser.error(f"--port {args.port} is not between 1 and 65535")
     if not 0.5 <= args.seconds <= 600:
         parser.error(f"--seconds {args.seconds:g} is not between 0.5 and 600")
     return args
@@ -99,7 +106,7 @@ def demo(args: argparse.Namespace) -> int:
     shutil.rmtree(report, ignore_errors=True)
     with Testbed() as bed:
         steps.begin("memcached and a load client in network namespaces, cores 1 and 0")
-        server = bed.start_server("memcached")
+        server = bed.start_server("memcached", args.port)
         load = bed.start_load(server, ["-c", "8", "-r", str(RATE), "-d", "3600"], load_log)
         hog = Hog(bed.app_cpu, ["-b", str(BURN_US), "-i", str(IDLE_US)])
         with hog.active(bed, server):
@@ -117,11 +124,11 @@ def demo(args: argparse.Namespace) -> int:
             # tracefs is not mounted everywhere; it is unmounted again.
             argv += ["--fix", "--rx", "--cpus", str(bed.load_cpu)]
             recorder = bed.start("nsight-record", argv, on_terminal=True, grace_s=20)
-            if recorder.wait(args.seconds + 120):
+            if recorder.wait(args.seconds + 600):
                 return 1
         load.check_alive()
         load.signal(15)
-        load.wait(10)
+        load.wait()
         steps.begin("analysing")
         argv = [str(REPORT), str(capture), "-o", str(report)]
         analysis = bed.start("nsight-report", argv, on_terminal=True)

@@ -58,7 +58,7 @@ class Hog(Injection):
         yield self
         process.check_alive()
         process.signal(signal.SIGTERM)
-        process.wait(5)
+        process.wait()
         self.intervals = read_intervals(log)
 
 
@@ -140,7 +140,7 @@ class Flood(Injection):
         yield self
         process.check_alive()
         process.signal(signal.SIGTERM)
-        process.wait(5)
+        process.wait()
         self.intervals = read_intervals(log)
 
 
@@ -209,13 +209,13 @@ class Neighbour(Injection):
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
-        other = bed.start_server(self.kind_name, 9001)
+        other = bed.start_server(self.kind_name)
         log = bed.folder / f"neighbour-{time.monotonic_ns()}.tsv"
         process = bed.start_load(other, ["-d", "600", *self.options], log, self.cpu)
         yield self
         process.check_alive()
         process.signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait()
         load = read_load(log)
         self.intervals = merge(load.loc[load.recv_ns > 0, ["send_ns", "recv_ns"]].to_numpy())
 

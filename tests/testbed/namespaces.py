@@ -9,37 +9,39 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from .locks import RUN_DIR
 from .processes import TestbedError, run, wait_until
 
 PREFIX = "nsight-tb"
-RUN_DIR = Path("/run/nsight-testbed")
+NETNS_DIR = Path("/run/netns")
 SERVER4, CLIENT4 = "198.18.77.1", "198.18.77.2"  # RFC 2544 range, never routed
 SERVER6, CLIENT6 = "fd77:6e73::1", "fd77:6e73::2"
 
 
-def _start_ticks(pid: int) -> str | None:
-    """Start time of a process, which tells it from a later one with the same pid."""
+def start_ticks(pid: int) -> str | None:
+    """Start time of a process, which tells it from a later one with the same pid; None if it has ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    # A zombie holds nothing any more, and may stay for as long as its parent does not look.
+    return None if fields[0] in "ZX" else fields[19]
 
 
 def run_name() -> str:
     """Name of this run: prefix, pid and the start time of the process."""
-    return f"{PREFIX}-{os.getpid()}-{_start_ticks(os.getpid())}"
+    return f"{PREFIX}-{os.getpid()}-{start_ticks(os.getpid())}"
 
 
 def _is_stale(name: str) -> bool:
     match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)(-[a-z0-9]+)*", name)
-    return match is not None and _start_ticks(int(match[1])) != match[2]
+    return match is not None and start_ticks(int(match[1])) != match[2]
 
 
 def clean_stale() -> list[str]:
     """Remove namespaces and folders of runs whose process no longer lives; returns their names."""
     found = []
-    for folder, remove in ((Path("/run/netns"), delete_netns), (RUN_DIR, _remove_dir)):
+    for folder, remove in ((NETNS_DIR, delete_netns), (RUN_DIR, _remove_dir)):
         if folder.is_dir():
             for name in sorted(os.listdir(folder)):
                 if _is_stale(name):
@@ -53,9 +55,17 @@ def _remove_dir(name: str) -> None:
 
 
 def delete_netns(name: str) -> None:
-    """Delete a namespace if it is there; its interfaces go with it."""
-    if Path("/run/netns", name).exists():
-        run(["ip", "netns", "del", name])
+    """Delete a namespace if it is there; its interfaces go with it.
+
+    Of a killed run that had mounts of its own, only the file remains on which the namespace was mounted.
+    """
+    path = NETNS_DIR / name
+    if os.path.lexists(path):
+        try:
+            run(["ip", "netns", "del", name])
+        except TestbedError:
+            if os.path.lexists(path):  # otherwise another run has just removed the same leftover
+                raise
 
 
 @dataclass(frozen=True)

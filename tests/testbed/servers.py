@@ -14,7 +14,10 @@ USER = "nobody"
 
 @dataclass(frozen=True)
 class ServerKind:
-    """How to start one kind of server and what the load client calls its protocol."""
+    """How to start one kind of server and what the load client calls its protocol.
+
+    ``port``: its usual one, where nothing else on the machine listens or records.
+    """
 
     name: str
     port: int

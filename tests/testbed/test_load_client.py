@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -13,13 +14,14 @@ import pytest
 from testbed.bed import LOAD
 from testbed.echo_server import tcp_server, udp_server
 from testbed.logs import read_load
+from testbed.processes import HANGS_S
 
 pytestmark = [pytest.mark.usefixtures("programs"), pytest.mark.alone]
 
 
 def load(port: int, protocol: str, log: Path, *options: str) -> pd.DataFrame:
     argv = [str(LOAD), "-s", "127.0.0.1", "-p", str(port), "-P", protocol, "-l", str(log), *options]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 0, done.stderr
     return read_load(log)
 
@@ -60,38 +62,44 @@ def test_byte_ranges_of_a_connection_are_its_stream_without_holes(tmp_path: Path
     assert streams == sorted(expected)
 
 
+# A burst a ms while 2000 requests are answered one after the other: some, on however slow a machine.
+BURSTS = ("-n", "2000", "--burst", "20", "--burst-every", "1")
+
+
 def test_a_burst_is_one_write_on_one_connection(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        options = ("--rate", "100", "-d", "1", "--burst", "20", "--burst-every", "50")
-        log = load(port, "echo", tmp_path / "log", *options)
+        log = load(port, "echo", tmp_path / "log", *BURSTS)
     bursts = log[log.kind == "burst"]
     assert bursts.conn.nunique() == 1
     per_burst = bursts.groupby("intended_ns")
     assert (per_burst.size() == 20).all()
     assert (per_burst.send_ns.nunique() == 1).all()
-    assert len(per_burst) >= 3  # 1 s / 50 ms = 19, less what a busy machine delays
+    assert len(per_burst) >= 3
 
 
 def test_spread_burst_uses_every_burst_connection_once(tmp_path: Path) -> None:
     with tcp_server(lambda data: [data]) as port:
-        options = ("--rate", "100", "-d", "1", "--burst", "20", "--burst-every", "50")
-        log = load(port, "echo", tmp_path / "log", *options, "--burst-connections", "20")
+        log = load(port, "echo", tmp_path / "log", *BURSTS, "--burst-connections", "20")
     bursts = log[log.kind == "burst"]
     assert (bursts.groupby("intended_ns").conn.nunique() == 20).all()
     assert len(bursts) and not set(bursts.conn) & set(log[log.kind == "echo"].conn)
 
 
+# Long enough for a server that waits for a core.
+LOST_MS = "3000"
+
+
 def test_lost_datagrams_are_logged_without_answer(tmp_path: Path) -> None:
     with udp_server(lambda n: n % 10 == 3) as port:
-        log = load(port, "echo-udp", tmp_path / "log", "-n", "50", "--udp-timeout", "300")
+        log = load(port, "echo-udp", tmp_path / "log", "-n", "20", "--udp-timeout", LOST_MS)
     lost = log[log.recv_ns == 0]
-    assert len(log) == 50
-    assert lost.byte_start.tolist() == [3, 13, 23, 33, 43]  # one connection: datagram number = arrival number
+    assert len(log) == 20
+    assert lost.byte_start.tolist() == [3, 13]  # one connection: datagram number = arrival number
 
 
 def test_late_answers_are_not_taken_for_those_of_later_requests(tmp_path: Path) -> None:
     with udp_server(lambda n: n == 3, late=True) as port:
-        log = load(port, "echo-udp", tmp_path / "log", "-n", "6", "--udp-timeout", "300")
+        log = load(port, "echo-udp", tmp_path / "log", "-n", "6", "--udp-timeout", LOST_MS)
     assert (log.recv_ns == 0).tolist() == [False, False, False, True, False, False]
 
 
@@ -131,7 +139,7 @@ def test_warm_up_is_logged_but_not_counted(tmp_path: Path) -> None:
 def test_wrong_answer_is_an_error_not_a_latency(tmp_path: Path) -> None:
     with tcp_server(lambda data: [b"\xff" * len(data)]) as port:
         argv = [str(LOAD), "-s", "127.0.0.1", "-p", str(port), "-P", "echo", "-n", "5"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 1
     assert "unexpected answer" in done.stderr
 
@@ -140,17 +148,20 @@ def test_wrong_answer_is_an_error_not_a_latency(tmp_path: Path) -> None:
 def test_garbage_is_refused_by_every_protocol(protocol: str) -> None:
     with tcp_server(lambda data: [b"garbage of more than twenty-four bytes\r\n\r\n"]) as port:
         argv = [str(LOAD), "-s", "127.0.0.1", "-p", str(port), "-P", protocol, "-n", "5"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 1
     assert "unexpected answer" in done.stderr
 
 
 def test_absent_server_is_one_error_with_a_hint() -> None:
-    argv = [str(LOAD), "-s", "127.0.0.1", "-p", "1", "-P", "redis"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        argv = [str(LOAD), "-s", "127.0.0.1", "-p", str(port), "-P", "redis"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "error: 127.0.0.1 port 1: Connection refused",
+        f"error: 127.0.0.1 port {port}: Connection refused",
         "hint: is the server running, and in this network namespace?",
     ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run one scenario: record it, have it diagnosed, load everything that is compared."""
+"""Record one scenario; have a recording diagnosed, and load everything that is compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from testbed.bed import Testbed, TestbedError
-from testbed.host import Absence
+from testbed.host import stolen_ms
 from testbed.logs import read_load
 
 from .scenarios import Scenario
@@ -22,6 +22,8 @@ from .scenarios import Scenario
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
+#: Within which a recording of seconds and its diagnosis end, unless they hang.
+END_S = 600
 
 
 @dataclass
@@ -38,84 +40,75 @@ class Run:
     lports: list[int]
     seconds: float
     stolen_ms: int
-    disturbed: bool
 
 
-def record(
-    bed: Testbed, scenario: Scenario, capture: Path, load_log: Path, options: list[str]
-) -> tuple[np.ndarray, list[int]]:
-    """Record the scenario's load from its first connection to its last answer; returns the truth."""
-    server = bed.start_server(scenario.server)
-    injection = scenario.injection()
-    with injection.active(bed, server):
-        load = bed.load_argv(server, options, load_log, scenario.load_cpu)
-        argv = [
-            str(RECORD),
-            "-o",
-            str(capture),
-            "-f",
-            "-q",
-            "--port",
-            str(server.port),
-            "--fix",
-            "--rx",
-            "--cpus",
-            "0",
-        ]
-        if scenario.framing != "none":
-            argv += ["--payload", "--netns", bed.link.server]
-        recorder = bed.start("nsight-record", [*argv, "--", *load], grace_s=20)
-        if recorder.wait(120):
-            raise TestbedError(f"nsight-record failed: {recorder.output()}")
-    return injection.intervals, injection.lports or []
+@dataclass(frozen=True)
+class Recording:
+    """A scenario that was recorded, with its truth; ``stolen_ms``: how long the host left the cores out meanwhile."""
+
+    scenario: Scenario
+    folder: Path
+    port: int
+    intervals: np.ndarray
+    lports: list[int]
+    seconds: float
+    stolen_ms: int
+
+    @property
+    def capture(self) -> Path:
+        """What nsight-record made."""
+        return self.folder / "run.nsight"
 
 
-def diagnose(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
+def record(scenario: Scenario, folder: Path, seconds: float, options: list[str] | None = None) -> Recording:
+    """Record the scenario's load from its first connection to its last answer; capture and load log stay in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    load_options = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
+    with Testbed(scenario.link, realtime=True) as bed:
+        begin, stolen = time.monotonic(), stolen_ms()  # now that it is this run's turn
+        server = bed.start_server(scenario.server)
+        injection = scenario.injection()
+        with injection.active(bed, server):
+            argv = [str(RECORD), "-o", str(folder / "run.nsight"), "-f", "-q", "--port", str(server.port)]
+            argv += ["--fix", "--rx", "--cpus", "0"]
+            if scenario.framing != "none":
+                argv += ["--payload", "--netns", bed.link.server]
+            load = bed.load_argv(server, load_options, folder / "load.tsv", scenario.load_cpu)
+            recorder = bed.start("nsight-record", [*argv, "--", *load], grace_s=20)
+            if recorder.wait(END_S):
+                raise TestbedError(f"nsight-record failed: {recorder.output()}")
+    took, stolen = time.monotonic() - begin, stolen_ms() - stolen
+    np.savetxt(folder / "intervals.tsv", injection.intervals, fmt="%d")
+    return Recording(scenario, folder, server.port, injection.intervals, injection.lports or [], took, stolen)
+
+
+def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
     """What ``nsight-report --json`` says about the capture."""
-    argv = [
-        sys.executable,
-        str(REPORT),
-        str(capture),
-        "--json",
-        "--port",
-        str(port),
-        "--framing",
-        scenario.framing,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    argv = [sys.executable, str(REPORT), str(capture), "--json", "--port", str(port)]
+    argv += ["--framing", scenario.framing]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     if done.returncode:
         raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
     return dict(json.loads(done.stdout))
 
 
-def run(scenario: Scenario, folder: Path, seconds: float, options: list[str] | None = None) -> Run:
-    """Record and diagnose; the capture and the load log stay in ``folder``."""
-    from testbed.servers import KINDS
-
-    begin, absence = time.monotonic(), Absence()
-    folder.mkdir(parents=True, exist_ok=True)
-    capture, load_log = folder / "run.nsight", folder / "load.tsv"
-    with Testbed(scenario.link, realtime=True) as bed:
-        chosen = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
-        intervals, lports = record(bed, scenario, capture, load_log, chosen)
-    stolen, disturbed = absence.ms(), absence.matters()
-    np.savetxt(folder / "intervals.tsv", intervals, fmt="%d")
-    summary = diagnose(capture, scenario, KINDS[scenario.server].port)
-    tables = {
-        n: pd.read_parquet(capture / "tables" / f"{n}.parquet") for n in ("messages", "anomalies", "coverage")
-    }
-    messages = tables["messages"]
-    messages = messages[(messages.direction == "rx") & (messages.lport == KINDS[scenario.server].port)]
+def diagnose(recording: Recording) -> Run:
+    """The report's answer about a recording, and all that it is compared with."""
+    summary = report(recording.capture, recording.scenario, recording.port)
+    messages, anomalies, coverage = (
+        pd.read_parquet(recording.capture / "tables" / f"{name}.parquet")
+        for name in ("messages", "anomalies", "coverage")
+    )
+    messages = messages[(messages.direction == "rx") & (messages.lport == recording.port)]
     return Run(
-        scenario,
+        recording.scenario,
         summary,
         messages,
-        tables["anomalies"],
-        tables["coverage"],
-        read_load(load_log),
-        intervals,
-        lports,
-        time.monotonic() - begin,
-        stolen,
-        disturbed,
+        anomalies,
+        coverage,
+        read_load(recording.folder / "load.tsv"),
+        recording.intervals,
+        recording.lports,
+        recording.seconds,
+        recording.stolen_ms,
     )

@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Inject known causes into real traffic, diagnose each, and print how often the diagnosis is right.
 
-Prints a table on stdout and writes score.json, whatever the score. Exit codes: 0 the suite
-ran (however it scored), 1 a run failed, 2 usage, 130 interrupted.
+Each scenario is recorded once, and what that recording says is its score: a host that took the cores away meanwhile
+is told beside it, and excuses nothing. Prints a table on stdout and writes score.json, whatever the score. Exit
+codes: 0 the suite ran (however it scored), 1 a run failed, 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +27,9 @@ sys.path.insert(0, str(HERE.parent))
 from testbed.processes import TestbedError  # noqa: E402
 
 from truth.live import Agreement, agreement  # noqa: E402
-from truth.measure import ROOT, run  # noqa: E402
-from truth.scenarios import SCENARIOS, Scenario  # noqa: E402
+from truth.measure import ROOT, Recording, Run, diagnose, record  # noqa: E402
+from truth.scenarios import ALWAYS, SCENARIOS, label, sample  # noqa: E402
 from truth.score import Score, score  # noqa: E402
-
-#: Recordings of a scenario, at most, until one tells something.
-RUNS = 4
 
 
 def parse() -> argparse.Namespace:
@@ -42,15 +43,23 @@ def parse() -> argparse.Namespace:
     parser.add_argument("-d", "--seconds", type=float, default=3, help="load per scenario (default 3)")
     parser.add_argument("--only", default="", metavar="REGEX", help="scenarios whose 'name / server' matches")
     parser.add_argument(
+        "--sample",
+        type=int,
+        default=len(SCENARIOS),
+        metavar="N",
+        help="so many of them, with two that are always in it, and one control",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument(
         "--live-requests", type=int, default=10000, help="requests of each message count check"
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
-    return parser.parse_args()
-
-
-def label(scenario: Scenario) -> str:
-    """Name of a scenario for people."""
-    return f"{scenario.name} / {scenario.server}"
+    args = parser.parse_args()
+    if not len(ALWAYS) < args.sample <= len(SCENARIOS):
+        parser.error(f"--sample {args.sample} is not from {len(ALWAYS) + 1} to {len(SCENARIOS)}")
+    args.scenarios = sample(args.sample, args.seed) if args.sample < len(SCENARIOS) else list(SCENARIOS)
+    args.scenarios = [s for s in args.scenarios if re.search(args.only, label(s))]
+    return args
 
 
 def number(value: float | None, form: str = "{:.2f}") -> str:
@@ -70,10 +79,11 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
         "recall",
         "affected/target",
         "median us",
+        "host absent ms",
     )
     rows = [
         (s.scenario, s.server, s.top_cause, f"{s.top_share:.2f}", "yes" if s.right else "NO", number(s.precision),
-         number(s.recall), f"{s.n_affected}/{s.n_target}", f"{s.target_median_us:.0f}")
+         number(s.recall), f"{s.n_affected}/{s.n_target}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
         for s in scores
     ]  # fmt: skip
     widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
@@ -110,11 +120,14 @@ def print_live(rows: list[Agreement]) -> None:
 
 
 def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[str, str]]:
-    """All runs that --only selects; failures by label."""
-    scores: list[Score] = []
-    live: list[Agreement] = []
+    """All of ``args.scenarios``; failures by label.
+
+    First everything is recorded, then everything is diagnosed, on all cores: nothing else runs beside a recording.
+    """
+    chosen = args.scenarios
     failed: dict[str, str] = {}
-    chosen = [s for s in SCENARIOS if re.search(args.only, label(s))]
+    scored: list[Recording] = []
+    compared: list[Recording] = []
     begin = time.monotonic()
     for i, scenario in enumerate(chosen):
         print(
@@ -124,47 +137,31 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
         )
         folder = args.output / re.sub(r"\W+", "-", label(scenario))
         try:
-            scores.append(_scored(scenario, folder, args.seconds))
+            scored.append(record(scenario, folder, args.seconds))
             if scenario.live:
                 # Closed loop, one request in flight on each connection: one read each.
                 options = ["-c", "4", "-n", str(args.live_requests), "--start-delay", "300"]
-                live.append(_agreement(scenario, folder / "live", args.seconds, options))
+                compared.append(record(scenario, folder / "live", args.seconds, options))
         except TestbedError as error:
             failed[label(scenario)] = str(error)
-    return scores, live, failed
+    print(f"[{time.monotonic() - begin:5.0f} s] diagnosing", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        scores = list(zip(scored, pool.map(partial(_answer, score), scored), strict=True))
+        live = list(zip(compared, pool.map(partial(_answer, agreement), compared), strict=True))
+    failed |= {label(r.scenario): str(e) for r, e in [*scores, *live] if isinstance(e, TestbedError)}
+    return (
+        [s for _, s in scores if isinstance(s, Score)],
+        [a for _, a in live if isinstance(a, Agreement)],
+        failed,
+    )
 
 
-def _scored(scenario: Scenario, folder: Path, seconds: float) -> Score:
-    """The score of the first of some runs that tells something.
-
-    A host that leaves a virtual CPU out for milliseconds makes messages wait behind each other, and saying so is
-    right: of a run without injection, only what is accused each time is a false alarm. And its absences may be all of
-    the slowest percent; then the injection is not what was diagnosed. An answer that can be judged is final, if it is
-    right or the machine was there all the time.
-    """
-    before: list[str] = []
-    for number in range(RUNS):
-        into = folder if not number else folder.with_name(f"{folder.name}-{number + 1}")
-        measured = run(scenario, into, seconds)
-        found = score(measured)
-        if found.right or (not measured.disturbed and (found.tells() if scenario.causes else number)):
-            break
-        before.append(
-            f"run {number + 1}: {found.top_cause}, {found.n_affected} of {found.n_target} met by the injection, "
-            f"host absent for {found.stolen_ms} ms"
-        )
-    return replace(found, note="; ".join(filter(None, [found.note, *before])))
-
-
-def _agreement(scenario: Scenario, folder: Path, seconds: float, options: list[str]) -> Agreement:
-    """That of the first of some runs during which the machine was there: only then client and messages are late together."""
-    for number in range(RUNS):
-        measured = run(
-            scenario, folder if not number else folder.with_name(f"live-{number + 1}"), seconds, options
-        )
-        if not measured.disturbed:
-            break
-    return agreement(measured)
+def _answer(of: Callable[[Run], Any], recording: Recording) -> Any:
+    try:
+        return of(diagnose(recording))
+    except TestbedError as error:
+        return error
 
 
 def as_json(scores: list[Score], live: list[Agreement], failed: dict[str, str]) -> dict[str, Any]:
@@ -182,7 +179,7 @@ def main() -> int:
     """Entry point."""
     args = parse()
     if args.list:
-        print("\n".join(label(s) for s in SCENARIOS))
+        print("\n".join(label(s) for s in args.scenarios))
         return 0
     args.output.mkdir(parents=True, exist_ok=True)
     try:

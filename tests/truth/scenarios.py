@@ -8,6 +8,7 @@ disturbed core it could not send while the disturbance runs.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -141,3 +142,21 @@ SCENARIOS: tuple[Scenario, ...] = (
         note="receive packet steering to core 1, which is receive and application core",
     ),
 )
+
+#: In every sample: messages cut by framing, and slow messages that the client's log tells of.
+ALWAYS = ("20 requests at once, 1 connection / memcached", "hog on the application core / memcached")
+
+
+def label(scenario: Scenario) -> str:
+    """Name of a scenario for people."""
+    return f"{scenario.name} / {scenario.server}"
+
+
+def sample(n: int, seed: int) -> list[Scenario]:
+    """``n`` scenarios, in their order: those of ALWAYS, one control, and others as ``seed`` draws them."""
+    rng = random.Random(seed)
+    chosen = [s for s in SCENARIOS if label(s) in ALWAYS]
+    chosen.append(rng.choice([s for s in SCENARIOS if not s.causes]))
+    rest = [s for s in SCENARIOS if s.causes and s not in chosen]
+    chosen += rng.sample(rest, n - len(chosen))
+    return [s for s in SCENARIOS if s in chosen]

@@ -7,8 +7,8 @@ the share of target messages with the injected cause as their largest that are t
 recall is the share of truly affected target messages that have it as their largest. An answer is
 right if the injected cause has most of the delay of the truly affected ones: a virtual machine that the
 host leaves out for 20 ms has slow messages of another cause among the target, of which there is no truth.
-A recording whose target the injection hardly met (``tells``) has no answer to judge: 30 ms of a host's absence are
-all of the slowest percent of 3 s.
+A recording whose target the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
+absence are all of the slowest percent of 3 s.
 
 Without injection nothing should be accused. A virtual machine has slow messages of its own, and
 naming what delayed those is right, so silence is not asked for: a cause has *weight* when a
@@ -69,10 +69,7 @@ class Score:
     error_median: float | None = None
     within: float | None = None
     stolen_ms: int = 0
-
-    def tells(self) -> bool:
-        """Whether the injection, if there was one, met enough of the target messages."""
-        return not self.expected or self.n_affected >= LEAST_AFFECTED
+    n_losses_error: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON file."""
@@ -162,6 +159,7 @@ def score(run: Run) -> Score:
         note=note,
         coverage_min=run.summary["coverage"]["min"],
         stolen_ms=run.stolen_ms,
+        n_losses_error=sum(loss["severity"] == "error" for loss in run.summary["losses"]),
         **_ns(run, target, truth & blamed),
     )
 

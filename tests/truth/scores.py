@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -111,9 +112,15 @@ def emulated(args: argparse.Namespace) -> Iterator[Row]:
 def live(args: argparse.Namespace) -> Iterator[Row]:
     """Injections into real traffic on this machine."""
     from truth import run
+    from truth.scenarios import SCENARIOS, label
 
     scores, agreed, failed = run.suite(
-        argparse.Namespace(only=args.only, output=args.output, seconds=args.seconds, live_requests=10_000)
+        argparse.Namespace(
+            scenarios=[s for s in SCENARIOS if re.search(args.only, label(s))],
+            output=args.output,
+            seconds=args.seconds,
+            live_requests=10_000,
+        )
     )
     run.print_live(agreed)
     for s in scores:

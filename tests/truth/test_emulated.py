@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     """Both grades of one capture."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
-        skip_or_fail("pt", "nsight-decode is not built: make decoder")
+        skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     work = tmp_path_factory.mktemp("emulated")
     return list(emulated.scores(unpack.unpack(request.param, work), work / "tables"))
 

@@ -29,7 +29,7 @@ from pt_emulation.scenarios.table import SCENARIOS, USER_STACK4
 from testbed.bed import Server, Testbed
 from testbed.namespaces import SERVER4, LinkOptions
 from testbed.processes import run, wait_until
-from testbed.servers import USER, ServerKind
+from testbed.servers import KINDS, USER, ServerKind
 
 TOP = Path(__file__).resolve().parents[3]
 PROGRAMS = TOP / "build" / "pt_emulation"
@@ -109,7 +109,8 @@ def start_server(bed: Testbed, scenario: Scenario) -> Server:
         return start_app(bed, scenario)
     if scenario.server == "user-stack":
         return start_user_stack(bed)
-    return bed.start_server(scenario.server)
+    # The guest is nobody else's: the usual port, so that a capture made again has the same.
+    return bed.start_server(scenario.server, KINDS[scenario.server].port)
 
 
 def recorder(capture: Path, port: int, probes: bool) -> list[str]:

@@ -10,5 +10,7 @@ pub mod insn;
 pub mod perfdata;
 pub mod pipeline;
 pub mod pt;
+#[cfg(test)]
+mod scratch;
 pub mod tasks;
 pub mod windows;

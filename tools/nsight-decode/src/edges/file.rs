@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::scratch::Folder::new();
         let path = folder.path().join("e");
         sample(&path);
         let mut all = All::default();
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn every_prefix_of_a_file_can_be_read() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::scratch::Folder::new();
         let path = folder.path().join("e");
         sample(&path);
         let whole = std::fs::read(&path).unwrap();
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn damage_is_an_error_and_no_panic() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::scratch::Folder::new();
         let path = folder.path().join("e");
         sample(&path);
         let whole = std::fs::read(&path).unwrap();

@@ -33,7 +33,7 @@ fn row(n: i64, rng: &mut u64) -> Row {
 
 #[test]
 fn rows_are_read_as_they_were() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::scratch::Folder::new();
     let format = Format::new(&columns::schema::schema()).unwrap();
     let names: Vec<Arc<str>> = ["dso", "a", "bb", "", "read \u{e4}", "x"].map(Arc::from).to_vec();
     let file = CoreFile::create(folder.path().join("f"), &format).unwrap();
@@ -73,7 +73,7 @@ fn rows_are_read_as_they_were() {
 
 #[test]
 fn a_row_group_that_was_not_made_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::scratch::Folder::new();
     let format = Format::new(&columns::schema::schema()).unwrap();
     let file = CoreFile::create(folder.path().join("f"), &format).unwrap();
     file.take(1, columns::columns(&format.schema, 0, 0, &[row(0, &mut 1)], &Vec::new()));

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How many judgements of a live machine may be wrong before a run fails.
+
+No live answer is certain: the host of a virtual machine takes its cores away, and what else runs on it is slow, too.
+What a correct tree gets wrong has been counted by ``make flake``. A run fails if more are wrong than happens to a
+correct tree once in ``1 / CHANCE`` runs, with everything that is unknown about its rate taken into account.
+
+The rate p of wrong answers has the distribution Beta(a, b) with a = rounds * wrong / judged + 1/2 and b = rounds *
+(1 - wrong / judged) + 1/2. Rounds count, not judgements: those of one round share the machine's good or bad
+hour. What is wrong of n is then beta-binomial.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+#: A correct tree is refused by one of these bounds in so many runs. There are as many bounds as families in SEEN.
+CHANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What correct trees got wrong: of ``judged`` answers in ``rounds`` rounds ``wrong``."""
+
+    rounds: int
+    judged: int
+    wrong: int
+
+
+#: Counted by ``make flake`` (Documentation/testing.md has the tables), idle and loaded rounds together.
+SEEN = {
+    # Injected causes that are the largest of the messages they hit, and controls that accuse nothing.
+    "truth": Seen(rounds=12, judged=216, wrong=18),
+    # Disturbances, the demo and the case study, as the client and the report see them.
+    "live": Seen(rounds=12, judged=96, wrong=4),
+}
+
+
+def chance(k: int, n: int, seen: Seen) -> float:
+    """The chance that a correct tree has more than ``k`` wrong of ``n``."""
+    from scipy.stats import betabinom
+
+    rate = seen.wrong / seen.judged
+    return float(betabinom.sf(k, n, seen.rounds * rate + 0.5, seen.rounds * (1 - rate) + 0.5))
+
+
+def allowed(n: int, seen: Seen) -> int:
+    """The fewest wrong of ``n`` that a correct tree exceeds with a chance of CHANCE at most."""
+    return next(k for k in range(n + 1) if chance(k, n, seen) <= CHANCE)
+
+
+def verdict(judged: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Lines about all judgements, and the families that have too many wrong ones.
+
+    A family that is not in SEEN has no bound: one wrong answer fails it.
+    """
+    families: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for j in judged:
+        families[j["family"]].append(j)
+    lines, failed = [], []
+    for family, rows in sorted(families.items()):
+        wrong = [j for j in rows if not j["right"]]
+        seen = SEEN.get(family)
+        most = allowed(len(rows), seen) if seen else 0
+        lines.append(f"{family}: {len(rows) - len(wrong)} of {len(rows)} right; " + (
+            f"more than {most} wrong fail the run (a correct tree in {chance(most, len(rows), seen):.0e} of runs, "
+            f"from {seen.wrong} wrong of {seen.judged} in {seen.rounds} rounds)" if seen else "none may be wrong"
+        ))  # fmt: skip
+        lines += [f"  {'right' if j['right'] else 'WRONG'}  {j['name']}: {j['figures']}" for j in rows]
+        if len(wrong) > most:
+            failed.append(family)
+    return lines, failed

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One measurement at a time on this machine: what another test run measures would be in this one's figures.
+
+Each run has namespaces, ports and files of its own, but all share the cores. A measured test takes the machine's turn
+for as long as it measures. The turn ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from .locks import LockFile, run_dir
+from .namespaces import run_name
+from .processes import TestbedError
+
+#: Names the holder of the turn to the programs that it starts: what they measure is its measurement.
+HOLDER = "NSIGHT_TURN"
+LIMIT_S = 1800
+POLL_S = 0.05
+# Who waits holds the place of the next one, so that a run with many measured tests lets another in between them.
+_TURN, _NEXT = 0, 1
+_WIDTH = 64  # of the holder's name in the file: always as long, so that it replaces the one before
+_depth = 0
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """The machine's turn while inside; within it, and in programs started within it, nothing is waited for.
+
+    Raises TestbedError if it does not come within ``LIMIT_S``.
+    """
+    global _depth
+    locks = LockFile(run_dir() / "turn")
+    before = os.environ.get(HOLDER)
+    try:
+        if not _depth and (not before or before != holder(locks)):
+            _wait(locks)
+            os.pwrite(locks.fd, run_name().ljust(_WIDTH).encode(), 0)
+            os.environ[HOLDER] = run_name()
+        _depth += 1
+        try:
+            yield
+        finally:
+            _depth -= 1
+            _restore(before)
+    finally:
+        locks.close()
+
+
+def holder(locks: LockFile) -> str:
+    """Name of the process that holds the turn; "" if nobody does."""
+    return os.pread(locks.fd, _WIDTH, 0).decode().strip() if locks.is_held(_TURN) else ""
+
+
+def _restore(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(HOLDER, None)
+    else:
+        os.environ[HOLDER] = before
+
+
+def _wait(locks: LockFile) -> None:
+    deadline, told = time.monotonic() + LIMIT_S, False
+    for place in (_NEXT, _TURN):
+        while not locks.take(place):
+            pid = holder(locks).split("-")[2:3] or ["?"]
+            if time.monotonic() > deadline:
+                raise TestbedError(
+                    f"another test run on this machine (pid {pid[0]}) has measured for {LIMIT_S} s; end it"
+                )
+            if not told:
+                told = True
+                text = f"waiting for another test run on this machine (pid {pid[0]})"
+                print(text, file=sys.stderr, flush=True)
+            time.sleep(POLL_S)
+    locks.give(_NEXT)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which scenarios a run of the tests records."""
+
+from __future__ import annotations
+
+from truth.scenarios import ALWAYS, SCENARIOS, label, sample
+
+
+def test_a_sample_is_that_of_its_seed_with_one_control_and_what_is_always_in_it() -> None:
+    drawn = [[label(s) for s in sample(6, seed)] for seed in range(60)]
+    assert drawn[7] == [label(s) for s in sample(6, 7)]
+    for names in drawn:
+        assert len(set(names)) == 6
+        assert set(ALWAYS) <= set(names)
+        assert sum(name.startswith("none") for name in names) == 1
+    # None is left out for good.
+    assert {name for names in drawn for name in names} == {label(s) for s in SCENARIOS}
+
+
+def test_a_sample_of_all_but_the_other_controls_is_everything() -> None:
+    n = sum(bool(s.causes) for s in SCENARIOS) + 1
+    assert len(sample(n, 1)) == n
