@@ -26,7 +26,7 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
 
 .PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins vendor clean distclean \
-	deps-build deps-demo deps-test deps-kernel check-clocks truth bench case-study kernel-check kernel-boot
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth bench case-study kernel-check kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
@@ -82,8 +82,7 @@ fixture-%: deps-test
 # With ONLY=AREA,... the folders below tests/ of these names, and what they need.
 ONLY ?=
 test: deps-test
-	@$(MAKE) -s build
-	@needed=$$($(PY) tests/harness/areas.py $(ONLY)) && for target in $$needed; do $(MAKE) -s $$target || exit 1; done
+	@needed=$$($(PYTHON) tests/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
 	@$(if $(ONLY),,$(MAKE) -s lint)
 	@$(PY) tests/run $(if $(ONLY),--only $(ONLY))
 
@@ -93,9 +92,12 @@ test-fast: build
 # The tests that depend on time or on this machine, N rounds idle and N with a busy loop on each core.
 N ?= 20
 flake: deps-test
-	@$(MAKE) -s build
-	@for target in $$($(PY) tests/harness/areas.py); do $(MAKE) -s $$target || exit 1; done
+	@needed=$$($(PYTHON) tests/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
 	@$(PY) tests/flake -n $(N) $(if $(ONLY),--only $(ONLY))
+
+# Programs of Debian 13 beside this system. Where they cannot be had, the tests that need them say so.
+trixie:
+	@tests/guest/trixie --prepare || true
 
 deps-kernel:
 	@$(MAKE) -s -C kernel-patches deps-check

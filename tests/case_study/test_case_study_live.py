@@ -40,6 +40,7 @@ def total_ns(diagnosis: dict, cause: str) -> int:
     return sum(c["total_deviation_ns"] for c in diagnosis["causes"] if c["cause"] == cause)
 
 
+@pytest.mark.alone
 def test_neighbour_is_named_and_is_gone_after_the_split(tmp_path: Path) -> None:
     require(stories.MEMCACHED)
     script = Path(run.__file__)

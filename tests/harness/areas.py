@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-TARGETS = ("deps-kernel", "emulation", "decoder")
+TARGETS = ("deps-kernel", "emulation", "decoder", "trixie")
 NEEDS = {
     "calls": ("decoder",),
     "decode": ("emulation", "decoder"),
     "docs": ("decoder",),
     "kernel_patches": ("deps-kernel",),
     "perf_import": ("decoder",),
-    "pt_emulation": ("emulation", "decoder"),
+    "perf_scripts": ("trixie",),
+    "probes": ("trixie",),
+    "pt_emulation": ("emulation", "decoder", "trixie"),
     "report": ("decoder",),
     "truth": ("decoder",),
 }

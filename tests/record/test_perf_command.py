@@ -97,3 +97,7 @@ def test_formats_are_copied(tmp_path):
     made_up_machine.put(tmp_path, "t/events/sched/sched_switch/format", "name: sched_switch\n")
     perf.copy_formats(tmp_path / "t", [Tracepoint("sched", "sched_switch")], tmp_path / "formats")
     assert (tmp_path / "formats/sched/sched_switch").read_text() == "name: sched_switch\n"
+
+
+def test_trace_asks_for_no_records_of_bpf_programs_that_perf_could_not_read():
+    assert "--no-bpf-event" in perf.argv_trace(Path("out"), perf.TRACEPOINTS, BUFFERS, [], "fd:3,4")

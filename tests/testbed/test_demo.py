@@ -21,7 +21,7 @@ from testbed.locks import RUN_DIR
 from testbed.namespaces import NETNS_DIR, PREFIX
 from testbed.turn import turn
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.live
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -30,7 +30,7 @@ FAKE_RECORD = '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nmkdir -p "$2"\n'
 FAKE_ENDLESS = "#!/bin/sh\nexec sleep 600\n"
 
 
-def testbeds_of(pid: int) -> list[str]:
+def left_by(pid: int) -> list[str]:
     """What testbeds of a process, which need not live any more, have left; other runs have theirs."""
     folders = (NETNS_DIR, RUN_DIR)
     return [str(p) for f in folders if f.is_dir() for p in f.glob(f"{PREFIX}-{pid}-*")]
@@ -117,11 +117,11 @@ def test_interrupted_demo_leaves_nothing_running(
     assert code == 130
     assert "interrupted; nothing was left running" in err
     assert "Traceback" not in err
-    assert testbeds_of(run.child.pid) == []
+    assert left_by(run.child.pid) == []
     assert own_processes(run.mark) == []
 
 
-@pytest.mark.live
+@pytest.mark.alone
 def test_demo_names_the_hog_and_ends_with_the_report(
     needs: Callable[..., None], tmp_path: Path, port: int
 ) -> None:
@@ -134,7 +134,7 @@ def test_demo_names_the_hog_and_ends_with_the_report(
     assert "hog burned memcached's core for 8 ms of every 20 ms" in out
     assert "<html" in (tmp_path / "out" / "report" / "report.html").read_text()
     assert out.rstrip().endswith(f"Capture: {tmp_path / 'out' / 'demo.nsight'}")
-    assert testbeds_of(run.child.pid) == []
+    assert left_by(run.child.pid) == []
     assert own_processes(run.mark) == []
     causes = out.partition("Causes of the slow messages")[2].splitlines()[:4]
     first = causes[2].split() if len(causes) > 2 else []

@@ -16,7 +16,7 @@ from testbed.echo_server import tcp_server, udp_server
 from testbed.logs import read_load
 from testbed.processes import HANGS_S
 
-pytestmark = [pytest.mark.usefixtures("programs"), pytest.mark.alone]
+pytestmark = [pytest.mark.usefixtures("programs"), pytest.mark.live]
 
 
 def load(port: int, protocol: str, log: Path, *options: str) -> pd.DataFrame:

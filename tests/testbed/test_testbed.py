@@ -26,7 +26,7 @@ from testbed.namespaces import LinkOptions, start_ticks
 from testbed.processes import wait_until
 from testbed.turn import turn
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.live
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -295,6 +295,7 @@ def check_intervals(intervals: np.ndarray) -> None:
     assert (intervals[1:, 0] >= intervals[:-1, 1]).all()
 
 
+@pytest.mark.alone
 def test_hog_logs_what_it_burned(programs: None, tmp_path: Path) -> None:
     """Its log must add up to the processor time that the kernel charged it."""
     log = tmp_path / "hog"
@@ -349,6 +350,7 @@ def same_story(log: pd.DataFrame, intervals: np.ndarray) -> tuple[bool, str]:
     )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_slow_requests_are_those_that_met_the_disturbance(
     needs: Callable[..., None], tmp_path: Path, name: str
@@ -389,6 +391,7 @@ def test_story_of_a_wrong_log_is_another(wrong: str, right: bool) -> None:
     assert same_story(log, given)[0] == right
 
 
+@pytest.mark.alone
 def test_firewall_slows_only_the_chosen_port(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("memcached", "nft")
     with turn(), Testbed() as bed:
@@ -410,6 +413,7 @@ def test_firewall_slows_only_the_chosen_port(needs: Callable[..., None], tmp_pat
     )
 
 
+@pytest.mark.alone
 def test_neighbour_reports_when_it_had_requests(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("memcached", "nginx")
     injection = Neighbour("nginx", ["-r", "1", "--burst", "8", "--burst-every", "50", "--path", "/big.html"])

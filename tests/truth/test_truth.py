@@ -20,7 +20,7 @@ from harness.judged import judge
 
 from conftest import skip_or_fail
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.slow]
 FAMILY = "truth"
 N_SCENARIOS = 6
 #: Means over the injections of affected messages, as they were held before answers were judged one by one.
