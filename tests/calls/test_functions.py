@@ -20,6 +20,8 @@ from pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 
+pytestmark = pytest.mark.tools
+
 CORE1 = 1 << 40  # numbers of calls of core 1 begin here
 #: (call_id, parent_id, depth, kind, symbol, cpu, start, dur)
 ROWS = [

@@ -20,6 +20,8 @@ from pt_emulation.fixtures import unpack
 from conftest import skip_or_fail
 from decode import damage, edges, parity
 
+pytestmark = pytest.mark.tools
+
 TOP = parity.TOP
 #: A good decoder's exit codes: nsight-decode(1), nsight.py(1), nsight-report(1).
 DONE, INPUT, NO_PT, PERF = 0, 3, 4, 255

@@ -25,6 +25,8 @@ from conftest import skip_or_fail
 from decode import edges, parity
 from decode.damage import AUXTRACE, records
 
+pytestmark = pytest.mark.tools
+
 SEED = 20261121
 N_DAMAGED = 60
 #: A damaged file must not make it take more: processor time, of which a busy machine takes no more, and memory.

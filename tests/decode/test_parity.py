@@ -13,6 +13,8 @@ from pt_emulation.fixtures import unpack
 from conftest import skip_or_fail
 from decode import edges, parity
 
+pytestmark = pytest.mark.tools
+
 #: perf takes the wrong thread behind an overflow, up to the next switch (Documentation/limitations.md).
 OTHER_THREADS = {"overflow"}
 

@@ -18,7 +18,7 @@ from . import capabilities, notes
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tests with one of these marks do not run with --fast.
-NOT_FAST = ("live", "alone", "guest", "trixie", "slow")
+NOT_FAST = ("live", "alone", "guest", "trixie", "tools", "slow")
 #: Without a terminal the line is printed anew so often.
 EVERY_S = 30.0
 

@@ -89,7 +89,7 @@ def test_the_order_is_that_of_the_seed(tmp_path: Path) -> None:
 def test_fast_leaves_out_what_is_live_a_guest_or_slow(tmp_path: Path) -> None:
     text = "import pytest\ndef test_pure(): pass\n" + "".join(
         f"@pytest.mark.{mark}\ndef test_{mark}(): pass\n"
-        for mark in ("live", "alone", "guest", "trixie", "slow")
+        for mark in ("live", "alone", "guest", "trixie", "tools", "slow")
     )
-    assert "6 passed" in run(tmp_path / "test_it.py", text)[1]
-    assert "1 passed, 5 deselected" in run(tmp_path / "test_it.py", text, "--fast")[1]
+    assert "7 passed" in run(tmp_path / "test_it.py", text)[1]
+    assert "1 passed, 6 deselected" in run(tmp_path / "test_it.py", text, "--fast")[1]

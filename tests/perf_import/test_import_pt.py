@@ -15,6 +15,8 @@ from with_trace import add_events
 
 from conftest import skip_or_fail
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

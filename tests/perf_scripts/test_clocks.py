@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "perf-scripts"))
 
 from nsight_perf import clocks
 
+pytestmark = pytest.mark.tools
+
 TIME_CONV = 79
 REAL = 1_700_000_000 * clocks.NS
 ZERO = -593_845_649

@@ -17,6 +17,8 @@ import pytest
 
 from perf_scripts import files, runs
 
+pytestmark = pytest.mark.tools
+
 NO_PT = runs.TOP / "tests/perfdata/data/loopback.data"
 ROUTES = ("script", "program")
 #: Nothing that works takes so long, on however busy a machine.

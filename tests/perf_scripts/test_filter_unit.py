@@ -17,6 +17,8 @@ from perf_scripts import runs
 sys.path.insert(0, str(runs.SCRIPTS))
 from nsight_perf import collect, edge_stream
 
+pytestmark = pytest.mark.tools
+
 
 class Sample(c.Structure):
     """struct perf_dlfilter_sample of perf/perf_dlfilter.h."""

@@ -12,6 +12,8 @@ import pytest
 
 from perf_scripts import files, runs
 
+pytestmark = pytest.mark.tools
+
 ROUTES = ("script", "script with e", "process_event", "program")
 
 

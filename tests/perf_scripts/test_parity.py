@@ -13,6 +13,8 @@ from pt_emulation.fixtures import unpack
 from conftest import skip_or_fail
 from perf_scripts import runs
 
+pytestmark = pytest.mark.tools
+
 
 def same(stream: runs.Stream, expected: list[runs.Edge]) -> None:
     """Edge for edge; says the first that differs."""

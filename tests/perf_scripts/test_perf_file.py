@@ -6,10 +6,14 @@ from __future__ import annotations
 import struct
 import sys
 
+import pytest
+
 from perf_scripts import files, runs
 
 sys.path.insert(0, str(runs.SCRIPTS))
 from nsight_perf import perf_file, second_pass
+
+pytestmark = pytest.mark.tools
 
 
 def test_runs_of_switches_read_as_one_by_one(captures, monkeypatch):

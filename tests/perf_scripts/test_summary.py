@@ -18,6 +18,8 @@ from perf_scripts import runs
 sys.path.insert(0, str(runs.SCRIPTS))
 from nsight_perf import summary
 
+pytestmark = pytest.mark.tools
+
 CALLS, RETURNS = {1, 3, 5, 9, 10}, {2, 4, 6}
 UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 

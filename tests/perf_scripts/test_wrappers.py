@@ -7,7 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from perf_scripts import runs
+
+pytestmark = pytest.mark.tools
 
 ENV = {**os.environ, "PERF_EXEC_PATH": str(runs.SCRIPTS)}
 DEVICE = Path("/sys/bus/event_source/devices/intel_pt")

@@ -20,6 +20,8 @@ from perf_file_bytes import FORMATS, LOOPBACK, data_range, killed
 
 from conftest import skip_or_fail
 
+pytestmark = pytest.mark.tools
+
 SEED = 20261121
 N_FILES = 240
 NATIVE = Path(native.__file__).parents[2] / "native"

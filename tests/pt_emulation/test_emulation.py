@@ -18,6 +18,8 @@ from pt_emulation.fixtures import trim, unpack
 from pt_emulation.scenarios import truth
 from pt_emulation.scenarios.table import SCENARIOS
 
+pytestmark = pytest.mark.tools
+
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 BIN = TOP / "build" / "cargo" / "release"

@@ -23,6 +23,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
 from .synthetic import HOG_EVERY, HOG_FOR, START, US, World, write_capture
 from .trace_processor.processor import open_trace
 
+pytestmark = pytest.mark.tools
+
 CALLS = "('thread', 'idle', 'syscall', 'softirq', 'hardirq')"
 FIRST_HOGGED = START + HOG_EVERY  # nic_ns of message 200: it waits for the whole hog
 

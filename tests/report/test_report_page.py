@@ -24,6 +24,8 @@ from conftest import skip_or_fail
 from . import browser as browsers
 from .synthetic import World, blocking_of, write_capture
 
+pytestmark = pytest.mark.tools
+
 HOSTILE = '</script><img src=x onerror="document.title=1">'
 VENDOR = Path(html.__file__).parent / "vendor"
 

@@ -14,6 +14,8 @@ from conftest import skip_or_fail
 
 from .conftest import Run
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -14,6 +14,8 @@ from conftest import skip_or_fail
 from truth import emulated, emulated_truth, table
 from truth.table import Row
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
