@@ -161,7 +161,9 @@ class Progress:
     def line(self, now: float) -> str:
         """``[done/all, failed; minutes so far, about so many left] the test that has run longest (seconds)``."""
         done = self._n_all - len(self._left)
-        left = sum(self._usual.get(n, 0.3) for n in self._left) / self._workers
+        # Where no run was before this one, each takes as long as those did that are done.
+        mean = (now - self._began) * self._workers / max(done, 1)
+        left = sum(self._usual.get(n, mean) for n in self._left) / self._workers
         failed = f", {self._n_failed} failed" if self._n_failed else ""
         text = f"[{done}/{self._n_all}{failed}; {_clock(now - self._began)}, about {_clock(left)} left]"
         if self._running:

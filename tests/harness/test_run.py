@@ -144,8 +144,8 @@ def test_the_line_tells_what_runs_and_what_is_left(monkeypatch: pytest.MonkeyPat
     progress._expect(["a", "b", "c"])
     progress._began, progress._running = 1000.0, {"b": 1063.0, "c": 1064.0}
     progress._left.discard("a")
-    # b took 100 s the time before, c counts for 0.3 s: 50 s on two cores.
-    assert progress.line(1065.0) == "[1/3; 1:05, about 0:50 left] b (2 s)"
+    # b took 100 s the time before; c counts for as much as a did, two cores for 65 s: (100 + 130) / 2 s are left.
+    assert progress.line(1065.0) == "[1/3; 1:05, about 1:55 left] b (2 s)"
 
 
 def test_intervals_are_those_of_clopper_and_pearson() -> None:
