@@ -38,7 +38,7 @@ def without(program: str) -> list[str]:
 def say(*prefix: str, required: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "NSIGHT_REQUIRE": required}
     argv = [*prefix, sys.executable, str(ROOT / "tests/harness/capabilities.py")]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("name", PROGRAM)
@@ -60,7 +60,7 @@ def test_nobody_lacks_root_and_what_needs_it() -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); from harness import capabilities as c; sys.exit(c.main())"
     argv = ["setpriv", "--reuid", "nobody", "--clear-groups", sys.executable, "-c", code, str(ROOT / "tests")]
     env = {**os.environ, "NSIGHT_REQUIRE": "root,bpf,testbed,perf"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     errors = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert {"root", "bpf", "testbed"} <= set(errors)
@@ -84,7 +84,7 @@ def test_every_capability_that_is_missing_is_named_with_its_fix(
 def test_a_run_stops_before_its_first_test_when_something_required_is_missing() -> None:
     env = {**os.environ, "NSIGHT_REQUIRE": "groff"}
     argv = [*without("groff"), sys.executable, str(ROOT / "tests/run"), "--only", "queuing"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "error: groff (man pages drawn): not installed: groff (hint: make deps-test)" in done.stderr
     assert "tests:" not in done.stdout

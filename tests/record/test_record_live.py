@@ -296,3 +296,21 @@ def test_packets_are_stored_only_on_request(tmp_path, capture, echo):
     data = (tmp_path / "a.nsight/payload.pcap").read_bytes()
     # Requests and answers, each seen as it is sent and as it arrives on loopback's one "any" device.
     assert data.count(b"x" * 16) >= 40
+
+
+OTHER_PERF = """
+perf record -q -a -e sched:sched_switch -o "$1" 2>/dev/null &
+while [ ! -s "$1" ]; do sleep 0.05; done
+bpftrace -e 'tracepoint:sched:sched_process_exec { } BEGIN { exit(); }'
+code=$?
+kill $!
+wait
+exit $code
+"""
+
+
+def test_bpf_programs_that_come_while_another_perf_records_leave_the_capture_readable(tmp_path):
+    code, said = record(tmp_path / "a.nsight", "--", "sh", "-c", OTHER_PERF, "sh", str(tmp_path / "other"))
+    assert code == 0, said
+    assert manifest(tmp_path / "a.nsight")["command_exit"] == 0
+    assert "sched:sched_switch" in perf_script(tmp_path / "a.nsight", "-F", "event")

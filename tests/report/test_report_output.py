@@ -46,10 +46,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[Path]:
-    """A directory that other users can reach (pytest's own are private)."""
+    """A directory that other users can reach (pytest's own are private), and what is made meanwhile they can read."""
     directory = Path(tempfile.mkdtemp(prefix="nsight-test-"))
     directory.chmod(0o755)
+    umask = os.umask(0o022)
     yield directory
+    os.umask(umask)
     shutil.rmtree(directory)
 
 
@@ -123,6 +125,15 @@ def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: P
     done = run(capture, "--rerun", "attribution", wrap=NOBODY, env={"XDG_CACHE_HOME": str(cache)})
     assert done.returncode == 0, done.stderr
     assert [p.name for p in cache.rglob("causes.parquet")] == ["causes.parquet"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
+def test_user_without_a_home_needs_none(run: Run, public: Path) -> None:
+    """No HOME, and no entry in /etc/passwd: a container's user."""
+    capture = write_capture(public / "root.nsight")
+    nobody = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-u", "HOME")
+    done = run(capture, wrap=(*nobody, "-u", "XDG_CACHE_HOME"))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")

@@ -161,8 +161,9 @@ def argv_trace(
     perf write (700,000 events/s were seen); the same goes for the other recording programs.
     Their context switches stay in: they can be what delayed a message. --synth task: names
     of the running threads without their memory maps, which nobody reads at this grade.
-    --no-bpf-event: perf 6.1 cannot read what it recorded while somebody else's BPF programs came and went
-    ("failed to process type: 17 [Bad address]"), and nobody reads these records at this grade either.
+    --no-bpf-event: where another perf records the whole machine too, records of BPF programs end with garbage (the kernel
+    counts their identification twice: perf_event_ksymbol_output() does not put header.size back), and perf script gives
+    up at "failed to process type: 17 [Bad address]". Nobody reads these records at this grade either.
     """
     argv = ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", str(buffers.data // PAGE)]
     argv += ["-D", "-1", "--control", control, "--no-buildid", "--no-buildid-cache", "--synth", "task"]

@@ -244,13 +244,21 @@ def place(capture: Path, output: Path | None) -> tuple[Path, tempfile.TemporaryD
     if output is not None:
         candidates.append(output / "tables")
     identity = hashlib.sha256(os.fsencode(capture.resolve())).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    candidates.append(cache / "nsight" / f"{capture.name}-{identity}" / "tables")
+    if cache := _cache():
+        candidates.append(cache / "nsight" / f"{capture.name}-{identity}" / "tables")
     for directory in candidates:
         if _usable(directory):
             return directory, None
     scratch = tempfile.TemporaryDirectory(prefix="nsight-")
     return Path(scratch.name), scratch
+
+
+def _cache() -> Path | None:
+    """The user's cache directory; None for a user without a home, as in many containers."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:
+        return None
 
 
 def _usable(directory: Path) -> bool:
