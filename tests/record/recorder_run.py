@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -155,14 +157,40 @@ class EchoServer:
 
 def perf_script(directory: Path, *options: str) -> str:
     """perf's own reading of the recording."""
-    done = subprocess.run(
-        ["perf", "script", "-i", str(directory / "perf.data"), *options],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=END_S,
-    )
+    with tempfile.NamedTemporaryFile() as readable:
+        readable.write(without_ksymbols((directory / "perf.data").read_bytes()))
+        readable.flush()
+        done = subprocess.run(
+            ["perf", "script", "-i", readable.name, *options],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=END_S,
+        )
     return done.stdout
+
+
+# Records in perf.data: one that tells of the code of a BPF program, and one that perf skips.
+KSYMBOL, FINISHED_INIT = 17, 82
+
+
+def without_ksymbols(data: bytes) -> bytes:
+    """perf.data with the records of BPF programs' code disguised. No option of perf record leaves them out.
+
+    Where another perf records the whole machine, too, as that of another test run, they end with garbage: the kernel
+    counts their identification twice (perf_event_ksymbol_output() does not put header.size back), and perf script gives
+    up at "failed to process type: 17". Of two recordings that overlap, one was so in 4 of 5 trials.
+    """
+    found = bytearray(data)
+    at, size = struct.unpack_from("<QQ", data, 40)  # struct perf_file_header, data
+    end = at + size
+    while at < end:
+        kind, length = struct.unpack_from("<IxxH", found, at)
+        assert length >= 8, f"a record of {length} bytes at {at}"
+        if kind == KSYMBOL:
+            struct.pack_into("<I", found, at, FINISHED_INIT)
+        at += length
+    return bytes(found)
 
 
 def own_python() -> str:

@@ -163,7 +163,8 @@ def argv_trace(
     of the running threads without their memory maps, which nobody reads at this grade.
     --no-bpf-event: where another perf records the whole machine too, records of BPF programs end with garbage (the kernel
     counts their identification twice: perf_event_ksymbol_output() does not put header.size back), and perf script gives
-    up at "failed to process type: 17 [Bad address]". Nobody reads these records at this grade either.
+    up at "failed to process type: 17 [Bad address]", or 18. Nobody reads these records at this grade either. Only those
+    of type 18 (BPF_EVENT) can be left out; those of type 17 (KSYMBOL) stay, and nsight-report skips them.
     """
     argv = ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", str(buffers.data // PAGE)]
     argv += ["-D", "-1", "--control", control, "--no-buildid", "--no-buildid-cache", "--synth", "task"]
