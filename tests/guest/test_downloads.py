@@ -134,14 +134,15 @@ def test_a_failed_step_is_noted_too(downloads: Copy) -> None:
 
 
 #: Ends with 9 when the signal comes, with 0 if it does not. A shell could not: what nohup ignores stays ignored there.
+#: Written without print, into which the signal may come.
 WAIT = """
-import signal, sys, time
+import os, signal, sys, time
 def end(*_):
-    print("got", flush=True)
-    sys.exit(9)
+    os.write(1, b"got\\n")
+    os._exit(9)
 signal.signal(int(sys.argv[1]), end)
-print("ready", flush=True)
-time.sleep(10)
+os.write(1, b"ready\\n")
+time.sleep(300)
 """
 
 
