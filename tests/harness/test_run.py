@@ -94,8 +94,12 @@ def test_too_many_retries_fail_and_each_is_told_with_its_reason(
     assert problem.startswith(f"{retries.MOST + 1} retries, more than {retries.MOST}")
 
 
-def test_too_many_wrong_answers_fail(tmp_path: Path) -> None:
-    write(tmp_path, "judged", {"family": "new", "name": "hog", "right": False, "figures": "3 ms", "test": ""})
+def test_too_many_wrong_answers_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "SEEN", {"new": gate.Seen(40, 360, 4)})
+    answer = {"family": "new", "name": "hog", "figures": "3 ms", "test": ""}
+    write(tmp_path, "judged", *[{**answer, "right": True}] * 9)
+    assert run.problems(WHOLE, {"shared": 0, "alone": 0}, ENOUGH, tmp_path) == []
+    write(tmp_path, "judged", *[{**answer, "right": False}] * 9)
     assert run.problems(WHOLE, {"shared": 0, "alone": 0}, ENOUGH, tmp_path) == [
         "too many answers of 'new' are wrong"
     ]
