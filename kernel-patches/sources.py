@@ -181,7 +181,7 @@ def apply(base: Base, patch: Path) -> None:
 
 def make(base: Base, *targets: str, jobs: int = 1, log: Path | None = None) -> None:
     """Kernel make with ccache, out of the source tree; PatchError with the end of its output."""
-    argv = ["nice", "-n", "19", "make", "-s", f"-j{jobs}", "-C", str(base.tree), f"O={base.objects}"]
+    argv = ["make", "-s", f"-j{jobs}", "-C", str(base.tree), f"O={base.objects}"]
     ccache = shutil.which("ccache")
     argv.append(f"CC={ccache + ' ' if ccache else ''}gcc")
     env = dict(
