@@ -73,6 +73,14 @@ static long number(const char *text, long min, long max)
 	return value;
 }
 
+/* An empty log says that signals are handled from now on: whoever ends the flood gets a log. */
+static int begin_log(const char *path)
+{
+	FILE *file = fopen(path, "w");
+
+	return file && !fclose(file) ? 0 : fail(path);
+}
+
 static int write_log(const char *path, int64_t (*bursts)[2], size_t n)
 {
 	FILE *file = fopen(path, "w");
@@ -160,6 +168,8 @@ int main(int argc, char **argv)
 	}
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	if (log && begin_log(log))
+		return 1;
 	prctl(PR_SET_TIMERSLACK, 1);
 	end = seconds ? monotonic_ns() + seconds * 1000000000 : INT64_MAX;
 	while (!stopped && n < MAX_BURSTS && monotonic_ns() < end) {

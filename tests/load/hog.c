@@ -86,6 +86,14 @@ static int fail(const char *what)
 	return 1;
 }
 
+/* An empty log says that signals are handled from now on: whoever ends the hog gets a log. */
+static int begin_log(const char *path)
+{
+	FILE *file = fopen(path, "w");
+
+	return file && !fclose(file) ? 0 : fail(path);
+}
+
 static int write_log(const char *path, int cpu)
 {
 	FILE *file = fopen(path, "w");
@@ -183,6 +191,8 @@ int main(int argc, char **argv)
 		return fail("--fifo");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	if (log && begin_log(log))
+		return 1;
 	prctl(PR_SET_TIMERSLACK, 1);
 	srand48(1);
 	for (end = seconds ? monotonic_ns() + seconds * 1000000000 : INT64_MAX;

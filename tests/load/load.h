@@ -66,6 +66,7 @@ const char *kind_name(const struct request *req, const struct options *opt);
 struct request *record_new(void);
 struct request *record_at(uint64_t number);
 uint64_t record_count(void);
+void record_begin_log(const struct options *opt);
 void record_write_log(const struct options *opt, const uint16_t *lports);
 void record_print_summary(const struct options *opt);
 

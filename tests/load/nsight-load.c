@@ -170,6 +170,7 @@ int main(int argc, char **argv)
 	srand48((long)opts.seed);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	record_begin_log(&opts);
 	/* A report files threads called nsight-* under NSight's own cost; the load is no part of
 	 * it. */
 	prctl(PR_SET_NAME, "load-client");

@@ -53,15 +53,29 @@ uint64_t record_count(void)
 	return n_requests;
 }
 
+static FILE *open_log(const struct options *opt)
+{
+	FILE *file = fopen(opt->log, "w");
+
+	if (!file)
+		die("choose another --log", "%s: %s", opt->log, strerror(errno));
+	return file;
+}
+
+/* An empty log says that signals are handled from now on: whoever ends the client gets a log. */
+void record_begin_log(const struct options *opt)
+{
+	if (opt->log)
+		fclose(open_log(opt));
+}
+
 void record_write_log(const struct options *opt, const uint16_t *lports)
 {
 	FILE *file;
 
 	if (!opt->log)
 		return;
-	file = fopen(opt->log, "w");
-	if (!file)
-		die("choose another --log", "%s: %s", opt->log, strerror(errno));
+	file = open_log(opt);
 	fprintf(file, "#nsight-load 1 clock=monotonic proto=%s server=%s port=%s\n",
 		opt->proto->name, opt->host, opt->port);
 	fprintf(file, "number\tconn\tlport\tintended_ns\tsend_ns\trecv_ns\tbyte_"

@@ -125,12 +125,26 @@ class Testbed:
         on_terminal: bool = False,
         grace_s: float = 3.0,
         fifo: int | None = None,
+        creates: Path | None = None,
     ) -> Process:
-        """Start a program that ends with the testbed at the latest; see ``prefix`` and ``Process``."""
+        """Start a program that ends with the testbed at the latest; see ``prefix`` and ``Process``.
+
+        ``creates``: a file that it creates once it handles signals. Returns when that is there: who ends
+        it before would get no log from it.
+        """
+        if creates:
+            creates.unlink(missing_ok=True)
         with self.interrupts.held():
             log = None if on_terminal else self.folder / f"{len(self._processes)}-{name}.log"
             process = Process(name, prefix(netns, cpu, user, death, fifo) + argv, log, grace_s)
             self._processes.append(process)
+
+        def created() -> bool:
+            if creates and not creates.exists() and process.popen.poll():
+                process.check_alive()
+            return not creates or creates.exists()
+
+        wait_until(created, f"{name} creating {creates}")
         return process
 
     def reserve_port(self) -> int:
@@ -210,7 +224,8 @@ class Testbed:
         fifo: int | None = None,
     ) -> Process:
         """Start a load client in the client namespace; its log is complete when it has ended."""
-        return self.start("nsight-load", self.load_argv(server, options, log, cpu, fifo))
+        argv = self.load_argv(server, options, log, cpu, fifo)
+        return self.start("nsight-load", argv, creates=Path(log))
 
     def ask_memcached(self, server: Server, command: str) -> str:
         """Answer of memcached's text protocol to ``command``, from within its namespace."""

@@ -54,7 +54,8 @@ class Hog(Injection):
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
         log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
-        process = bed.start("hog", [str(HOG), "-C", str(self.cpu), "-l", str(log), *self.options])
+        argv = [str(HOG), "-C", str(self.cpu), "-l", str(log), *self.options]
+        process = bed.start("hog", argv, creates=log)
         yield self
         process.check_alive()
         process.signal(signal.SIGTERM)
@@ -136,7 +137,7 @@ class Flood(Injection):
             str(log),
             *self.options,
         ]
-        process = bed.start("flood", argv, bed.link.client)
+        process = bed.start("flood", argv, bed.link.client, creates=log)
         yield self
         process.check_alive()
         process.signal(signal.SIGTERM)

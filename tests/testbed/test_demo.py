@@ -81,7 +81,8 @@ class Demo:
         """Until the progress line of ``step`` was printed."""
         deadline = time.monotonic() + 300
         while not any(line.startswith(f"[{step}/") for line in list(self.lines)):
-            assert self.child.poll() is None and time.monotonic() < deadline, self.lines
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"no step {step}:\n{''.join(self.lines)}")
             time.sleep(0.01)
 
     def finish(self) -> tuple[int, str, str]:

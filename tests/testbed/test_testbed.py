@@ -112,6 +112,20 @@ def test_servers_of_a_testbed_have_ports_that_no_other_run_gets(needs: Callable[
     locks.close()
 
 
+@pytest.mark.parametrize("injection", [Hog(1), Flood(0), Neighbour("memcached", [])], ids=lambda i: i.name)
+def test_a_disturbance_that_is_ended_at_once_has_its_log(
+    needs: Callable[..., None], injection: Injection
+) -> None:
+    """A program that gets SIGTERM before it handles it ends without a log."""
+    needs("memcached", "nft")
+    with Testbed() as bed:
+        server = bed.start_server("memcached")
+        for _ in range(5):
+            with injection.active(bed, server):
+                pass
+            assert (injection.intervals[:, 0] <= injection.intervals[:, 1]).all()
+
+
 def test_another_user_reads_what_a_server_serves_whatever_the_umask(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
