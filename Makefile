@@ -9,7 +9,8 @@ VENV    := .venv
 PY      := $(VENV)/bin/python
 
 # What each job needs from Debian; `make deps-demo` and `make deps-test` install what is missing.
-DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev linux-perf
+DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev libzstd-dev linux-perf \
+	clang bpftool
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procps
 # A cargo of one's own serves too; rust-version in tests/pt_emulation/Cargo.toml says which.
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
@@ -23,7 +24,7 @@ MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
 # With what only the tests need, so that `cargo test` downloads nothing, and not what only other systems need.
 CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
-NATIVE := tools/nsight-record/clock tools/nsight-report/native perf-scripts/dlfilters
+NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
 
 .PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins vendor clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth bench case-study kernel-check kernel-boot

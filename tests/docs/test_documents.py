@@ -25,6 +25,7 @@ PYTHON_TOOLS = {
 NATIVE_TOOLS = {
     "nsight-clock.8": ROOT / "tools/nsight-record/clock/nsight-clock",
     "nsight-perfdata.1": ROOT / "tools/nsight-report/native/nsight-perfdata",
+    "nsight-rawdata.1": ROOT / "tools/nsight-report/native/nsight-rawdata",
 }
 RUST_TOOLS = {"nsight-decode.1": ROOT / "build/cargo/release/nsight-decode"}
 TOOLS = PYTHON_TOOLS | NATIVE_TOOLS | RUST_TOOLS

@@ -36,6 +36,6 @@ def build(root: Path, **options) -> Machine:
     for program in ("perf", "bpftrace", "nsight-clock", "tcpdump"):
         put(root, f"bin/{program}")
         (root / "bin" / program).chmod(0o755)
-    machine = {"root": root, "euid": 0, "path": str(root / "bin"), "n_cpus": 4}
+    machine = {"root": root, "euid": 0, "path": str(root / "bin"), "callers_path": "", "n_cpus": 4}
     machine["run_version"] = lambda argv: (0, f"{argv[0]} 1.0")
     return Machine(**{**machine, **options})

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nsight_record import clock
+from nsight_record import clock, collect
 from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
@@ -25,17 +25,22 @@ RECORDER = ROOT / "tools/nsight-record/nsight-record"
 START_S, END_S = 300, 300
 
 
-def require_live():
+def require_live(recorder: str = "bpftrace"):
     """Skip, with the reason, where nothing can be recorded."""
     if os.geteuid() != 0:
         skip_or_fail("root", "recording needs root")
-    if not shutil.which("bpftrace"):
-        skip_or_fail("bpf", "bpftrace is not installed")
-    if not shutil.which("perf"):
-        skip_or_fail("perf", "perf is not installed")
+    if recorder == "bpftrace":
+        if not shutil.which("bpftrace"):
+            skip_or_fail("bpf", "bpftrace is not installed")
+        if not shutil.which("perf"):
+            skip_or_fail("perf", "perf is not installed")
+    elif not collect.find():
+        skip_or_fail("bpf", "nsight-collect is not built")
     if not clock.find():
         skip_or_fail("clock", "nsight-clock is not built")
-    done = subprocess.run([RECORDER, "--preflight"], capture_output=True, text=True, timeout=END_S)
+    done = subprocess.run(
+        [RECORDER, "--recorder", recorder, "--preflight"], capture_output=True, text=True, timeout=END_S
+    )
     if done.returncode:
         skip_or_fail("bpf", done.stdout)
 
@@ -47,10 +52,12 @@ def manifest(directory: Path) -> dict:
 class Running:
     """A recorder in the background; ``wait_recording`` returns once everything records."""
 
-    def __init__(self, directory: Path, *options: str, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpftrace"
+    ) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
-            [*prefix, str(RECORDER), "-o", str(directory), *options],
+            [*prefix, str(RECORDER), "--recorder", recorder, "-o", str(directory), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -85,9 +92,11 @@ class Running:
             raise AssertionError(f"the recorder did not end: {out}{err}") from None
 
 
-def record(directory: Path, *options: str, prefix: tuple[str, ...] = ()) -> tuple[int, str]:
+def record(
+    directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpftrace"
+) -> tuple[int, str]:
     """Run a recording to its end; (exit code, what it said)."""
-    running = Running(directory, *options, prefix=prefix)
+    running = Running(directory, *options, prefix=prefix, recorder=recorder)
     out, err = running.end()
     return running.process.returncode, out + err
 

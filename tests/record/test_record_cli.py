@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from nsight_record import netns
+from nsight_record import cli, netns
 from nsight_record.errors import Usage
+from nsight_record.preflight import Machine
 
 from conftest import ROOT, skip_or_fail
 
@@ -77,12 +78,14 @@ def test_user_without_root_is_told_to_use_sudo(tmp_path):
     assert not (tmp_path / "a.nsight").exists()
 
 
-def test_absent_programs_are_all_named_at_once(tmp_path):
+def test_absent_programs_are_all_named_at_once(tmp_path, capsys):
     needs_root()
-    done = run("-o", tmp_path / "a.nsight", env={**os.environ, "PATH": str(tmp_path)})
-    assert done.returncode == 4
-    assert "error: perf is not installed" in done.stderr
-    assert "error: bpftrace is not installed" in done.stderr
+    machine = Machine(path=str(tmp_path), callers_path="")
+    argv = ["-o", str(tmp_path / "a.nsight"), "-d", "1", "--recorder", "bpftrace"]
+    assert cli.main(argv, machine) == 4
+    said = capsys.readouterr().err
+    assert "error: perf is not installed" in said
+    assert "error: bpftrace is not installed" in said
     assert not (tmp_path / "a.nsight").exists()
 
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real recordings of loopback traffic: what a capture holds, however the recording ends."""
+"""Real recordings of loopback traffic by bpftrace and perf: what a capture holds, however the recording ends."""
 
 import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 from harness.judged import judge
 from recorder_run import (
+    END_S,
+    RECORDER,
     EchoServer,
     Running,
     manifest,
@@ -254,6 +257,68 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
         assert m["state"] == "complete"
 
 
+SUDO = ("env", "SUDO_UID=65534", "SUDO_GID=65533")
+ANY_UMASK = ("sh", "-c", 'umask 0002; exec "$@"', "sh")
+
+
+def owners(directory):
+    """((uid, gid), mode) of the capture and all that is in it, its own first."""
+    found = [p.lstat() for p in (directory, *directory.rglob("*"))]
+    return [((s.st_uid, s.st_gid), stat.S_IMODE(s.st_mode)) for s in found]
+
+
+def test_capture_under_sudo_is_private_and_the_users_and_the_command_keeps_its_surroundings(tmp_path):
+    command = tmp_path / "bin/own-command"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\numask >{tmp_path}/umask\n")
+    command.chmod(0o755)
+    prefix = (*SUDO, f"PATH={command.parent}:{os.environ['PATH']}", *ANY_UMASK)
+    code, said = record(tmp_path / "a.nsight", "--", "own-command", prefix=prefix)
+    assert code == 0, said
+    found = owners(tmp_path / "a.nsight")
+    assert len(found) > 5
+    assert {who for who, _ in found} == {(65534, 65533)}
+    assert {mode for _, mode in found} == {0o700, 0o600}
+    assert (tmp_path / "umask").read_text() == "0002\n"
+    assert (tmp_path / "umask").stat().st_uid == 0
+
+
+def test_cut_capture_under_sudo_is_the_users_too(tmp_path):
+    running = Running(tmp_path / "a.nsight", prefix=SUDO)
+    m = running.wait_recording()
+    os.kill(m["tools"]["clock"]["pid"], signal.SIGKILL)
+    _, err = running.end()
+    assert running.process.returncode == 5, err
+    assert {who for who, _ in owners(tmp_path / "a.nsight")} == {(65534, 65533)}
+
+
+def test_capture_is_private_while_it_is_written_and_roots_after_kill_9(tmp_path):
+    running = Running(tmp_path / "a.nsight", prefix=(*SUDO, *ANY_UMASK))
+    m = running.wait_recording()
+    assert owners(tmp_path / "a.nsight")[0] == ((0, 0), 0o700)
+    assert not [mode for _, mode in owners(tmp_path / "a.nsight") if mode & 0o077]
+    running.process.kill()
+    running.end()
+    assert wait_gone(tool_pids(m)) == []
+    assert {who for who, _ in owners(tmp_path / "a.nsight")} == {(0, 0)}
+    assert not [mode for _, mode in owners(tmp_path / "a.nsight") if mode & 0o077]
+
+
+def test_recording_goes_where_it_began_when_somebody_puts_a_link_there(tmp_path):
+    (tmp_path / "victim").mkdir()
+    running = Running(tmp_path / "a.nsight")
+    running.wait_for((tmp_path / "a.nsight/manifest.json").exists, "write its manifest")
+    (tmp_path / "a.nsight").rename(tmp_path / "moved")
+    (tmp_path / "a.nsight").symlink_to(tmp_path / "victim")
+    running.directory = tmp_path / "moved"
+    running.wait_recording()
+    running.process.send_signal(signal.SIGINT)
+    _, err = running.end()
+    assert running.process.returncode == 130, err
+    assert list((tmp_path / "victim").iterdir()) == []
+    assert manifest(tmp_path / "moved")["state"] == "complete"
+
+
 NO_TRACEFS = """
 umount -l /sys/kernel/debug/tracing 2>/dev/null
 umount -l /sys/kernel/tracing
@@ -283,6 +348,44 @@ def test_unmounted_tracefs_is_mounted_with_fix_and_unmounted_afterwards(tmp_path
     assert code == 0, said
     assert [(c["what"], c["restored"]) for c in m["changed"]] == [("mount /sys/kernel/tracing", True)]
     assert "still mounted" not in said
+
+
+KILLED_WITH_FIX = """
+umount -l /sys/kernel/debug/tracing 2>/dev/null
+umount -l /sys/kernel/tracing
+umount -l /sys/kernel/debug
+"$1" -o "$2" --recorder bpftrace --fix -q &
+until grep -qs '"start"' "$2/manifest.json"; do
+	kill -0 $! || exit 1
+	sleep 0.05
+done
+"$1" --restore
+echo "with $!"
+kill -9 $!
+wait
+test -d /sys/kernel/tracing/events && echo mounted
+"$1" --restore
+test -d /sys/kernel/tracing/events && echo mounted still
+"$1" --restore
+"""
+
+
+def test_tracefs_that_a_killed_recorder_mounted_is_unmounted_by_restore(tmp_path):
+    argv = ["unshare", "-m", "sh", "-c", KILLED_WITH_FIX, "sh", str(RECORDER), str(tmp_path / "a.nsight")]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=END_S)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    pid = next(line.split()[1] for line in said if line.startswith("with "))
+    by = f"nsight-record {pid} ({tmp_path / 'a.nsight'})"
+    own = [line for line in said if "tracing" in line or line.split()[0] in ("nothing", "mounted")]
+    assert own == [
+        f"left alone: mount /sys/kernel/tracing: needed by {by}",
+        "nothing to restore",
+        "mounted",
+        f"restored: mount /sys/kernel/tracing: unmounted (left by {by})",
+        "nothing to restore",
+    ]
+    assert wait_gone(tool_pids(manifest(tmp_path / "a.nsight"))) == []
 
 
 def test_packets_are_stored_only_on_request(tmp_path, capture, echo):

@@ -33,7 +33,7 @@ class Agreement:
     p50_message_us: float
     n_slow: int
     slow_share: float | None
-    n_losses_error: int
+    n_lost: int  # by the recorder's own count
 
     def exact(self) -> bool:
         """As many messages as requests, byte for byte, with every stamp, inside the client's times."""
@@ -64,7 +64,6 @@ def agreement(run: Run) -> Agreement:
     slow = client > SLOW_NS
     outside = (both.first_ns < both.send_ns) | (both.last_ns > both.recv_ns)
     stamps = both[["nic_ns", "arrival_ns", "handoff_ns", "app_ns"]].notna().all(axis=1)
-    errors = [loss for loss in run.summary["losses"] if loss["severity"] == "error"]
     return Agreement(
         server=run.scenario.server,
         injection=run.scenario.name,
@@ -77,5 +76,5 @@ def agreement(run: Run) -> Agreement:
         p50_message_us=float(both.latency_ns.median()) / 1000,
         n_slow=int(slow.sum()),
         slow_share=float((both.latency_ns[slow] / client[slow]).median()) if slow.any() else None,
-        n_losses_error=len(errors),
+        n_lost=run.n_lost,
     )

@@ -28,7 +28,7 @@ END_S = 600
 
 @dataclass
 class Run:
-    """What one run left: the report's answer, its tables, and the truth."""
+    """What one run left: the report's answer, its tables, and the truth. ``n_lost``: by the recorder's own count."""
 
     scenario: Scenario
     summary: dict[str, Any]
@@ -40,6 +40,7 @@ class Run:
     lports: list[int]
     seconds: float
     stolen_ms: int
+    n_lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ def diagnose(recording: Recording) -> Run:
         pd.read_parquet(recording.capture / "tables" / f"{name}.parquet")
         for name in ("messages", "anomalies", "coverage")
     )
+    losses = json.loads((recording.capture / "manifest.json").read_text())["losses"]
+    n_lost = sum(loss["count"] for loss in losses)
     messages = messages[(messages.direction == "rx") & (messages.lport == recording.port)]
     return Run(
         recording.scenario,
@@ -111,4 +114,5 @@ def diagnose(recording: Recording) -> Run:
         recording.lports,
         recording.seconds,
         recording.stolen_ms,
+        n_lost,
     )

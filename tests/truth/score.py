@@ -69,7 +69,7 @@ class Score:
     error_median: float | None = None
     within: float | None = None
     stolen_ms: int = 0
-    n_losses_error: int = 0
+    n_lost: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON file."""
@@ -159,7 +159,7 @@ def score(run: Run) -> Score:
         note=note,
         coverage_min=run.summary["coverage"]["min"],
         stolen_ms=run.stolen_ms,
-        n_losses_error=sum(loss["severity"] == "error" for loss in run.summary["losses"]),
+        n_lost=run.n_lost,
         **_ns(run, target, truth & blamed),
     )
 

@@ -33,8 +33,9 @@ from testbed.servers import KINDS, USER, ServerKind
 
 TOP = Path(__file__).resolve().parents[3]
 PROGRAMS = TOP / "build" / "pt_emulation"
-RECORDER = TOP / "tools" / "nsight-record" / "nsight-record"
 SHIM = Path(__file__).resolve().parent / "shim"
+#: The product's own, which takes perf from the shim.
+RECORDER = SHIM / "nsight-record"
 APP_PORT = 7000
 
 #: What Linux shows of a processor with Intel PT, as far as the recorder and perf look.

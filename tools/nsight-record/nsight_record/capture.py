@@ -3,23 +3,35 @@
 
 The manifest is replaced as a whole (temporary file, fsync, rename), so that whoever reads
 the directory, also after a crash, finds either the old or the new one and never half.
+
+Packets, addresses and what programs do are nobody else's business: the directory has mode
+0700 and is root's while it is written, also when the recorder is killed. ``hand_over`` gives
+it to the user who called sudo.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
 import os
-import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
+from . import ownership
 from .errors import OutputError
+from .ownership import User
 
 FORMAT = "nsight-capture"
 VERSION = 1
 MANIFEST = "manifest.json"
+_NEW_MANIFEST = MANIFEST + ".new"
+_MANIFEST_MOST_BYTES = 16 << 20
 _BALLAST = ".reserve"
 _BALLAST_BYTES = 256 * 1024
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def default_name(hostname: str, local_time: str) -> str:
@@ -33,62 +45,164 @@ class Capture:
 
     ``manifest`` is changed freely and written by ``save``. A small file holds space on the
     disk, so that the last manifest can be written even when the recording filled it.
+
+    ``path`` is for people. ``directory`` is for opening files: it leads to the directory that
+    was made here, and not to what somebody has put in its place, here and in the recording
+    programs, which inherit the descriptor. With it they inherit the lock that tells --force
+    that the capture is still being written.
     """
 
-    def __init__(self, path: Path, *, force: bool = False) -> None:
+    def __init__(self, path: Path, *, force: bool = False, user: User | None = None) -> None:
         self.path = path
         self.manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "state": "recording"}
+        self._user = user
+        self._fd = -1
         try:
-            if path.exists() or path.is_symlink():
-                self._make_room(force)
-            path.mkdir(parents=True, mode=0o755)
-            with open(path / _BALLAST, "wb") as f:
-                os.posix_fallocate(f.fileno(), 0, _BALLAST_BYTES)
+            parent, name = ownership.open_parent(path, user)
+            try:
+                self._make_room(parent, name, force)
+                self._fd = ownership.make_directory(name, parent)
+                self._reserve(parent, name)
+            finally:
+                os.close(parent)
         except OSError as e:
+            self.close()
             raise OutputError(f"{path}: {e.strerror}", "choose a writable place with -o DIR") from e
+        os.set_inheritable(self._fd, True)
+        self.directory = Path(f"/proc/self/fd/{self._fd}")
 
-    def _make_room(self, force: bool) -> None:
-        """Remove what is there, if it is a capture (or empty) and the user asked for it."""
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _reserve(self, parent: int, name: str) -> None:
+        try:
+            with contextlib.suppress(OSError):  # not every network file system can lock a directory
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with open(os.open(_BALLAST, _CREATE, 0o600, dir_fd=self._fd), "wb") as f:
+                os.posix_fallocate(f.fileno(), 0, _BALLAST_BYTES)
+        except OSError:
+            with contextlib.suppress(OSError):
+                ownership.remove_contents(self._fd)
+                os.rmdir(name, dir_fd=parent)
+            raise
+
+    def _make_room(self, parent: int, name: str, force: bool) -> None:
+        """Remove what is there, if it is a capture and the user asked for it."""
+        try:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return
         if not force:
             raise OutputError(f"{self.path}: exists", "choose another name with -o, or --force to replace it")
-        is_capture = (
-            self.path.is_dir()
-            and not self.path.is_symlink()
-            and ((self.path / MANIFEST).is_file() or not any(self.path.iterdir()))
-        )
-        if not is_capture:
+        try:
+            old = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except OSError as e:
+            if e.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise self._foreign("it is a file or a symbolic link") from None
+        try:
+            self._check_replaceable(old)
+            ownership.remove_contents(old)
+        finally:
+            os.close(old)
+        os.rmdir(name, dir_fd=parent)
+
+    def _check_replaceable(self, old: int) -> None:
+        """Raises OutputError, before anything is touched, for what --force does not replace."""
+        owner = os.fstat(old).st_uid
+        if owner not in (0, os.geteuid(), self._user.uid if self._user else 0):
             raise OutputError(
-                f"{self.path}: exists and is not a capture; --force replaces captures only",
+                f"{self.path}: exists and belongs to another user (uid {owner}); --force does not replace it",
                 "choose another name with -o",
             )
-        shutil.rmtree(self.path)
+        try:
+            fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=old)
+        except OSError as e:
+            raise self._foreign(f"{MANIFEST}: {e.strerror}") from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise self._foreign(f"its {MANIFEST} is no regular file")
+        with open(fd, "rb") as f:
+            text = f.read(_MANIFEST_MOST_BYTES)
+        try:
+            manifest = json.loads(text)
+        except (ValueError, RecursionError):
+            manifest = None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise self._foreign(f"its {MANIFEST} is not one of NSight's")
+        try:
+            fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(
+                f"{self.path}: is being recorded; --force does not replace it",
+                "wait until it has ended, or choose another name with -o",
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        try:
+            for _ in ownership.below(old):
+                pass
+        except OSError as e:
+            raise OutputError(
+                f"{self.path}: {e.strerror}; --force does not replace it", "choose another name with -o"
+            ) from e
+
+    def _foreign(self, why: str) -> OutputError:
+        return OutputError(
+            f"{self.path}: exists and is not a capture ({why}); --force replaces captures only",
+            "choose another name with -o",
+        )
 
     def save(self) -> None:
         """Write the manifest; raises OutputError when the disk does not take it."""
         text = json.dumps(self.manifest, indent=1, ensure_ascii=True) + "\n"
-        temporary = self.path / (MANIFEST + ".new")
         try:
-            with open(temporary, "w", encoding="ascii") as f:
+            with open(self.create(_NEW_MANIFEST), "w", encoding="ascii") as f:
                 f.write(text)
                 f.flush()
                 os.fsync(f.fileno())
-            temporary.replace(self.path / MANIFEST)
+            os.rename(_NEW_MANIFEST, MANIFEST, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except OSError as e:
-            temporary.unlink(missing_ok=True)
+            self._unlink(_NEW_MANIFEST)
             raise OutputError(f"{self.path / MANIFEST}: {e.strerror}", "free disk space") from e
+
+    def create(self, name: str) -> int:
+        """A descriptor of a new file of the capture, instead of what was there."""
+        self._unlink(name)
+        return os.open(name, _CREATE, 0o600, dir_fd=self._fd)
+
+    def _unlink(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
 
     def release_reserve(self) -> None:
         """Give the held space back: call before the last ``save``."""
-        (self.path / _BALLAST).unlink(missing_ok=True)
+        self._unlink(_BALLAST)
+
+    def hand_over(self) -> None:
+        """Last of all: files get mode 0600, and all is the user's who called sudo. Raises OutputError."""
+        try:
+            ownership.hand_over(self._fd, self._user)
+        except OSError as e:
+            raise OutputError(f"{self.path}: {e.strerror}; it stays root's", "chown -R it by hand") from e
 
     def free_bytes(self) -> int:
         """What the recording may still write."""
-        s = os.statvfs(self.path)
+        s = os.fstatvfs(self._fd)
         return s.f_bavail * s.f_frsize
 
     def size(self, name: str) -> int:
         """Bytes of one file or directory of the capture; 0 when it is not there."""
-        path = self.path / name
+        path = self.directory / name
         try:
             if path.is_dir():
                 return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())

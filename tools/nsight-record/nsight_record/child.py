@@ -12,10 +12,13 @@ import ctypes
 import os
 import resource
 import select
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from .ownership import PRIVATE_UMASK
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,7 +41,8 @@ class Child:
     ``exit`` is None while it runs, then its exit code, or minus the signal that ended it.
     When the recorder dies, even by SIGKILL, the kernel sends the child ``stop_signal``, so
     that it ends and writes out what it has. ``drain_signal`` is one after which the program
-    first delivers what is in its buffers and then ends.
+    first delivers what is in its buffers and then ends. ``path`` is where the program is looked
+    for, and programs that it starts are; the caller's PATH if it is None.
     """
 
     def __init__(
@@ -53,16 +57,20 @@ class Child:
         pass_fds: Sequence[int] = (),
         cpus: Sequence[int] | None = None,
         before_exec: Callable[[], None] | None = None,
+        path: str | None = None,
     ) -> None:
         self.name = name
         self.argv = list(argv)
+        self.program = shutil.which(self.argv[0], path=path) or self.argv[0]
         self.log = log
         self.stop_signal = stop_signal
         self.drain_signal = drain_signal
         self.exit: int | None = None
         self._gate = -1
         gate_read, gate_write = os.pipe()
-        log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        log_fd = os.open(log, flags, 0o600)
+        env = {**os.environ, "LC_ALL": "C", **({"PATH": path} if path is not None else {}), **(env or {})}
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -79,7 +87,7 @@ class Child:
         parent: int,
         gate: int,
         log_fd: int,
-        env: dict[str, str] | None,
+        env: dict[str, str],
         pass_fds: Sequence[int],
         cpus: Sequence[int] | None,
         before_exec: Callable[[], None] | None,
@@ -94,6 +102,7 @@ class Child:
             _libc.prctl(_PR_SET_PDEATHSIG, int(self.stop_signal), 0, 0, 0)
             if os.getppid() != parent or os.read(gate, 1) != b"g":
                 os._exit(0)  # the recorder gave up before the gate opened
+            os.umask(PRIVATE_UMASK)
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(log_fd, 1)
@@ -107,7 +116,7 @@ class Child:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             if before_exec:
                 before_exec()
-            os.execvpe(self.argv[0], self.argv, {**os.environ, "LC_ALL": "C", **(env or {})})  # noqa: S606
+            os.execve(self.program, self.argv, env)  # noqa: S606
         except BaseException as e:  # whatever it was, this process must not return to the caller
             os.write(2, f"cannot start {self.argv[0]}: {e}\n".encode(errors="replace"))
         finally:

@@ -12,28 +12,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, netns, nic, payload, preflight, probes
+from . import __version__, netns, nic, ownership, payload, preflight, probes
 from .capture import Capture, default_name
-from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError, Usage
+from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
 from .preflight import ERROR, Finding, Machine
 from .progress import Progress, human_bytes
 from .recording import Plan, Recording, describe
 from .supervisor import Signals
-from .system import Changes
+from .system import Changes, restore_left
 
 _EPILOG = """\
 exit codes:
-  0    recorded
+  0    recorded; with --restore: all is as it was
   2    wrong usage
   4    something this machine lacks (nsight-record --preflight lists it)
   5    the capture could not be written, or a recording program died; what was
-       recorded is kept
+       recorded is kept; with --restore: a setting could not be put back
   130  stopped by Ctrl-C or SIGTERM; what was recorded is kept
 
 examples:
   nsight-record -d 5 --port 11211
   nsight-record --netns web --iface eth0 --rx -- ./load-test
   nsight-record --preflight
+  nsight-record --restore
 """
 
 
@@ -108,6 +109,13 @@ def parser() -> argparse.ArgumentParser:
         help="pt: Intel PT, every function call; trace: tracepoints (default: auto, pt where there is Intel PT)",
     )
     p.add_argument(
+        "--recorder",
+        choices=("auto", "bpf", "bpftrace"),
+        default="auto",
+        help="bpf: programs of NSight's own, which cost a server least; bpftrace: its scripts, and perf, which need no "
+        "program to be built (default: auto, bpf where it is built and the kernel can)",
+    )
+    p.add_argument(
         "--payload",
         nargs="?",
         type=_positive,
@@ -126,6 +134,11 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
     p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
+    p.add_argument(
+        "--restore",
+        action="store_true",
+        help="put back what a killed recorder changed with --fix; record nothing",
+    )
     p.add_argument(
         "--preflight", action="store_true", help="print what is missing and how to get it; record nothing"
     )
@@ -165,7 +178,7 @@ def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
     return found
 
 
-def make_plan(args: argparse.Namespace, machine: Machine) -> Plan:
+def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     """Resolve names to numbers. Raises Usage for what does not exist."""
     ns = netns.find(args.netns) if args.netns else netns.current()
     nics = _nics(ns, bool(args.netns))
@@ -203,6 +216,8 @@ def make_plan(args: argparse.Namespace, machine: Machine) -> Plan:
         lwip=str(Path(args.lwip).resolve()) if args.lwip else None,
         cpus=args.cpus,
         command=args.command,
+        recorder=preflight.resolve_recorder(args.recorder, machine, bool(args.lwip)),
+        umask=umask,
     )
 
 
@@ -219,8 +234,10 @@ def _refuse(findings: Sequence[Finding]) -> int:
     return errors[0].exit_code
 
 
-def _record(args: argparse.Namespace, argv: Sequence[str], machine: Machine, progress: Progress) -> int:
-    plan = make_plan(args, machine)
+def _record(
+    args: argparse.Namespace, argv: Sequence[str], machine: Machine, progress: Progress, umask: int
+) -> int:
+    plan = make_plan(args, machine, umask)
     output = Path(args.output or default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")))
     request = preflight.Request(
         grade=plan.grade,
@@ -230,6 +247,7 @@ def _record(args: argparse.Namespace, argv: Sequence[str], machine: Machine, pro
         nics=plan.nics,
         chosen_iface=args.iface,
         payload=args.payload is not None,
+        recorder=plan.recorder,
     )
     findings = preflight.check(machine, request)
     errors = [f for f in findings if f.severity == ERROR]
@@ -240,19 +258,15 @@ def _record(args: argparse.Namespace, argv: Sequence[str], machine: Machine, pro
     if [f for f in errors if not (args.fix and f.fix)]:
         return _refuse(errors)
 
-    capture = Capture(output, force=args.force)
-    capture.manifest.update(describe(plan, argv, machine))
-    capture.save()
-    with Signals() as signals:
-        changes = Changes(capture)
+    user = ownership.invoking_user(os.environ)
+    with Signals() as signals, Capture(output, force=args.force, user=user) as capture:
+        capture.manifest.update(describe(plan, argv, machine))
+        changes = Changes(capture, machine.root)
         recording = None
         try:
+            capture.save()
             if args.fix:
-                for finding in findings:
-                    if finding.fix:
-                        progress.say(f"changing for this recording: {finding.what}")
-                        changes.apply(finding.fix, plan.netns)
-                findings = preflight.check(machine, request)
+                findings = _fix(changes, plan, machine, request, progress)
                 if any(f.severity == ERROR for f in findings):
                     return _refuse(findings)
             for f in findings:
@@ -264,13 +278,55 @@ def _record(args: argparse.Namespace, argv: Sequence[str], machine: Machine, pro
             recording = Recording(capture, plan, machine, progress, signals)
             stopped_by = recording.run()
         finally:
-            for failure in changes.restore():
-                progress.warn(f"could not be put back: {failure}")
-            if capture.manifest["changed"]:
-                capture.save()
+            _put_back(changes, capture, progress)
             progress.clear()
-    _summary(capture, recording, progress)
-    return _exit_code(capture, stopped_by)
+        _summary(capture, recording, progress)
+        return _exit_code(capture, stopped_by)
+
+
+def _fix(
+    changes: Changes, plan: Plan, machine: Machine, request: preflight.Request, progress: Progress
+) -> list[Finding]:
+    """Change what is to be changed, or share it with whom did; what preflight finds then."""
+    for left in changes.join({(n["netns"], n["name"]) for n in plan.nics}):
+        progress.warn(left)
+    # Only now: what another recorder had changed when preflight looked it may have put back since.
+    for finding in preflight.check(machine, request):
+        if finding.fix:
+            progress.say(f"changing for this recording: {finding.what}")
+            changes.apply(finding.fix, plan.netns)
+    return preflight.check(machine, request)
+
+
+def _put_back(changes: Changes, capture: Capture, progress: Progress) -> None:
+    """Leave the machine as it was, and the capture to whom it belongs."""
+    for failure in changes.restore():
+        progress.warn(f"could not be put back: {failure}")
+    try:
+        if capture.manifest["changed"]:
+            capture.save()
+        capture.hand_over()
+    except OutputError as e:
+        progress.warn(f"{e}; {e.hint}")
+
+
+def _restore(machine: Machine) -> int:
+    """Put back what killed recorders left, and say what."""
+    if machine.euid != 0:
+        raise Missing("not root: settings of the system cannot be put back", "run it with sudo")
+    said = restore_left(machine.root)
+    for text in said.restored:
+        print(f"restored: {text}")
+    for text in said.left_alone:
+        print(f"left alone: {text}")
+    for text in said.failed:
+        print(f"error: not restored: {text}", file=sys.stderr)
+    if said.failed:
+        print("hint: put it back by hand", file=sys.stderr)
+        return EXIT_IO
+    if not said.restored:
+        print("nothing to restore")
+    return EXIT_OK
 
 
 def _exit_code(capture: Capture, stopped_by: str) -> int:
@@ -291,9 +347,10 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
     seconds = (m["stop"]["monotonic_ns"] - m["start"]["monotonic_ns"]) / 1e9
     counts = recording.counts
     events = sum(counts.written.values()) if counts else 0
-    progress.say(
-        f"recorded {seconds:.1f} s: {events} message events, perf.data {human_bytes(capture.size('perf.data'))}"
+    sizes = ", ".join(
+        f"{name} {human_bytes(size)}" for name in ("records", "perf.data") if (size := capture.size(name))
     )
+    progress.say(f"recorded {seconds:.1f} s: {events} message events, {sizes}")
     for loss in m["losses"]:
         progress.warn(f"{loss['tool']}: {loss['what']}: {loss['count']}")
     if not m["losses"]:
@@ -303,14 +360,17 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
     progress.say(f"capture: {capture.path}\nnext:    nsight-report {capture.path}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+def main(argv: Sequence[str] | None = None, machine: Machine | None = None) -> int:
+    """Entry point; returns the exit code. ``machine``: where to look for programs, and at what; for tests."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_args(argv)
     progress = Progress(quiet=args.quiet)
-    os.umask(0o022)
+    machine = machine or Machine()
+    umask = os.umask(ownership.PRIVATE_UMASK)
     try:
-        return _record(args, ["nsight-record", *argv], Machine(), progress)
+        if args.restore:
+            return _restore(machine)
+        return _record(args, ["nsight-record", *argv], machine, progress, umask)
     except RecordError as e:
         progress.clear()
         print(f"error: {e}", file=sys.stderr)
@@ -323,3 +383,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_IO
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    finally:
+        os.umask(umask)

@@ -83,11 +83,11 @@ def find(spec: str) -> Netns:
     return Netns(spec, number, None)
 
 
-def enter(path: Path) -> None:
+def enter(path: Path, kind: int = _CLONE_NEWNET) -> None:
     """Move the calling thread into the namespace at ``path``; raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _libc.setns(fd, _CLONE_NEWNET):
+        if _libc.setns(fd, kind):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), str(path))
     finally:
@@ -97,20 +97,29 @@ def enter(path: Path) -> None:
 def call_in(ns: Netns, function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)`` evaluated inside ``ns``; its result must be representable in JSON.
 
-    A forked child does it, because a process cannot always find its way back to the
-    namespace it came from. Raises RecordError with the child's error.
+    Raises RecordError when it fails there.
     """
     if ns.path is None:
         raise RecordError(f"network namespace {ns.inum}: no process or name leads to it")
     if ns.inum == current().inum:
         return function(*args)
+    name = f"network namespace {ns.label or ns.inum}"
+    return call_inside(ns.path, _CLONE_NEWNET, name, function, *args)
+
+
+def call_inside(path: Path, kind: int, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """``function(*args)`` evaluated in the namespace at ``path`` of that kind (``CLONE_NEW...``).
+
+    A forked child does it, because a process cannot always find its way back to the
+    namespace it came from. Raises RecordError with the child's error.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            enter(ns.path)
+            enter(path, kind)
             answer: dict[str, Any] = {"result": function(*args)}
-        except (OSError, RecordError) as e:
+        except Exception as e:  # whatever it was, this process must not return to the caller
             answer = {"error": str(e)}
         try:
             with os.fdopen(write, "w") as f:
@@ -123,5 +132,5 @@ def call_in(ns: Netns, function: Callable[..., Any], *args: Any) -> Any:
     os.waitpid(pid, 0)
     answer = json.loads(text) if text else {"error": "no answer"}
     if "error" in answer:
-        raise RecordError(f"network namespace {ns.label or ns.inum}: {answer['error']}")
+        raise RecordError(f"{name}: {answer['error']}")
     return answer["result"]

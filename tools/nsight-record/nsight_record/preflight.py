@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import clock, payload, perf, probes
+from . import clock, collect, payload, perf, probes, programs
 from .child import printable
-from .errors import EXIT_IO, EXIT_MISSING
+from .errors import EXIT_IO, EXIT_MISSING, Usage
 from .progress import human_bytes
 
 ERROR, WARNING, INFO = "error", "warning", "info"
@@ -43,11 +44,15 @@ class Finding:
 
 @dataclass
 class Machine:
-    """What the checks look at; tests give a made-up one."""
+    """What the checks look at; tests give a made-up one.
+
+    ``path``: where programs that run as root are looked for. ``callers_path`` says only why one was not found.
+    """
 
     root: Path = Path("/")
     euid: int = field(default_factory=os.geteuid)
-    path: str | None = None
+    path: str | None = field(default_factory=programs.search_path)
+    callers_path: str = field(default_factory=lambda: os.environ.get("PATH", ""))
     n_cpus: int = field(default_factory=lambda: os.cpu_count() or 1)
     run_version: Callable[[Sequence[str]], tuple[int, str]] | None = None
 
@@ -55,9 +60,17 @@ class Machine:
         """(exit code, first line) of a program's version option."""
         if self.run_version:
             return self.run_version(argv)
+        program = shutil.which(argv[0], path=self.path)
+        if program is None:
+            return 127, f"{argv[0]}: not found"
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_VERSION_TIMEOUT_S,
+                check=False,
+                env=None if self.path is None else {**os.environ, "PATH": self.path},
             )
         except (OSError, subprocess.TimeoutExpired) as e:
             return 127, str(e)
@@ -91,6 +104,7 @@ class Request:
     nics: Sequence[Mapping[str, Any]] = ()
     chosen_iface: str | None = None
     payload: bool = False
+    recorder: str = "bpftrace"
 
 
 def resolve_grade(asked: str, machine: Machine) -> str:
@@ -98,6 +112,18 @@ def resolve_grade(asked: str, machine: Machine) -> str:
     if asked != "auto":
         return asked
     return "pt" if perf.has_intel_pt(machine.root) else "trace"
+
+
+def resolve_recorder(asked: str, machine: Machine, lwip: bool) -> str:
+    """``auto`` is bpf where nsight-collect is built and the kernel has what it needs, else bpftrace."""
+    if lwip and asked == "bpf":
+        raise Usage("--lwip needs --recorder bpftrace", "leave out --recorder")
+    if asked != "auto":
+        return asked
+    tracefs = machine.tracefs()
+    able = tracefs is None or probes.choose_script(tracefs) == probes.SCRIPT
+    has_btf = (machine.root / "sys/kernel/btf/vmlinux").exists()
+    return "bpf" if not lwip and able and has_btf and collect.find(machine.path) else "bpftrace"
 
 
 def check(machine: Machine, request: Request) -> list[Finding]:
@@ -144,16 +170,22 @@ def _privilege(machine: Machine) -> list[Finding]:
 
 def _programs(machine: Machine, request: Request) -> list[Finding]:
     found = []
-    if not perf.find(machine.path):
-        found.append(Finding("perf is not installed", ERROR, "apt install linux-perf (other systems: perf)"))
+    if request.recorder == "bpf" and not collect.find(machine.path):
+        cure = "make -C tools/nsight-record/collect in the source tree (needs clang and bpftool)"
+        found.append(Finding("nsight-collect is not built", ERROR, f"{cure}, or --recorder bpftrace"))
+    needs_perf = request.recorder == "bpftrace" or request.grade == "pt"
+    if not needs_perf:
+        pass
+    elif not perf.find(machine.path):
+        found.append(_absent(machine, "perf", "apt install linux-perf (other systems: perf)"))
     else:
         code, _ = machine.version_of(["perf", "--version"])
         if code:
             found.append(
                 Finding("perf does not run on this kernel", ERROR, "install the perf of the running kernel")
             )
-    if not probes.find(machine.path):
-        found.append(Finding("bpftrace is not installed", ERROR, "apt install bpftrace (0.17 or newer)"))
+    if request.recorder == "bpftrace" and not probes.find(machine.path):
+        found.append(_absent(machine, "bpftrace", "apt install bpftrace (0.17 or newer)"))
     if not clock.find(machine.path):
         found.append(
             Finding(
@@ -161,8 +193,20 @@ def _programs(machine: Machine, request: Request) -> list[Finding]:
             )
         )
     if request.payload and not payload.find(machine.path):
-        found.append(Finding("tcpdump is not installed, --payload needs it", ERROR, "apt install tcpdump"))
+        found.append(_absent(machine, "tcpdump", "apt install tcpdump", ", --payload needs it"))
     return found
+
+
+def _absent(machine: Machine, program: str, cure: str, why: str = "") -> Finding:
+    """A program is not installed, or only where it is not run from as root."""
+    elsewhere = shutil.which(program, path=machine.callers_path)
+    if machine.path is None or elsewhere is None:
+        return Finding(f"{program} is not installed{why}", ERROR, cure)
+    return Finding(
+        f"{program} is only at {elsewhere}{why}; as root programs are run from {machine.path} only",
+        ERROR,
+        f"{cure}, or link it from one of these directories",
+    )
 
 
 def _kernel(machine: Machine, request: Request) -> list[Finding]:
@@ -183,6 +227,8 @@ def _kernel(machine: Machine, request: Request) -> list[Finding]:
                 "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
             )
         )
+    if request.recorder == "bpf":
+        return found  # its programs find tracepoints by their types
     tracefs = machine.tracefs()
     if tracefs is None and machine.euid != 0:
         return found  # only root can tell whether it is mounted

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, host, payload, perf, probes
+from . import __version__, clock, collect, host, payload, perf, probes
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -23,7 +23,7 @@ from .preflight import Machine
 from .progress import Progress, human_bytes
 from .supervisor import Control, Interrupted, Signals, Supervisor
 
-_STOP_TIMEOUT_S = {"bpftrace": 30.0, "perf": 600.0, "clock": 10.0, "tcpdump": 10.0}
+_STOP_TIMEOUT_S = {"collect": 30.0, "bpftrace": 30.0, "perf": 600.0, "clock": 10.0, "tcpdump": 10.0}
 _COMMAND_GRACE_S = 5.0
 
 
@@ -41,6 +41,8 @@ class Plan:
     lwip: str | None = None
     cpus: Sequence[int] | None = None
     command: list[str] = field(default_factory=list)
+    recorder: str = "bpftrace"  # or bpf
+    umask: int = 0o022  # of the command: what the recorder makes is private
 
 
 class Recording:
@@ -49,24 +51,33 @@ class Recording:
     def __init__(
         self, capture: Capture, plan: Plan, machine: Machine, progress: Progress, signals: Signals
     ) -> None:
-        tracefs = machine.tracefs()
-        assert tracefs is not None  # preflight saw it
         self._capture = capture
         self._plan = plan
         self._machine = machine
-        self._tracefs = tracefs
         self._progress = progress
         self._supervisor = Supervisor(progress, signals)
         self._clocks = host.Clocks()
-        self._dir = capture.path.resolve()
+        self._dir = capture.directory
         self._memory = perf.mem_available(machine.root)
         self._buffers = perf.choose_buffers(plan.grade, machine.n_cpus, self._memory)
+        self._ring_kb = collect.ring_kb(machine.n_cpus, self._memory)
         # What the ring buffers still hold must fit on the disk when the recording stops.
-        buffered = (self._buffers.data + self._buffers.aux) * machine.n_cpus
+        buffered = self._ring_kb * 1024 * machine.n_cpus if plan.recorder == "bpf" else 0
+        if self._uses_perf:
+            buffered += (self._buffers.data + self._buffers.aux) * machine.n_cpus
         self._disk_reserve = min(buffered, capture.free_bytes() // 4) + 4 * perf.MIB
         self._begin = 0.0
         self._control: Control | None = None
         self.counts: probes.Counts | None = None
+
+    def _tracefs(self) -> Path:
+        tracefs = self._machine.tracefs()
+        assert tracefs is not None  # preflight saw it
+        return tracefs
+
+    @property
+    def _uses_perf(self) -> bool:
+        return self._plan.grade == "pt" or self._plan.recorder == "bpftrace"
 
     @property
     def _manifest(self) -> dict[str, Any]:
@@ -101,15 +112,62 @@ class Recording:
 
     def _start(self) -> None:
         plan = self._plan
-        log = self._dir
-        self._progress.say(f"starting perf, the probes and the clock readings (grade {plan.grade})")
+        self._progress.say(f"starting to record (mode {plan.grade}, recorder {plan.recorder})")
+        self._manifest["recorder_kind"] = plan.recorder
+        self._step("begin")
+        self._start_clock()
+        if plan.recorder == "bpf":
+            self._start_with_bpf()
+        else:
+            self._start_with_bpftrace()
+
+    def _wait(self, condition: Callable[[], bool], step: str) -> None:
+        self._supervisor.wait_for(condition, step)
+        self._step(step)
+
+    def _start_clock(self) -> None:
         program = clock.find(self._machine.path)
-        script = self._script()
         assert program is not None  # preflight saw it
-        phcs = [n["phc"] for n in plan.nics if n["phc"] is not None and plan.iface in (None, n["name"])]
-        reader = self._child("clock", clock.argv(program, log / "clock.tsv", phcs), ["--help"])
+        phcs = [
+            n["phc"]
+            for n in self._plan.nics
+            if n["phc"] is not None and self._plan.iface in (None, n["name"])
+        ]
+        output = self._dir / "clock.tsv"
+        self._child("clock", clock.argv(program, output, phcs), ["--help"]).release()
+        self._wait(lambda: clock.has_started(output), "starting nsight-clock")
+
+    def _start_with_bpf(self) -> None:
+        """nsight-collect, and perf for Intel PT alone."""
+        plan = self._plan
+        program = collect.find(self._machine.path)
+        assert program is not None  # preflight saw it
         packets = self._payload_child()
-        events = log / "events.tsv"
+        records = self._dir / collect.FOLDER
+        command = collect.argv(
+            program,
+            plan.filters,
+            records,
+            self._ring_kb,
+            activity=plan.grade == "trace",
+            hardware_stamps=any(n["phc"] is not None for n in plan.nics),
+        )
+        collector = self._child("collect", command, ["--help"])
+        self._capture.save()
+        if plan.grade == "pt":
+            self._start_perf([])
+        self._start_packets(packets)
+        collector.release()
+        self._wait(lambda: collect.has_started(collector.log), "attaching the BPF programs")
+        if self._control:
+            self._control.send("enable")
+            self._wait(self._control.acknowledged, "enabling perf")
+
+    def _start_with_bpftrace(self) -> None:
+        plan = self._plan
+        script = self._script()
+        packets = self._payload_child()
+        events = self._dir / "events.tsv"
         probe = self._child(
             "bpftrace",
             probes.argv(script, plan.filters, events),
@@ -117,39 +175,38 @@ class Recording:
             drain_signal=probes.DRAIN_SIGNAL,
             env=probes.environment(self._machine.n_cpus, self._memory),
         )
+        self._manifest["probes"] = {"script": script.name, "sha256": _sha256(script)}
+        self._capture.save()
+        self._start_perf([os.getpid(), *(c.pid for c in self._supervisor.children)])
+        self._start_packets(packets)
+        probe.release()
+        self._wait(lambda: probes.is_attaching(probe.pid, events), "compiling the probes")
+        assert self._control is not None
+        self._control.send("enable")
+        self._wait(self._control.acknowledged, "enabling perf")
+        self._wait(lambda: probes.has_started(events), "attaching the probes")
+
+    def _start_perf(self, quiet_pids: list[int]) -> None:
+        """perf with all its events open, and not counting yet."""
         control = self._control = Control()
-        quiet_pids = [os.getpid(), *(c.pid for c in self._supervisor.children)]
         recorder = self._child(
             "perf", self._perf_argv(quiet_pids, control.perf_option()), ["--version"], pass_fds=control.fds()
         )
-        self._manifest["probes"] = {"script": script.name, "sha256": _sha256(script)}
-        self._capture.save()
-
-        def wait(condition: Callable[[], bool], step: str) -> None:
-            self._supervisor.wait_for(condition, step)
-            self._step(step)
-
-        self._step("forked")
-        reader.release()
-        wait(lambda: clock.has_started(log / "clock.tsv"), "starting nsight-clock")
         recorder.release()
         # The answer says that every event is open. At grade pt perf's tracking event runs from
         # then on, and "disable" would stop it: memory maps of programs that start before the
         # recording does, the probes among them, would be missing and their code undecodable.
         # perf has "ping" since 5.12; at grade trace "disable" changes nothing.
-        control.send("ping" if plan.grade == "pt" else "disable")
-        wait(control.acknowledged, "starting perf")
+        control.send("ping" if self._plan.grade == "pt" else "disable")
+        self._wait(control.acknowledged, "starting perf")
+
+    def _start_packets(self, packets: Child | None) -> None:
         if packets:
             packets.release()
-            wait(
+            self._wait(
                 lambda: self._capture.size("payload.pcap") > 0 or b"listening on" in _head(packets.log),
                 "starting tcpdump",
             )
-        probe.release()
-        wait(lambda: probes.is_attaching(probe.pid, events), "compiling the probes")
-        control.send("enable")
-        wait(control.acknowledged, "enabling perf")
-        wait(lambda: probes.has_started(events), "attaching the probes")
 
     def _step(self, name: str) -> None:
         """Note when a step was done: a slow start can be explained from the manifest."""
@@ -160,9 +217,10 @@ class Recording:
     def _child(self, name: str, argv: list[str], version: list[str], **options: Any) -> Child:
         """A gated child, entered in the manifest."""
         resolved = shutil.which(argv[0], path=self._machine.path)
-        child = Child(name, argv, self._dir / f"{_log_name(name)}.log", cpus=self._plan.cpus, **options)
+        log = self._dir / f"{_log_name(name)}.log"
+        child = Child(name, argv, log, cpus=self._plan.cpus, path=self._machine.path, **options)
         self._supervisor.add(child)
-        first_line = "" if name == "clock" else self._machine.version_of([argv[0], *version])[1]
+        first_line = "" if name in ("clock", "collect") else self._machine.version_of([argv[0], *version])[1]
         self._manifest.setdefault("tools", {})[name] = {
             "version": first_line or __version__,
             "path": resolved,
@@ -176,7 +234,7 @@ class Recording:
     def _script(self) -> Path:
         """The probes' script: one of NSight's, or in the capture what is put together of two."""
         folder = probes.script_directory()
-        script = folder / probes.choose_script(self._tracefs)
+        script = folder / probes.choose_script(self._tracefs())
         if self._plan.lwip is None:
             return script
         both = self._dir / "probes.bt"
@@ -203,8 +261,8 @@ class Recording:
         }
         if self._plan.grade == "pt":
             return perf.argv_pt(output, perf.intel_pt_event(self._machine.root), self._buffers, control)
-        have, missing = perf.existing(self._tracefs)
-        perf.copy_formats(self._tracefs, have, self._dir / "formats")
+        have, missing = perf.existing(self._tracefs())
+        perf.copy_formats(self._tracefs(), have, self._dir / "formats")
         self._manifest["missing_tracepoints"] = [t.name for t in missing]
         return perf.argv_trace(output, have, self._buffers, quiet_pids, control)
 
@@ -223,7 +281,9 @@ class Recording:
         if not plan.command:
             return self._supervisor.watch(deadline, (), self._tick)
         try:
-            command = subprocess.Popen(plan.command, preexec_fn=lambda: os.sched_setaffinity(0, affinity))
+            command = subprocess.Popen(
+                plan.command, preexec_fn=lambda: os.sched_setaffinity(0, affinity), umask=plan.umask
+            )
         except OSError as e:
             raise Usage(
                 f"{plan.command[0]}: {e.strerror}", "give a program that can be executed after --"
@@ -249,7 +309,8 @@ class Recording:
         """Several times a second: watch the disk, redraw."""
         sizes = " ".join(
             f"{name.split('.')[0]} {human_bytes(self._capture.size(name))}"
-            for name in ("perf.data", "events.tsv")
+            for name in ("perf.data", "events.tsv", collect.FOLDER)
+            if self._capture.size(name)
         )
         self._progress.draw(time.monotonic() - self._begin, self._plan.duration, sizes)
         free = self._capture.free_bytes()
@@ -266,7 +327,7 @@ class Recording:
         manifest = self._manifest
         manifest["stop"] = self._clocks.now()
         by_name = {c.name: c for c in self._supervisor.children}
-        for name in ("bpftrace", "tcpdump", "perf", "clock"):
+        for name in ("collect", "bpftrace", "tcpdump", "perf", "clock"):
             if name in by_name:
                 self._supervisor.stop(by_name[name], _STOP_TIMEOUT_S[name])
                 manifest["tools"][name]["exit"] = by_name[name].exit
@@ -294,11 +355,17 @@ class Recording:
             if count:
                 losses.append({"tool": tool, "what": what, "count": count})
 
-        counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
+        if self._plan.recorder == "bpf":
+            counts, records, lost = collect.count(self._dir / "collect.log")
+            collect.write_interrupts(self._dir / collect.FOLDER)
+            self._manifest["records"] = {"produced": records, "lost": lost}
+            add("collect", "records lost", lost)
+        else:
+            counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
+            add("bpftrace", "events produced but not written", counts.undelivered())
+            add("bpftrace", "events that bpftrace says it lost", counts.lost)
         self.counts = counts
         self._manifest["events"] = {"produced": counts.produced, "written": counts.written}
-        add("bpftrace", "events produced but not written", counts.undelivered())
-        add("bpftrace", "events that bpftrace says it lost", counts.lost)
         add("perf", "chunks of events lost", _sum(rb"lost (\d+) chunks", self._dir / "perf.log"))
         add("tcpdump", "packets dropped", _sum(rb"^(\d+) packets dropped by", self._dir / "payload.log"))
 

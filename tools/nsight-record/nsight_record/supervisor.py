@@ -196,11 +196,12 @@ def died(child: Child) -> ToolDied:
     """The error for a program that ended too early, with what it said and a cure."""
     said = child.log_tail()
     lower = said.lower()
-    hint = f"see {child.log}"
+    log = child.log.resolve()  # not by the descriptor through which it was opened
+    hint = f"see {log}"
     if "no space left" in lower:
         hint = "free disk space, or record elsewhere with -o DIR"
     elif "not permitted" in lower or "permission" in lower or "lockdown" in lower:
-        hint = f"the kernel refused it: lockdown, a security module or a container; see {child.log}"
+        hint = f"the kernel refused it: lockdown, a security module or a container; see {log}"
     elif "memory" in lower and ("mmap" in lower or "alloc" in lower):
         hint = "not enough memory for the ring buffers; free some"
     return ToolDied(f"{child.name} ended early ({child.how_it_ended()}){': ' + said if said else ''}", hint)

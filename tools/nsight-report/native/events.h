@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The decoded event: what nsight-perfdata writes, nsight-contexts reads and
+ * The decoded event: what nsight-perfdata and nsight-rawdata write, nsight-contexts reads and
  * numpy maps with np.fromfile. 48 bytes, little-endian, no holes.
  */
 #ifndef NSIGHT_EVENTS_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct nsight_event {
-	uint64_t ts; /* ns, in the clock that perf recorded with; 0: before the recording */
+	uint64_t ts; /* ns, in the clock of the recorder; 0: before the recording */
 	uint16_t kind;
 	uint16_t cpu;
 	int32_t pid; /* process that was current; -1 unknown */
@@ -58,9 +58,14 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * EXIT                  tid                 parent tid  parent pid
  * SWITCH_IN             prev tid            prev pid
  * SWITCH_OUT            next tid            next pid    1: preempted
- * LOST                  events lost before ts
+ * LOST                  events lost before ts (nsight-rawdata: units of 16 bytes)
  * THROTTLE
  * UNTHROTTLE
+ * BLOCK_IO              device              ns          bytes, operation << 32, error << 40
+ * CPU_FREQUENCY         kHz
+ * STEAL                 ns before ts
+ * NET_DROP              reason              code        bytes
+ * TCP_RETRANSMIT        sequence number     local port, remote port << 16   socket
  */
 /* clang-format off */
 #define NSIGHT_KINDS(X) \
@@ -95,7 +100,12 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
 	X(SWITCH_OUT, "switch_out") \
 	X(LOST, "lost") \
 	X(THROTTLE, "throttle") \
-	X(UNTHROTTLE, "unthrottle")
+	X(UNTHROTTLE, "unthrottle") \
+	X(BLOCK_IO, "block_io") \
+	X(CPU_FREQUENCY, "cpu_frequency") \
+	X(STEAL, "steal") \
+	X(NET_DROP, "net_drop") \
+	X(TCP_RETRANSMIT, "tcp_retransmit")
 /* clang-format on */
 
 enum nsight_kind {

@@ -377,6 +377,9 @@ void nest(struct builder *b)
 		if (ev->kind == K_COMM || ev->kind == K_FORK || ev->kind == K_EXIT ||
 		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
 			continue;
+		/* of devices and of the machine: they tell nothing of who ran */
+		if (ev->kind >= K_BLOCK_IO)
+			continue;
 		if (ev->cpu < NSIGHT_NO_CPU && ev->ts)
 			core_event(b, ev);
 		else if (ev->kind == K_LOST)

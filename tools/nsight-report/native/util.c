@@ -8,8 +8,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define HUGE (8u << 20)
 
 const char *const nsight_kind_names[K_COUNT] = {
 #define X(id, name) name,
@@ -38,25 +41,51 @@ void *xrealloc(void *p, size_t n, size_t size)
 	if (!q)
 		die(EXIT_IO, "record for a shorter time, or analyse on a machine with more memory",
 		    "out of memory at %zu elements of %zu bytes", n, size);
+	/*
+	 * Faults of small pages cost more than what is done with an event. All of a mapping, since
+	 * mremap() does not move two halves.
+	 */
+	if (n * size >= HUGE) {
+		uintptr_t page = sysconf(_SC_PAGESIZE), start = (uintptr_t)q & -page;
+
+		madvise((void *)start, ((uintptr_t)q + n * size - start + page - 1) & -page,
+			MADV_HUGEPAGE);
+	}
 	return q;
+}
+
+static void opened(struct reader *r, const char *unreadable, const char *irregular)
+{
+	struct stat st;
+
+	if (r->fd < 0 || fstat(r->fd, &st))
+		die(EXIT_BAD_INPUT, unreadable, "%s: %s", r->path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		die(EXIT_BAD_INPUT, irregular, "%s: not a regular file", r->path);
+	r->size = st.st_size;
+	r->buf = xrealloc(NULL, 1, READER_WINDOW);
 }
 
 void reader_open(struct reader *r, const char *path)
 {
-	struct stat st;
-
 	memset(r, 0, sizeof(*r));
 	r->path = path;
 	/* O_NONBLOCK: opening a FIFO that somebody put there must not hang */
 	r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (r->fd < 0 || fstat(r->fd, &st))
-		die(EXIT_BAD_INPUT, "name a perf.data file that you may read", "%s: %s", path,
-		    strerror(errno));
-	if (!S_ISREG(st.st_mode))
-		die(EXIT_BAD_INPUT, "name the perf.data file, or the directory of perf --kcore",
-		    "%s: not a regular file", path);
-	r->size = st.st_size;
-	r->buf = xrealloc(NULL, 1, READER_WINDOW);
+	opened(r, "name a perf.data file that you may read",
+	       "name the perf.data file, or the directory of perf --kcore");
+}
+
+void reader_open_at(struct reader *r, int dir, const char *name)
+{
+	static const char hint[] = "copy the whole capture directory, or record again";
+
+	memset(r, 0, sizeof(*r));
+	r->path = name;
+	r->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	if (r->fd < 0 && errno == ELOOP)
+		die(EXIT_BAD_INPUT, hint, "%s: not a regular file", name);
+	opened(r, hint, hint);
 }
 
 const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len)

@@ -42,6 +42,8 @@ struct reader {
 };
 
 void reader_open(struct reader *r, const char *path);
+/* A file of a directory, which must be a regular one and no link. */
+void reader_open_at(struct reader *r, int dir, const char *name);
 /*
  * The bytes [off, off + len) or NULL when they are not all in the file. len is at most
  * READER_WINDOW. The pointer is valid until the next call.

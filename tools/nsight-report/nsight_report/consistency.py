@@ -13,30 +13,37 @@ _SLACK_NS = 30_000_000_000
 _HINT = "the files are from different recordings or boots: copy one capture directory whole, or record again"
 
 
-def check_together(manifest: Manifest, probes: tuple[int, int] | None, cores: tuple[int, int] | None) -> None:
+def check_together(
+    manifest: Manifest,
+    probes: tuple[int, int] | None,
+    cores: tuple[int, int] | None,
+    names: tuple[str, str] = ("events.tsv", "perf.data"),
+) -> None:
     """Raise BadInput when message events, contexts and manifest do not overlap in time.
 
-    ``probes``, ``cores``: from when to when there are events, and contexts; None: there are none.
+    ``probes``, ``cores``: from when to when there are events, and contexts; None: there are none. ``names``: of
+    what they stand in.
     """
     if probes is None:
-        raise BadInput("events.tsv: no message was recorded", "was there traffic during the recording?")
+        raise BadInput(f"{names[0]}: no message was recorded", "was there traffic during the recording?")
     if cores is None:
         raise BadInput(
-            "perf.data: no activity of any core was recorded", "see perf.log in the capture; record again"
+            f"{names[1]}: no activity of any core was recorded",
+            "see perf.log in the capture; record again" if names[1] == "perf.data" else "record again",
         )
     if probes[1] < cores[0] or cores[1] < probes[0]:
         raise BadInput(
-            f"events.tsv and perf.data do not overlap in time ({_apart(probes, cores)} apart)", _HINT
+            f"{names[0]} and {names[1]} do not overlap in time ({_apart(probes, cores)} apart)", _HINT
         )
     start = manifest.ns("start", "monotonic_ns")
     stop = manifest.ns("stop", "monotonic_ns")
     if start is None:
         return
     whole = (start - _SLACK_NS, (stop if stop is not None else 1 << 62) + _SLACK_NS)
-    for name, span in (("events.tsv", probes), ("perf.data", cores)):
+    for name, span in zip(names, (probes, cores), strict=True):
         if span[1] < whole[0] or whole[1] < span[0]:
             raise BadInput(
-                f"{name} lies outside the recording in manifest.json ({_apart(span, whole)} apart)", _HINT
+                f"{name}: outside the recording in manifest.json ({_apart(span, whole)} apart)", _HINT
             )
 
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .messages import Messages
 
 
+#: Folder of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
+RECORDS = "records"
+
 #: Value of ``decode``: Intel PT around the messages of target and reference, and no other.
 CHOSEN = "chosen"
 
@@ -141,9 +144,15 @@ def _clocks(ctx: Context) -> Result:
 
 
 def _events(ctx: Context) -> Result:
-    from .capture import message_events
+    from .capture import message_events, raw_records
     from .clocks import ClockMap
 
+    assert ctx.scratch is not None  # of a stage that runs
+    if _has_records(ctx):
+        table, lost = raw_records.messages(ctx.raw(RECORDS), ctx.scratch)
+        if table.n_rows() == 0:
+            raise _no_events(ctx.capture / RECORDS, lost)
+        return {"events": table}, lost
     clock = ClockMap(ctx.table("clock_map"))
     n_asked = n_known = 0
 
@@ -155,7 +164,6 @@ def _events(ctx: Context) -> Result:
         return converted, good
 
     path = ctx.raw("events.tsv")
-    assert ctx.scratch is not None  # of a stage that runs
     table, lost = message_events.load(path, ctx.scratch, to_monotonic)
     if n_asked and not n_known:
         raise BadInput(
@@ -166,6 +174,16 @@ def _events(ctx: Context) -> Result:
     if table.n_rows() == 0:
         raise _no_events(path, lost)
     return {"events": table}, lost
+
+
+def _has_records(ctx: Context) -> bool:
+    """Was it recorded by the BPF recorder?"""
+    return (ctx.capture / RECORDS).is_dir()
+
+
+def _activity_of_records(ctx: Context) -> bool:
+    """Do records tell what cores did? Beside Intel PT they tell of messages only."""
+    return _has_records(ctx) and ctx.manifest.grade != "pt"
 
 
 def _no_events(path: Path, lost: pa.Table) -> BadInput:
@@ -190,7 +208,7 @@ def _no_events(path: Path, lost: pa.Table) -> BadInput:
 def _contexts(ctx: Context) -> Result:
     from . import calls
     from .calls import functions
-    from .capture import perf_data
+    from .capture import perf_data, raw_records
     from .clocks import ClockMap
 
     clock = ClockMap(ctx.table("clock_map"))
@@ -201,7 +219,10 @@ def _contexts(ctx: Context) -> Result:
         converted, _error, good = clock.convert_masked(ns, domain, "monotonic")
         return converted, good
 
-    decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
+    if _activity_of_records(ctx):
+        decoded, lost_decoding = raw_records.activity(ctx.raw(RECORDS))
+    else:
+        decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
     *tables, lost = calls.build(decoded, ctx.manifest.syscall_names())
     names = ("calls", "contexts", "thread_states")
     made: dict[str, pa.Table | Written] = dict(zip(names, tables, strict=True))
@@ -281,7 +302,12 @@ def _anomalies(ctx: Context) -> Result:
     from .consistency import check_together
 
     # Here and not where the files are read: this is the first stage that sees them all.
-    check_together(ctx.manifest, ctx.stored("events").span(), ctx.stored("contexts").span())
+    of_records = f"messages of {RECORDS}/", f"activity of {RECORDS}/"
+    names = (
+        of_records[0] if _has_records(ctx) else "events.tsv",
+        of_records[1] if _activity_of_records(ctx) else "perf.data",
+    )
+    check_together(ctx.manifest, ctx.stored("events").span(), ctx.stored("contexts").span(), names)
     options = analysis_options(ctx.options)
     if ctx.manifest.grade == "pt":
         options = replace(options, max_reference=min(options.max_reference, REFERENCES_WITH_CALLS))
@@ -474,13 +500,16 @@ STAGES = (
         "events",
         _events,
         needs=("clocks",),
-        raw=("events.tsv",),
+        raw=("events.tsv", RECORDS),
         tables=("events",),
         code=(
             "capture/message_events.py",
             "capture/event_fields.py",
             "capture/event_lines.py",
             "capture/event_order.py",
+            "capture/raw_records.py",
+            "capture/native.py",
+            "../native/nsight-rawdata",
             "runs.py",
             "clocks",
         ),
@@ -498,14 +527,16 @@ STAGES = (
         "contexts",
         _contexts,
         needs=("clocks",),
-        raw=("manifest.json", "perf.data"),
+        raw=("manifest.json", "perf.data", RECORDS),
         options=("symfs",),
         tables=("calls", "contexts", "thread_states", "trace"),
         code=(
             "capture/perf_data.py",
+            "capture/raw_records.py",
             "capture/native.py",
             "calls",
             "../native/nsight-perfdata",
+            "../native/nsight-rawdata",
             "../native/nsight-contexts",
             "anomalies/population.py",
             "anomalies/windows.py",

@@ -24,12 +24,12 @@ def build(
     """
     if decoded.clock != "monotonic":
         raise BadInput(
-            f"perf.data is in the {decoded.clock} clock, which cannot be related to the message stamps",
+            f"{decoded.source} is in the {decoded.clock} clock, which cannot be related to the message stamps",
             "record with: perf record -k CLOCK_MONOTONIC",
         )
     ledger = Ledger("calls")
-    nesting = contexts.nest(decoded.events)
+    nesting = contexts.nest(decoded.events, decoded.source)
     calls, stretches = contexts.tables(nesting, decoded.strings, syscall_names or {})
-    contexts.account(nesting.repairs, ledger)
+    contexts.account(nesting.repairs, ledger, decoded.source)
     states = thread_states.build(decoded.events, nesting.calls, decoded.strings, ledger)
     return calls, stretches, states, ledger.table()

@@ -62,8 +62,8 @@ class Nesting:
     repairs: dict[str, int]
 
 
-def nest(events: npt.NDArray[np.void]) -> Nesting:
-    """Nest the contexts of every core. ``events``: array of perf_data.EVENT in time order."""
+def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
+    """Nest the contexts of every core. ``events``: array of perf_data.EVENT in time order; ``source``: where they stand."""
     try:
         with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
             events.tofile(f"{directory}/events.bin")
@@ -77,8 +77,10 @@ def nest(events: npt.NDArray[np.void]) -> Nesting:
         ) from None
     if not len(calls):
         raise BadInput(
-            "perf.data tells of no core who ran on it",
-            "record at least -e sched:sched_switch on all cores (-a)",
+            f"{source} tells of no core who ran on it",
+            "record at least -e sched:sched_switch on all cores (-a)"
+            if source == "perf.data"
+            else "record again",
         )
     return Nesting(*_in_order(calls, stretches), repairs)
 
@@ -228,10 +230,14 @@ _REPAIRS = {
 }
 
 
-def account(repairs: Mapping[str, int], ledger: Ledger) -> None:
-    """Enter the repairs that nsight-contexts made."""
+def account(repairs: Mapping[str, int], ledger: Ledger, source: str = "perf.data") -> None:
+    """Enter the repairs that nsight-contexts made of the events in ``source``."""
+    of_perf = source == "perf.data"
     for key, (cause, severity, detail) in _REPAIRS.items():
-        remedy = "give perf a larger buffer (-m)" if severity == "error" else ""
+        larger = "give perf a larger buffer (-m)" if of_perf else "record again, with larger buffers"
+        remedy = larger if severity == "error" else ""
+        if not of_perf:
+            cause = cause.replace("perf lost events", "records were lost")
         if key == "gaps" and repairs[key]:
             detail += f", {repairs['gap_ns']} ns together"
         ledger.add(cause, repairs[key], severity, detail, remedy)

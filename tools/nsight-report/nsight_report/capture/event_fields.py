@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The meaning of the 24 fields of an event: addresses, names, and which values are possible."""
+"""The meaning of the 24 fields of an event: addresses, names, and which values are possible.
+
+``decode`` takes them as numbers; they come from text (events.tsv) or from binary stamps (records).
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,11 @@ AF_INET, AF_INET6 = 2, 10
 #: An event: the columns of ``schema.EVENTS`` (``call_ns`` 0: not known), and its number among those of the file.
 ROW = row_type("events", ("number", "<i8"))
 _KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_stamp": "hwstamp", "sw_stamp": "swstamp"}
+#: Fields that text has in hexadecimal.
+HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
+#: Of every event the number in each of its fields. ``kind`` and ``comm`` are numbers of texts (``Words``), words of
+#: addresses and ``sk`` are unsigned.
+Numbers = dict[str, npt.NDArray[Any]]
 _V4_MAPPED = 0xFFFF0000  # bytes 8-11 of ::ffff:a.b.c.d as loaded
 
 
@@ -42,42 +51,50 @@ class Words:
         return {column: list(numbers) for column, numbers in self._of.items()}
 
 
-def decode(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
-    """Events (``ROW``) from the raw fields, impossible ones left out; ``first``: the number of the first."""
-    raw = {
+def decode_text(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
+    """As ``decode``, from a table of the 24 fields: kinds are letters, names of threads two words."""
+    numbers: Numbers = {
         name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
     }
-    good = np.flatnonzero(_possible(raw, ledger))
-    if len(good) < table.num_rows:
-        raw = {name: values[good] for name, values in raw.items()}
-        table = table.take(pa.array(good))
-    high, low = {}, {}
-    for name in ("comm", "laddr", "raddr"):
-        ends = ("0", "1") if name == "comm" else ("_hi", "_lo")
-        high[name], low[name] = (_hex(table[name + end]) for end in ends)
+    numbers |= {name: _hex(table[name]) for name in HEX}
+    none = np.zeros(table.num_rows, np.int64)
+    numbers["comm"] = _pairs(numbers["comm0"], numbers["comm1"], none, _comm, words.of("comm"))
+    numbers["kind"] = _numbers(table["kind"], words.of("kind"))
+    return decode(numbers, words, first, ledger)
+
+
+def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
+    """Events (``ROW``) from their numbers, impossible ones left out; ``first``: the number of the first."""
+    n_events = len(numbers["ts"])
+    good = np.flatnonzero(_possible(numbers, ledger))
+    if len(good) < n_events:
+        numbers = {name: values[good] for name, values in numbers.items()}
     rows = np.zeros(len(good), ROW)
     rows["number"] = first + good
-    for name in ("cpu", "pid", "tid", "fd", "proto", "lport", "rport", "netns", "seq"):
-        rows[name] = raw[name]
+    for name in ("kind", "cpu", "pid", "tid", "comm", "fd", "sk", "proto", "lport", "rport", "netns", "seq"):
+        rows[name] = numbers[name]
     for name, field in _KNOWN.items():
-        rows[name] = raw[field]
-    rows["sk"] = _hex(table["sk"])
-    rows["kind"] = _numbers(table["kind"], words.of("kind"))
-    none = np.zeros(len(good), np.int64)
-    rows["comm"] = _pairs(high["comm"], low["comm"], none, _comm, words.of("comm"))
-    is_v4 = {name: _is_v4(raw["family"], high[name], low[name]) for name in ("laddr", "raddr")}
-    for name, v4 in is_v4.items():
-        rows[name] = _pairs(high[name], low[name], v4.astype(np.int64), _address, words.of(name))
+        rows[name] = numbers[field]
+    is_v4 = {}
+    for name in ("laddr", "raddr"):
+        high, low = numbers[name + "_hi"], numbers[name + "_lo"]
+        is_v4[name] = _is_v4(numbers["family"], high, low)
+        rows[name] = _pairs(high, low, is_v4[name].astype(np.int64), _address, words.of(name))
     # A dual-stack socket without a peer has the any-address on one side and may be mapped on the other.
     rows["family"] = np.where(is_v4["laddr"] | is_v4["raddr"], AF_INET, AF_INET6)
     packet = np.isin(rows["kind"], _of_kinds(words, "AX"))
-    rows["ifindex"] = np.where(packet, raw["aux"] >> 8, 0)
-    rows["flags"] = np.where(packet, raw["aux"] & 0xFF, raw["aux"])
-    rows["len"] = np.where(np.isin(rows["kind"], _of_kinds(words, "AXRST")), raw["len"], 0)
+    rows["ifindex"] = np.where(packet, numbers["aux"] >> 8, 0)
+    rows["flags"] = np.where(packet, numbers["aux"] & 0xFF, numbers["aux"])
+    rows["len"] = np.where(np.isin(rows["kind"], _of_kinds(words, "AXRST")), numbers["len"], 0)
     return rows
 
 
-def _possible(raw: dict[str, I64], ledger: Ledger) -> npt.NDArray[np.bool_]:
+def comm_text(name: str) -> str:
+    """Name of a thread; what is not printable is escaped, since names are chosen by programs."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
     """Which rows hold values that a probe can have printed; reasons are counted, first reason only."""
     good = np.ones(len(raw["ts"]), dtype=bool)
     tests = {
@@ -170,6 +187,4 @@ def _address(high: int, low: int, is_v4: int) -> str:
 
 
 def _comm(high: int, low: int, _mark: int) -> str:
-    """Name of a thread; anything that is not printable is escaped, since names are chosen by programs."""
-    name = struct.pack("<QQ", high, low).split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return comm_text(struct.pack("<QQ", high, low).split(b"\0", 1)[0].decode("utf-8", "backslashreplace"))

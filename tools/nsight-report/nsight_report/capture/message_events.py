@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +23,7 @@ import pyarrow.csv as csv
 from .. import schema
 from ..errors import BadInput
 from ..losses import Ledger
-from ..runs import Runs, to_table
+from ..runs import Rows, Runs, to_table
 from ..store import Writer, Written, writing
 from . import event_fields as fields
 from .event_lines import KINDS, Notes, event_blocks
@@ -61,7 +61,6 @@ _COLUMNS = [
     "swstamp",
     "aux",
 ]
-_HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
 _HEX_PATTERN = "^(0x)?[0-9a-f]{1,16}$"
 _NUMBER_PATTERN = "^-?([0-9]{1,18}|[1-8][0-9]{18})$"  # 64 bits: wall-clock time in ns has 19 digits
 _DICT = pa.dictionary(pa.int32(), pa.string())
@@ -81,25 +80,46 @@ def load(
 
     Raises BadInput when the file is missing, empty, of another kind or of an unknown version.
     """
-    ledger, words, order = Ledger("capture"), fields.Words(), Order()
-    notes, seen = Notes(), Counter[str]()
-    runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))
-    n_unknown = 0
+    ledger, words = Ledger("capture"), fields.Words()
     with _open(path) as file:
         convert = None if _header(file, path) == "monotonic" else to_monotonic
-        for table, first in _tables(file, notes, ledger):
-            seen.update(_kinds(table))
-            rows = fields.decode(table, words, first, ledger)
-            known = np.ones(len(rows), bool)
-            if convert is not None and len(rows):
-                shift, known = _shift(rows["ts_ns"], convert)
-            order.take(rows["cpu"], rows["ts_ns"], rows["number"], ~known)
-            if convert is not None and len(rows):
-                rows["call_ns"] = np.where(rows["call_ns"] != 0, rows["call_ns"] + shift, 0)
-                rows["ts_ns"] += shift
-            n_unknown += int(np.count_nonzero(~known))
-            runs.add(rows if known.all() else rows[known])
+        return store(_pieces(file, words, ledger), words, scratch, ledger, convert), ledger.table()
+
+
+def _pieces(file: BinaryIO, words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
+    """The events of the file, some at a time; when all are read, what is missing is entered."""
+    notes, seen = Notes(), Counter[str]()
+    for table, first in _tables(file, notes, ledger):
+        seen.update(_kinds(table))
+        yield fields.decode_text(table, words, first, ledger)
     _account(seen, notes, ledger)
+
+
+def store(
+    pieces: Iterable[Rows],
+    words: fields.Words,
+    scratch: Path,
+    ledger: Ledger,
+    convert: ToMonotonic | None = None,
+) -> Written:
+    """Write events (``event_fields.ROW``) as table ``events`` to folder ``scratch``, in order of time.
+
+    The ``pieces`` together hold the events of each core in the order in which it wrote them, and their numbers
+    ascend. Those that are far out of this order, and those that ``convert`` knows no time of, are left out and entered.
+    """
+    order = Order()
+    runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))
+    n_unknown = 0
+    for rows in pieces:
+        known = np.ones(len(rows), bool)
+        if convert is not None and len(rows):
+            shift, known = _shift(rows["ts_ns"], convert)
+        order.take(rows["cpu"], rows["ts_ns"], rows["number"], ~known)
+        if convert is not None and len(rows):
+            rows["call_ns"] = np.where(rows["call_ns"] != 0, rows["call_ns"] + shift, 0)
+            rows["ts_ns"] += shift
+        n_unknown += int(np.count_nonzero(~known))
+        runs.add(rows if known.all() else rows[known])
     rejected = order.rejected()
     ledger.add(
         "events far out of order",
@@ -121,7 +141,7 @@ def load(
         for rows in runs.merged():
             rows = rows[~np.isin(rows["number"], rejected)] if len(rejected) else rows
             writer.write(to_table("events", rows, texts, null=0))
-    return written, ledger.table()
+    return written
 
 
 def _shift(ts: I64, to_monotonic: ToMonotonic) -> tuple[I64, npt.NDArray[np.bool_]]:
@@ -194,7 +214,7 @@ def _kinds(table: pa.Table) -> dict[str, int]:
 
 
 def _field_type(name: str) -> pa.DataType:
-    return _DICT if name == "kind" or name in _HEX else pa.int64()
+    return _DICT if name == "kind" or name in fields.HEX else pa.int64()
 
 
 def _parse(block: bytes, as_text: bool = False) -> tuple[pa.Table, int]:
@@ -211,7 +231,7 @@ def _parse(block: bytes, as_text: bool = False) -> tuple[pa.Table, int]:
         if as_text:
             raise BadInput("events.tsv cannot be parsed", _HINT) from None
         return _parse_carefully(block)
-    if not as_text and not all(_only_hex(table[name]) for name in _HEX):
+    if not as_text and not all(_only_hex(table[name]) for name in fields.HEX):
         return _parse_carefully(block)
     return table, 0
 
@@ -228,7 +248,7 @@ def _parse_carefully(block: bytes) -> tuple[pa.Table, int]:
     table, _ = _parse(block, as_text=True)
     good = None
     for name in _COLUMNS[1:]:
-        pattern = _HEX_PATTERN if name in _HEX else _NUMBER_PATTERN
+        pattern = _HEX_PATTERN if name in fields.HEX else _NUMBER_PATTERN
         matches = pc.match_substring_regex(table[name], pattern)
         good = matches if good is None else pc.and_(good, matches)
     n_rows = table.num_rows
@@ -267,12 +287,7 @@ def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
         "bpftrace says so; of which kind is not known",
         again,
     )
-    for key, severity, detail in (
-        ("unparsed", "warning", "packets whose headers the probe could not parse have no stamps"),
-        ("ack", "info", "pure acknowledgements carry no message and are not printed"),
-        ("peek", "info", "reads that leave the data in the socket are no end of a message"),
-    ):
-        ledger.add(f"probe count: {key}", notes.counts.get(key, 0), severity, detail)
+    account_counts(notes.counts, ledger)
     if not notes.ended:
         ledger.add(
             "message events were cut",
@@ -284,3 +299,13 @@ def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
         ledger.add("probe counts missing", 1, "warning", "lost events cannot be known", _HINT)
     ledger.add("unfinished last line", notes.truncated, "warning", "the recording was cut in it")
     ledger.add("foreign lines among the events", notes.foreign, "warning", "they were ignored", _HINT)
+
+
+def account_counts(counts: Mapping[str, int], ledger: Ledger) -> None:
+    """Enter what the probes counted and did not write."""
+    for key, severity, detail in (
+        ("unparsed", "warning", "packets whose headers the probe could not parse have no stamps"),
+        ("ack", "info", "pure acknowledgements carry no message and are not printed"),
+        ("peek", "info", "reads that leave the data in the socket are no end of a message"),
+    ):
+        ledger.add(f"probe count: {key}", counts.get(key, 0), severity, detail)

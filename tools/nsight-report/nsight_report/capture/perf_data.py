@@ -71,6 +71,11 @@ KINDS = (
     "lost",
     "throttle",
     "unthrottle",
+    "block_io",
+    "cpu_frequency",
+    "steal",
+    "net_drop",
+    "tcp_retransmit",
 )
 CODE = {name: code for code, name in enumerate(KINDS)}
 
@@ -107,18 +112,20 @@ Convert = Callable[[npt.NDArray[np.int64], str], tuple[npt.NDArray[np.int64], np
 
 @dataclass(frozen=True)
 class Decoded:
-    """The events of a perf.data file.
+    """The events of a perf.data file, or of the records of the BPF recorder.
 
     ``events``: array of EVENT in time order; records that perf wrote about what was there
     before the recording have ts 0 and come first. ``strings``: what string numbers mean.
     ``clock``: time domain of ts (``monotonic`` after a conversion; ``perf`` for a file that
     was recorded without -k and not converted). ``info``: the rest of perf-events.json.
+    ``source``: what of the capture they are of, for messages.
     """
 
     events: npt.NDArray[np.void]
     strings: list[str]
     clock: str
     info: dict[str, Any]
+    source: str = "perf.data"
 
 
 def load(path: Path, formats: Path | None = None, convert: Convert | None = None) -> tuple[Decoded, pa.Table]:

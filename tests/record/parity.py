@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record the same traffic with both recorders at once, and compare what nsight-report makes of the two captures.
+
+    .venv/bin/python tests/record/parity.py                  memcached, 2,000 requests/s for 3 s
+    .venv/bin/python tests/record/parity.py --server nginx --rate 500
+
+Prints how many messages are the same (connection and bytes), how far the stamps of each are apart, in what share of the
+cores' time both say the same context, and what each counted as lost or not seen. Exit codes: 0 the messages are the
+same, 1 they are not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from testbed.bed import Testbed, TestbedError  # noqa: E402
+
+RECORD = ROOT / "tools/nsight-record/nsight-record"
+REPORT = ROOT / "tools/nsight-report/nsight-report"
+RECORDERS = ("bpf", "bpftrace")
+IDENTITY = ["direction", "netns", "laddr", "lport", "raddr", "rport", "byte_start", "byte_end"]
+STAMPS = ["arrival_ns", "handoff_ns", "app_ns"]
+#: Where the two differ for less than this, they saw the same change at times that their probes put apart.
+NEAR_NS = 20_000
+HANGS_S = 600
+
+
+@dataclass
+class Tables:
+    """What one recorder's capture says."""
+
+    messages: pd.DataFrame
+    contexts: pd.DataFrame
+    losses: dict[str, int]
+
+
+@dataclass
+class Parity:
+    """``messages``: of bpf, of bpftrace, of both. ``apart``: by stamp, ns between the two for every message of both.
+
+    ``same``: share of the time of all cores in which both say the same context, where perf saw one; ``unseen``: by
+    recorder, context switches and wake-ups that its contexts lack.
+    """
+
+    messages: tuple[int, int, int]
+    apart: dict[str, npt.NDArray[np.int64]]
+    same: float
+    unseen: dict[str, dict[str, int]]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        ours, theirs, both = self.messages
+        lines = [f"messages: bpf {ours}, bpftrace {theirs}, the same {both}"]
+        for name, ns in self.apart.items():
+            if len(ns):
+                quartiles = np.percentile(np.abs(ns), (50, 99))
+                lines.append(
+                    f"{name}: {len(ns)} in both, apart by {quartiles[0]:.0f} ns (median), {quartiles[1]:.0f} ns (p99)"
+                )
+        lines.append(f"contexts: the same in {self.same:.2%} of the cores' time")
+        lines += [
+            f"{recorder}: {'; '.join(f'{what} {n}' for what, n in counts.items()) or 'nothing unseen'}"
+            for recorder, counts in self.unseen.items()
+        ]
+        return lines
+
+
+def record(folder: Path, kind: str, rate: int, seconds: float) -> dict[str, Path]:
+    """Both recorders at once, around one load; the captures by recorder."""
+    captures = {name: folder / f"{name}.nsight" for name in RECORDERS}
+    with Testbed() as bed:
+        server = bed.start_server(kind)
+        log = folder / "load.tsv"
+        load = bed.load_argv(
+            server, ["-c", "4", "-r", str(rate), "-d", f"{seconds:g}", "--start-delay", "300"], log
+        )
+        # The one inside begins after the other and ends before it: each sees every byte of the load.
+        argv = load
+        for name in RECORDERS:
+            argv = [str(RECORD), "-q", "-f", "-o", str(captures[name]), "--fix", "--port", str(server.port), "--rx",
+                    "--recorder", name, "--", *argv]  # fmt: skip
+        if bed.start("nsight-record", argv, grace_s=20).wait(HANGS_S):
+            raise TestbedError("a recorder failed: " + (bed.folder / "1-nsight-record.log").read_text())
+    return captures
+
+
+def tables(capture: Path) -> Tables:
+    """What nsight-report makes of a capture."""
+    done = subprocess.run(
+        [sys.executable, REPORT, capture, "--json"], capture_output=True, text=True, timeout=HANGS_S
+    )
+    if done.returncode:
+        raise TestbedError(f"nsight-report failed: {done.stderr}")
+    losses: dict[str, Any] = json.loads(done.stdout)
+    read = [pd.read_parquet(capture / "tables" / f"{name}.parquet") for name in ("messages", "contexts")]
+    return Tables(read[0], read[1], {row["cause"]: row["count"] for row in losses["losses"]})
+
+
+def same_context(ours: pd.DataFrame, theirs: pd.DataFrame) -> float:
+    """Share of the time that both cover in which the innermost context is the same.
+
+    System calls count as their thread's: not those of every process are recorded by both. Where theirs has a gap,
+    and at changes that both saw at slightly different times, nothing is compared.
+    """
+    same = total = 0
+    for cpu in np.unique(theirs.cpu):
+        a, b = (_stretches(frame[frame.cpu == cpu]) for frame in (ours, theirs))
+        edges = np.unique(np.concatenate([a.start, a.end[-1:], b.start, b.end[-1:]]))
+        edges = edges[(edges >= max(a.start[0], b.start[0])) & (edges <= min(a.end[-1], b.end[-1]))]
+        took = np.diff(edges)
+        at = [frame.what[np.searchsorted(frame.start, edges[:-1], side="right") - 1] for frame in (a, b)]
+        equal = at[0] == at[1]
+        compared = (at[1] != "gap") & (equal | (took >= NEAR_NS))
+        same += int(took[compared & equal].sum())
+        total += int(took[compared].sum())
+    return same / total
+
+
+@dataclass
+class _Stretches:
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    what: npt.NDArray[np.object_]
+
+
+def _stretches(frame: pd.DataFrame) -> _Stretches:
+    kind = frame.kind.astype(str).replace("syscall", "thread")
+    interrupt = kind.isin(["softirq", "hardirq"])
+    what = np.where(interrupt, kind + " " + frame.symbol.astype(str), kind + " " + frame.tid.astype(str))
+    what = np.where(kind == "gap", "gap", what)
+    return _Stretches(frame.start_ns.to_numpy(), frame.end_ns.to_numpy(), what.astype(object))
+
+
+def compare(ours: Tables, theirs: Tables) -> Parity:
+    """bpf's tables with bpftrace's."""
+    both = ours.messages.merge(theirs.messages, on=IDENTITY, suffixes=("", "_2"))
+    apart = {}
+    for stamp in STAMPS:
+        known = both[stamp].notna() & both[f"{stamp}_2"].notna()
+        apart[stamp] = (both[stamp] - both[f"{stamp}_2"])[known].to_numpy(np.int64)
+    unseen = {
+        name: {what: n for what, n in t.losses.items() if "not seen" in what}
+        for name, t in zip(RECORDERS, (ours, theirs), strict=True)
+    }
+    return Parity(
+        (len(ours.messages), len(theirs.messages), len(both)),
+        apart,
+        same_context(ours.contexts, theirs.contexts),
+        unseen,
+    )
+
+
+def run(folder: Path, kind: str = "memcached", rate: int = 2000, seconds: float = 3) -> Parity:
+    """Record and compare."""
+    captures = record(folder, kind, rate, seconds)
+    return compare(*(tables(captures[name]) for name in RECORDERS))
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--server", choices=("memcached", "redis", "nginx"), default="memcached")
+    parser.add_argument("--rate", type=int, default=2000, help="requests a second (default 2000)")
+    parser.add_argument("-d", "--seconds", type=float, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nsight-parity-") as folder:
+        parity = run(Path(folder), args.server, args.rate, args.seconds)
+    print("\n".join(parity.lines()))
+    return 0 if len(set(parity.messages)) == 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

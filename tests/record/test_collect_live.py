@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-collect on the running kernel: every record that was produced is in a file, or counted as lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from nsight_record import collect
+from testbed.ports import reserved
+
+from conftest import skip_or_fail
+
+pytestmark = pytest.mark.live
+
+PAD, SWITCH, SWITCH_SYSCALL, TASK = 1, 2, 3, 12
+#: Units of the types below MESSAGE, in the order of tools/bpf/record.h.
+UNITS = (0, 0, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 2)
+MESSAGE = 0x80
+RECORDS, COUNTS, END = 1, 2, 3
+HANGS_S = 120
+
+
+@dataclass
+class File:
+    """What a file of records holds: ``present`` records by type, the last ``counts`` (produced, lost) by type."""
+
+    present: Counter[int]
+    counts: dict[int, tuple[int, int]]
+    ended: bool
+
+    def missing(self) -> dict[int, int]:
+        """Records by type that were produced and are neither in the file nor counted as lost."""
+        left = {t: produced - lost - self.present[t] for t, (produced, lost) in self.counts.items()}
+        return {t: n for t, n in left.items() if n}
+
+
+def read(path: Path) -> File:
+    """Read a file that nobody damaged."""
+    data, at = path.read_bytes(), 32
+    assert data[:8] == b"NSIGHTR1"
+    file = File(Counter(), {}, False)
+    while at < len(data):
+        mark, kind, _, stored, *_ = struct.unpack_from("<IHHIIQQ", data, at)
+        assert mark == 0x4B42534E
+        assert stored <= 1 << 20
+        at += 32
+        end = at + stored
+        if kind == RECORDS:
+            while at < end:
+                word, second = struct.unpack_from("<QQ", data, at)
+                kind_of = word & 0xFF
+                if kind_of != PAD:
+                    file.present[kind_of] += 1
+                at += 16 * units_of(kind_of, second)
+            assert at == end
+        else:
+            rows = struct.iter_unpack("<QQQ", data[at : at + (stored - 40) // 24 * 24])
+            file.counts = {kind_of: (produced, lost) for kind_of, produced, lost in rows}
+            file.ended = kind == END
+        at = end
+    return file
+
+
+def units_of(kind: int, second: int) -> int:
+    """Units of 16 bytes of a record."""
+    if kind == PAD:
+        return second & 0xFFFFFFFF
+    if kind < MESSAGE:
+        return UNITS[kind]
+    return 4 + 2 * (kind & 1) + (kind >> 1 & 1)
+
+
+class Collector:
+    """nsight-collect in the background; ``files`` by core when it has ended."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = collect.find()
+        if os.geteuid():
+            skip_or_fail("root", "BPF programs need root")
+        if program is None:
+            skip_or_fail("bpf", "nsight-collect is not built")
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [str(program), *options, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line == "recording\n":
+                return
+        skip_or_fail("bpf", self.process.communicate()[1])
+
+    def end(self, sig: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what it wrote to stdout at the end."""
+        self.process.send_signal(sig)
+        out, err = self.process.communicate(timeout=HANGS_S)
+        assert self.process.returncode != 1, err
+        return self.process.returncode, out
+
+    def files(self) -> dict[int, File]:
+        return {int(p.stem.removeprefix("cpu-")): read(p) for p in self.folder.glob("cpu-*.records")}
+
+
+@pytest.fixture
+def traffic() -> Iterator[int]:
+    """Datagrams to oneself on the loopback interface, as fast as two threads can; the port."""
+    with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", port))
+        server.settimeout(0.1)
+        leave = threading.Event()
+
+        def send() -> None:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.connect(("127.0.0.1", port))
+                while not leave.is_set():
+                    client.send(b"x" * 32)
+
+        def receive() -> None:
+            while not leave.is_set():
+                try:
+                    server.recv(64)
+                except TimeoutError:
+                    continue
+
+        threads = [threading.Thread(target=f) for f in (send, receive)]
+        for thread in threads:
+            thread.start()
+        yield port
+        leave.set()
+        for thread in threads:
+            thread.join()
+
+
+def wait_for_records(folder: Path, n_bytes: int) -> None:
+    """Until the files of the cores have grown by ``n_bytes`` together."""
+
+    def size() -> int:
+        return sum(p.stat().st_size for p in folder.glob("cpu-*.records"))
+
+    first, waited = size(), threading.Event()
+    for _ in range(HANGS_S * 100):
+        if size() >= first + n_bytes:
+            return
+        waited.wait(0.01)
+    pytest.fail("nothing is recorded")
+
+
+def test_every_record_is_in_the_file(tmp_path: Path, traffic: int) -> None:
+    run = Collector(tmp_path / "records", "--port", str(traffic))
+    wait_for_records(run.folder, 4 << 20)
+    code, out = run.end()
+    assert code == 0
+    files = run.files()
+    assert set(files) == set(range(os.cpu_count() or 1))
+    for file in files.values():
+        assert file.ended
+        assert file.missing() == {}
+        assert sum(lost for _, lost in file.counts.values()) == 0
+    total = sum((f.present for f in files.values()), Counter())
+    # Hand-off and read of every datagram, and switches and softirqs of this very test.
+    assert total[SWITCH] > 0 and total[MESSAGE | 1 << 2] > 1000 and total[MESSAGE | 2 << 2] > 1000
+    summary = json.loads(out)
+    for core, file in files.items():
+        assert {int(t): n for t, (*_, n) in summary[str(core)]["types"].items()} == dict(file.present)
+
+
+def test_what_does_not_fit_while_the_reader_is_stopped_is_counted_exactly(
+    tmp_path: Path, traffic: int
+) -> None:
+    """A ring of 64 KiB holds a thousandth of what comes meanwhile."""
+    run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "64")
+    wait_for_records(run.folder, 64 << 10)
+    for _ in range(3):
+        run.process.send_signal(signal.SIGSTOP)
+        threading.Event().wait(0.5)
+        run.process.send_signal(signal.SIGCONT)
+        wait_for_records(run.folder, 64 << 10)
+    assert run.end()[0] == 0
+    files = run.files().values()
+    assert all(f.ended and f.missing() == {} for f in files)
+    assert sum(lost for f in files for _, lost in f.counts.values()) > 1000
+
+
+def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_too_large(
+    tmp_path: Path, traffic: int
+) -> None:
+    run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536")
+    wait_for_records(run.folder, 64 << 10)
+    run.process.send_signal(signal.SIGSTOP)
+    threading.Event().wait(2)
+    run.process.send_signal(signal.SIGCONT)
+    wait_for_records(run.folder, 2 << 20)
+    assert run.end()[0] == 0
+    files = run.files().values()
+    assert all(f.ended and f.missing() == {} for f in files)
+    assert sum(lost for f in files for _, lost in f.counts.values()) == 0
+
+
+def test_killed_reader_leaves_readable_files(tmp_path: Path, traffic: int) -> None:
+    run = Collector(tmp_path / "records", "--port", str(traffic))
+    wait_for_records(run.folder, 8 << 20)
+    run.end(signal.SIGKILL)
+    for file in run.files().values():
+        assert not file.ended
+        # Counts are of an earlier time than the last records.
+        assert all(n <= 0 for n in file.missing().values())
+    assert sum(f.present.total() for f in run.files().values()) > 10_000
+
+
+def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
+    tmp_path: Path, traffic: int, request: pytest.FixtureRequest
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "nodev", disk], check=True)
+    request.addfinalizer(lambda: subprocess.run(["umount", disk], check=True))
+    run = Collector(disk / "records", "--port", str(traffic))
+    assert run.process.stderr
+    assert "No space left on device" in run.process.stderr.readline()
+    code, out = run.end()
+    assert code == 5
+    cores = json.loads(out).values()
+    assert sum(core["unwritten_bytes"] for core in cores) > 0
+    for file in run.files().values():
+        assert sum(file.present.values()) > 0
+
+
+def test_filters_are_decided_in_the_kernel(tmp_path: Path, traffic: int) -> None:
+    with reserved() as (other,):
+        run = Collector(tmp_path / "records", "--port", str(other), "--messages")
+        quiet = Collector(tmp_path / "all", "--port", str(traffic), "--messages", "--tx")
+        wait_for_records(quiet.folder, 1 << 20)
+        assert run.end()[0] == quiet.end()[0] == 0
+    assert all(not f.present for f in run.files().values())
+    stamps = sum((f.present for f in quiet.files().values()), Counter())
+    assert {kind >> 2 & 7 for kind in stamps} == {3, 4}  # sent, and handed to the driver
+    assert all(kind >= MESSAGE for kind in stamps)
+
+
+@pytest.mark.parametrize(
+    ("options", "needle"),
+    [
+        (["--port", "99999"], "99999 is not a number from 0 to 65535"),
+        (["--ring-kb", "100"], "usage:"),
+        ([], ""),
+    ],
+)
+def test_bad_usage_says_so(tmp_path: Path, options: list[str], needle: str) -> None:
+    program = collect.find()
+    if program is None:
+        skip_or_fail("bpf", "nsight-collect is not built")
+    folder = tmp_path / "records"
+    if not options:
+        folder.mkdir()
+        needle = "name a folder that is not there yet"
+    done = subprocess.run([program, *options, folder], capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == (2 if options else 5)
+    assert needle in done.stderr
+    assert list(tmp_path.glob("records/*")) == []
+
+
+def test_threads_that_were_there_have_names(tmp_path: Path) -> None:
+    run = Collector(tmp_path / "records", "--port", "1")
+    assert run.end()[0] == 0
+    machine = read(tmp_path / "records" / "machine.records")
+    assert machine.present[TASK] >= len(list(Path("/proc").glob("[0-9]*/task/[0-9]*"))) // 2
+    assert b"kthreadd" in (tmp_path / "records" / "machine.records").read_bytes()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Real recordings of loopback traffic by nsight-collect, as nsight-record does it by default."""
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import parity
+import pytest
+from nsight_record import collect
+from recorder_run import EchoServer, Running, manifest, record, require_live, tool_pids, wait_gone
+from test_collect_live import MESSAGE, SWITCH, read
+from test_record_live import NO_TRACEFS, SMALL_DISK, SUDO, fill, owners
+from testbed.ports import reserved
+
+pytestmark = pytest.mark.live
+
+READ, SEND = (MESSAGE | stamp << 2 for stamp in (2, 3))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def live():
+    require_live("bpf")
+
+
+@pytest.fixture(scope="module")
+def echo():
+    server = EchoServer()
+    yield server
+    server.close()
+
+
+def files(directory):
+    return [read(p) for p in (directory / "records").glob("cpu-*.records")]
+
+
+def n_of(directory, kind):
+    return sum(f.present[kind] for f in files(directory))
+
+
+def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
+    """300 requests and 300 answers, each sent by one call and read by one; the default needs neither perf nor tracefs."""
+    directory = tmp_path / "a.nsight"
+    prefix = ("unshare", "-m", "sh", "-c", NO_TRACEFS, "sh")
+    options = ("--port", str(echo.port), "--", *echo.client(300))
+    code, said = record(directory, *options, prefix=prefix, recorder="auto")
+    assert code == 0, said
+    m = manifest(directory)
+    assert (m["state"], m["stopped_by"], m["cut"], m["losses"]) == ("complete", "command", [], [])
+    assert m["recorder_kind"] == "bpf"
+    assert {name: tool["exit"] for name, tool in m["tools"].items()} == {"clock": 0, "collect": 0}
+    assert m["events"]["produced"]["S"] == m["events"]["written"]["S"] == n_of(directory, SEND) == 600
+    assert n_of(directory, READ) >= 600  # the end of each connection is read, too
+    assert n_of(directory, SWITCH) > 0
+    assert all(f.ended and not f.missing() for f in files(directory))
+    assert "lost: nothing" in said
+
+
+def test_ctrl_c_keeps_the_data(tmp_path, echo):
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=("setsid",), recorder="bpf")
+    m = running.wait_recording()
+    echo.requests(50)
+    os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does
+    _, err = running.end()
+    assert running.process.returncode == 130, err
+    m = manifest(tmp_path / "a.nsight")
+    assert (m["state"], m["stopped_by"], m["losses"]) == ("complete", "signal", [])
+    assert n_of(tmp_path / "a.nsight", SEND) == 100
+    assert wait_gone(tool_pids(m)) == []
+
+
+@pytest.mark.parametrize("victim", ["collect", "clock"])
+def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), recorder="bpf")
+    m = running.wait_recording()
+    echo.requests(50)
+    os.kill(m["tools"][victim]["pid"], signal.SIGKILL)
+    _, err = running.end()
+    m = manifest(tmp_path / "a.nsight")
+    assert running.process.returncode == 5, err
+    assert (m["state"], m["cut"]) == ("cut", [f"{victim}: killed by SIGKILL"])
+    assert {t: v["exit"] for t, v in m["tools"].items() if t != victim} == {
+        t: 0 for t in ("clock", "collect") if t != victim
+    }
+    assert wait_gone(tool_pids(m)) == []
+    files(tmp_path / "a.nsight")  # readable
+
+
+def test_killed_recorder_leaves_a_whole_capture_and_no_processes(tmp_path, echo):
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), recorder="bpf", prefix=SUDO)
+    m = running.wait_recording()
+    echo.requests(50)
+    running.process.kill()
+    running.end()
+    assert wait_gone(tool_pids(m)) == []
+    assert manifest(tmp_path / "a.nsight")["state"] == "recording"
+    # The programs were told to stop, so each wrote out what it had.
+    assert all(f.ended and not f.missing() for f in files(tmp_path / "a.nsight"))
+    assert n_of(tmp_path / "a.nsight", SEND) == 100
+    assert {(who, mode & 0o077) for who, mode in owners(tmp_path / "a.nsight")} == {((0, 0), 0)}
+
+
+@pytest.mark.parametrize("rest_kib", [17 * 1024, 0])
+def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_kib):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
+    running = Running(disk / "a.nsight", "-d", "600", prefix=prefix, recorder="bpf")
+    inside = f"/proc/{running.process.pid}/root{disk}"
+    running.directory = Path(inside) / "a.nsight"
+    running.wait_recording()
+    held = os.open(inside, os.O_RDONLY)  # keeps the disk after the recorder's end
+    try:
+        fill(Path(f"/proc/self/fd/{held}/filler"), rest_kib * 1024)
+        _, err = running.end()
+        capture = Path(f"/proc/self/fd/{held}/a.nsight")
+        m = manifest(capture)
+        found = files(capture)
+    finally:
+        os.close(held)
+    assert running.process.returncode == 5, err
+    assert m["stopped_by"].startswith("error: ")
+    assert m["state"] != "recording"
+    assert all(f.present for f in found)
+    if rest_kib:
+        assert "the disk is nearly full" in err
+        assert m["state"] == "complete"
+        assert all(f.ended and not f.missing() for f in found)
+
+
+@pytest.mark.tools
+def test_both_recorders_see_the_same_messages(tmp_path):
+    """Recorded at once; the stamps are taken one after the other, so they differ by what the slower probes cost."""
+    require_live("bpftrace")
+    found = parity.run(tmp_path, rate=1000, seconds=1)
+    ours, theirs, both = found.messages
+    assert ours == theirs == both > 500
+    assert all(len(ns) == both for ns in found.apart.values())
+    assert found.same > 0.9
+
+
+def test_port_of_a_server_is_told_from_that_of_a_client():
+    with reserved(2) as (served, other):
+        assert not collect.listens(served)
+        with socket.create_server(("127.0.0.1", served)):
+            assert collect.listens(served)
+            assert not collect.listens(other)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as datagrams:
+            datagrams.bind(("::1", other))
+            assert collect.listens(other)
+
+
+def test_summary_of_a_collector_that_was_killed_is_unknown(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("recording\n")
+    counts, records, lost = collect.count(log)
+    assert (counts.produced, counts.ended, records, lost) == ({}, False, 0, 0)
+    core = {"bytes": 1, "unwritten_bytes": 0, "types": {"2": [10, 3, 6], str(SEND): [5, 1, 4]}}
+    log.write_text("recording\n" + json.dumps({"0": core}))
+    counts, records, lost = collect.count(log)
+    assert (counts.produced, counts.written, records, lost) == ({"S": 5}, {"S": 4}, 15, 5)

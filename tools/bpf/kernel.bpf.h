@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the programs read of the kernel's structures. Offsets are those of the running kernel
+ * (CO-RE), so that building needs no vmlinux.h of some kernel.
+ */
+#ifndef NSIGHT_KERNEL_BPF_H
+#define NSIGHT_KERNEL_BPF_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct pt_regs {
+#if defined(__TARGET_ARCH_x86)
+	unsigned long di;
+	unsigned long orig_ax;
+#elif defined(__TARGET_ARCH_arm64)
+	struct user_pt_regs user_regs;
+	__u64 orig_x0;
+	__s32 syscallno;
+#else
+#error "system calls of this architecture are not known"
+#endif
+};
+
+#if defined(__TARGET_ARCH_arm64)
+struct user_pt_regs {
+	__u64 regs[31];
+};
+#endif
+
+struct task_struct {
+	unsigned int __state;
+	int exit_state;
+	int pid;
+	int tgid;
+	char comm[16];
+	struct task_struct *group_leader;
+	struct thread_info {
+		__u32 cpu;
+	} thread_info;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+struct net_device {
+	int ifindex;
+	struct {
+		struct net *net;
+	} nd_net;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct {
+		struct net *net;
+	} skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+	struct {
+		struct cgroup *cgroup;
+	} sk_cgrp_data;
+};
+
+struct tcp_sock {
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+	__u32 write_seq;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
+	__s64 tstamp;
+	unsigned int len;
+	__be16 protocol;
+	__u16 network_header;
+	__u32 end;
+	unsigned char *head, *data;
+};
+
+struct skb_shared_hwtstamps {
+	__s64 hwtstamp;
+};
+
+struct skb_shared_info {
+	struct skb_shared_hwtstamps hwtstamps;
+};
+
+struct irqaction {
+	const char *name;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	__u64 __sector;
+	__u64 start_time_ns;
+	__u64 io_start_time_ns;
+};
+
+#pragma clang attribute pop
+
+enum skb_drop_reason {
+	SKB_DROP_REASON_NOT_SPECIFIED = 2, /* of the running kernel: bpf_core_enum_value() */
+};
+
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define AF_INET	    2
+#define AF_INET6    10
+#define TCP_LISTEN  10
+
+#endif

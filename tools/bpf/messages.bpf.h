@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where each message was, when, and on which core. The stamps are those of
+ * bpftrace/nsight-record.bt, which says what each of them means.
+ */
+#ifndef NSIGHT_MESSAGES_BPF_H
+#define NSIGHT_MESSAGES_BPF_H
+
+#include <bpf/bpf_endian.h>
+
+#include "ring.bpf.h"
+#include "threads.bpf.h"
+
+/* Which messages; 0 is any. port: of either side. */
+const volatile __u16 only_port;
+const volatile __u32 only_pid, only_ifindex, only_netns;
+const volatile __u64 only_cgroup;
+const volatile bool rx = true, tx = true;
+/* only_port is that of a server here: who asks it is of no interest, though it reads messages too.
+ */
+const volatile bool of_server;
+/* Some NIC stamps packets that it receives. */
+const volatile bool hardware_stamps;
+
+#define ETH_P_IP       0x0800
+#define ETH_P_8021Q    0x8100
+#define ETH_P_IPV6     0x86dd
+#define IPPROTO_ICMPV6 58
+#define IP_OFFSET      0x3fff /* fragment offset, and more fragments */
+#define TCP_SIGNS      7      /* FIN, SYN, RST */
+#define MSG_PEEK       2
+#define EAGAIN	       11
+
+struct addresses {
+	__u64 l_hi, l_lo, r_hi, r_lo; /* as loaded; IPv4: l_lo and r_lo */
+};
+
+/* Fill and commit a record of a message; ``m`` has everything but the first word and the addresses.
+ */
+static __always_inline void put_message(struct nsr_control *c, enum nsr_stamp stamp, __u64 now,
+					bool v6, const struct nsr_message *m,
+					const struct addresses *a, __u64 hardware)
+{
+	__u64 index, *record;
+	__u32 type;
+
+	/* Sizes are constants to the verifier, so each type has its own reservation. */
+#define PUT(flags)                                                                                 \
+	type = NSR_MESSAGE | stamp << 2 | (flags);                                                 \
+	record = reserve(c, type, now, &index);                                                    \
+	if (!record)                                                                               \
+		return;                                                                            \
+	record[1] = m->sk;                                                                         \
+	record[2] = m->seq | (__u64)m->len << 32;                                                  \
+	record[3] = (flags)&NSR_V6 ? 0 : (__u32)a->l_lo | a->r_lo << 32;                           \
+	record[4] = m->lport | (__u64)m->rport << 16 | (__u64)m->netns << 32;                      \
+	record[5] = m->tid | (__u64)(__u32)m->fd << 32;                                            \
+	record[6] = m->aux | (__u64)m->proto << 32 | (__u64)m->old_state << 40;                    \
+	record[7] = m->stamp;                                                                      \
+	if ((flags)&NSR_V6) {                                                                      \
+		record[8] = a->l_hi;                                                               \
+		record[9] = a->l_lo;                                                               \
+		record[10] = a->r_hi;                                                              \
+		record[11] = a->r_lo;                                                              \
+	}                                                                                          \
+	if ((flags)&NSR_HW) {                                                                      \
+		record[(flags)&NSR_V6 ? 12 : 8] = hardware;                                        \
+		record[(flags)&NSR_V6 ? 13 : 9] = 0;                                               \
+	}                                                                                          \
+	commit(record, index, type, now);
+
+	if (stamp == NSR_ARRIVAL && hardware) {
+		if (v6) {
+			PUT(NSR_V6 | NSR_HW)
+		} else {
+			PUT(NSR_HW)
+		}
+	} else if (v6) {
+		PUT(NSR_V6)
+	} else {
+		PUT(0)
+	}
+#undef PUT
+}
+
+/* The connection of a socket, and whether it passes the filters. */
+static __always_inline bool of_socket(struct sock *sk, struct nsr_message *m, struct addresses *a,
+				      bool *v6)
+{
+	__u16 lport = sk->__sk_common.skc_num, rport = sk->__sk_common.skc_dport;
+
+	rport = bpf_ntohs(rport);
+	if (only_port && lport != only_port && rport != only_port)
+		return false;
+	m->netns = sk->__sk_common.skc_net.net->ns.inum;
+	if (only_netns && m->netns != only_netns)
+		return false;
+	if (only_cgroup && sk->sk_cgrp_data.cgroup->kn->id != only_cgroup)
+		return false;
+	m->sk = (__u64)sk;
+	m->lport = lport;
+	m->rport = rport;
+	m->proto = sk->sk_protocol;
+	*v6 = sk->__sk_common.skc_family == AF_INET6;
+	if (*v6) {
+		bpf_probe_read_kernel(&a->l_hi, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_probe_read_kernel(&a->r_hi, 16, &sk->__sk_common.skc_v6_daddr);
+	} else {
+		a->l_lo = sk->__sk_common.skc_rcv_saddr;
+		a->r_lo = sk->__sk_common.skc_daddr;
+	}
+	return true;
+}
+
+static __always_inline bool is_ours(__u16 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+/* Numbers of the system calls whose first argument is the descriptor of the socket that they read
+ * from or write to */
+static __always_inline bool has_descriptor(__u64 number, bool reads)
+{
+#if defined(__TARGET_ARCH_x86)
+	return reads ? number == 0 || number == 19 || number == 45 || number == 47 || number == 299
+		     : number == 1 || number == 20 || number == 44 || number == 46 || number == 307;
+#else
+	return reads ? number == 63 || number == 65 || number == 207 || number == 212 ||
+			       number == 243
+		     : number == 64 || number == 66 || number == 206 || number == 211 ||
+			       number == 269;
+#endif
+}
+
+/* The descriptor and when the call was entered, if the current thread is in a call that tells them.
+ */
+static __always_inline void call_of(struct nsr_control *c, struct task_struct *task, bool reads,
+				    __u64 now, struct nsr_message *m)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct thread *thread = thread_of(task);
+	__u64 number, argument;
+
+	/* Messages reach this process: its system calls are recorded from now on. */
+	if (!thread && !(of_server && m->lport != only_port))
+		mark_process(task);
+
+#if defined(__TARGET_ARCH_x86)
+	number = regs->orig_ax;
+	argument = regs->di;
+#else
+	number = regs->syscallno;
+	argument = regs->orig_x0;
+#endif
+	m->fd = -1;
+	m->stamp = 0;
+	if (!has_descriptor(number, reads)) {
+		count(c, NSR_NO_CALL);
+		return;
+	}
+	m->fd = argument;
+	if (thread && thread->entered)
+		m->stamp = now - ((now - thread->entered) & ((1ull << NSR_TIME_BITS) - 1));
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_sk_data_ready, struct sock *sk)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_message m = {.fd = -1};
+	struct addresses a = {};
+	struct nsr_control *c;
+	struct tcp_sock *tp;
+	bool v6;
+
+	m.proto = sk->sk_protocol;
+	if (!rx || !is_ours(m.proto))
+		return 0;
+	/* A listener is woken for connections, not for messages. */
+	if (m.proto == IPPROTO_TCP && sk->__sk_common.skc_state == TCP_LISTEN)
+		return 0;
+	c = control();
+	if (!c || !of_socket(sk, &m, &a, &v6))
+		return 0;
+	if (m.proto == IPPROTO_TCP) {
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (tp)
+			m.seq = tp->rcv_nxt;
+	}
+	m.tid = bpf_get_current_pid_tgid();
+	put_message(c, NSR_HAND_OFF, now, v6, &m, &a, 0);
+	return 0;
+}
+
+static __always_inline int length(struct sock *sk, int result, int flags, bool reads)
+{
+	__u64 now = bpf_ktime_get_ns(), id = bpf_get_current_pid_tgid();
+	struct nsr_message m = {.len = result, .aux = flags, .tid = id};
+	struct nsr_control *c = control();
+	struct addresses a = {};
+	struct task_struct *task;
+	struct tcp_sock *tp;
+	bool v6;
+
+	m.proto = sk->sk_protocol;
+	if (!c || !(reads ? rx : tx) || !is_ours(m.proto) || (only_pid && id >> 32 != only_pid))
+		return 0;
+	if (reads && flags & MSG_PEEK) {
+		count(c, NSR_PEEK);
+		return 0;
+	}
+	if (result < 0 && !(reads && result == -EAGAIN && m.proto == IPPROTO_UDP))
+		return 0;
+	if (!result && m.proto != IPPROTO_UDP)
+		return 0;
+	if (!of_socket(sk, &m, &a, &v6))
+		return 0;
+	if (m.proto == IPPROTO_TCP) {
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (tp)
+			m.seq = (reads ? tp->copied_seq : tp->write_seq) - result;
+	}
+	task = bpf_get_current_task_btf();
+	call_of(c, task, reads, now, &m);
+	put_message(c, reads ? NSR_READ : NSR_SEND, now, v6, &m, &a, 0);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
+{
+	return length(sk, result, flags, true);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
+{
+	return length(sk, result, flags, false);
+}
+
+/* Packet headers in network byte order, read at once */
+struct transport {
+	__u16 source, dest;
+	__u32 seq, ack_seq;
+	__u8 doff, flags;
+	__u8 unused[6];
+};
+
+struct packet4 {
+	__u8 vihl, tos;
+	__u16 tot_len, id, frag_off;
+	__u8 ttl, protocol;
+	__u16 check;
+	__u32 saddr, daddr;
+	struct transport th;
+};
+
+struct packet6 {
+	__u32 flow;
+	__u16 payload_len;
+	__u8 nexthdr, hop_limit;
+	__u64 s_hi, s_lo, d_hi, d_lo;
+	struct transport th;
+};
+
+/* The transport header. False: it does not pass the filter, or is a pure acknowledgement. */
+static __always_inline bool of_transport(struct nsr_control *c, const struct transport *th,
+					 __u32 length, bool received, struct nsr_message *m)
+{
+	__u16 source = bpf_ntohs(th->source), dest = bpf_ntohs(th->dest);
+
+	if (only_port && source != only_port && dest != only_port)
+		return false;
+	m->lport = received ? dest : source;
+	m->rport = received ? source : dest;
+	if (m->proto == IPPROTO_UDP) {
+		m->len = length - 8;
+		return true;
+	}
+	m->seq = bpf_ntohl(th->seq);
+	m->aux = th->flags;
+	m->len = length - (th->doff >> 4) * 4;
+	if (m->len || m->aux & TCP_SIGNS)
+		return true;
+	count(c, NSR_ACK);
+	return false;
+}
+
+/*
+ * The headers of a packet at l3. received: from the receiver's side. len: what the skb has from
+ * there on, for packets whose header does not say it. False: it is none of ours, which is counted
+ * where that matters.
+ */
+static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u16 eth, __u32 len,
+				      bool received, struct nsr_message *m, struct addresses *a,
+				      bool *v6)
+{
+	if (eth == ETH_P_IP) {
+		struct packet4 p;
+		__u32 header, total;
+
+		/* Behind the headers is shared info of the skb, so 40 bytes are always there. */
+		if (bpf_probe_read_kernel(&p, sizeof(p), l3))
+			return false;
+		m->proto = p.protocol;
+		if (!is_ours(m->proto))
+			return false;
+		if (p.frag_off & bpf_htons(IP_OFFSET)) {
+			count(c, NSR_FRAGMENT);
+			return false;
+		}
+		header = (p.vihl & 0xf) * 4;
+		if (header != 20 && bpf_probe_read_kernel(&p.th, sizeof(p.th), l3 + header))
+			return false;
+		total = bpf_ntohs(p.tot_len);
+		a->l_lo = received ? p.daddr : p.saddr;
+		a->r_lo = received ? p.saddr : p.daddr;
+		*v6 = false;
+		return of_transport(c, &p.th, (total ? total : len) - header, received, m);
+	}
+	if (eth == ETH_P_IPV6) {
+		struct packet6 p;
+		__u32 length;
+
+		if (bpf_probe_read_kernel(&p, sizeof(p), l3))
+			return false;
+		m->proto = p.nexthdr;
+		if (!is_ours(m->proto)) {
+			if (m->proto != IPPROTO_ICMPV6)
+				count(c, NSR_UNPARSED); /* extension headers */
+			return false;
+		}
+		length = bpf_ntohs(p.payload_len);
+		a->l_hi = received ? p.d_hi : p.s_hi;
+		a->l_lo = received ? p.d_lo : p.s_lo;
+		a->r_hi = received ? p.s_hi : p.d_hi;
+		a->r_lo = received ? p.s_lo : p.d_lo;
+		*v6 = true;
+		return of_transport(c, &p.th, length ? length : len - 40, received, m);
+	}
+	return false;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns(), hardware = 0;
+	struct nsr_message m = {};
+	struct addresses a = {};
+	struct nsr_control *c;
+	const void *l3;
+	__u16 eth;
+	bool v6;
+
+	if (!rx)
+		return 0;
+	m.fd = skb->dev->ifindex;
+	if (only_ifindex && (__u32)m.fd != only_ifindex)
+		return 0;
+	m.netns = skb->dev->nd_net.net->ns.inum;
+	if (only_netns && m.netns != only_netns)
+		return 0;
+	c = control();
+	if (!c)
+		return 0;
+	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
+	l3 = skb->data;
+	eth = bpf_ntohs(skb->protocol);
+	if (eth == ETH_P_8021Q) {
+		if (bpf_probe_read_kernel(&eth, sizeof(eth), l3 + 2))
+			return 0;
+		eth = bpf_ntohs(eth);
+		l3 += 4;
+	}
+	if (!of_packet(c, l3, eth, skb->len, true, &m, &a, &v6))
+		return 0;
+	m.stamp = skb->tstamp;
+	if (hardware_stamps) {
+		struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+
+		hardware = BPF_CORE_READ(shared, hwtstamps.hwtstamp);
+	}
+	m.tid = bpf_get_current_pid_tgid();
+	put_message(c, NSR_ARRIVAL, now, v6, &m, &a, hardware);
+	return 0;
+}
+
+/* On veth and loopback a sender's packet is handed over in the sender's namespace: a port does not
+ * restrict that. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb, struct net_device *dev)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_message m = {};
+	struct addresses a = {};
+	struct nsr_control *c;
+	const void *l3;
+	__u8 version;
+	__u16 eth;
+	bool v6;
+
+	m.fd = dev->ifindex;
+	if (!only_port && only_ifindex && (__u32)m.fd != only_ifindex)
+		return 0;
+	m.netns = dev->nd_net.net->ns.inum;
+	if (!only_port && only_netns && m.netns != only_netns)
+		return 0;
+	c = control();
+	if (!c)
+		return 0;
+	l3 = skb->head + skb->network_header;
+	eth = bpf_ntohs(skb->protocol);
+	if (eth == ETH_P_8021Q) {
+		if (bpf_probe_read_kernel(&version, sizeof(version), l3))
+			return 0;
+		eth = version >> 4 == 4 ? ETH_P_IP : version >> 4 == 6 ? ETH_P_IPV6 : eth;
+	}
+	if (!of_packet(c, l3, eth, skb->len - skb->network_header + (skb->data - skb->head), false,
+		       &m, &a, &v6))
+		return 0;
+	m.sk = (__u64)skb->sk;
+	m.stamp = skb->tstamp;
+	m.tid = bpf_get_current_pid_tgid();
+	put_message(c, NSR_XMIT, now, v6, &m, &a, 0);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int old_state, int new_state)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_message m = {.fd = -1, .aux = new_state, .old_state = old_state};
+	struct nsr_control *c = control();
+	struct addresses a = {};
+	bool v6;
+
+	if (!c || sk->sk_protocol != IPPROTO_TCP || !of_socket(sk, &m, &a, &v6))
+		return 0;
+	m.tid = bpf_get_current_pid_tgid();
+	put_message(c, NSR_STATE, now, v6, &m, &a, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(on_tcp_retransmit_skb, struct sock *sk, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_control *c = control();
+	struct nsr_message m = {};
+	struct addresses a = {};
+	struct tcp_sock *tp;
+	bool v6;
+
+	if (!c || !of_socket(sk, &m, &a, &v6))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (tp)
+		m.seq = tp->write_seq;
+	put2(c, NSR_RETRANSMIT, now, m.lport | (__u64)m.rport << 16 | (__u64)m.seq << 32, (__u64)sk,
+	     v6 ? a.l_lo >> 32 | (a.r_lo & 0xffffffff00000000) : (__u32)a.l_lo | a.r_lo << 32);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(on_kfree_skb, struct sk_buff *skb, void *location, int reason)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_control *c = control();
+	struct net_device *dev = skb->dev;
+
+	/* Packets of sockets that are closed, and others that nobody has given a reason yet, are
+	 * not told as drops. */
+	if (!c || (__u64)reason <=
+			  bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
+		return 0;
+	put2(c, NSR_DROP, now,
+	     (reason & 0xffff) | (__u64)skb->protocol << 16 |
+		     (dev ? (__u64)dev->nd_net.net->ns.inum << 32 : 0),
+	     skb->len | (dev ? (__u64)dev->ifindex << 32 : 0), (__u64)location);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Records of what a core did and of where messages were: what BPF programs write into the ring of
+ * their core, what nsight-collect copies into a file of that core, and what nsight-rawdata reads.
+ * Documentation/formats.md describes the files.
+ *
+ * A record is 1 to 7 units of 16 bytes, little-endian. Its first word is
+ *
+ *   bits 0-7    type
+ *   bits 8-15   0x80, and the lower 7 bits of how often the ring went round: the record is complete
+ *   bits 16-63  CLOCK_MONOTONIC, ns, its lower 48 bits (78 hours); the block that holds the record
+ *               says which 78 hours
+ *
+ * and the time is that of the end of what the record tells about. No record crosses a page of
+ * 4 KiB of a ring; what is left of a page is NSR_PAD, which no count includes.
+ */
+#ifndef NSIGHT_RECORD_H
+#define NSIGHT_RECORD_H
+
+#include <linux/types.h>
+
+#define NSR_UNIT       16
+#define NSR_PAGE_UNITS 256
+#define NSR_MAX_UNITS  7
+#define NSR_TIME_BITS  48
+#define NSR_DUR_BITS   40 /* 18 minutes; a longer one is told as that */
+#define NSR_TID_BITS   22 /* PID_MAX_LIMIT of 64-bit kernels */
+
+/* clang-format off */
+/*
+ * Types and the words that follow the first one, lowest bits first.
+ *
+ * PAD             32 units to skip, with this one
+ * SWITCH          22 next tid, 22 previous tid, 10 state of the previous one
+ * SWITCH_SYSCALL  the same; 48 time when the previous one entered its system call (0: unknown),
+ *                 16 its number; first argument
+ * WAKING          22 tid that is woken, 22 tid that wakes, 16 core on which it ran last, 1: it is new
+ * MIGRATE         22 tid, 16 new core, 16 old one
+ * SOFTIRQ         40 ns that it took, 24 vector
+ * IRQ             40 ns that it took, 24 number
+ * VECTOR          40 ns that it took, 24 enum nsr_vector
+ * IDLE            40 ns that it took, 24 state of cpuidle
+ * SYSCALL         40 ns that it took, 22 tid; 48 first argument, 16 number; result
+ * FAULT           48 address, 15 error code, 1: in user mode
+ * TASK            32 tid, 32 process; name (16 bytes); 8 why (enum nsr_task), 24 unused, 32 the
+ *                 parent of a new one, or the old tid (EXEC); 64 unused
+ * EXIT            32 tid, 32 process
+ * BLOCK           40 ns from issue to completion, 8 operation, 8 error, 8 unused; 32 bytes,
+ *                 32 device; sector
+ * FREQUENCY       32 kHz, 16 core
+ * STEAL           48 ns that the host took since the record before, 16 core; written by the reader
+ * DROP            16 reason, 16 protocol, 32 network namespace; 32 length, 32 interface; address
+ *                 of the code
+ * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
+ *                 32 remote address (of IPv6 the last four bytes)
+ * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware stamp
+ */
+#define NSR_TYPES(X) \
+	X(PAD, 1, "pad") \
+	X(SWITCH, 1, "switch") \
+	X(SWITCH_SYSCALL, 2, "switch in a system call") \
+	X(WAKING, 1, "wake-up") \
+	X(MIGRATE, 1, "migration") \
+	X(SOFTIRQ, 1, "softirq") \
+	X(IRQ, 1, "interrupt") \
+	X(VECTOR, 1, "system interrupt") \
+	X(IDLE, 1, "idle") \
+	X(SYSCALL, 2, "system call") \
+	X(FAULT, 1, "page fault") \
+	X(TASK, 3, "thread") \
+	X(EXIT, 1, "thread's end") \
+	X(BLOCK, 2, "block I/O") \
+	X(FREQUENCY, 1, "frequency") \
+	X(STEAL, 1, "steal time") \
+	X(DROP, 2, "drop") \
+	X(RETRANSMIT, 2, "retransmission")
+/* clang-format on */
+
+enum nsr_type {
+	NSR_NONE,
+#define X(id, units, name) NSR_##id,
+	NSR_TYPES(X)
+#undef X
+		NSR_N_PLAIN,
+	NSR_MESSAGE = 0x80, /* | enum nsr_stamp << 2 | NSR_HW | NSR_V6 */
+	NSR_V6 = 1,
+	NSR_HW = 2,
+	NSR_N_TYPES = NSR_MESSAGE + (7 << 2),
+};
+
+/* Stamps of a message, in the order of the letters of events.tsv: A H R S X T O */
+enum nsr_stamp {
+	NSR_ARRIVAL,
+	NSR_HAND_OFF,
+	NSR_READ,
+	NSR_SEND,
+	NSR_XMIT,
+	NSR_COMPLETION,
+	NSR_STATE,
+};
+
+enum nsr_vector {
+	NSR_LOCAL_TIMER,
+	NSR_RESCHEDULE,
+	NSR_CALL_FUNCTION,
+	NSR_CALL_FUNCTION_SINGLE,
+	NSR_N_VECTORS,
+};
+
+enum nsr_task { NSR_TASK_WAS_THERE, NSR_TASK_NEW, NSR_TASK_RENAMED, NSR_TASK_EXEC };
+
+struct nsr_message {
+	__u64 head;
+	__u64 sk; /* kernel address of the socket; 0: unknown */
+	__u32 seq;
+	__u32 len;   /* READ, SEND: the result */
+	__u32 laddr; /* as loaded; 0 with NSR_V6 */
+	__u32 raddr;
+	__u16 lport, rport; /* host order */
+	__u32 netns;	    /* inode number */
+	__u32 tid;	    /* that was current */
+	__s32 fd;	    /* READ, SEND: descriptor, -1: unknown; ARRIVAL, XMIT: interface */
+	__u32 aux;	    /* flags of TCP or of the call; STATE: the new one */
+	__u8 proto;
+	__u8 old_state;
+	__u16 unused;
+	__u64 stamp; /* ARRIVAL, XMIT: skb->tstamp; READ, SEND: when the call was entered, 0:
+			unknown */
+		     /*
+		      * with NSR_V6: __u64 l_hi, l_lo, r_hi, r_lo, as loaded
+		      * with NSR_HW: __u64 hardware stamp, 0
+		      */
+};
+
+/* Counts of what is no record, in this order in NSR_COUNTS */
+enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
+
+/*
+ * The head of a ring: what BPF programs count. produced and lost are counts of records by type;
+ * produced includes lost. The reader moves tail.
+ */
+struct nsr_control {
+	__u64 head; /* units reserved since the beginning */
+	__u64 unused0[7];
+	__u64 tail; /* units that the reader has done with */
+	__u64 unused1[7];
+	/* What is going on: when it began, 0 nothing */
+	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
+	__u64 produced[NSR_N_TYPES];
+	__u64 lost[NSR_N_TYPES];
+	__u64 counts[NSR_N_COUNTS];
+};
+
+/* A file: this, then blocks. All little-endian. */
+#define NSR_MAGIC   "NSIGHTR1"
+#define NSR_VERSION 1
+
+struct nsr_file {
+	char magic[8];
+	__u32 version;
+	__u32 cpu; /* NSR_NO_CPU: of the whole machine (threads that were there, steal time) */
+	__u64 unused[2];
+};
+
+#define NSR_NO_CPU     0xffffffffu
+#define NSR_BLOCK_MARK 0x4b42534eu /* "NSBK" */
+
+enum nsr_block_kind {
+	NSR_RECORDS = 1, /* records */
+	NSR_COUNTS, /* struct nsr_tally, one for each type that was produced; then NSR_N_COUNTS of
+		       __u64 */
+	NSR_END,    /* as NSR_COUNTS, the last ones: the file is complete */
+};
+
+struct nsr_block {
+	__u32 mark;
+	__u16 kind;
+	__u16 flags;	    /* NSR_ZSTD */
+	__u32 stored_bytes; /* that follow */
+	__u32 bytes;	    /* after decompression */
+	__u64 time;	    /* CLOCK_MONOTONIC, ns, near to the records' */
+	__u64 number;	    /* units in the ring before the first */
+};
+
+#define NSR_ZSTD      1
+#define NSR_MAX_BLOCK (1u << 20) /* bytes after decompression */
+
+struct nsr_tally {
+	__u64 type;
+	__u64 produced; /* with those lost */
+	__u64 lost;
+};
+
+/* Units of a record of this type; 0: there is no such type. */
+static inline __u32 nsr_units(__u32 type)
+{
+	switch (type) {
+#define X(id, units, name)                                                                         \
+	case NSR_##id:                                                                             \
+		return units;
+		NSR_TYPES(X)
+#undef X
+	}
+	if (type < NSR_MESSAGE || type >= NSR_N_TYPES)
+		return 0;
+	return 4 + (type & NSR_V6 ? 2 : 0) + (type & NSR_HW ? 1 : 0);
+}
+
+#endif

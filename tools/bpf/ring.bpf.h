@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The ring of each core: a record is reserved, filled, and then gets its first word. */
+#ifndef NSIGHT_RING_BPF_H
+#define NSIGHT_RING_BPF_H
+
+#include "kernel.bpf.h"
+#include "record.h"
+
+/* Units of a ring, a power of two, less one; how often that is 2 */
+const volatile __u64 ring_mask = 0xff;
+const volatile __u32 ring_shift = 8;
+/* Old records are overwritten, and none is lost for want of room. */
+const volatile bool overwrite;
+
+/* Room for what may interrupt a program between its look at the tail and its reservation. */
+#define MARGIN_UNITS 256
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		 /* cores; set when loaded, as the size of a value is */
+	__uint(key_size, sizeof(__u32)); /* no __type(): the size of the value changes */
+	__uint(value_size, NSR_PAGE_UNITS *NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* cores; set when loaded */
+	__type(key, __u32);
+	__type(value, struct nsr_control);
+} controls SEC(".maps");
+
+/* Set when no more records are wanted: the reader then takes what is left. */
+volatile bool stopped;
+
+static __always_inline struct nsr_control *control(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&controls, &cpu);
+}
+
+static __always_inline void count(struct nsr_control *c, enum nsr_count what)
+{
+	__sync_fetch_and_add(&c->counts[what], 1);
+}
+
+static __always_inline __u64 first_word(__u64 index, __u32 type, __u64 time)
+{
+	return time << 16 | (0x80 | ((index >> ring_shift) & 0x7f)) << 8 | type;
+}
+
+/* Where the unit is in the ring. */
+static __always_inline __u64 *unit_at(void *ring, __u64 index)
+{
+	return ring + (index & ring_mask) * NSR_UNIT;
+}
+
+static __always_inline void pad(void *ring, __u64 index, __u64 units, __u64 time)
+{
+	__u64 *unit = unit_at(ring, index);
+
+	unit[1] = units;
+	barrier();
+	unit[0] = first_word(index, NSR_PAD, time);
+}
+
+/*
+ * Room for a record of this type, NULL if there is none, which is counted. *index is for commit().
+ * The program that calls may be interrupted by another one that writes to the same ring.
+ */
+static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 time, __u64 *index)
+{
+	__u32 units = nsr_units(type), cpu;
+	void *ring;
+
+	if (stopped)
+		return NULL;
+	__sync_fetch_and_add(&c->produced[type], 1);
+	cpu = bpf_get_smp_processor_id();
+	ring = bpf_map_lookup_elem(&rings, &cpu);
+	if (!ring)
+		return NULL;
+	if (!overwrite &&
+	    *(volatile __u64 *)&c->head + MARGIN_UNITS - *(volatile __u64 *)&c->tail > ring_mask)
+		goto lost;
+	for (int i = 0; i < 2; i++) {
+		__u64 at = __sync_fetch_and_add(&c->head, units),
+		      left = NSR_PAGE_UNITS - at % NSR_PAGE_UNITS;
+
+		if (units <= left) {
+			*index = at;
+			return unit_at(ring, at);
+		}
+		pad(ring, at, left, time);
+		pad(ring, at + left, units - left, time);
+	}
+lost:
+	__sync_fetch_and_add(&c->lost[type], 1);
+	return NULL;
+}
+
+/* The record is complete. */
+static __always_inline void commit(__u64 *record, __u64 index, __u32 type, __u64 time)
+{
+	barrier();
+	record[0] = first_word(index, type, time);
+}
+
+/* A record of one or two units. */
+static __always_inline void put1(struct nsr_control *c, __u32 type, __u64 time, __u64 a)
+{
+	__u64 index, *record = reserve(c, type, time, &index);
+
+	if (!record)
+		return;
+	record[1] = a;
+	commit(record, index, type, time);
+}
+
+static __always_inline void put2(struct nsr_control *c, __u32 type, __u64 time, __u64 a, __u64 b,
+				 __u64 d)
+{
+	__u64 index, *record = reserve(c, type, time, &index);
+
+	if (!record)
+		return;
+	record[1] = a;
+	record[2] = b;
+	record[3] = d;
+	commit(record, index, type, time);
+}
+
+#endif

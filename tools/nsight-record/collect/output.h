@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The files of a recording; tools/bpf/record.h says what is in them. */
+#ifndef NSIGHT_OUTPUT_H
+#define NSIGHT_OUTPUT_H
+
+#include "../../bpf/record.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
+
+struct output {
+	int fd;
+	uint32_t cpu;
+	uint64_t size;			     /* bytes of whole blocks */
+	uint64_t written[NSR_N_TYPES + 256]; /* records by type; a damaged one has any number */
+	uint64_t unwritten;		     /* bytes that the disk did not take */
+};
+
+/* Print the error and what helps against it, and exit. */
+void fail(int code, const char *hint, const char *format, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+/* Make the folder, which must not be there. */
+void output_folder(const char *path);
+/* The file of a core, or of the machine (NSR_NO_CPU), in that folder. */
+struct output *output_open(uint32_t cpu);
+/* Append a block. What the disk does not take is counted, and nothing more is written to that file.
+ */
+void output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
+		  uint64_t time, uint64_t number);
+void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
+		   uint64_t time);
+void output_close(struct output *out);
+/* Print the counts of a core as a member of a JSON object. */
+void output_summary(const struct output *out, const struct nsr_control *control, bool more);
+/* Whether some file lacks something. */
+bool output_failed(void);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What only user space can tell: threads that were there before the programs, and steal time. */
+#ifndef NSIGHT_THREADS_H
+#define NSIGHT_THREADS_H
+
+#include "output.h"
+
+#define MAX_STEAL_CPUS 4096
+
+struct steal {
+	uint64_t ns[MAX_STEAL_CPUS];
+};
+
+/* Write a record for every thread in /proc. */
+void threads_were_there(struct output *out, uint64_t now);
+/* Note the steal time of each core so far. */
+void steal_begin(struct steal *steal);
+/* Write a record for each core from which the host took time since the last look. */
+void steal_look(struct steal *steal, struct output *out, uint64_t now);
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "tracepoints.h"
+
+#include "output.h"
+
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <stdio.h>
+#include <string.h>
+
+enum purpose { BOTH = 0, RX = 1, TX = 2, ACTIVITY = 4, NEEDED = 8 };
+
+static const struct {
+	const char *name;
+	int purpose;
+} known[] = {
+	{"netif_receive_skb", RX | NEEDED},	  {"sk_data_ready", RX | NEEDED},
+	{"sock_recv_length", RX | NEEDED},	  {"sock_send_length", TX | NEEDED},
+	{"net_dev_start_xmit", BOTH | NEEDED},	  {"inet_sock_set_state", BOTH | NEEDED},
+	{"sched_switch", ACTIVITY | NEEDED},	  {"sched_waking", ACTIVITY | NEEDED},
+	{"softirq_entry", ACTIVITY | NEEDED},	  {"softirq_exit", ACTIVITY | NEEDED},
+	{"irq_handler_entry", ACTIVITY | NEEDED}, {"irq_handler_exit", ACTIVITY | NEEDED},
+	{"sys_enter", ACTIVITY | NEEDED},	  {"sys_exit", ACTIVITY | NEEDED},
+};
+
+static int purpose_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (!strcmp(known[i].name, name))
+			return known[i].purpose;
+	return ACTIVITY;
+}
+
+/* On a machine whose cores have one way to be idle, its records would tell nothing that switches do
+ * not. */
+static bool has_idle_states(void)
+{
+	FILE *file = fopen("/sys/devices/system/cpu/cpuidle/current_driver", "re");
+	char driver[64] = "none";
+
+	if (file && !fgets(driver, sizeof(driver), file))
+		strcpy(driver, "none");
+	if (file)
+		fclose(file);
+	return strncmp(driver, "none", 4) != 0;
+}
+
+void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls, bool rx, bool tx)
+{
+	struct btf *kernel = btf__load_vmlinux_btf();
+	struct bpf_program *program;
+
+	if (!kernel)
+		fail(EXIT_REFUSED,
+		     "use a kernel with CONFIG_DEBUG_INFO_BTF, or --recorder bpftrace",
+		     "this kernel does not describe its types (/sys/kernel/btf/vmlinux)");
+	bpf_object__for_each_program(program, object)
+	{
+		const char *name = strchr(bpf_program__section_name(program), '/') + 1;
+		int purpose = purpose_of(name);
+		char type[128];
+		bool wanted = true;
+
+		if (purpose & ACTIVITY)
+			wanted = activity;
+		else if (purpose & RX)
+			wanted = rx;
+		else if (purpose & TX)
+			wanted = tx;
+		if (!strncmp(name, "sys_", 4) && !syscalls)
+			wanted = false;
+		if (!strcmp(name, "cpu_idle") && !has_idle_states())
+			wanted = false;
+		snprintf(type, sizeof(type), "btf_trace_%s", name);
+		if (wanted && btf__find_by_name_kind(kernel, type, BTF_KIND_TYPEDEF) < 0) {
+			if (purpose & NEEDED)
+				fail(EXIT_REFUSED, "use a newer kernel, or --recorder bpftrace",
+				     "this kernel lacks tracepoint %s", name);
+			printf("missing %s\n", name);
+			wanted = false;
+		}
+		bpf_program__set_autoload(program, wanted);
+	}
+	btf__free(kernel);
+}

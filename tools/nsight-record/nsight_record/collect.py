@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-collect's command line: the BPF programs that stamp messages and tell what the cores do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .probes import Counts, Filters
+
+PROGRAM = "nsight-collect"
+FOLDER = "records"
+STARTED = b"recording\n"
+
+#: Ring of each core: at two million records a second of 16 to 64 bytes the reader may be away for 150 ms.
+RING_KB = 8192
+_RING_MEMORY_SHARE = 32
+_LEAST_RING_KB = 256
+
+# As tools/bpf/record.h has them: a message's type is this | stamp << 2 | flags.
+_MESSAGE = 0x80
+_LETTERS = "AHRSXTO"
+
+
+def find(path: str | None = None) -> str | None:
+    """The built program in the source tree, else the installed one."""
+    built = Path(__file__).resolve().parents[1] / "collect" / PROGRAM
+    if built.is_file() and os.access(built, os.X_OK):
+        return str(built)
+    return shutil.which(PROGRAM, path=path)
+
+
+def ring_kb(n_cpus: int, mem_available: int) -> int:
+    """KiB of each core's ring; all of them take at most 1/32 of the available memory."""
+    size = RING_KB
+    while size > _LEAST_RING_KB and size * 1024 * n_cpus > mem_available // _RING_MEMORY_SHARE:
+        size //= 2
+    return size
+
+
+def argv(
+    program: str, filters: Filters, output: Path, ring: int, *, activity: bool, hardware_stamps: bool
+) -> list[str]:
+    """The command; ``activity``: also what the cores do, which Intel PT tells better."""
+    command = [program, "--ring-kb", str(ring)]
+    for option, value in (
+        ("--port", filters.port),
+        ("--pid", filters.pid),
+        ("--cgroup", filters.cgroup_id),
+        ("--ifindex", filters.ifindex),
+        ("--netns", filters.netns_inum),
+    ):
+        command += [option, str(value)] if value else []
+    command += {1: ["--rx"], 2: ["--tx"]}.get(filters.direction, [])
+    command += [] if activity else ["--messages"]
+    command += ["--hardware-stamps"] if hardware_stamps else []
+    command += ["--server"] if activity and filters.port and listens(filters.port) else []
+    return [*command, str(output)]
+
+
+def listens(port: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a socket on this machine, in whatever network namespace, serves the port."""
+    seen = set()
+    for process in proc.glob("[0-9]*"):
+        try:
+            namespace = (process / "ns/net").stat().st_ino
+            if namespace in seen:
+                continue
+            seen.add(namespace)
+            for name in ("tcp", "tcp6", "udp", "udp6"):
+                with open(process / "net" / name, "rb") as file:
+                    next(file, b"")
+                    for line in file:
+                        _, local, peer, state, *_ = line.split(maxsplit=4)
+                        unconnected = state == b"0A" or (name.startswith("udp") and peer.endswith(b":0000"))
+                        if unconnected and int(local.rpartition(b":")[2], 16) == port:
+                            return True
+        except (OSError, ValueError):
+            continue  # it has ended, or this kernel has no IPv6
+    return False
+
+
+def has_started(log: Path) -> bool:
+    """Whether every program is attached."""
+    try:
+        with open(log, "rb") as f:
+            return STARTED in f.read(4096)
+    except OSError:
+        return False
+
+
+def count(log: Path) -> tuple[Counts, int, int]:
+    """What the programs produced, from the JSON at the end of ``log``: messages by letter, records, and those lost.
+
+    Without it (nsight-collect was killed) nothing is known here; the files themselves hold the counts of their last
+    whole second.
+    """
+    counts = Counts({}, {}, 0, False)
+    records = lost = 0
+    try:
+        text = log.read_text(errors="replace")
+        cores: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        for core in cores.values():
+            for key, (produced, dropped, written) in core["types"].items():
+                records += produced
+                lost += dropped + (produced - dropped - written)
+                if (kind := int(key)) >= _MESSAGE:
+                    letter = _LETTERS[(kind - _MESSAGE) >> 2]
+                    counts.produced[letter] = counts.produced.get(letter, 0) + produced
+                    counts.written[letter] = counts.written.get(letter, 0) + written
+            lost += core["unwritten_bytes"] > 0
+        counts.ended = True
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    return counts, records, lost
+
+
+def write_interrupts(folder: Path) -> None:
+    """``irqs.tsv``: what the numbers of interrupts mean; records have only the numbers."""
+    lines = []
+    for entry in sorted(Path("/sys/kernel/irq").glob("[0-9]*")):
+        try:
+            name = (entry / "actions").read_text().strip()
+        except OSError:
+            continue
+        if name:
+            lines.append(f"{entry.name}\t{''.join(c if c.isprintable() else '?' for c in name)}\n")
+    try:
+        fd = os.open(folder / "irqs.tsv", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(fd, "w") as f:
+            f.writelines(lines)
+    except OSError:
+        pass  # the interrupts keep their numbers

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the recording programs come from: as root, only from directories that are root's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+def search_path() -> str | None:
+    """``trusted`` for root; None, the caller's own PATH, for others, who gain nothing by it."""
+    return trusted() if os.geteuid() == 0 else None
+
+
+def trusted(directories: Iterable[str] = DIRECTORIES) -> str:
+    """Those of ``directories`` that only root can write to, in the form of PATH."""
+    return os.pathsep.join(d for d in directories if _only_root_writes(Path(d)))
+
+
+def _only_root_writes(directory: Path) -> bool:
+    """Whether nobody but root can put a program there, or another directory in its place."""
+    try:
+        real = directory.resolve(strict=True)
+        statuses = [d.stat() for d in (real, *real.parents)]
+    except OSError:
+        return False
+    itself, above = statuses[0], statuses[1:]
+    # In a sticky directory nobody can rename what is root's.
+    return not _others_write(itself) and not any(
+        _others_write(s) for s in above if not s.st_mode & stat.S_ISVTX
+    )
+
+
+def _others_write(status: os.stat_result) -> bool:
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    return bool(status.st_uid != 0 or by_group or status.st_mode & stat.S_IWOTH)

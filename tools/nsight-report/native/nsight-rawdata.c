@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * nsight-rawdata: from the record files of the BPF recorder (tools/bpf/record.h) to the events that
+ * nsight-perfdata makes of perf.data, and to stamps of messages.
+ */
+#include "raw_events.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: nsight-rawdata [--only activity|messages] RECORDS_DIR OUTDIR\n"
+	"\n"
+	"Decode RECORDS_DIR/cpu-N.records and machine.records, which the BPF recorder writes, "
+	"into\n"
+	"OUTDIR/perf-events.bin, an array of 48-byte events in time order, OUTDIR/messages.bin, "
+	"an\n"
+	"array of 120-byte stamps of messages core by core, and OUTDIR/perf-events.json, which\n"
+	"names kinds, strings and losses. RECORDS_DIR/irqs.tsv, if there is one, names "
+	"interrupts:\n"
+	"a number, a tab, a name a line.\n"
+	"\n"
+	"  --only WHAT  activity: no stamps; messages: no events\n"
+	"  --help       this text\n"
+	"\n"
+	"A truncated file gives what can be decoded, exit code 0 and a count of what is missing.\n"
+	"Exit codes: 0 decoded, 2 usage, 3 RECORDS_DIR cannot be used, 5 OUTDIR or memory.\n";
+
+static const char COPY_HINT[] = "copy the whole capture directory, or record again";
+
+static const char *const count_names[NSR_N_COUNTS] = {
+	[NSR_ACK] = "ack",	     [NSR_PEEK] = "peek",      [NSR_FRAGMENT] = "fragment",
+	[NSR_UNPARSED] = "unparsed", [NSR_NO_CALL] = "nocall",
+};
+
+/* Canonical decimal N of cpu-N.records; -1: another file */
+static int64_t core_of(const char *name)
+{
+	const char *digits = name + 4;
+	size_t n;
+
+	if (strncmp(name, "cpu-", 4))
+		return -1;
+	n = strspn(digits, "0123456789");
+	if (!n || n > 5 || strcmp(digits + n, ".records") || (n > 1 && *digits == '0'))
+		return -1;
+	return atoi(digits) < NSIGHT_NO_CPU ? atoi(digits) : -1;
+}
+
+static int compare(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Cores that have a file, ascending; the machine's own file, NSR_NO_CPU, is the last. */
+static uint32_t *list_cores(const char *path, int dir, size_t *n)
+{
+	uint32_t *cores = NULL;
+	size_t cap = 0;
+	struct dirent *d;
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!stream)
+		die(EXIT_BAD_INPUT, COPY_HINT, "%s: %s", path, strerror(errno));
+	*n = 0;
+	while ((d = readdir(stream))) {
+		bool machine = !strcmp(d->d_name, "machine.records");
+		int64_t cpu = core_of(d->d_name);
+
+		if (cpu < 0 && !machine)
+			continue;
+		GROW(cores, *n, cap);
+		cores[(*n)++] = machine ? NSR_NO_CPU : (uint32_t)cpu;
+	}
+	closedir(stream);
+	if (*n)
+		qsort(cores, *n, sizeof(*cores), compare);
+	return cores;
+}
+
+/* Lines of a number, a tab and a name; others are no loss, since an interrupt has a number too. */
+static void read_irq_names(struct raw_recording *rec, int dir)
+{
+	const uint64_t max_number = 1ull << (64 - NSR_DUR_BITS);
+	const char *p, *end;
+	struct reader r;
+	struct stat st;
+
+	rec->irq_names = calloc(max_number, sizeof(*rec->irq_names));
+	if (!rec->irq_names)
+		die(EXIT_IO, NULL, "out of memory");
+	if (fstatat(dir, "irqs.tsv", &st, AT_SYMLINK_NOFOLLOW))
+		return;
+	reader_open_at(&r, dir, "irqs.tsv");
+	p = (const char *)reader_at(&r, 0, r.size < READER_WINDOW ? r.size : READER_WINDOW);
+	end = p ? p + r.len : p;
+	while (p && p < end) {
+		const char *eol = memchr(p, '\n', end - p);
+		size_t len = (eol ? eol : end) - p, digits = 0;
+		uint64_t number = 0;
+
+		while (digits < len && digits < 8 && p[digits] >= '0' && p[digits] <= '9')
+			number = 10 * number + (p[digits++] - '0');
+		if (digits && digits < len && p[digits] == '\t' && number < max_number)
+			rec->irq_names[number] =
+				strings_intern(&rec->strings, p + digits + 1, len - digits - 1);
+		p += len + 1;
+	}
+	reader_close(&r);
+}
+
+static void read_files(struct raw_recording *rec, const char *path, bool activity, bool messages)
+{
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint32_t *cores;
+	size_t n, n_used = 0;
+
+	if (dir < 0)
+		die(EXIT_BAD_INPUT, "name the folder records/ of a capture", "%s: %s", path,
+		    strerror(errno));
+	cores = list_cores(path, dir, &n);
+	if (!n)
+		die(EXIT_BAD_INPUT, COPY_HINT, "%s: no files of records", path);
+	strings_init(&rec->strings);
+	read_irq_names(rec, dir);
+	rec->n_files = n;
+	rec->files = xrealloc(NULL, n, sizeof(*rec->files));
+	memset(rec->files, 0, n * sizeof(*rec->files));
+	for (size_t i = 0; i < n; i++) {
+		struct raw_file *file = &rec->files[i];
+		char name[32];
+
+		snprintf(name, sizeof(name), "cpu-%u.records", cores[i]);
+		file->want_activity = activity;
+		file->want_messages = messages;
+		n_used +=
+			raw_file_read(file, dir, cores[i] == NSR_NO_CPU ? "machine.records" : name,
+				      cores[i], &rec->losses);
+		if (cores[i] == NSR_NO_CPU)
+			continue;
+		snprintf(name, sizeof(name), "swapper/%u", cores[i]);
+		file->idle = strings_intern(&rec->strings, name, sizeof(name));
+	}
+	if (!n_used)
+		die(EXIT_BAD_INPUT, "the recorder did not get as far as writing records",
+		    "%s: no usable file of records", path);
+	free(cores);
+	close(dir);
+}
+
+static FILE *create(const char *dir, const char *name, char *path)
+{
+	FILE *f = NULL;
+
+	if (snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX)
+		f = fopen(path, "we");
+	if (!f)
+		die(EXIT_IO, "name an existing directory that you may write to", "%s/%s: %s", dir,
+		    name, strerror(errno));
+	return f;
+}
+
+static void finish(FILE *f, const char *path)
+{
+	if (fflush(f) || ferror(f) || fclose(f))
+		die(EXIT_IO, "free some disk space", "%s: %s", path, strerror(errno));
+}
+
+static void write_number(FILE *f, const char *key, uint64_t value, const char *sep)
+{
+	fprintf(f, "  \"%s\": %" PRIu64 "%s\n", key, value, sep);
+}
+
+static const char *type_name(unsigned int type, char *text, size_t size)
+{
+	static const char *const names[NSR_N_PLAIN] = {
+#define X(id, units, name) [NSR_##id] = name,
+		NSR_TYPES(X)
+#undef X
+	};
+
+	if (type < NSR_N_PLAIN)
+		return names[type];
+	snprintf(text, size, "message %c%s%s", "AHRSXTO"[(type - NSR_MESSAGE) >> 2],
+		 type & NSR_V6 ? ", IPv6" : "", type & NSR_HW ? ", hardware stamp" : "");
+	return text;
+}
+
+/* Of each core and type what is not in its file: as many as the recorder counted, and more than
+ * that */
+static void write_lost(FILE *f, const struct raw_recording *rec, uint64_t *missing,
+		       uint64_t *surplus)
+{
+	const char *sep = "\n";
+	char text[64];
+
+	*missing = *surplus = 0;
+	fputs("  \"lost\": [", f);
+	for (size_t i = 0; i < rec->n_files; i++) {
+		const struct raw_file *file = &rec->files[i];
+
+		for (unsigned int type = 0; type < NSR_N_TYPES; type++) {
+			uint64_t written = file->produced[type] - file->lost[type], gone = 0;
+
+			if (!file->told[type])
+				continue;
+			/* after the last count records may follow */
+			if (file->ended && written < file->present[type])
+				*surplus += file->present[type] - written;
+			if (written > file->present[type])
+				gone = written - file->present[type];
+			*missing += gone;
+			if (!gone && !file->lost[type])
+				continue;
+			fprintf(f,
+				"%s    {\"cpu\": %d, \"type\": \"%s\", \"lost\": %" PRIu64
+				", \"missing\": %" PRIu64 "}",
+				sep, file->cpu == NSR_NO_CPU ? -1 : (int)file->cpu,
+				type_name(type, text, sizeof(text)), file->lost[type], gone);
+			sep = ",\n";
+		}
+	}
+	fputs("],\n", f);
+}
+
+static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t missing,
+			 uint64_t surplus)
+{
+	const struct raw_losses *l = &rec->losses;
+	uint64_t n_lost = 0;
+
+	for (size_t i = 0; i < rec->n_files; i++)
+		for (unsigned int type = 0; type < NSR_N_TYPES; type++)
+			n_lost += rec->files[i].lost[type];
+	const struct {
+		const char *key;
+		uint64_t value;
+	} losses[] = {
+		{"lost_records", n_lost},
+		{"lost_units", l->lost_units},
+		{"missing_records", missing},
+		{"surplus_records", surplus},
+		{"truncated_bytes", l->truncated_bytes},
+		{"undecodable_bytes", l->undecodable_bytes},
+		{"bad_files", l->bad_files},
+		{"bad_blocks", l->bad_blocks},
+		{"unknown_blocks", l->unknown_blocks},
+		{"unknown_records", l->unknown_records},
+		{"malformed", l->malformed},
+		{"misplaced", l->misplaced},
+		{"saturated", l->saturated},
+		{"enters_missing", l->enters_missing},
+		{"strings_rejected", rec->strings.rejected},
+	};
+	const size_t n = sizeof(losses) / sizeof(*losses);
+
+	fputs("  \"losses\": {\n", f);
+	for (size_t i = 0; i < n; i++) {
+		fputs("  ", f);
+		write_number(f, losses[i].key, losses[i].value, i + 1 < n ? "," : "");
+	}
+	fputs("  },\n", f);
+}
+
+static void write_kinds(FILE *f, const struct raw_recording *rec)
+{
+	fputs("  \"kinds\": [", f);
+	for (int i = 0; i < K_COUNT; i++)
+		fprintf(f, "%s\"%s\"", i ? ", " : "", nsight_kind_names[i]);
+	fputs("],\n  \"counts\": {", f);
+	for (int i = 0, sep = 0; i < K_COUNT; i++)
+		if (rec->count[i])
+			fprintf(f, "%s\"%s\": %" PRIu64, sep++ ? ", " : "", nsight_kind_names[i],
+				rec->count[i]);
+	fputs("},\n", f);
+}
+
+/* What BPF programs counted of messages, and of what is none */
+static void write_probe_counts(FILE *f, const struct raw_recording *rec)
+{
+	fputs("  \"probe_counts\": {", f);
+	for (int i = 0; i < NSR_N_COUNTS; i++) {
+		uint64_t n = 0;
+
+		for (size_t k = 0; k < rec->n_files; k++)
+			n += rec->files[k].counts[i];
+		fprintf(f, "%s\"%s\": %" PRIu64, i ? ", " : "", count_names[i], n);
+	}
+	fputs("},\n", f);
+}
+
+static void write_json(FILE *f, const struct raw_recording *rec)
+{
+	uint64_t n_records = 0, missing, surplus;
+	size_t n_cut = 0, n_cores = 0;
+
+	for (size_t i = 0; i < rec->n_files; i++) {
+		n_records += rec->files[i].n_records;
+		n_cut += !rec->files[i].ended;
+		n_cores += rec->files[i].cpu != NSR_NO_CPU;
+	}
+	fputs("{\n  \"format\": \"nsight-perf-events\",\n  \"version\": 1,\n", f);
+	fputs("  \"clock\": \"monotonic\",\n  \"clockid\": 1,\n", f);
+	fprintf(f, "  \"cut\": %s,\n", n_cut ? "true" : "false");
+	write_number(f, "n_cut_files", n_cut, ",");
+	write_number(f, "n_cores", n_cores, ",");
+	write_number(f, "n_records", n_records, ",");
+	write_number(f, "n_events", rec->n_events, ",");
+	write_number(f, "n_messages", rec->n_messages, ",");
+	write_number(f, "first_ts", rec->first_ts, ",");
+	write_number(f, "last_ts", rec->last_ts, ",");
+	write_kinds(f, rec);
+	write_probe_counts(f, rec);
+	write_lost(f, rec, &missing, &surplus);
+	write_losses(f, rec, missing, surplus);
+	fputs("  \"strings\": [", f);
+	for (uint32_t i = 0; i < rec->strings.n; i++) {
+		fputs(i ? ",\n    " : "\n    ", f);
+		json_string(f, rec->strings.text[i]);
+	}
+	fputs("\n  ]\n}\n", f);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"only", required_argument, NULL, 'o'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	static struct raw_recording rec;
+	bool activity = true, messages = true;
+	char path[PATH_MAX];
+	FILE *f;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		if (opt == 'h') {
+			fputs(usage, stdout);
+			return 0;
+		}
+		if (opt == 'o') {
+			activity = !strcmp(optarg, "activity");
+			messages = !strcmp(optarg, "messages");
+		}
+		if (opt != 'o' || activity == messages) {
+			fputs(usage, stderr);
+			return EXIT_USAGE;
+		}
+	}
+	if (argc - optind != 2) {
+		fputs(usage, stderr);
+		return EXIT_USAGE;
+	}
+
+	read_files(&rec, argv[optind], activity, messages);
+	raw_threads_init(&rec.threads, rec.files, rec.n_files, &rec.strings);
+	if (messages) {
+		f = create(argv[optind + 1], "messages.bin", path);
+		raw_write_stamps(&rec, f);
+		finish(f, path);
+	}
+	if (activity) {
+		for (size_t i = 0; i < rec.n_files; i++)
+			raw_file_order(&rec.files[i]);
+		f = create(argv[optind + 1], "perf-events.bin", path);
+		raw_write_events(&rec, f);
+		finish(f, path);
+	}
+	f = create(argv[optind + 1], "perf-events.json", path);
+	write_json(f, &rec);
+	finish(f, path);
+	return 0;
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "raw_events.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers of x86's vectors (arch/x86/include/asm/irq_vectors.h), as the tracepoints print them */
+static const struct {
+	const char *name;
+	int number;
+} vectors[NSR_N_VECTORS] = {
+	[NSR_LOCAL_TIMER] = {"local_timer", 0xec},
+	[NSR_RESCHEDULE] = {"reschedule", 0xfd},
+	[NSR_CALL_FUNCTION] = {"call_function", 0xfc},
+	[NSR_CALL_FUNCTION_SINGLE] = {"call_function_single", 0xfb},
+};
+
+struct merge {
+	struct raw_recording *rec;
+	FILE *out;
+	uint32_t vector_names[NSR_N_VECTORS];
+	size_t *heap; /* files by the time of their next item */
+	size_t n;
+	size_t n_held;
+	struct nsight_event held[1 << 14];
+};
+
+static void flush(struct merge *m)
+{
+	fwrite(m->held, sizeof(*m->held), m->n_held, m->out);
+	m->n_held = 0;
+}
+
+static void put(struct merge *m, const struct nsight_event *ev)
+{
+	struct raw_recording *rec = m->rec;
+
+	rec->count[ev->kind]++;
+	rec->n_events++;
+	if (ev->ts && !rec->first_ts)
+		rec->first_ts = ev->ts;
+	rec->last_ts = ev->ts;
+	m->held[m->n_held++] = *ev;
+	if (m->n_held == sizeof(m->held) / sizeof(*m->held))
+		flush(m);
+}
+
+/* The n bits at the top of which the sign is */
+static int64_t sign_extend(uint64_t value, int bits)
+{
+	return (int64_t)(value << (64 - bits)) >> (64 - bits);
+}
+
+static uint32_t irq_name(struct raw_recording *rec, uint32_t number)
+{
+	uint32_t *name = &rec->irq_names[number];
+	char text[32];
+
+	if (!*name) {
+		snprintf(text, sizeof(text), "irq %u", number);
+		*name = strings_intern(&rec->strings, text, sizeof(text));
+	}
+	return *name;
+}
+
+/* The idle threads have no TASK records. */
+static uint64_t thread_name(const struct merge *m, const struct raw_file *file, int32_t tid)
+{
+	return tid ? raw_thread(&m->rec->threads, tid)->name : file->idle;
+}
+
+static void set_tid(struct merge *m, struct nsight_event *ev, int32_t tid)
+{
+	ev->tid = tid;
+	ev->pid = raw_pid(&m->rec->threads, tid);
+}
+
+static void runs(struct merge *m, struct raw_file *file, int32_t tid)
+{
+	struct raw_threads *threads = &m->rec->threads;
+
+	if (file->tid > 0 && raw_thread(threads, file->tid)->cpu == file->cpu + 1)
+		raw_thread(threads, file->tid)->cpu = 0;
+	if (tid > 0)
+		raw_thread(threads, tid)->cpu = file->cpu + 1;
+	file->tid = tid;
+}
+
+static void put_switch(struct merge *m, struct raw_file *file, struct nsight_event *ev,
+		       const unsigned char *p)
+{
+	int32_t prev = raw_prev_tid(p), next = raw_next_tid(p);
+
+	set_tid(m, ev, prev);
+	ev->kind = K_SCHED_SWITCH;
+	ev->a = next;
+	ev->b = raw_word(p, 1) >> (2 * NSR_TID_BITS) & 0x3ff;
+	ev->c = (int64_t)(thread_name(m, file, prev) | thread_name(m, file, next) << 32);
+	put(m, ev);
+	runs(m, file, next);
+}
+
+/*
+ * A system call that a thread was switched out of is told of by each of those switches and by its
+ * end, on whatever core. Its begin is made of the first of them that comes at its time; the core is
+ * that on which the thread ran then.
+ */
+static void put_enter(struct merge *m, struct raw_file *file, struct nsight_event *ev,
+		      const unsigned char *p, unsigned int type)
+{
+	bool by_switch = type == NSR_SWITCH_SYSCALL;
+	int32_t tid = by_switch ? raw_prev_tid(p) : raw_syscall_tid(p);
+	struct raw_thread *thread = raw_thread(&m->rec->threads, tid);
+
+	if (thread->in_syscall && thread->entered == ev->ts)
+		return;
+	/* of a call that is too long only switches know when it began */
+	if (!by_switch && raw_dur(p) == RAW_DUR_MASK && thread->in_syscall)
+		return;
+	if (file->tid != tid) {
+		if (!thread->cpu)
+			return;
+		ev->cpu = thread->cpu - 1;
+	}
+	set_tid(m, ev, tid);
+	ev->kind = K_SYS_ENTER;
+	ev->a = (int16_t)(raw_word(p, 2) >> NSR_TIME_BITS);
+	ev->b = by_switch ? (int64_t)raw_word(p, 3) : sign_extend(raw_word(p, 2), NSR_TIME_BITS);
+	thread->in_syscall = true;
+	thread->entered = ev->ts;
+	put(m, ev);
+}
+
+static void put_exit(struct merge *m, struct nsight_event *ev, const unsigned char *p)
+{
+	int32_t tid = raw_syscall_tid(p);
+	struct raw_thread *thread = raw_thread(&m->rec->threads, tid);
+
+	m->rec->losses.enters_missing += !thread->in_syscall;
+	thread->in_syscall = false;
+	set_tid(m, ev, tid);
+	ev->kind = K_SYS_EXIT;
+	ev->a = (int16_t)(raw_word(p, 2) >> NSR_TIME_BITS);
+	ev->b = (int64_t)raw_word(p, 3);
+	put(m, ev);
+}
+
+static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event *ev,
+		     const struct raw_item *item, const unsigned char *p)
+{
+	bool begin = item->role == ROLE_BEGIN;
+	uint32_t what = raw_word(p, 1) >> NSR_DUR_BITS;
+
+	if (item->type == NSR_SWITCH_SYSCALL || (item->type == NSR_SYSCALL && begin)) {
+		put_enter(m, file, ev, p, item->type);
+		return;
+	}
+	if (item->type == NSR_SYSCALL) {
+		put_exit(m, ev, p);
+		return;
+	}
+	ev->a = what;
+	switch (item->type) {
+	case NSR_SOFTIRQ:
+		ev->kind = begin ? K_SOFTIRQ_ENTRY : K_SOFTIRQ_EXIT;
+		break;
+	case NSR_IRQ:
+		ev->kind = begin ? K_IRQ_HANDLER_ENTRY : K_IRQ_HANDLER_EXIT;
+		ev->c = begin ? irq_name(m->rec, what) : 0;
+		break;
+	case NSR_VECTOR:
+		ev->kind = begin ? K_VECTOR_ENTRY : K_VECTOR_EXIT;
+		ev->a = vectors[what].number;
+		ev->c = m->vector_names[what];
+		break;
+	case NSR_IDLE:
+		ev->kind = K_CPU_IDLE;
+		ev->a = begin ? (int64_t)what : -1;
+		ev->b = file->cpu;
+		break;
+	}
+	put(m, ev);
+}
+
+/* Name and process hold from now on; ev->ts 0: told as what was there. */
+static void put_task(struct merge *m, struct nsight_event *ev, const unsigned char *p)
+{
+	uint32_t tid = load32(p + 8), pid = load32(p + 12), parent = load32(p + 36);
+	struct raw_recording *rec = m->rec;
+	struct raw_thread *thread = raw_thread(&rec->threads, tid);
+
+	thread->pid = pid + 1;
+	thread->name = strings_intern(&rec->strings, (const char *)p + 16, 16);
+	ev->c = thread->name;
+	switch (p[32]) {
+	case NSR_TASK_WAS_THERE: /* its event is among the first */
+		return;
+	case NSR_TASK_NEW:
+		thread->in_syscall = false;
+		set_tid(m, ev, parent);
+		ev->kind = K_SCHED_PROCESS_FORK;
+		ev->a = tid;
+		ev->b = parent;
+		put(m, ev);
+		ev->kind = K_FORK;
+		ev->c = ev->pid;
+		ev->pid = pid;
+		break;
+	default:
+		ev->kind = K_COMM;
+		ev->tid = tid;
+		ev->pid = pid;
+		ev->a = tid;
+		ev->b = p[32] == NSR_TASK_EXEC;
+		if (!ev->b)
+			break;
+		put(m, ev);
+		/* a thread that is not the first of its process gets the number of that one */
+		ev->kind = K_SCHED_PROCESS_EXEC;
+		ev->b = parent ? parent : tid;
+	}
+	put(m, ev);
+}
+
+static void put_one(struct merge *m, struct raw_file *file, struct nsight_event *ev,
+		    const struct raw_item *item, const unsigned char *p)
+{
+	uint64_t w = raw_word(p, 1);
+
+	switch (item->type) {
+	case NSR_WAKING:
+		set_tid(m, ev, raw_prev_tid(p));
+		ev->kind = w >> 60 & 1 ? K_SCHED_WAKEUP_NEW : K_SCHED_WAKING;
+		ev->a = raw_next_tid(p);
+		ev->b = w >> 44 & 0xffff;
+		ev->c = (int64_t)thread_name(m, file, ev->a);
+		break;
+	case NSR_MIGRATE:
+		ev->kind = K_SCHED_MIGRATE_TASK;
+		ev->a = w & RAW_TID_MASK;
+		ev->b = w >> 22 & 0xffff;
+		ev->c = w >> 38 & 0xffff;
+		break;
+	case NSR_FAULT:
+		ev->kind = w >> 63 ? K_PAGE_FAULT_USER : K_PAGE_FAULT_KERNEL;
+		ev->a = sign_extend(w, NSR_TIME_BITS);
+		ev->c = w >> NSR_TIME_BITS & 0x7fff;
+		break;
+	case NSR_EXIT:
+		ev->kind = K_SCHED_PROCESS_EXIT;
+		ev->tid = ev->a = load32(p + 8);
+		ev->pid = load32(p + 12);
+		ev->c = raw_thread(&m->rec->threads, ev->tid)->name;
+		break;
+	case NSR_BLOCK:
+		ev->kind = K_BLOCK_IO;
+		ev->a = load32(p + 20);
+		ev->b = raw_dur(p);
+		ev->c = (int64_t)(load32(p + 16) | (w >> NSR_DUR_BITS & 0xffff) << 32);
+		break;
+	case NSR_FREQUENCY:
+	case NSR_STEAL:
+		ev->kind = item->type == NSR_STEAL ? K_STEAL : K_CPU_FREQUENCY;
+		ev->a = item->type == NSR_STEAL ? (int64_t)(w & ((1ull << 48) - 1))
+						: (int64_t)(uint32_t)w;
+		ev->cpu = item->type == NSR_STEAL ? w >> 48 : w >> 32;
+		ev->pid = ev->tid = -1;
+		break;
+	case NSR_DROP:
+		ev->kind = K_NET_DROP;
+		ev->a = w & 0xffff;
+		ev->b = (int64_t)raw_word(p, 3);
+		ev->c = load32(p + 16);
+		break;
+	case NSR_RETRANSMIT:
+		ev->kind = K_TCP_RETRANSMIT;
+		ev->a = w >> 32;
+		ev->b = w & 0xffffffff;
+		ev->c = (int64_t)raw_word(p, 2);
+		break;
+	default:
+		return;
+	}
+	put(m, ev);
+}
+
+/* The thread that the core must be running, as a record that is no switch says; -1: it says
+ * nothing. */
+static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
+{
+	switch (item->type) {
+	case NSR_IDLE:
+		return 0;
+	case NSR_WAKING:
+		return raw_prev_tid(p);
+	case NSR_SYSCALL: /* that it begins there is not sure */
+		return item->role == ROLE_END ? raw_syscall_tid(p) : -1;
+	case NSR_EXIT:
+		return load32(p + 8);
+	case NSR_TASK:
+		return p[32] == NSR_TASK_EXEC  ? (int32_t)load32(p + 8)
+		       : p[32] == NSR_TASK_NEW ? (int32_t)load32(p + 36)
+					       : -1;
+	}
+	return -1;
+}
+
+static void put_item(struct merge *m, struct raw_file *file, const struct raw_item *item)
+{
+	struct nsight_event ev = {.ts = item->ts,
+				  .cpu = file->cpu == NSR_NO_CPU ? NSIGHT_NO_CPU : file->cpu};
+	const struct raw_gap *gap;
+	int32_t told = -1;
+
+	/* Some machines trace not every switch to and from idle: what follows is not of the thread
+	 * before. */
+	if (item->role < ROLE_GAP && file->cpu != NSR_NO_CPU)
+		told = told_thread(item, raw_at(file, item));
+	if (told >= 0 && told != file->tid)
+		runs(m, file, told);
+	set_tid(m, &ev, file->tid);
+	switch (item->role) {
+	case ROLE_GAP:
+		runs(m, file, -1);
+		break;
+	case ROLE_LOST:
+		gap = &file->gaps[item->unit];
+		runs(m, file, gap->tid);
+		ev.kind = K_LOST;
+		ev.tid = ev.pid = -1;
+		ev.a = (int64_t)gap->units;
+		put(m, &ev);
+		break;
+	case ROLE_AT:
+		if (item->type == NSR_SWITCH || item->type == NSR_SWITCH_SYSCALL)
+			put_switch(m, file, &ev, raw_at(file, item));
+		else if (item->type == NSR_TASK)
+			put_task(m, &ev, raw_at(file, item));
+		else
+			put_one(m, file, &ev, item, raw_at(file, item));
+		break;
+	default:
+		put_pair(m, file, &ev, item, raw_at(file, item));
+	}
+}
+
+static bool earlier(const struct merge *m, size_t a, size_t b)
+{
+	const struct raw_file *left = &m->rec->files[a], *right = &m->rec->files[b];
+	uint64_t x = left->items[left->next].ts, y = right->items[right->next].ts;
+
+	return x != y ? x < y : a < b;
+}
+
+static void sift_down(struct merge *m, size_t at)
+{
+	size_t file = m->heap[at], below;
+
+	while ((below = 2 * at + 1) < m->n) {
+		if (below + 1 < m->n && earlier(m, m->heap[below + 1], m->heap[below]))
+			below++;
+		if (!earlier(m, m->heap[below], file))
+			break;
+		m->heap[at] = m->heap[below];
+		at = below;
+	}
+	m->heap[at] = file;
+}
+
+/* Threads that were there have time 0, as in perf.data. */
+static void put_threads(struct merge *m)
+{
+	const struct raw_threads *threads = &m->rec->threads;
+
+	for (size_t i = 0; i < threads->n_tasks; i++) {
+		const struct raw_task *task = &threads->tasks[i];
+		struct nsight_event ev = {.kind = K_COMM,
+					  .cpu = NSIGHT_NO_CPU,
+					  .pid = task->pid,
+					  .tid = task->tid,
+					  .a = task->tid,
+					  .c = task->name};
+
+		if (!task->is_exit && task->why == NSR_TASK_WAS_THERE)
+			put(m, &ev);
+	}
+}
+
+void raw_write_events(struct raw_recording *rec, FILE *out)
+{
+	struct merge *m = xrealloc(NULL, 1, sizeof(*m));
+
+	m->rec = rec;
+	m->out = out;
+	m->n = m->n_held = 0;
+	m->heap = xrealloc(NULL, rec->n_files + 1, sizeof(*m->heap));
+	for (int i = 0; i < NSR_N_VECTORS; i++)
+		m->vector_names[i] =
+			strings_intern(&rec->strings, vectors[i].name, STRINGS_MAX_LEN);
+	put_threads(m);
+	for (size_t i = 0; i < rec->n_files; i++) {
+		struct raw_file *file = &rec->files[i];
+
+		runs(m, file, file->tid);
+		if (file->n_items)
+			m->heap[m->n++] = i;
+	}
+	for (size_t i = m->n; i-- > 0;)
+		sift_down(m, i);
+	while (m->n) {
+		struct raw_file *file = &rec->files[m->heap[0]];
+
+		put_item(m, file, &file->items[file->next]);
+		if (++file->next == file->n_items)
+			m->heap[0] = m->heap[--m->n];
+		if (m->n)
+			sift_down(m, 0);
+	}
+	flush(m);
+	free(m->heap);
+	free(m);
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The items of one core in order of time, so that pairs nest. */
+#include "raw_file.h"
+#include "util.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGIT_BITS 11
+#define N_DIGITS   (1u << DIGIT_BITS)
+#define MAX_BACK   64
+
+/* More switches and calls at one time are damage: where each belongs is not looked for. */
+#define MAX_LOOKED_AT 256
+
+/* Items of one time, in the order in which they come within a thread's stay on the core */
+enum rank {
+	RANK_LOST, /* before it nothing is known */
+	RANK_END,
+	RANK_AT,
+	RANK_BEGIN,
+	RANK_SWITCH, /* ends the stay */
+	RANK_GAP,
+};
+
+struct placed {
+	struct raw_item item;
+	uint64_t key; /* among those of a rank: the least first */
+	size_t order; /* in the file */
+	uint32_t stay;
+	uint8_t rank;
+};
+
+struct group {
+	struct placed *placed;
+	size_t cap;
+};
+
+static bool is_switch(const struct raw_item *item)
+{
+	return item->role == ROLE_AT &&
+	       (item->type == NSR_SWITCH || item->type == NSR_SWITCH_SYSCALL);
+}
+
+/* Least digit first, stable: its time does not depend on what is in the file. */
+static void sort_far(struct raw_item **items, size_t n)
+{
+	struct raw_item *from = *items, *to = xrealloc(NULL, n + 1, sizeof(*to));
+	uint64_t least = UINT64_MAX, most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		least = from[i].ts < least ? from[i].ts : least;
+		most = from[i].ts > most ? from[i].ts : most;
+	}
+	for (int shift = 0; n && shift < 64 && (most - least) >> shift; shift += DIGIT_BITS) {
+		size_t count[N_DIGITS] = {0}, at = 0;
+		struct raw_item *swap = from;
+
+		for (size_t i = 0; i < n; i++)
+			count[(from[i].ts - least) >> shift & (N_DIGITS - 1)]++;
+		for (unsigned int d = 0; d < N_DIGITS; d++) {
+			size_t here = count[d];
+
+			count[d] = at;
+			at += here;
+		}
+		for (size_t i = 0; i < n; i++)
+			to[count[(from[i].ts - least) >> shift & (N_DIGITS - 1)]++] = from[i];
+		from = to;
+		to = swap;
+	}
+	free(to);
+	*items = from;
+}
+
+/*
+ * Records are nearly in order, and most pairs are short: an item goes back a few places. What has
+ * to go farther (the begin of a call that slept) is sorted apart and merged.
+ */
+static void sort_by_time(struct raw_item *items, size_t n)
+{
+	size_t n_near = 0, n_far = 0, cap_far = 0;
+	struct raw_item *far = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		struct raw_item item = items[i];
+		size_t to = n_near, least = n_near > MAX_BACK ? n_near - MAX_BACK : 0;
+
+		while (to > least && items[to - 1].ts > item.ts)
+			to--;
+		if (to && to == least && items[to - 1].ts > item.ts) {
+			GROW(far, n_far, cap_far);
+			far[n_far++] = item;
+			continue;
+		}
+		for (size_t k = n_near++; k > to; k--)
+			items[k] = items[k - 1];
+		items[to] = item;
+	}
+	sort_far(&far, n_far);
+	for (size_t to = n; n_far; to--)
+		items[to - 1] = n_near && items[n_near - 1].ts > far[n_far - 1].ts ? items[--n_near]
+										   : far[--n_far];
+	free(far);
+}
+
+static int compare(const void *left, const void *right)
+{
+	const struct placed *a = left, *b = right;
+
+	if (a->stay != b->stay)
+		return a->stay < b->stay ? -1 : 1;
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	if (a->key != b->key)
+		return a->key < b->key ? -1 : 1;
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* The thread of a system call, else -1 */
+static int32_t caller(const struct raw_item *item, const unsigned char *p)
+{
+	if (item->type == NSR_SYSCALL)
+		return raw_syscall_tid(p);
+	return item->type == NSR_SWITCH_SYSCALL ? raw_prev_tid(p) : -1;
+}
+
+/*
+ * In which of the stays that switches of this time divide it a system call of tid begins or ends:
+ * the last for a begin, the first for an end. No other pair goes on over a switch.
+ */
+static uint32_t stay_of(const struct raw_file *file, const struct group *group, size_t n,
+			uint32_t n_switches, bool begins, int32_t tid)
+{
+	uint32_t stay = 0, found = begins ? n_switches : 0;
+	bool any = false;
+
+	if (tid < 0 || !n_switches || n > MAX_LOOKED_AT)
+		return found;
+	for (size_t i = 0; i < n; i++) {
+		const struct raw_item *item = &group->placed[i].item;
+
+		if (!is_switch(item))
+			continue;
+		/* who left with the first switch had the first stay */
+		if (!stay && raw_prev_tid(raw_at(file, item)) == tid) {
+			found = 0;
+			any = true;
+		}
+		stay++;
+		if (raw_next_tid(raw_at(file, item)) == tid && (begins || !any)) {
+			found = stay;
+			any = true;
+		}
+	}
+	return found;
+}
+
+static void place(const struct raw_file *file, struct group *group, size_t n, uint32_t n_switches,
+		  uint32_t stay, struct placed *placed)
+{
+	const struct raw_item *item = &placed->item;
+	bool pair = item->role == ROLE_BEGIN || item->role == ROLE_END;
+	const unsigned char *p = item->role < ROLE_GAP ? raw_at(file, item) : NULL;
+	uint64_t dur = 0;
+
+	placed->stay = stay;
+	placed->rank = RANK_AT;
+	placed->key = 0;
+	if (pair) /* a call that a switch tells of has an end that is not known here */
+		dur = item->type == NSR_SWITCH_SYSCALL ? UINT64_MAX : raw_dur(p);
+	if (item->role == ROLE_LOST) {
+		placed->stay = 0;
+		placed->rank = RANK_LOST;
+	} else if (item->role == ROLE_GAP) {
+		placed->stay = n_switches;
+		placed->rank = RANK_GAP;
+	} else if (is_switch(item)) {
+		placed->rank = RANK_SWITCH;
+	} else if (pair) {
+		placed->stay = dur || caller(item, p) >= 0
+				       ? stay_of(file, group, n, n_switches,
+						 item->role == ROLE_BEGIN || !dur, caller(item, p))
+				       : stay;
+		/* one of no length stays together: it ends before others begin */
+		if (dur && item->role == ROLE_END) {
+			placed->rank = RANK_END;
+			placed->key = dur;
+		} else if (dur) {
+			placed->rank = RANK_BEGIN;
+			placed->key = ~dur;
+			/* as long as each other: the outer one was written last */
+			placed->order = n - placed->order;
+		}
+	}
+}
+
+/* Items of the same time: what was begun last ends first, and all ends come before begins. */
+static void order_group(const struct raw_file *file, struct group *group, struct raw_item *items,
+			size_t n)
+{
+	uint32_t n_switches = 0, stay = 0;
+
+	if (group->cap < n) {
+		group->cap = n * 2;
+		group->placed = xrealloc(group->placed, group->cap, sizeof(*group->placed));
+	}
+	for (size_t i = 0; i < n; i++) {
+		group->placed[i] = (struct placed){.item = items[i], .order = i};
+		n_switches += is_switch(&items[i]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		place(file, group, n, n_switches, stay, &group->placed[i]);
+		stay += is_switch(&items[i]);
+	}
+	qsort(group->placed, n, sizeof(*group->placed), compare);
+	for (size_t i = 0; i < n; i++)
+		items[i] = group->placed[i].item;
+}
+
+/* A thread that a record of a core without any switch names, which ran there all the time */
+static int32_t only_thread(const struct raw_file *file)
+{
+	for (size_t i = 0; i < file->n_items; i++) {
+		const struct raw_item *item = &file->items[i];
+
+		if (item->type == NSR_SYSCALL)
+			return raw_syscall_tid(raw_at(file, item));
+		if (item->type == NSR_WAKING)
+			return raw_prev_tid(raw_at(file, item));
+	}
+	if (file->n_messages) {
+		struct nsr_message message;
+
+		memcpy(&message, raw_at(file, &file->messages[0]), sizeof(message));
+		return message.tid <= RAW_TID_MASK ? (int32_t)message.tid : -1;
+	}
+	return -1;
+}
+
+/* Until the first switch, and from a gap to the next one, the thread ran that this switch takes
+ * away. */
+static void find_threads(struct raw_file *file)
+{
+	int32_t tid = -1;
+	bool any = false;
+
+	for (size_t i = file->n_items; i-- > 0;) {
+		const struct raw_item *item = &file->items[i];
+
+		if (is_switch(item)) {
+			tid = raw_prev_tid(raw_at(file, item));
+			any = true;
+		} else if (item->role == ROLE_LOST) {
+			file->gaps[item->unit].tid = tid;
+			/* before it another one may have run: only switches before it tell */
+			tid = -1;
+		}
+	}
+	file->tid = any || file->n_gaps ? tid : only_thread(file);
+}
+
+void raw_file_order(struct raw_file *file)
+{
+	struct group group = {0};
+	size_t n;
+
+	sort_by_time(file->items, file->n_items);
+	for (size_t i = 0; i < file->n_items; i += n) {
+		for (n = 1; i + n < file->n_items && file->items[i + n].ts == file->items[i].ts;)
+			n++;
+		if (n > 1)
+			order_group(file, &group, &file->items[i], n);
+	}
+	free(group.placed);
+	find_threads(file);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "raw_events.h"
+#include "stamps.h"
+
+#include <string.h>
+
+static void fill(struct raw_recording *rec, const struct raw_file *file,
+		 const struct raw_item *item, struct nsight_stamp *s)
+{
+	const unsigned char *p = raw_at(file, item), *more = p + sizeof(struct nsr_message);
+	struct nsr_message m;
+
+	memcpy(&m, p, sizeof(m));
+	*s = (struct nsight_stamp){
+		.ts = item->ts,
+		.sk = m.sk,
+		.laddr_lo = m.laddr,
+		.raddr_lo = m.raddr,
+		.aux = m.aux,
+		.len = (int32_t)m.len,
+		.seq = m.seq,
+		.netns = m.netns,
+		.tid = m.tid,
+		.fd = -1,
+		.cpu = file->cpu,
+		.lport = m.lport,
+		.rport = m.rport,
+		.kind = (item->type - NSR_MESSAGE) >> 2,
+		.family = item->type & NSR_V6 ? 10 : 2,
+		.proto = m.proto,
+	};
+	switch (s->kind) {
+	case NSR_ARRIVAL:
+	case NSR_XMIT: /* what the TCP header has for flags is a byte */
+		s->aux = (int64_t)(uint32_t)m.fd << 8 | (m.aux & 0xff);
+		s->swstamp = m.stamp;
+		break;
+	case NSR_READ:
+	case NSR_SEND:
+		s->fd = m.fd;
+		s->call_ts = m.stamp;
+		break;
+	case NSR_COMPLETION:
+		s->swstamp = m.stamp;
+		break;
+	case NSR_STATE:
+		s->len = m.old_state;
+		break;
+	}
+	if (item->type & NSR_V6) {
+		s->laddr_hi = load64(more);
+		s->laddr_lo = load64(more + 8);
+		s->raddr_hi = load64(more + 16);
+		s->raddr_lo = load64(more + 24);
+		more += 32;
+	}
+	if (item->type & NSR_HW)
+		s->hwstamp = load64(more);
+	raw_threads_at(&rec->threads, m.tid, item->ts, &s->comm, &s->pid);
+	if (!m.tid) {
+		s->comm = file->idle;
+		s->pid = 0;
+	}
+}
+
+void raw_write_stamps(struct raw_recording *rec, FILE *out)
+{
+	for (size_t i = 0; i < rec->n_files; i++) {
+		const struct raw_file *file = &rec->files[i];
+
+		for (size_t k = 0; k < file->n_messages; k++) {
+			struct nsight_stamp stamp;
+
+			fill(rec, file, &file->messages[k], &stamp);
+			fwrite(&stamp, sizeof(stamp), 1, out);
+			rec->n_messages++;
+		}
+	}
+}

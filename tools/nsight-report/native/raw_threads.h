@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What threads are called and of which process they are, at any time, from all files of a
+ * recording. */
+#ifndef NSIGHT_RAW_THREADS_H
+#define NSIGHT_RAW_THREADS_H
+
+#include "raw_file.h"
+#include "util.h"
+
+/* A thread at the present point of the events */
+struct raw_thread {
+	uint64_t entered; /* when its last system call began that was told */
+	uint32_t name;	  /* string */
+	int32_t pid;	  /* + 1; 0: unknown */
+	uint32_t cpu;	  /* on which it runs, + 1; 0: on none */
+	uint32_t n_tasks; /* of raw_threads.tasks */
+	size_t first_task;
+	bool in_syscall;
+};
+
+struct raw_threads {
+	struct raw_task *tasks; /* by thread and time */
+	size_t n_tasks;
+	struct raw_thread *thread; /* by number; only what is used is in memory */
+};
+
+/* From the tasks of files, which are taken away from them. Each thread is as it is first told of.
+ */
+void raw_threads_init(struct raw_threads *threads, struct raw_file *files, size_t n_files,
+		      struct strings *strings);
+
+static inline struct raw_thread *raw_thread(const struct raw_threads *threads, int32_t tid)
+{
+	return &threads->thread[tid & RAW_TID_MASK];
+}
+
+/* -1: unknown */
+static inline int32_t raw_pid(const struct raw_threads *threads, int32_t tid)
+{
+	if (tid <= 0)
+		return tid;
+	return raw_thread(threads, tid)->pid - 1;
+}
+
+/* What was last told of a thread until ts, else what was first told after; name 0, pid -1: unknown.
+ */
+void raw_threads_at(const struct raw_threads *threads, uint32_t tid, uint64_t ts, uint32_t *name,
+		    int32_t *pid);
+
+#endif

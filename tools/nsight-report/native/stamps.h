@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A stamp of a message: what nsight-rawdata writes to messages.bin and capture/raw_records.py
+ * reads. The 24 fields of events.tsv as numbers, 120 bytes, little-endian, no holes;
+ * Documentation/formats.md says what the fields mean. Those of one core follow each other in the
+ * order in which it wrote them.
+ */
+#ifndef NSIGHT_STAMPS_H
+#define NSIGHT_STAMPS_H
+
+#include <stdint.h>
+
+struct nsight_stamp {
+	uint64_t ts;	  /* CLOCK_MONOTONIC, ns */
+	uint64_t call_ts; /* R S: when the system call was entered; 0: unknown */
+	uint64_t sk;
+	uint64_t laddr_hi, laddr_lo; /* as loaded; IPv4: 0, the four bytes */
+	uint64_t raddr_hi, raddr_lo;
+	uint64_t hwstamp, swstamp;
+	int64_t aux; /* A X: interface << 8 | TCP flags */
+	int32_t len; /* O: the old state */
+	uint32_t seq;
+	uint32_t netns;
+	int32_t pid; /* -1: unknown */
+	uint32_t tid;
+	int32_t fd;
+	uint32_t comm; /* index into strings of perf-events.json; 0: unknown */
+	uint16_t cpu;
+	uint16_t lport, rport;
+	uint8_t kind; /* index into NSIGHT_STAMP_KINDS */
+	uint8_t family;
+	uint8_t proto;
+	uint8_t pad[3];
+};
+
+_Static_assert(sizeof(struct nsight_stamp) == 120, "np.fromfile relies on 120 bytes");
+
+#define NSIGHT_STAMP_KINDS "AHRSXTO"
+
+#endif

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``records/``, the files of the BPF recorder: what cores did, and message events.
+
+The decoding is native (``nsight-rawdata``), into the array that ``perf_data`` makes of perf.data and into
+stamps with the fields of events.tsv. Both are in CLOCK_MONOTONIC. Documentation/formats.md describes the files.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import BadInput, OutputError
+from ..losses import Ledger
+from ..runs import Rows
+from ..store import Written
+from . import event_fields as fields
+from . import message_events, native
+from .event_lines import KINDS as LETTERS
+from .perf_data import EVENT, KINDS, Decoded
+
+# Mirrors struct nsight_stamp of native/stamps.h.
+STAMP = np.dtype(
+    [
+        ("ts", "<i8"),
+        ("call_ts", "<i8"),
+        ("sk", "<u8"),
+        ("laddr_hi", "<u8"),
+        ("laddr_lo", "<u8"),
+        ("raddr_hi", "<u8"),
+        ("raddr_lo", "<u8"),
+        ("hwstamp", "<i8"),
+        ("swstamp", "<i8"),
+        ("aux", "<i8"),
+        ("len", "<i4"),
+        ("seq", "<u4"),
+        ("netns", "<u4"),
+        ("pid", "<i4"),
+        ("tid", "<u4"),
+        ("fd", "<i4"),
+        ("comm", "<u4"),
+        ("cpu", "<u2"),
+        ("lport", "<u2"),
+        ("rport", "<u2"),
+        ("kind", "u1"),
+        ("family", "u1"),
+        ("proto", "u1"),
+        ("pad", "V3"),
+    ]
+)
+
+_PIECE = 1 << 16  # stamps that are decoded at a time
+
+# A compressed file grows some ten times, and what is made of a record is larger than the record.
+_GROWTH = 12
+_AGAIN = "record again, with larger buffers"
+
+
+def activity(folder: Path) -> tuple[Decoded, pa.Table]:
+    """What cores did, as ``perf_data.load`` gives it of perf.data, and a losses table.
+
+    ``folder``: ``records`` of a capture. Raises BadInput when none of its files can be used; those that were cut
+    are decoded as far as they go.
+    """
+    with _decoded(folder, "activity") as (directory, info):
+        events = np.fromfile(directory / "perf-events.bin", dtype=EVENT)
+    ledger = Ledger("capture")
+    account(info, ledger)
+    return Decoded(events, info.pop("strings"), info["clock"], info, source="records/"), ledger.table()
+
+
+def messages(folder: Path, scratch: Path) -> tuple[Written, pa.Table]:
+    """Table ``events`` in folder ``scratch``, as ``message_events.load`` makes it of events.tsv, and a losses table.
+
+    Raises BadInput as ``activity`` does.
+    """
+    ledger, words = Ledger("capture"), fields.Words()
+    with _decoded(folder, "messages") as (directory, info):
+        pieces = _pieces(directory / "messages.bin", info["strings"], words, ledger)
+        written = message_events.store(pieces, words, scratch, ledger)
+    _account_messages(info, ledger)
+    return written, ledger.table()
+
+
+@contextmanager
+def _decoded(folder: Path, what: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder with the arrays that nsight-rawdata makes, removed at the end, and perf-events.json."""
+    try:
+        size = sum(path.stat().st_size for path in folder.glob("*.records"))
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}", "copy the whole capture directory") from None
+    with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
+        native.run("nsight-rawdata", [f"--only={what}", str(folder.resolve()), directory], _GROWTH * size)
+        try:
+            info = json.loads(Path(directory, "perf-events.json").read_text(encoding="utf-8"))
+        except OSError as error:
+            raise OutputError(
+                f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
+            ) from None
+        if tuple(info["kinds"]) != KINDS:
+            raise BadInput("nsight-rawdata is of another version than this package", "run: make build")
+        yield Path(directory), info
+
+
+def _pieces(path: Path, strings: list[str], words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
+    """The events that the stamps of a file are, some at a time."""
+    kinds, comms = words.of("kind"), words.of("comm")
+    kind = np.array([kinds.setdefault(letter, len(kinds)) for letter in LETTERS], np.int32)
+    names = [fields.comm_text(name) for name in strings]
+    comm = np.array([comms.setdefault(name, len(comms)) for name in names], np.int32)
+    n_stamps = path.stat().st_size // STAMP.itemsize
+    ledger.add(
+        "message events beyond the limit",
+        max(0, n_stamps - message_events.MAX_EVENTS),
+        "error",
+        f"more than {message_events.MAX_EVENTS} events: the rest was not read",
+        "record for a shorter time or with a filter",
+    )
+    n_stamps = min(n_stamps, message_events.MAX_EVENTS)
+    with path.open("rb") as file:
+        for first in range(0, n_stamps, _PIECE):
+            stamps = np.fromfile(file, STAMP, min(_PIECE, n_stamps - first))
+            yield fields.decode(_numbers(stamps, kind, comm, ledger), words, first, ledger)
+
+
+def _numbers(
+    stamps: npt.NDArray[np.void], kind: npt.NDArray[np.int32], comm: npt.NDArray[np.int32], ledger: Ledger
+) -> fields.Numbers:
+    numbers: fields.Numbers = {
+        name: stamps[name] if stamps.dtype[name] == np.uint64 else stamps[name].astype(np.int64)
+        for name in STAMP.names or ()
+        if name != "pad"
+    }
+    numbers["kind"], numbers["comm"] = kind[stamps["kind"]], comm[stamps["comm"]]
+    unknown = numbers["pid"] < 0
+    ledger.add(
+        "message events of a thread whose process is not known",
+        int(np.count_nonzero(unknown)),
+        "info",
+        "nothing tells of the thread; its own number stands for that of the process",
+    )
+    numbers["pid"] = np.where(unknown, numbers["tid"], numbers["pid"])
+    return numbers
+
+
+def _account_messages(info: dict[str, Any], ledger: Ledger) -> None:
+    """Enter the message events that were not recorded, and what the probes counted."""
+    lost = Counter[str]()
+    for entry in info["lost"]:
+        what, _, kind = entry["type"].partition(" ")
+        if what == "message":
+            lost[kind[0]] += entry["lost"] + entry["missing"]
+    for letter in LETTERS:
+        ledger.add(
+            f"{letter} events lost",
+            lost[letter],
+            "warning",
+            "the probe produced them, and they are not in records/",
+            _AGAIN + " or a narrower filter",
+        )
+    message_events.account_counts(info["probe_counts"], ledger)
+    if info["cut"]:
+        ledger.add(
+            "message events were cut",
+            1,
+            "warning",
+            "the recording did not end by itself; lost events are known up to the last time that they were counted",
+        )
+
+
+# key in perf-events.json: cause, severity, detail, remedy
+_LOSSES = {
+    "lost_units": (
+        "records lost at a known place (units of 16 bytes)",
+        "error",
+        "the recorder did not write all of a core's buffer; that time of that core is a gap",
+        _AGAIN,
+    ),
+    "truncated_bytes": (
+        "records truncated (bytes)",
+        "error",
+        "a file ends inside a block: what follows was not recorded or not copied",
+        "copy the files again, or record again",
+    ),
+    "undecodable_bytes": (
+        "records undecodable (bytes)",
+        "error",
+        "nothing tells what they are: damaged, or written by a newer recorder",
+        "copy the files again, or record again",
+    ),
+    "bad_files": (
+        "file of records damaged",
+        "error",
+        "it does not begin as such a file does, or is of another core than its name says; it was not read",
+        "copy the files again, or record again",
+    ),
+    "bad_blocks": (
+        "block of records damaged",
+        "error",
+        "its sizes, place or contents contradict themselves",
+        "copy the files again, or record again",
+    ),
+    "unknown_blocks": (
+        "block of records unknown",
+        "warning",
+        "written by a newer recorder than this program knows; skipped",
+        "use a newer version of this program",
+    ),
+    "unknown_records": (
+        "record of unknown type",
+        "error",
+        "damaged, or written by a newer recorder; the rest of its page was not read",
+        "use a newer version of this program, or record again",
+    ),
+    "malformed": ("record malformed", "error", "its size or its time contradicts itself", "record again"),
+    "misplaced": ("record misplaced", "error", "one of a core in the file of the machine", "record again"),
+    "surplus_records": (
+        "more records than were counted",
+        "warning",
+        "the files were changed or hold more than one recording",
+        "record again",
+    ),
+    "saturated": (
+        "longer than a record can tell",
+        "info",
+        "softirqs, interrupts, idle times and system calls of over 18 minutes may have begun earlier",
+        "",
+    ),
+    "enters_missing": (
+        "system call whose begin is on no known core",
+        "info",
+        "its thread's switches before it were not recorded; start marked missing",
+        "",
+    ),
+    "strings_rejected": (
+        "too many different names",
+        "warning",
+        "more than a million thread names: the later ones are empty",
+        "record for a shorter time",
+    ),
+}
+
+
+def account(info: dict[str, Any], ledger: Ledger) -> None:
+    """Enter the losses that nsight-rawdata counted, but those of message events."""
+    for entry in info["lost"]:
+        if entry["type"].startswith("message "):
+            continue
+        ledger.add(
+            f"records lost: {entry['type']}",
+            entry["lost"],
+            "error",
+            "the buffer of the core was full; when is not known",
+            _AGAIN,
+        )
+        ledger.add(
+            f"records missing: {entry['type']}",
+            entry["missing"],
+            "error",
+            "they were written, and are not in the file",
+            "copy the files again, or record again",
+        )
+    for key, (cause, severity, detail, remedy) in _LOSSES.items():
+        ledger.add(cause, info["losses"].get(key, 0), severity, detail, remedy)
+    ledger.add(
+        "records were cut",
+        info["n_cut_files"],
+        "error",
+        "the recorder was killed while recording, or files were not copied whole; what there is was read",
+        "let the recorder end by itself",
+    )
