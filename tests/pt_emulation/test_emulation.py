@@ -185,6 +185,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "slow-function"
 
 
+def least_edges(options: list[str]) -> int:
+    """So many edges at least must be compared. Most of the load is the kernel's: of 160,000 edges 7,000 are in user mode."""
+    return 1_000 if "--user-only" in options else 50_000
+
+
 def gate(made: Path, aux: Path, perf_data: Path) -> subprocess.CompletedProcess[str]:
     """Judge packets and perf.data against the log."""
     argv = [BIN / "pt-gate", "--log", made / "observer.log", "--aux", aux, "--perf-data", perf_data]
@@ -283,7 +288,7 @@ class TestFromNothing:
         if options != ["--no-cyc"]:  # perf guesses times between PSBs, and takes the wrong code
             rows = parity.stacked(parity.by_perf(data, made / "symfs", tmp_path, "nsight.py"))
             n, differs = parity.same_rows(rows, parity.stacked(native), ("from", "to", "kind", "tid"))
-            assert (differs, n > 50_000) == ("", True)
+            assert (differs, n > least_edges(options)) == ("", True)
 
     @pytest.mark.parametrize("options", [[], ["--retcomp"], ["--no-cyc"], ["--user-only"]], ids=" ".join)
     def test_buffers_of_threads_are_decoded_as_perf_does(
@@ -298,4 +303,4 @@ class TestFromNothing:
         for tool in ("nsight.py", "nsight-edges"):
             rows = parity.stacked(parity.by_perf(data, made / "symfs", tmp_path, tool))
             n, differs = parity.same_rows(rows, parity.stacked(native), ("from", "to", "kind", "tid"))
-            assert (differs, n > 50_000) == ("", True)
+            assert (differs, n > least_edges(options)) == ("", True)

@@ -3,8 +3,8 @@
 
 import made_up_machine
 import pytest
-from nsight_record import clock, preflight
-from nsight_record.errors import EXIT_IO, EXIT_MISSING
+from nsight_record import clock, collect, preflight
+from nsight_record.errors import EXIT_IO, EXIT_MISSING, Usage
 from nsight_record.preflight import ERROR, INFO, WARNING, Request
 
 
@@ -67,6 +67,37 @@ def test_unbuilt_clock_reader_is_named_with_its_make_command(machine, tmp_path, 
 def test_perf_of_another_kernel_is_an_error(tmp_path):
     machine = made_up_machine.build(tmp_path / "root", run_version=lambda argv: (2, ""))
     assert only(check(machine, tmp_path)).what == "perf does not run on this kernel"
+
+
+def test_bpf_recorder_needs_neither_perf_nor_bpftrace_nor_tracefs(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(collect, "find", lambda path: "/somewhere/nsight-collect")
+    for program in ("perf", "bpftrace"):
+        (machine.root / "bin" / program).unlink()
+    (machine.root / "sys/kernel/tracing").rename(machine.root / "elsewhere")
+    assert check(machine, tmp_path, recorder="bpf") == []
+    assert preflight.resolve_recorder("auto", machine, lwip=False) == "bpf"
+    assert preflight.resolve_recorder("auto", machine, lwip=True) == "bpftrace"
+    with pytest.raises(Usage, match="--lwip needs --recorder bpftrace"):
+        preflight.resolve_recorder("bpf", machine, lwip=True)
+
+
+def test_kernel_that_lacks_what_the_bpf_recorder_needs_is_told_and_auto_takes_the_other(
+    machine, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(collect, "find", lambda path: "/somewhere/nsight-collect")
+    machine.run_version = lambda argv: (1, "error: this kernel lacks tracepoint sk_data_ready")
+    (found,) = check(machine, tmp_path, recorder="bpf")
+    assert (found.what, found.severity) == ("this kernel lacks tracepoint sk_data_ready", ERROR)
+    assert "--recorder bpftrace" in found.cure
+    assert preflight.resolve_recorder("auto", machine, lwip=False) == "bpftrace"
+    assert preflight.resolve_recorder("bpf", machine, lwip=False) == "bpf"
+
+
+def test_unbuilt_bpf_recorder_is_told_and_auto_takes_the_other(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(collect, "find", lambda path: None)
+    (found,) = check(machine, tmp_path, recorder="bpf")
+    assert found.what == "nsight-collect is not built"
+    assert preflight.resolve_recorder("auto", machine, lwip=False) == "bpftrace"
 
 
 def test_tcpdump_is_needed_only_for_payload(machine, tmp_path):

@@ -41,6 +41,7 @@ struct task_struct {
 	int tgid;
 	char comm[16];
 	struct task_struct *group_leader;
+	struct bpf_local_storage *bpf_storage;
 	struct thread_info {
 		__u32 cpu;
 	} thread_info;

@@ -25,6 +25,9 @@ const volatile bool all_syscalls;
 /* What is known of the thread; NULL: its process has nothing to do with messages. */
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
+	/* Most threads have no storage of any program, and the helper takes longer to say so. */
+	if (!task->bpf_storage)
+		return NULL;
 	return bpf_task_storage_get(&threads, task, NULL, 0);
 }
 

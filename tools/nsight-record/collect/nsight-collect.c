@@ -40,6 +40,7 @@ static const char usage[] =
 	"      --hardware-stamps\n"
 	"                     look for hardware stamps of received packets\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
+	"      --check        only say what of this kernel is missing\n"
 	"      --every-ms N   how often rings are emptied (default 10)\n"
 	"\n"
 	"Prints \"recording\" when every program is attached, and counts as JSON at the end.\n"
@@ -48,7 +49,7 @@ static const char usage[] =
 struct arguments {
 	const char *dir;
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
-	bool rx, tx, activity, syscalls, all_syscalls, of_server, hardware_stamps;
+	bool check, rx, tx, activity, syscalls, all_syscalls, of_server, hardware_stamps;
 };
 
 struct ring {
@@ -81,14 +82,23 @@ static uint64_t number(const char *text, uint64_t max)
 static void parse(int argc, char **argv, struct arguments *args)
 {
 	static const struct option options[] = {
-		{"port", 1, NULL, 'p'},		{"pid", 1, NULL, 'P'},
-		{"cgroup", 1, NULL, 'c'},	{"ifindex", 1, NULL, 'i'},
-		{"netns", 1, NULL, 'n'},	{"rx", 0, NULL, 'r'},
-		{"server", 0, NULL, 'S'},	{"no-syscalls", 0, NULL, 'N'},
-		{"tx", 0, NULL, 't'},		{"messages", 0, NULL, 'm'},
-		{"all-syscalls", 0, NULL, 's'}, {"ring-kb", 1, NULL, 'k'},
-		{"every-ms", 1, NULL, 'e'},	{"hardware-stamps", 0, NULL, 'w'},
-		{"help", 0, NULL, 'h'},		{0},
+		{"port", 1, NULL, 'p'},
+		{"pid", 1, NULL, 'P'},
+		{"cgroup", 1, NULL, 'c'},
+		{"ifindex", 1, NULL, 'i'},
+		{"netns", 1, NULL, 'n'},
+		{"rx", 0, NULL, 'r'},
+		{"tx", 0, NULL, 't'},
+		{"messages", 0, NULL, 'm'},
+		{"no-syscalls", 0, NULL, 'N'},
+		{"all-syscalls", 0, NULL, 's'},
+		{"server", 0, NULL, 'S'},
+		{"hardware-stamps", 0, NULL, 'w'},
+		{"ring-kb", 1, NULL, 'k'},
+		{"every-ms", 1, NULL, 'e'},
+		{"check", 0, NULL, 'C'},
+		{"help", 0, NULL, 'h'},
+		{0},
 	};
 	int o;
 
@@ -123,6 +133,9 @@ static void parse(int argc, char **argv, struct arguments *args)
 		case 's':
 			args->all_syscalls = true;
 			break;
+		case 'C':
+			args->check = true;
+			break;
 		case 'N':
 			args->syscalls = false;
 			break;
@@ -146,8 +159,8 @@ static void parse(int argc, char **argv, struct arguments *args)
 			exit(EXIT_USAGE);
 		}
 	}
-	if (argc - optind != 1 || args->ring_kb < 64 || args->ring_kb & (args->ring_kb - 1) ||
-	    !args->every_ms) {
+	if (argc - optind != !args->check || args->ring_kb < 64 ||
+	    args->ring_kb & (args->ring_kb - 1) || !args->every_ms) {
 		fputs(usage, stderr);
 		exit(EXIT_USAGE);
 	}
@@ -187,6 +200,8 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	/* No record crosses a page, but the verifier sees only where it begins. */
 	bpf_map__set_value_size(skel->maps.rings, units * NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
 	tracepoints_choose(skel->obj, args->activity, args->syscalls, args->rx, args->tx);
+	if (args->check)
+		return skel;
 	if (nsight_collect_bpf__load(skel))
 		fail(EXIT_REFUSED, "nsight-record --preflight says what is missing",
 		     "the kernel refused the BPF programs: %s", strerror(errno));
@@ -315,8 +330,11 @@ int main(int argc, char **argv)
 	rings = calloc(n, sizeof(*rings));
 	if (!rings)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
-	output_folder(args.dir);
+	if (!args.check)
+		output_folder(args.dir);
 	skel = load(&args, n);
+	if (args.check)
+		return 0;
 	mask = skel->rodata->ring_mask;
 	controls = map_memory(skel->maps.controls, n, &control_stride);
 	data = map_memory(skel->maps.rings, n, &ring_stride);

@@ -120,10 +120,20 @@ def resolve_recorder(asked: str, machine: Machine, lwip: bool) -> str:
         raise Usage("--lwip needs --recorder bpftrace", "leave out --recorder")
     if asked != "auto":
         return asked
-    tracefs = machine.tracefs()
-    able = tracefs is None or probes.choose_script(tracefs) == probes.SCRIPT
-    has_btf = (machine.root / "sys/kernel/btf/vmlinux").exists()
-    return "bpf" if not lwip and able and has_btf and collect.find(machine.path) else "bpftrace"
+    return "bpftrace" if lwip or _bpf_problem(machine) else "bpf"
+
+
+def _bpf_problem(machine: Machine) -> Finding | None:
+    """Why nsight-collect cannot record here."""
+    program = collect.find(machine.path)
+    if program is None:
+        cure = "make -C tools/nsight-record/collect in the source tree (needs clang and bpftool)"
+        return Finding("nsight-collect is not built", ERROR, f"{cure}, or --recorder bpftrace")
+    code, said = machine.version_of([program, "--check"])
+    if code:
+        what = said.removeprefix("error: ") or f"nsight-collect --check failed with {code}"
+        return Finding(what, ERROR, "use a newer kernel with CONFIG_DEBUG_INFO_BTF=y, or --recorder bpftrace")
+    return None
 
 
 def check(machine: Machine, request: Request) -> list[Finding]:
@@ -170,9 +180,8 @@ def _privilege(machine: Machine) -> list[Finding]:
 
 def _programs(machine: Machine, request: Request) -> list[Finding]:
     found = []
-    if request.recorder == "bpf" and not collect.find(machine.path):
-        cure = "make -C tools/nsight-record/collect in the source tree (needs clang and bpftool)"
-        found.append(Finding("nsight-collect is not built", ERROR, f"{cure}, or --recorder bpftrace"))
+    if request.recorder == "bpf" and (problem := _bpf_problem(machine)):
+        found.append(problem)
     needs_perf = request.recorder == "bpftrace" or request.grade == "pt"
     if not needs_perf:
         pass

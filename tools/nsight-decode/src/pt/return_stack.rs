@@ -193,15 +193,19 @@ unsafe fn watch(decoder: *mut ffi::BlockDecoder) -> Option<Returns> {
     let bytes = || std::slice::from_raw_parts(decoder.cast::<u8>(), size);
     (step()? == CODE && step()? == CODE + 0x10).then_some(())?;
     let entries: Vec<u8> = BEHIND.iter().flat_map(|address| address.to_le_bytes()).collect();
-    let mut places = memchr::memmem::find_iter(bytes(), &entries);
-    let stack = ReturnStack { offset: places.next()? };
-    let marks = stack.offset + ENTRIES * 8..stack.offset + ENTRIES * 8 + 2;
-    let are = |top: u8| bytes().get(marks.clone()) == Some(&[top, 0]);
-    let alone = places.next().is_none();
-    let compressed_pops = alone && are(2) && step()? == CODE + 0x40 && are(1);
-    (compressed_pops && step()? == BEHIND[1]).then_some(())?;
-    match (are(1), are(0)) {
-        (true, _) => Some(Returns::Kept(stack)),
+    // Memory that an earlier decoder had may hold its entries still; only in this one's does the mark move.
+    let mut places: Vec<usize> = memchr::memmem::find_iter(bytes(), &entries).collect();
+    let are = |offset: usize, top: u8| {
+        let marks = offset + ENTRIES * 8;
+        bytes().get(marks..marks + 2) == Some(&[top, 0])
+    };
+    places.retain(|&offset| are(offset, 2));
+    (step()? == CODE + 0x40).then_some(())?;
+    places.retain(|&offset| are(offset, 1));
+    let [offset] = places[..] else { return None };
+    (step()? == BEHIND[1]).then_some(())?;
+    match (are(offset, 1), are(offset, 0)) {
+        (true, _) => Some(Returns::Kept(ReturnStack { offset })),
         (_, true) => Some(Returns::Popped),
         _ => None,
     }
