@@ -120,6 +120,7 @@ def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path,
     assert in_parts == rows(find(in_memory(pair[0]), options, in_memory(pair[1])))
 
 
+@pytest.mark.slow
 def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> None:
     largest = []
     for n in (600, 2400):

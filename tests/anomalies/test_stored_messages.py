@@ -167,6 +167,7 @@ def diagnosis(of: Recorded, options: Options) -> list[list[dict[str, object]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grade", ["pt", "trace"])
 def test_a_diagnosis_from_small_row_groups_is_the_one_of_whole_tables(
     tmp_path: Path, made: World, grade: str

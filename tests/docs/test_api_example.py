@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from report.synthetic import World, write_capture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ def test_example_prints_causes_cores_and_connections_and_draws(tmp_path: Path) -
     assert (tmp_path / "lifetime.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_case_study_script_draws_every_iteration_and_prints_what_the_reports_say(tmp_path: Path) -> None:
     story, out = tmp_path / "story", tmp_path / "figures"
     story.mkdir()

@@ -77,6 +77,7 @@ def test_full_disk_while_storing_tables_keeps_the_recorded_data(
     assert not list(there.rglob(".*.part")), "partial files were left behind"
 
 
+@pytest.mark.slow
 def test_full_disk_while_writing_the_report_leaves_no_half_files(
     run: Run, small_disk: Path, capture: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_output_directory_that_cannot_be_made(run: Run, capture: Path, tmp_path:
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_capture_of_root_is_analysed_by_nobody(run: Run, public: Path) -> None:
     capture = write_capture(public / "root.nsight")

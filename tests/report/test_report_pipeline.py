@@ -219,6 +219,7 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
 
 
+@pytest.mark.slow
 def test_no_stage_and_no_report_has_every_message_in_memory(
     capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -538,6 +538,7 @@ def test_one_core_has_one_lane(world: Capture, receive: int | None) -> None:
 # --- files
 
 
+@pytest.mark.slow
 def test_each_figure_has_caption_csv_and_both_formats(world: Capture, tmp_path: Path) -> None:
     figures = draw(world, summarise(world))
     assert [f.name for f in figures if not f.name.endswith("-timeline")] == [
@@ -571,6 +572,7 @@ def test_names_are_drawn_as_they_are_not_as_mathematics(tmp_path: Path) -> None:
     assert all(b"<b>" not in f.svg for f in figures)
 
 
+@pytest.mark.slow
 def test_capture_without_causes_still_has_its_figures(world: Capture) -> None:
     for name in ("anomalies", "causes"):
         world._frames[name] = getattr(world, name).iloc[:0]
