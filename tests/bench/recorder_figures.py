@@ -87,7 +87,7 @@ def ratio(found: Sequence[float | None], bare: Sequence[float | None]) -> float 
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Of those that there are."""
+    """Median of the values that are not None."""
     known = [v for v in values if v is not None]
     return statistics.median(known) if known else None
 

@@ -229,10 +229,20 @@ def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
     assert "No space left on device" in run.process.stderr.readline()
     code, out = run.end()
     assert code == 5
-    cores = json.loads(out).values()
-    assert sum(core["unwritten_bytes"] for core in cores) > 0
-    for file in run.files().values():
-        assert sum(file.present.values()) > 0
+    cores = json.loads(out)
+    assert sum(core["unwritten_bytes"] for core in cores.values()) > 0
+    for number, file in run.files().items():
+        types = cores[str(number)]["types"]
+        assert {int(t): written for t, (*_, written) in types.items() if written} == dict(file.present)
+    counts, records, lost = collect.count(_saved(tmp_path, out))
+    assert records == sum(f.present.total() for f in run.files().values()) + lost
+    assert lost > 0 and counts.ended
+
+
+def _saved(folder: Path, text: str) -> Path:
+    path = folder / "collect.log"
+    path.write_text(text)
+    return path
 
 
 def test_filters_are_decided_in_the_kernel(tmp_path: Path, traffic: int) -> None:

@@ -238,7 +238,7 @@ static uint64_t monotonic_ns(void)
  * What the reader has done with is 0, so a first word that is there is that of a complete record.
  */
 static uint64_t complete(const struct ring *ring, uint64_t mask, uint64_t from, uint64_t to,
-			 uint64_t *written)
+			 uint64_t *found)
 {
 	uint64_t at = from;
 
@@ -250,29 +250,32 @@ static uint64_t complete(const struct ring *ring, uint64_t mask, uint64_t from, 
 
 		if (!word || !units || at + units - from > NSR_MAX_BLOCK / NSR_UNIT)
 			break;
-		written[type]++;
+		found[type]++;
 		at += units;
 	}
 	return at - from;
 }
 
-/* Copy what is new; returns the units. */
-static uint64_t drain(struct ring *ring, uint64_t mask)
+/* Copy what is new. */
+static void drain(struct ring *ring, uint64_t mask)
 {
 	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
-		 now = monotonic_ns();
-	uint64_t tail = ring->control->tail, total = 0, units;
+		 now = monotonic_ns(), tail = ring->control->tail, units;
 
-	while ((units = complete(ring, mask, tail, head, ring->output->written))) {
+	for (;;) {
+		uint64_t found[256] = {0}; /* records by type */
 		unsigned char *first = ring->data + (tail & mask) * NSR_UNIT;
 
-		output_block(ring->output, NSR_RECORDS, first, units * NSR_UNIT, now, tail);
+		units = complete(ring, mask, tail, head, found);
+		if (!units)
+			return;
+		if (output_block(ring->output, NSR_RECORDS, first, units * NSR_UNIT, now, tail))
+			for (int type = 0; type < NSR_N_TYPES; type++)
+				ring->output->written[type] += found[type];
 		memset(first, 0, units * NSR_UNIT);
 		tail += units;
-		total += units;
 		__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
 	}
-	return total;
 }
 
 static void drain_all(struct ring *rings, int n, uint64_t mask)

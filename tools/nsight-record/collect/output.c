@@ -93,7 +93,7 @@ static bool append(struct output *out, struct iovec *iov, int n)
 	return false;
 }
 
-void output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
+bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
 		  uint64_t time, uint64_t number)
 {
 	struct nsr_block block = {.mark = NSR_BLOCK_MARK,
@@ -106,8 +106,10 @@ void output_block(struct output *out, enum nsr_block_kind kind, const void *data
 
 	/* After a block that did not fit, records would stand in the wrong place; counts still
 	 * tell. */
-	if ((out->unwritten && kind == NSR_RECORDS) || !append(out, iov, 2))
-		out->unwritten += bytes;
+	if (!(out->unwritten && kind == NSR_RECORDS) && append(out, iov, 2))
+		return true;
+	out->unwritten += bytes;
+	return false;
 }
 
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,

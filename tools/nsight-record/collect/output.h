@@ -14,9 +14,9 @@ enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
 struct output {
 	int fd;
 	uint32_t cpu;
-	uint64_t size;			     /* bytes of whole blocks */
-	uint64_t written[NSR_N_TYPES + 256]; /* records by type; a damaged one has any number */
-	uint64_t unwritten;		     /* bytes that the disk did not take */
+	uint64_t size;		       /* bytes of whole blocks */
+	uint64_t written[NSR_N_TYPES]; /* records in the file, by type */
+	uint64_t unwritten;	       /* bytes that the disk did not take */
 };
 
 /* Print the error and what helps against it, and exit. */
@@ -26,9 +26,11 @@ void fail(int code, const char *hint, const char *format, ...)
 void output_folder(const char *path);
 /* The file of a core, or of the machine (NSR_NO_CPU), in that folder. */
 struct output *output_open(uint32_t cpu);
-/* Append a block. What the disk does not take is counted, and nothing more is written to that file.
+/*
+ * Append a block. What the disk does not take is counted, and no more records are written to that
+ * file. Whether it was taken.
  */
-void output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
+bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
 		  uint64_t time, uint64_t number);
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
 		   uint64_t time);

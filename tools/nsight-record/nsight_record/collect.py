@@ -111,7 +111,6 @@ def count(log: Path) -> tuple[Counts, int, int]:
                     letter = _LETTERS[(kind - _MESSAGE) >> 2]
                     counts.produced[letter] = counts.produced.get(letter, 0) + produced
                     counts.written[letter] = counts.written.get(letter, 0) + written
-            lost += core["unwritten_bytes"] > 0
         counts.ended = True
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         pass
