@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -25,7 +26,7 @@ RECORDER = ROOT / "tools/nsight-record/nsight-record"
 START_S, END_S = 300, 300
 
 
-def require_live(recorder: str = "bpftrace"):
+def require_live(recorder: str = "bpf"):
     """Skip, with the reason, where nothing can be recorded."""
     if os.geteuid() != 0:
         skip_or_fail("root", "recording needs root")
@@ -53,7 +54,7 @@ class Running:
     """A recorder in the background; ``wait_recording`` returns once everything records."""
 
     def __init__(
-        self, directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpftrace"
+        self, directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpf"
     ) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
@@ -93,7 +94,7 @@ class Running:
 
 
 def record(
-    directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpftrace"
+    directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpf"
 ) -> tuple[int, str]:
     """Run a recording to its end; (exit code, what it said)."""
     running = Running(directory, *options, prefix=prefix, recorder=recorder)
@@ -114,6 +115,46 @@ def wait_gone(pids: list[int], timeout: float = END_S) -> list[int]:
             break
         time.sleep(0.05)
     return pids
+
+
+SUDO = ("env", "SUDO_UID=65534", "SUDO_GID=65533")
+
+
+SMALL_DISK = """
+set -e
+mount -t tmpfs -o size=200m none "$1"
+shift
+exec "$@"
+"""
+
+
+def fill(file, rest):
+    """Take the disk's space but for ``rest`` bytes, while others write to it."""
+    with open(file, "wb", buffering=0) as f:
+        while True:
+            space = os.statvfs(file.parent)
+            free = space.f_bavail * space.f_frsize
+            if free <= rest:
+                return
+            with contextlib.suppress(OSError):
+                f.write(bytes(min(free - rest, 1 << 20)))
+
+
+def owners(directory):
+    """((uid, gid), mode) of the capture and all that is in it, its own first."""
+    found = [p.lstat() for p in (directory, *directory.rglob("*"))]
+    return [((s.st_uid, s.st_gid), stat.S_IMODE(s.st_mode)) for s in found]
+
+
+NO_TRACEFS = """
+umount -l /sys/kernel/debug/tracing 2>/dev/null
+umount -l /sys/kernel/tracing
+umount -l /sys/kernel/debug
+"$@"
+code=$?
+test -d /sys/kernel/tracing/events && echo still mounted
+exit $code
+"""
 
 
 CLIENT = """

@@ -10,9 +10,21 @@ from pathlib import Path
 import parity
 import pytest
 from nsight_record import collect
-from recorder_run import EchoServer, Running, manifest, record, require_live, tool_pids, wait_gone
+from recorder_run import (
+    NO_TRACEFS,
+    SMALL_DISK,
+    SUDO,
+    EchoServer,
+    Running,
+    fill,
+    manifest,
+    owners,
+    record,
+    require_live,
+    tool_pids,
+    wait_gone,
+)
 from test_collect_live import MESSAGE, SWITCH, read
-from test_record_live import NO_TRACEFS, SMALL_DISK, SUDO, fill, owners
 from testbed.ports import reserved
 
 pytestmark = pytest.mark.live
@@ -59,7 +71,7 @@ def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
 
 
 def test_ctrl_c_keeps_the_data(tmp_path, echo):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=("setsid",), recorder="bpf")
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=("setsid",))
     m = running.wait_recording()
     echo.requests(50)
     os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does
@@ -73,7 +85,7 @@ def test_ctrl_c_keeps_the_data(tmp_path, echo):
 
 @pytest.mark.parametrize("victim", ["collect", "clock"])
 def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), recorder="bpf")
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port))
     m = running.wait_recording()
     echo.requests(50)
     os.kill(m["tools"][victim]["pid"], signal.SIGKILL)
@@ -89,7 +101,7 @@ def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
 
 
 def test_killed_recorder_leaves_a_whole_capture_and_no_processes(tmp_path, echo):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), recorder="bpf", prefix=SUDO)
+    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=SUDO)
     m = running.wait_recording()
     echo.requests(50)
     running.process.kill()
@@ -107,7 +119,7 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
     disk = tmp_path / "disk"
     disk.mkdir()
     prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
-    running = Running(disk / "a.nsight", "-d", "600", prefix=prefix, recorder="bpf")
+    running = Running(disk / "a.nsight", "-d", "600", prefix=prefix)
     inside = f"/proc/{running.process.pid}/root{disk}"
     running.directory = Path(inside) / "a.nsight"
     running.wait_recording()

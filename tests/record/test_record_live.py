@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real recordings of loopback traffic by bpftrace and perf: what a capture holds, however the recording ends."""
+"""Real recordings: what nsight-record does around its recorders, with the one that is the default."""
 
-import contextlib
-import json
 import os
 import signal
-import stat
 import subprocess
-from pathlib import Path
 
 import pytest
-from harness.judged import judge
 from recorder_run import (
-    END_S,
-    RECORDER,
+    SUDO,
     EchoServer,
     Running,
     manifest,
-    perf_script,
+    owners,
     record,
     require_live,
     tool_pids,
@@ -31,7 +25,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module", autouse=True)
 def live():
-    require_live()
+    require_live("bpf")
 
 
 @pytest.fixture(scope="module")
@@ -39,38 +33,6 @@ def echo():
     server = EchoServer()
     yield server
     server.close()
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory, echo):
-    """One ordinary recording, as long as 300 requests take; (directory, manifest, what the recorder said)."""
-    directory = tmp_path_factory.mktemp("live") / "ordinary.nsight"
-    code, said = record(directory, "--port", str(echo.port), "--", *echo.client(300))
-    assert code == 0, said
-    return directory, manifest(directory), said
-
-
-def lines(directory, kind):
-    text = (directory / "events.tsv").read_text()
-    return [line.split("\t") for line in text.splitlines() if line.startswith(kind + "\t")]
-
-
-def test_ordinary_recording_is_complete(capture):
-    _, m, said = capture
-    assert (m["state"], m["stopped_by"], m["cut"]) == ("complete", "command", [])
-    assert m["command_exit"] == 0
-    assert "nsight-report" in said
-    assert m["losses"] == []
-    assert "lost: nothing" in said
-
-
-def test_every_request_is_in_the_capture(capture):
-    # 300 requests and 300 answers, each sent by one call and read by one, 64 bytes long.
-    directory, m, _ = capture
-    for kind in ("S", "R"):
-        with_payload = [f for f in lines(directory, kind) if f[20] == "64"]
-        assert len(with_payload) == 600
-    assert m["events"]["produced"]["S"] == m["events"]["written"]["S"] == 600
 
 
 def test_duration_is_kept(tmp_path):
@@ -81,67 +43,6 @@ def test_duration_is_kept(tmp_path):
     assert m["stop"]["monotonic_ns"] - m["start"]["monotonic_ns"] >= 1_000_000_000
 
 
-def test_no_message_lacks_the_activity_of_its_core(capture):
-    directory, m, _ = capture
-    boottime_minus_monotonic = m["start"]["boottime_ns"] - m["start"]["monotonic_ns"]
-    stamps = [int(f[1]) - boottime_minus_monotonic for kind in "SR" for f in lines(directory, kind)]
-    times = perf_script(directory, "--ns", "-F", "time").split()
-    seconds = [float(t.rstrip(":")) for t in (times[0], times[-1])]
-    assert seconds[0] * 1e9 < min(stamps)
-    assert max(stamps) < seconds[1] * 1e9
-
-
-def test_system_calls_of_the_recording_programs_are_left_out(capture):
-    directory, m, _ = capture
-    text = perf_script(directory, "-F", "tid,event")
-    calls = [line.split() for line in text.splitlines() if "raw_syscalls:" in line]
-    assert calls
-    callers = {int(tid) for tid, _ in calls}
-    assert not callers & {*tool_pids(m), m["recorder_pid"]}
-
-
-def test_context_switches_of_the_recording_programs_stay_in(capture):
-    directory, m, _ = capture
-    text = perf_script(directory, "-F", "tid,event")
-    switching = {int(line.split()[0]) for line in text.splitlines() if "sched:sched_switch" in line}
-    assert m["tools"]["clock"]["pid"] in switching
-
-
-def test_recording_programs_do_not_feed_on_their_own_events(capture):
-    """perf recording its own writes makes 700,000 events/s; that it records none is certain, see above."""
-    directory, m, _ = capture
-    pids = {*tool_pids(m), m["recorder_pid"]}
-    own = [t.split() for t in perf_script(directory, "-F", "tid,time").splitlines()]
-    times = [float(stamp.rstrip(":")) for tid, stamp in own if int(tid) in pids]
-    rate = len(times) / (max(times) - min(times))
-    judge("live", "events of the recording programs a second", rate < 20_000, f"{rate:.0f}")
-
-
-def test_clock_readings_span_the_recording(capture):
-    directory, m, _ = capture
-    if m["start"]["tsc"] is None:
-        pytest.skip("the manifest has no TSC on this machine")
-    readings = [line.split("\t") for line in (directory / "clock.tsv").read_text().splitlines()]
-    before = [int(f[2]) for f in readings if f[0] == "B"]
-    assert min(before) < m["start"]["tsc"]
-    assert max(before) > m["stop"]["tsc"]
-    assert readings[-1][0] == "E"
-
-
-def test_manifest_says_what_recorded_what(capture, echo):
-    directory, m, _ = capture
-    assert m["grade"] == "trace"
-    assert m["filters"]["port"] == echo.port
-    assert m["syscall_names"]["0"] == "read"
-    assert m["host"]["kernel"] == os.uname().release
-    assert m["host"]["n_cpus"] == os.cpu_count()
-    assert m["probes"]["script"] in ("nsight-record.bt", "nsight-record-legacy.bt")
-    assert {t: v["exit"] for t, v in m["tools"].items()} == {"clock": 0, "bpftrace": 0, "perf": -2}
-    assert any(n["name"] == "lo" for n in m["nics"])
-    assert (directory / "formats/sched/sched_switch").read_text().startswith("name: sched_switch")
-    assert not (directory / ".reserve").exists()
-
-
 def test_recording_lasts_as_long_as_the_command(tmp_path):
     code, said = record(tmp_path / "a.nsight", "--", "sh", "-c", "echo from the command; exit 7")
     m = manifest(tmp_path / "a.nsight")
@@ -150,124 +51,7 @@ def test_recording_lasts_as_long_as_the_command(tmp_path):
     assert "from the command" in said
 
 
-def test_ctrl_c_reaches_only_the_recorder_and_keeps_the_data(tmp_path, echo):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=("setsid",))
-    m = running.wait_recording()
-    echo.requests(50)
-    os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does
-    _, err = running.end()
-    assert running.process.returncode == 130, err
-    m = manifest(tmp_path / "a.nsight")
-    assert (m["state"], m["stopped_by"], m["losses"]) == ("complete", "signal", [])
-    assert len([f for f in lines(tmp_path / "a.nsight", "R") if f[20] == "64"]) == 100
-    assert wait_gone(tool_pids(m)) == []
-
-
-def test_ctrl_c_before_the_recording_began_leaves_nothing_running(tmp_path):
-    running = Running(tmp_path / "a.nsight")
-    running.wait_for((tmp_path / "a.nsight/clock.tsv").exists, "start its programs")
-    running.process.send_signal(signal.SIGINT)
-    _, err = running.end()
-    m = manifest(tmp_path / "a.nsight")
-    assert running.process.returncode == 130, err
-    assert m["state"] == "cut"
-    assert m["cut"] == ["the recording did not begin"]
-    assert wait_gone(tool_pids(m)) == []
-
-
-@pytest.mark.parametrize("victim", ["perf", "bpftrace", "clock"])
-def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port))
-    m = running.wait_recording()
-    echo.requests(50)
-    os.kill(m["tools"][victim]["pid"], signal.SIGKILL)
-    _, err = running.end()
-    m = manifest(tmp_path / "a.nsight")
-    assert running.process.returncode == 5, err
-    assert m["state"] == "cut"
-    assert m["cut"] == [f"{victim}: killed by SIGKILL"]
-    assert m["stopped_by"].startswith(f"error: {victim} ended early (killed by SIGKILL)")
-    assert {t: v["exit"] for t, v in m["tools"].items() if t != victim} == {
-        t: e for t, e in {"clock": 0, "bpftrace": 0, "perf": -2}.items() if t != victim
-    }
-    assert f"the capture is cut: {victim}" in err
-    assert wait_gone(tool_pids(m)) == []
-
-
-def test_killed_recorder_leaves_a_readable_capture_and_no_processes(tmp_path, echo):
-    running = Running(tmp_path / "a.nsight", "--port", str(echo.port))
-    m = running.wait_recording()
-    echo.requests(50)
-    running.process.kill()
-    running.end()
-    assert wait_gone(tool_pids(m)) == []
-    directory = tmp_path / "a.nsight"
-    assert manifest(directory)["state"] == "recording"
-    # The programs were told to stop, so each wrote out what it had.
-    assert (directory / "events.tsv").read_text().rstrip().endswith("#end")
-    assert (directory / "clock.tsv").read_text().splitlines()[-1].startswith("E\t")
-    assert "sched:sched_switch" in perf_script(directory, "-F", "event")
-
-
-SMALL_DISK = """
-set -e
-mount -t tmpfs -o size=200m none "$1"
-shift
-exec "$@"
-"""
-
-
-def fill(file, rest):
-    """Take the disk's space but for ``rest`` bytes, while others write to it."""
-    with open(file, "wb", buffering=0) as f:
-        while True:
-            space = os.statvfs(file.parent)
-            free = space.f_bavail * space.f_frsize
-            if free <= rest:
-                return
-            with contextlib.suppress(OSError):
-                f.write(bytes(min(free - rest, 1 << 20)))
-
-
-@pytest.mark.parametrize("rest_kib", [34 * 1024, 0])
-def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_kib):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    # In a mount namespace of its own: the disk goes away with the recorder.
-    prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
-    running = Running(disk / "a.nsight", "-d", "600", prefix=prefix)
-    inside = f"/proc/{running.process.pid}/root{disk}"
-    running.directory = Path(inside) / "a.nsight"
-    running.wait_recording()
-    held = os.open(inside, os.O_RDONLY)  # keeps the disk after the recorder's end
-    try:
-        # The space that it sets free for its last manifest must not be taken as well.
-        running.process.send_signal(signal.SIGSTOP)
-        fill(Path(f"/proc/self/fd/{held}/filler"), rest_kib * 1024)
-        running.process.send_signal(signal.SIGCONT)
-        _, err = running.end()
-        with open(os.open("a.nsight/manifest.json", os.O_RDONLY, dir_fd=held)) as f:
-            m = json.load(f)
-        names = set(os.listdir(os.open("a.nsight", os.O_RDONLY, dir_fd=held)))
-    finally:
-        os.close(held)
-    assert running.process.returncode == 5, err
-    assert m["stopped_by"].startswith("error: ")
-    assert m["state"] != "recording"
-    assert {"perf.data", "events.tsv", "clock.tsv"} <= names
-    if rest_kib:
-        assert "the disk is nearly full" in err
-        assert m["state"] == "complete"
-
-
-SUDO = ("env", "SUDO_UID=65534", "SUDO_GID=65533")
 ANY_UMASK = ("sh", "-c", 'umask 0002; exec "$@"', "sh")
-
-
-def owners(directory):
-    """((uid, gid), mode) of the capture and all that is in it, its own first."""
-    found = [p.lstat() for p in (directory, *directory.rglob("*"))]
-    return [((s.st_uid, s.st_gid), stat.S_IMODE(s.st_mode)) for s in found]
 
 
 def test_capture_under_sudo_is_private_and_the_users_and_the_command_keeps_its_surroundings(tmp_path):
@@ -322,101 +106,15 @@ def test_recording_goes_where_it_began_when_somebody_puts_a_link_there(tmp_path)
     assert manifest(tmp_path / "moved")["state"] == "complete"
 
 
-NO_TRACEFS = """
-umount -l /sys/kernel/debug/tracing 2>/dev/null
-umount -l /sys/kernel/tracing
-umount -l /sys/kernel/debug
-"$@"
-code=$?
-test -d /sys/kernel/tracing/events && echo still mounted
-exit $code
-"""
-
-
-def test_unmounted_tracefs_is_refused_and_left_alone(tmp_path):
-    code, said = record(
-        tmp_path / "a.nsight", "-d", "1", prefix=("unshare", "-m", "sh", "-c", NO_TRACEFS, "sh")
-    )
-    assert code == 4
-    assert "error: tracefs is not mounted" in said
-    assert "hint: mount -t tracefs" in said
-    assert "still mounted" not in said
-    assert not (tmp_path / "a.nsight").exists()
-
-
-def test_unmounted_tracefs_is_mounted_with_fix_and_unmounted_afterwards(tmp_path):
-    prefix = ("unshare", "-m", "sh", "-c", NO_TRACEFS, "sh")
-    code, said = record(tmp_path / "a.nsight", "-d", "1", "--fix", prefix=prefix)
-    m = manifest(tmp_path / "a.nsight")
+def test_packets_are_stored_only_on_request(tmp_path, echo):
+    code, said = record(tmp_path / "without.nsight", "--port", str(echo.port), "--", *echo.client(20))
     assert code == 0, said
-    assert [(c["what"], c["restored"]) for c in m["changed"]] == [("mount /sys/kernel/tracing", True)]
-    assert "still mounted" not in said
-
-
-KILLED_WITH_FIX = """
-umount -l /sys/kernel/debug/tracing 2>/dev/null
-umount -l /sys/kernel/tracing
-umount -l /sys/kernel/debug
-"$1" -o "$2" --recorder bpftrace --fix -q &
-until grep -qs '"start"' "$2/manifest.json"; do
-	kill -0 $! || exit 1
-	sleep 0.05
-done
-"$1" --restore
-echo "with $!"
-kill -9 $!
-wait
-test -d /sys/kernel/tracing/events && echo mounted
-"$1" --restore
-test -d /sys/kernel/tracing/events && echo mounted still
-"$1" --restore
-"""
-
-
-def test_tracefs_that_a_killed_recorder_mounted_is_unmounted_by_restore(tmp_path):
-    argv = ["unshare", "-m", "sh", "-c", KILLED_WITH_FIX, "sh", str(RECORDER), str(tmp_path / "a.nsight")]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=END_S)
-    said = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout + done.stderr
-    pid = next(line.split()[1] for line in said if line.startswith("with "))
-    by = f"nsight-record {pid} ({tmp_path / 'a.nsight'})"
-    own = [line for line in said if "tracing" in line or line.split()[0] in ("nothing", "mounted")]
-    assert own == [
-        f"left alone: mount /sys/kernel/tracing: needed by {by}",
-        "nothing to restore",
-        "mounted",
-        f"restored: mount /sys/kernel/tracing: unmounted (left by {by})",
-        "nothing to restore",
-    ]
-    assert wait_gone(tool_pids(manifest(tmp_path / "a.nsight"))) == []
-
-
-def test_packets_are_stored_only_on_request(tmp_path, capture, echo):
-    directory, _, _ = capture
-    assert not (directory / "payload.pcap").exists()
+    assert not (tmp_path / "without.nsight/payload.pcap").exists()
     if subprocess.run(["which", "tcpdump"], capture_output=True).returncode:
         skip_or_fail("tcpdump", "tcpdump is not installed")
     options = ("--port", str(echo.port), "--payload", "120", "--", *echo.client(20))
     code, said = record(tmp_path / "a.nsight", *options)
     assert code == 0, said
     data = (tmp_path / "a.nsight/payload.pcap").read_bytes()
-    # Requests and answers, each seen as it is sent and as it arrives on loopback's one "any" device.
-    assert data.count(b"x" * 16) >= 40
-
-
-OTHER_PERF = """
-perf record -q -a -e sched:sched_switch -o "$1" 2>/dev/null &
-while [ ! -s "$1" ]; do sleep 0.05; done
-bpftrace -e 'tracepoint:sched:sched_process_exec { } BEGIN { exit(); }'
-code=$?
-kill $!
-wait
-exit $code
-"""
-
-
-def test_bpf_programs_that_come_while_another_perf_records_leave_the_capture_readable(tmp_path):
-    code, said = record(tmp_path / "a.nsight", "--", "sh", "-c", OTHER_PERF, "sh", str(tmp_path / "other"))
-    assert code == 0, said
-    assert manifest(tmp_path / "a.nsight")["command_exit"] == 0
-    assert "sched:sched_switch" in perf_script(tmp_path / "a.nsight", "-F", "event")
+    # 20 requests and 20 answers, 48 bytes of each stored, also those of the last second; libpcap shows it once on loopback.
+    assert data.count(b"x" * 48) == 40

@@ -9,6 +9,9 @@ from pathlib import Path
 # Whole packets: a message that begins in the middle of a packet cannot be found in its first bytes.
 DEFAULT_SNAPLEN = 262144
 _BUFFER_KIB = 16384
+# The kernel hands packets to tcpdump in blocks that are full or this old (libpcap's timeout, 1 s in tcpdump); a block that
+# is not handed over when tcpdump is told to end is lost.
+BLOCK_AGE_S = 1.2
 
 
 def argv(output: Path, snaplen: int, iface: str | None, port: int) -> list[str]:

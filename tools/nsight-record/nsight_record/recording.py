@@ -329,6 +329,8 @@ class Recording:
         by_name = {c.name: c for c in self._supervisor.children}
         for name in ("collect", "bpftrace", "tcpdump", "perf", "clock"):
             if name in by_name:
+                if name == "tcpdump":
+                    self._wait_for_packets()
                 self._supervisor.stop(by_name[name], _STOP_TIMEOUT_S[name])
                 manifest["tools"][name]["exit"] = by_name[name].exit
                 self._step(f"stopped {name}")
@@ -346,6 +348,12 @@ class Recording:
             self._capture.save()
         except OutputError as e:
             self._progress.warn(f"{e}; the capture still says that it was cut")
+
+    def _wait_for_packets(self) -> None:
+        """Until tcpdump has what came before the end."""
+        stopped = self._manifest["stop"]["monotonic_ns"]
+        age = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - stopped) / 1e9
+        time.sleep(max(payload.BLOCK_AGE_S - age, 0))
 
     def _count(self) -> None:
         """Enter what was lost, as far as the programs themselves know."""
