@@ -27,12 +27,13 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
 
 .PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins vendor clean distclean \
-	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth bench case-study kernel-check kernel-boot
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study kernel-check \
+	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins vendor check-clocks truth bench case-study" \
-		"kernel-check kernel-boot clean distclean"
+	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins vendor check-clocks truth flight-truth soak" \
+		"bench case-study kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -124,6 +125,17 @@ truth: deps-test
 	@$(MAKE) -s -C tests/load
 	@$(MAKE) -s decoder
 	@$(PY) tests/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
+
+# Documentation/flight-recorder.md: stalls in one of 10,000 requests, and 10^8 records through memory of fixed size.
+flight-truth: deps-test
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(PY) tests/truth/flight.py
+
+soak: deps-test
+	@$(MAKE) -s build
+	@$(MAKE) -s -C tests/load
+	@$(PY) tests/bench/soak.py
 
 # Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
 STORY ?= all

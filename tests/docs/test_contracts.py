@@ -151,6 +151,8 @@ def written_manifest_keys() -> set[str]:
                 keys.add(ast.literal_eval(node.slice))
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("manifest.setdefault"):
                 keys.add(ast.literal_eval(node.args[0]))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("manifest.update"):
+                keys |= {k.arg for k in node.keywords if k.arg}
     return keys
 
 

@@ -309,6 +309,10 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
+	/* The flight recorder looks for names when a window is written, and this one is gone then.
+	 */
+	if (overwrite)
+		thread_record(task, task->comm, NSR_TASK_WAS_THERE, 0);
 	if (c)
 		put1(c, NSR_EXIT, now, (__u32)task->pid | (__u64)task->tgid << 32);
 	return 0;

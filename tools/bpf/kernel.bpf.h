@@ -90,8 +90,13 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct sk_buff_head {
+	__u32 qlen;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
 	__u16 sk_protocol;
 	struct {
 		struct cgroup *cgroup;

@@ -8,6 +8,7 @@
 
 #include <bpf/bpf_endian.h>
 
+#include "flight.bpf.h"
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
@@ -189,6 +190,8 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	}
 	m.tid = bpf_get_current_pid_tgid();
 	put_message(c, NSR_HAND_OFF, now, v6, &m, &a, 0);
+	if (watch_latency)
+		flight_handed_off(c, sk, now, m.proto == IPPROTO_TCP, m.seq, m.lport, m.rport);
 	return 0;
 }
 
@@ -200,7 +203,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	struct addresses a = {};
 	struct task_struct *task;
 	struct tcp_sock *tp;
-	bool v6;
+	bool v6, more = false;
 
 	m.proto = sk->sk_protocol;
 	if (!c || !(reads ? rx : tx) || !is_ours(m.proto) || (only_pid && id >> 32 != only_pid))
@@ -217,12 +220,21 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 		return 0;
 	if (m.proto == IPPROTO_TCP) {
 		tp = bpf_skc_to_tcp_sock(sk);
-		if (tp)
+		if (tp) {
 			m.seq = (reads ? tp->copied_seq : tp->write_seq) - result;
+			more = reads && tp->rcv_nxt != tp->copied_seq;
+		}
+	} else if (reads) {
+		more = sk->sk_receive_queue.qlen;
 	}
 	task = bpf_get_current_task_btf();
 	call_of(c, task, reads, now, &m);
 	put_message(c, reads ? NSR_READ : NSR_SEND, now, v6, &m, &a, 0);
+	if (watch_latency && reads) {
+		m.laddr = v6 ? 0 : a.l_lo;
+		m.raddr = v6 ? 0 : a.r_lo;
+		flight_read(sk, &m, now, more);
+	}
 	return 0;
 }
 
@@ -382,6 +394,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	}
 	m.tid = bpf_get_current_pid_tgid();
 	put_message(c, NSR_ARRIVAL, now, v6, &m, &a, hardware);
+	if (watch_latency)
+		flight_arrived(c, skb, now, m.seq, m.len, m.rport, m.lport);
 	return 0;
 }
 
@@ -422,6 +436,8 @@ int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb, struct net_device *dev)
 	m.stamp = skb->tstamp;
 	m.tid = bpf_get_current_pid_tgid();
 	put_message(c, NSR_XMIT, now, v6, &m, &a, 0);
+	if (watch_latency)
+		flight_sent(skb, now, m.seq, m.len, m.lport, m.rport);
 	return 0;
 }
 

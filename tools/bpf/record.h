@@ -146,6 +146,12 @@ struct nsr_control {
 	__u64 unused1[7];
 	/* What is going on: when it began, 0 nothing */
 	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
+	/* Of the flight recorder: the packet that came last */
+	struct {
+		__u64 since; /* 0: it has been handed off */
+		__u32 ports; /* source, destination << 16 */
+		__u32 end;   /* sequence number after it */
+	} arrival;
 	__u64 produced[NSR_N_TYPES];
 	__u64 lost[NSR_N_TYPES];
 	__u64 counts[NSR_N_COUNTS];

@@ -4,8 +4,10 @@
  * what is new into one file for each core. nsight-record runs it; by hand it serves too.
  */
 #include "../../bpf/record.h"
+#include "flight.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
+#include "rings.h"
 #include "threads.h"
 #include "tracepoints.h"
 
@@ -43,27 +45,41 @@ static const char usage[] =
 	"      --check        only say what of this kernel is missing\n"
 	"      --every-ms N   how often rings are emptied (default 10)\n"
 	"\n"
+	"Flight recorder: keep the newest records, and write them into a folder in DIR when a\n"
+	"message was slow, packets were lost, or at SIGUSR1.\n"
+	"      --flight\n"
+	"      --before-ms N, --after-ms N\n"
+	"                     what to write around that (default 1000 and 200)\n"
+	"      --latency-us N a message is slow when it was read so long after it came\n"
+	"      --percentile P or longer than P per cent of its service's (such as 99.9)\n"
+	"      --drops N, --retransmissions N\n"
+	"                     so many a second\n"
+	"      --per-hour N   windows at most (default 20)\n"
+	"      --most-mb N    of all windows (default 2048)\n"
+	"      --most-cpu P   per cent of all cores for the BPF programs (default 0, no limit)\n"
+	"\n"
 	"Prints \"recording\" when every program is attached, and counts as JSON at the end.\n"
 	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 DIR or the disk.\n";
+
+#define MILLISECOND 1000000ull
+#define MEBIBYTE    (1ull << 20)
 
 struct arguments {
 	const char *dir;
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
 	bool check, rx, tx, activity, syscalls, all_syscalls, of_server, hardware_stamps;
+	struct flight_options flight;
 };
 
-struct ring {
-	struct nsr_control *control;
-	unsigned char *data;
-	struct output *output;
-};
-
-static volatile sig_atomic_t asked_to_stop;
+static volatile sig_atomic_t asked_to_stop, asked_for_window;
+static struct nsight_collect_bpf *loaded;
 
 static void on_signal(int sig)
 {
-	(void)sig;
-	asked_to_stop = 1;
+	if (sig == SIGUSR1)
+		asked_for_window++;
+	else
+		asked_to_stop = 1;
 }
 
 static uint64_t number(const char *text, uint64_t max)
@@ -76,6 +92,17 @@ static uint64_t number(const char *text, uint64_t max)
 	if (errno || end == text || *end || *text == '-' || value > max)
 		fail(EXIT_USAGE, "see nsight-collect --help",
 		     "%s is not a number from 0 to %" PRIu64, text, max);
+	return value;
+}
+
+static double per_cent(const char *text)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end || !(value >= 0 && value <= 100))
+		fail(EXIT_USAGE, "see nsight-collect --help", "%s is not a number from 0 to 100",
+		     text);
 	return value;
 }
 
@@ -97,13 +124,29 @@ static void parse(int argc, char **argv, struct arguments *args)
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},
 		{"check", 0, NULL, 'C'},
+		{"flight", 0, NULL, 'F'},
+		{"before-ms", 1, NULL, 'b'},
+		{"after-ms", 1, NULL, 'a'},
+		{"latency-us", 1, NULL, 'l'},
+		{"percentile", 1, NULL, 'q'},
+		{"drops", 1, NULL, 'd'},
+		{"retransmissions", 1, NULL, 'R'},
+		{"per-hour", 1, NULL, 'H'},
+		{"most-mb", 1, NULL, 'M'},
+		{"most-cpu", 1, NULL, 'u'},
 		{"help", 0, NULL, 'h'},
 		{0},
 	};
 	int o;
 
-	*args = (struct arguments){
-		.ring_kb = 8192, .every_ms = 10, .activity = true, .syscalls = true};
+	*args = (struct arguments){.ring_kb = 8192,
+				   .every_ms = 10,
+				   .activity = true,
+				   .syscalls = true,
+				   .flight = {.before_ns = 1000 * MILLISECOND,
+					      .after_ns = 200 * MILLISECOND,
+					      .per_hour = 20,
+					      .most_bytes = 2048 * MEBIBYTE}};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':
@@ -151,6 +194,36 @@ static void parse(int argc, char **argv, struct arguments *args)
 		case 'e':
 			args->every_ms = number(optarg, 1000);
 			break;
+		case 'F':
+			args->flight.on = true;
+			break;
+		case 'b':
+			args->flight.before_ns = number(optarg, 600000) * MILLISECOND;
+			break;
+		case 'a':
+			args->flight.after_ns = number(optarg, 60000) * MILLISECOND;
+			break;
+		case 'l':
+			args->flight.latency_ns = number(optarg, 1000000000) * 1000;
+			break;
+		case 'q':
+			args->flight.percentile = per_cent(optarg);
+			break;
+		case 'd':
+			args->flight.drops = number(optarg, UINT32_MAX);
+			break;
+		case 'R':
+			args->flight.retransmits = number(optarg, UINT32_MAX);
+			break;
+		case 'H':
+			args->flight.per_hour = number(optarg, 3600);
+			break;
+		case 'M':
+			args->flight.most_bytes = number(optarg, 1u << 30) * MEBIBYTE;
+			break;
+		case 'u':
+			args->flight.most_cpu = per_cent(optarg);
+			break;
 		case 'h':
 			fputs(usage, stdout);
 			exit(0);
@@ -194,6 +267,10 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	skel->rodata->all_syscalls = args->all_syscalls;
 	skel->rodata->of_server = args->of_server && args->port;
 	skel->rodata->hardware_stamps = args->hardware_stamps;
+	skel->rodata->overwrite = args->flight.on;
+	skel->rodata->watch_latency =
+		args->flight.on && (args->flight.latency_ns || args->flight.percentile);
+	skel->rodata->latency_limit = args->flight.latency_ns;
 	skel->bss->stopped = true; /* until every program is attached */
 	bpf_map__set_max_entries(skel->maps.controls, n_cpus);
 	bpf_map__set_max_entries(skel->maps.rings, n_cpus);
@@ -225,81 +302,6 @@ static void *map_memory(struct bpf_map *map, int n, size_t *stride)
 	return memory;
 }
 
-static uint64_t monotonic_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-/*
- * Units from ``from`` that are complete, at most up to ``to`` and the end of the ring's memory.
- * What the reader has done with is 0, so a first word that is there is that of a complete record.
- */
-static uint64_t complete(const struct ring *ring, uint64_t mask, uint64_t from, uint64_t to,
-			 uint64_t *found)
-{
-	uint64_t at = from;
-
-	while (at < to && (at == from || at & mask)) {
-		const uint64_t *unit = (const uint64_t *)(ring->data + (at & mask) * NSR_UNIT);
-		uint64_t word = __atomic_load_n(unit, __ATOMIC_ACQUIRE);
-		uint32_t type = word & 0xff,
-			 units = type == NSR_PAD ? (uint32_t)unit[1] : nsr_units(type);
-
-		if (!word || !units || at + units - from > NSR_MAX_BLOCK / NSR_UNIT)
-			break;
-		found[type]++;
-		at += units;
-	}
-	return at - from;
-}
-
-/* Copy what is new. */
-static void drain(struct ring *ring, uint64_t mask)
-{
-	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
-		 now = monotonic_ns(), tail = ring->control->tail, units;
-
-	for (;;) {
-		uint64_t found[256] = {0}; /* records by type */
-		unsigned char *first = ring->data + (tail & mask) * NSR_UNIT;
-
-		units = complete(ring, mask, tail, head, found);
-		if (!units)
-			return;
-		if (output_block(ring->output, NSR_RECORDS, first, units * NSR_UNIT, now, tail))
-			for (int type = 0; type < NSR_N_TYPES; type++)
-				ring->output->written[type] += found[type];
-		memset(first, 0, units * NSR_UNIT);
-		tail += units;
-		__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
-	}
-}
-
-static void drain_all(struct ring *rings, int n, uint64_t mask)
-{
-	for (int i = 0; i < n; i++)
-		drain(&rings[i], mask);
-}
-
-/* What a program that was interrupted has reserved and not yet written comes within moments. */
-static void drain_rest(struct ring *rings, int n, uint64_t mask)
-{
-	for (int tries = 0; tries < 100; tries++) {
-		bool left = false;
-
-		drain_all(rings, n, mask);
-		for (int i = 0; i < n; i++)
-			left |= rings[i].control->tail !=
-				__atomic_load_n(&rings[i].control->head, __ATOMIC_ACQUIRE);
-		if (!left && tries)
-			return;
-		usleep(1000);
-	}
-}
-
 /* Counts of the machine's file, which has no ring. */
 static const struct nsr_control *machine_control(const struct output *machine)
 {
@@ -310,79 +312,125 @@ static const struct nsr_control *machine_control(const struct output *machine)
 	return &control;
 }
 
+static void leave_syscalls(void)
+{
+	bpf_link__destroy(loaded->links.on_sys_enter);
+	bpf_link__destroy(loaded->links.on_sys_exit);
+	loaded->links.on_sys_enter = loaded->links.on_sys_exit = NULL;
+}
+
+static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
+{
+	struct rings rings = {.of = calloc(n, sizeof(struct ring)),
+			      .n = n,
+			      .mask = skel->rodata->ring_mask,
+			      .shift = skel->rodata->ring_shift};
+	size_t control_stride, ring_stride;
+	unsigned char *controls, *data;
+
+	if (!rings.of)
+		fail(EXIT_OUTPUT, "free some memory", "out of memory");
+	controls = map_memory(skel->maps.controls, n, &control_stride);
+	data = map_memory(skel->maps.rings, n, &ring_stride);
+	for (int i = 0; i < n; i++) {
+		rings.of[i].control = (struct nsr_control *)(controls + i * control_stride);
+		rings.of[i].data = data + i * ring_stride;
+	}
+	return rings;
+}
+
+/* Every record, until the end. */
+static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
+		       const struct arguments *args)
+{
+	uint64_t per_second = (999 + args->every_ms) / args->every_ms;
+	struct timespec pause = {args->every_ms / 1000, args->every_ms % 1000 * MILLISECOND};
+	static struct steal steal;
+	struct output machine;
+
+	for (int i = 0; i < rings->n; i++)
+		rings->of[i].output = output_open(i);
+	machine = *output_open(NSR_NO_CPU);
+	skel->bss->stopped = false;
+	/* After the programs are at work: who begins meanwhile is told by them. */
+	if (args->activity)
+		threads_were_there(&machine, monotonic_ns());
+	steal_begin(&steal);
+	puts("recording");
+	fflush(stdout);
+	for (uint64_t turn = 0; !asked_to_stop; turn++) {
+		nanosleep(&pause, NULL);
+		rings_drain(rings);
+		if (args->activity && turn % 10 == 9)
+			steal_look(&steal, &machine, monotonic_ns());
+		if (turn % per_second == per_second - 1)
+			for (int i = 0; i < rings->n; i++)
+				output_counts(rings->of[i].output, rings->of[i].control, NSR_COUNTS,
+					      monotonic_ns());
+	}
+	skel->bss->stopped = true;
+	rings_drain_rest(rings);
+	if (args->activity)
+		steal_look(&steal, &machine, monotonic_ns());
+	for (int i = 0; i < rings->n; i++) {
+		output_counts(rings->of[i].output, rings->of[i].control, NSR_END, monotonic_ns());
+		output_close(rings->of[i].output);
+	}
+	output_counts(&machine, machine_control(&machine), NSR_END, monotonic_ns());
+	output_close(&machine);
+	puts("{");
+	for (int i = 0; i < rings->n; i++)
+		output_summary(rings->of[i].output, rings->of[i].control, i + 1 < rings->n);
+	puts("}");
+}
+
+/* Only what is around a trigger. */
+static void record_windows(struct rings *rings, struct nsight_collect_bpf *skel,
+			   const struct arguments *args)
+{
+	size_t stride;
+	const struct flight_shared shared = {
+		.triggers = skel->bss->flight_triggers,
+		.n_triggers = (const uint64_t *)&skel->bss->n_flight_triggers,
+		.services = map_memory(skel->maps.services, FLIGHT_SERVICES, &stride),
+		.stopped = &skel->bss->stopped,
+		.object = skel->obj,
+		.leave_syscalls = leave_syscalls,
+	};
+
+	skel->bss->stopped = false;
+	puts("recording");
+	fflush(stdout);
+	flight_run(rings, &args->flight, &shared, args->activity, args->every_ms, &asked_to_stop,
+		   &asked_for_window);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 	int n = libbpf_num_possible_cpus();
-	struct nsight_collect_bpf *skel;
-	struct output machine;
-	size_t control_stride, ring_stride;
-	unsigned char *controls, *data;
 	struct arguments args;
-	struct ring *rings;
-	struct steal steal;
-	uint64_t mask;
+	struct rings rings;
 
 	parse(argc, argv, &args);
 	libbpf_set_print(no_print);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGUSR1, &action, NULL);
 	if (n < 1)
 		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
-	rings = calloc(n, sizeof(*rings));
-	if (!rings)
-		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 	if (!args.check)
 		output_folder(args.dir);
-	skel = load(&args, n);
+	loaded = load(&args, n);
 	if (args.check)
 		return 0;
-	mask = skel->rodata->ring_mask;
-	controls = map_memory(skel->maps.controls, n, &control_stride);
-	data = map_memory(skel->maps.rings, n, &ring_stride);
-	for (int i = 0; i < n; i++) {
-		rings[i].control = (struct nsr_control *)(controls + i * control_stride);
-		rings[i].data = data + i * ring_stride;
-		rings[i].output = output_open(i);
-	}
-	machine = *output_open(NSR_NO_CPU);
+	rings = map_rings(loaded, n);
 	prctl(PR_SET_TIMERSLACK, 1000000);
-	skel->bss->stopped = false;
-	/* After the programs are at work: who begins meanwhile is told by them. */
-	if (args.activity)
-		threads_were_there(&machine, monotonic_ns());
-	steal_begin(&steal);
-	puts("recording");
-	fflush(stdout);
-
-	for (uint64_t turn = 0, per_second = (999 + args.every_ms) / args.every_ms; !asked_to_stop;
-	     turn++) {
-		struct timespec pause = {args.every_ms / 1000, args.every_ms % 1000 * 1000000};
-
-		nanosleep(&pause, NULL);
-		drain_all(rings, n, mask);
-		if (args.activity && turn % 10 == 9)
-			steal_look(&steal, &machine, monotonic_ns());
-		if (turn % per_second == per_second - 1)
-			for (int i = 0; i < n; i++)
-				output_counts(rings[i].output, rings[i].control, NSR_COUNTS,
-					      monotonic_ns());
-	}
-	skel->bss->stopped = true;
-	drain_rest(rings, n, mask);
-	if (args.activity)
-		steal_look(&steal, &machine, monotonic_ns());
-	for (int i = 0; i < n; i++) {
-		output_counts(rings[i].output, rings[i].control, NSR_END, monotonic_ns());
-		output_close(rings[i].output);
-	}
-	output_counts(&machine, machine_control(&machine), NSR_END, monotonic_ns());
-	output_close(&machine);
-	puts("{");
-	for (int i = 0; i < n; i++)
-		output_summary(rings[i].output, rings[i].control, i + 1 < n);
-	puts("}");
+	if (args.flight.on)
+		record_windows(&rings, loaded, &args);
+	else
+		record_all(&rings, loaded, &args);
 	/* The kernel takes the programs down when the process has gone: nobody need wait for it. */
 	return output_failed() ? EXIT_OUTPUT : 0;
 }

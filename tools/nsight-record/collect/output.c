@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int folder = -1;
+static int base = -1, folder = -1; /* that of all files, and of those that are opened */
 static bool failed;
 
 void fail(int code, const char *hint, const char *format, ...)
@@ -32,10 +33,34 @@ void output_folder(const char *path)
 	if (mkdir(path, 0700))
 		fail(EXIT_OUTPUT, "name a folder that is not there yet", "%s: %s", path,
 		     strerror(errno));
-	folder = open(path, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	base = folder = open(path, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (folder < 0)
 		fail(EXIT_OUTPUT, "name a folder that is not there yet", "%s: %s", path,
 		     strerror(errno));
+}
+
+void output_window(const char *name)
+{
+	if (folder != base)
+		close(folder);
+	folder = -1;
+	if (!mkdirat(base, name, 0700))
+		folder = openat(base, name, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (folder < 0)
+		fail(EXIT_OUTPUT, "look at the folder: it must stay the recorder's", "%s: %s", name,
+		     strerror(errno));
+}
+
+uint64_t output_free_bytes(void)
+{
+	struct statvfs s;
+
+	return fstatvfs(base, &s) ? UINT64_MAX : (uint64_t)s.f_bavail * s.f_frsize;
+}
+
+void output_forgive(void)
+{
+	failed = false;
 }
 
 struct output *output_open(uint32_t cpu)

@@ -17,6 +17,7 @@ struct output {
 	uint64_t size;		       /* bytes of whole blocks */
 	uint64_t written[NSR_N_TYPES]; /* records in the file, by type */
 	uint64_t unwritten;	       /* bytes that the disk did not take */
+	uint64_t units;		       /* of the machine's records, which no ring numbers */
 };
 
 /* Print the error and what helps against it, and exit. */
@@ -24,6 +25,10 @@ void fail(int code, const char *hint, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
 /* Make the folder, which must not be there. */
 void output_folder(const char *path);
+/* A folder in that one, for the files that are opened next. */
+void output_window(const char *name);
+/* What the disk still takes */
+uint64_t output_free_bytes(void);
 /* The file of a core, or of the machine (NSR_NO_CPU), in that folder. */
 struct output *output_open(uint32_t cpu);
 /*
@@ -39,5 +44,7 @@ void output_close(struct output *out);
 void output_summary(const struct output *out, const struct nsr_control *control, bool more);
 /* Whether some file lacks something. */
 bool output_failed(void);
+/* Of the next window nothing is missing yet. */
+void output_forgive(void);
 
 #endif

@@ -15,7 +15,6 @@
 
 static uint64_t *batch;
 static size_t n_words;
-static uint64_t n_units; /* in the file */
 
 static uint64_t first_word(uint32_t type, uint64_t time)
 {
@@ -25,8 +24,8 @@ static uint64_t first_word(uint32_t type, uint64_t time)
 static void flush(struct output *out, uint64_t now)
 {
 	if (n_words)
-		output_block(out, NSR_RECORDS, batch, n_words * 8, now, n_units);
-	n_units += n_words * 8 / NSR_UNIT;
+		output_block(out, NSR_RECORDS, batch, n_words * 8, now, out->units);
+	out->units += n_words * 8 / NSR_UNIT;
 	n_words = 0;
 }
 
@@ -125,28 +124,55 @@ void steal_begin(struct steal *steal)
 
 struct look {
 	struct steal *steal;
-	struct output *out;
 	uint64_t now;
 };
 
 static void compare(uint32_t cpu, uint64_t ns, void *data)
 {
 	struct look *look = data;
-	uint64_t *before = &look->steal->ns[cpu], *record;
+	struct steal *steal = look->steal;
+	uint64_t *before = &steal->ns[cpu];
 
-	if (ns > *before) {
-		record = room(look->out, 2, look->now);
-		record[0] = first_word(NSR_STEAL, look->now);
-		record[1] = (ns - *before) | (uint64_t)(cpu & 0xffff) << NSR_TIME_BITS;
-		look->out->written[NSR_STEAL]++;
-	}
+	if (ns > *before)
+		steal->stolen[steal->n_stolen++ % N_STOLEN] =
+			(struct stolen){.time = look->now, .ns = ns - *before, .cpu = cpu};
 	*before = ns;
+}
+
+void steal_note(struct steal *steal, uint64_t now)
+{
+	struct look look = {steal, now};
+
+	read_steal(compare, &look);
+}
+
+static void write_stolen(struct output *out, const struct stolen *stolen)
+{
+	uint64_t *record = room(out, 2, stolen->time);
+
+	record[0] = first_word(NSR_STEAL, stolen->time);
+	record[1] = stolen->ns | (uint64_t)(stolen->cpu & 0xffff) << NSR_TIME_BITS;
+	out->written[NSR_STEAL]++;
 }
 
 void steal_look(struct steal *steal, struct output *out, uint64_t now)
 {
-	struct look look = {steal, out, now};
+	uint64_t i = steal->n_stolen;
 
-	read_steal(compare, &look);
+	steal_note(steal, now);
+	for (; i < steal->n_stolen; i++)
+		write_stolen(out, &steal->stolen[i % N_STOLEN]);
 	flush(out, now);
+}
+
+void steal_write(struct steal *steal, struct output *out, uint64_t since)
+{
+	uint64_t i = steal->n_stolen > N_STOLEN ? steal->n_stolen - N_STOLEN : 0, latest = since;
+
+	for (; i < steal->n_stolen; i++)
+		if (steal->stolen[i % N_STOLEN].time >= since) {
+			write_stolen(out, &steal->stolen[i % N_STOLEN]);
+			latest = steal->stolen[i % N_STOLEN].time;
+		}
+	flush(out, latest);
 }

@@ -7,8 +7,16 @@
 
 #define MAX_STEAL_CPUS 4096
 
+#define N_STOLEN 4096
+
 struct steal {
 	uint64_t ns[MAX_STEAL_CPUS];
+	/* The newest, for the flight recorder */
+	struct stolen {
+		uint64_t time, ns;
+		uint32_t cpu;
+	} stolen[N_STOLEN];
+	uint64_t n_stolen;
 };
 
 /* Write a record for every thread in /proc. */
@@ -17,5 +25,8 @@ void threads_were_there(struct output *out, uint64_t now);
 void steal_begin(struct steal *steal);
 /* Write a record for each core from which the host took time since the last look. */
 void steal_look(struct steal *steal, struct output *out, uint64_t now);
+/* Keep what steal_look() would write, and write what was kept since then. */
+void steal_note(struct steal *steal, uint64_t now);
+void steal_write(struct steal *steal, struct output *out, uint64_t since);
 
 #endif

@@ -42,7 +42,8 @@ class Child:
     When the recorder dies, even by SIGKILL, the kernel sends the child ``stop_signal``, so
     that it ends and writes out what it has. ``drain_signal`` is one after which the program
     first delivers what is in its buffers and then ends. ``path`` is where the program is looked
-    for, and programs that it starts are; the caller's PATH if it is None.
+    for, and programs that it starts are; the caller's PATH if it is None. ``stdout`` is where it
+    prints, if not into ``log``, which then has its standard error.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Child:
         cpus: Sequence[int] | None = None,
         before_exec: Callable[[], None] | None = None,
         path: str | None = None,
+        stdout: int | None = None,
     ) -> None:
         self.name = name
         self.argv = list(argv)
@@ -75,7 +77,8 @@ class Child:
         pid = os.fork()
         if pid == 0:
             os.close(gate_write)
-            self._run(parent, gate_read, log_fd, env, pass_fds, cpus, before_exec)
+            out_fd = log_fd if stdout is None else stdout
+            self._run(parent, gate_read, (out_fd, log_fd), env, pass_fds, cpus, before_exec)
         os.close(gate_read)
         os.close(log_fd)
         self.pid = pid
@@ -86,7 +89,7 @@ class Child:
         self,
         parent: int,
         gate: int,
-        log_fd: int,
+        output: tuple[int, int],
         env: dict[str, str],
         pass_fds: Sequence[int],
         cpus: Sequence[int] | None,
@@ -105,8 +108,8 @@ class Child:
             os.umask(PRIVATE_UMASK)
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
-            os.dup2(log_fd, 1)
-            os.dup2(log_fd, 2)
+            for number, fd in enumerate(output, 1):
+                os.dup2(fd, number)
             for fd in pass_fds:
                 os.set_inheritable(fd, True)
             if cpus:

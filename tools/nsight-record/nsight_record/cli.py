@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
 import time
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, netns, nic, ownership, payload, preflight, probes
+from . import __version__, flight, netns, nic, ownership, payload, preflight, probes
 from .capture import Capture, default_name
 from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
 from .preflight import ERROR, Finding, Machine
 from .progress import Progress, human_bytes
 from .recording import Plan, Recording, describe
-from .supervisor import Signals
+from .supervisor import Interrupted, Signals
 from .system import Changes, restore_left
 
 _EPILOG = """\
@@ -33,6 +34,7 @@ exit codes:
 examples:
   nsight-record -d 5 --port 11211
   nsight-record --netns web --iface eth0 --rx -- ./load-test
+  nsight-record --flight --trigger latency=2ms --port 11211
   nsight-record --preflight
   nsight-record --restore
 """
@@ -70,8 +72,23 @@ def _cpu_list(text: str) -> list[int]:
     return cpus
 
 
+def _size(text: str) -> int:
+    m = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])B?", text)
+    if not m:
+        raise ValueError
+    return int(float(m[1]) * {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[m[2]])
+
+
+def _per_cent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 100:
+        raise ValueError
+    return value
+
+
 _seconds.__name__, _port.__name__ = "number of seconds", "port"
 _positive.__name__, _cpu_list.__name__ = "number", "list of cores, such as 0,2-3"
+_size.__name__, _per_cent.__name__ = "size, such as 512M or 2G", "percentage"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -142,10 +159,83 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--preflight", action="store_true", help="print what is missing and how to get it; record nothing"
     )
+    _add_flight(p)
     p.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     p.add_argument("command", nargs="*", metavar="COMMAND", help="record until this program ends")
     return p
+
+
+def _add_flight(p: argparse.ArgumentParser) -> None:
+    default = flight.Options()
+    g = p.add_argument_group(
+        "flight recorder", "Keep the newest in memory, and make a capture of what was around a trigger."
+    )
+    g.add_argument("--flight", action="store_true", help="DIR then holds a capture for each window")
+    g.add_argument(
+        "--trigger",
+        action="append",
+        metavar="WHAT",
+        help="latency=2ms (a message took longer), latency=p99.9 (than its service's percentile), drops=100/s, "
+        "retransmissions=10/s; SIGUSR1 always is one. Can be given several times",
+    )
+    g.add_argument(
+        "--before", type=_seconds, default=default.before, metavar="SECONDS", help="(default %(default)s)"
+    )
+    g.add_argument(
+        "--after", type=_seconds, default=default.after, metavar="SECONDS", help="(default %(default)s)"
+    )
+    g.add_argument(
+        "--memory",
+        type=_size,
+        metavar="SIZE",
+        help="of all cores (default: 64M a core, at most 1/32 of what is free)",
+    )
+    g.add_argument(
+        "--windows-per-hour",
+        type=_positive,
+        default=default.per_hour,
+        metavar="N",
+        help="(default %(default)s)",
+    )
+    g.add_argument(
+        "--most-disk",
+        type=_size,
+        default="2G",
+        metavar="SIZE",
+        help="of all windows (default %(default)s)",
+    )
+    g.add_argument(
+        "--most-cpu",
+        type=_per_cent,
+        default=default.most_cpu,
+        metavar="PERCENT",
+        help="of all cores, for the BPF programs: above it system calls are left out, then all for a minute "
+        "(default %(default)s, 0 no limit)",
+    )
+    g.add_argument(
+        "--write-window", action="store_true", help="have the flight recorders that run here write one now"
+    )
+
+
+def _flight_options(args: argparse.Namespace) -> flight.Options:
+    """Raises Usage."""
+    wrong = [f"--{name}" for name in ("payload", "lwip", "fix", "force") if getattr(args, name)]
+    if wrong:
+        raise Usage(f"--flight: not with {', '.join(wrong)}")
+    if args.grade == "pt" or args.recorder == "bpftrace":
+        raise Usage("--flight needs --grade trace and --recorder bpf", "leave out both options")
+    if args.before > 600 or args.after > 60:
+        raise Usage("--before is at most 600 s, --after 60 s")
+    options = flight.Options(
+        before=args.before, after=args.after, per_hour=args.windows_per_hour, most_disk=args.most_disk,
+        most_cpu=args.most_cpu, memory=args.memory,
+    )  # fmt: skip
+    for text in args.trigger or ():
+        options.add_trigger(text)
+    if options.per_hour > 3600:
+        raise Usage("--windows-per-hour is at most 3600")
+    return options
 
 
 def _cgroup_id(path: str) -> int:
@@ -237,7 +327,12 @@ def _refuse(findings: Sequence[Finding]) -> int:
 def _record(
     args: argparse.Namespace, argv: Sequence[str], machine: Machine, progress: Progress, umask: int
 ) -> int:
+    options = _flight_options(args) if args.flight else None
+    if options:
+        args.grade, args.recorder = "trace", "bpf"
     plan = make_plan(args, machine, umask)
+    if options and args.output is None:
+        args.output = f"nsight-flight-{socket.gethostname()}"
     output = Path(args.output or default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")))
     request = preflight.Request(
         grade=plan.grade,
@@ -259,6 +354,11 @@ def _record(
         return _refuse(errors)
 
     user = ownership.invoking_user(os.environ)
+    if options:
+        for f in findings:
+            if f.severity == preflight.WARNING:
+                progress.warn(f"{f.what}; {f.cure}" if f.cure else f.what)
+        return _fly(output, plan, options, machine, progress, user, argv)
     with Signals() as signals, Capture(output, force=args.force, user=user) as capture:
         capture.manifest.update(describe(plan, argv, machine))
         changes = Changes(capture, machine.root)
@@ -282,6 +382,51 @@ def _record(
             progress.clear()
         _summary(capture, recording, progress)
         return _exit_code(capture, stopped_by)
+
+
+def _fly(
+    output: Path, plan: Plan, options: flight.Options, machine: Machine, progress: Progress, user: ownership.User | None,
+    argv: Sequence[str],
+) -> int:  # fmt: skip
+    """Run the flight recorder to its end."""
+    folder, whole = flight.Folder(output, user), False
+    try:
+        with Signals() as signals:
+            run = flight.Flight(folder, plan, options, machine, progress, signals, user, argv)
+            try:
+                stopped_by = run.run()
+            except Interrupted:
+                return EXIT_INTERRUPTED
+            finally:
+                progress.clear()
+        whole = not run.totals.problems
+    finally:
+        folder.close(keep_logs=not whole)
+    totals = run.totals
+    for text in totals.problems:
+        progress.warn(f"cut short: {text}")
+    refused = {"an hour": totals.end.get("over_hour", 0), "in all (disk)": totals.end.get("over_disk", 0)}
+    for limit, n in refused.items():
+        if n:
+            progress.warn(f"{n} triggers beyond the limit of windows {limit} made none")
+    progress.say(
+        f"{totals.windows} windows, {human_bytes(totals.bytes)}, of {totals.end.get('triggers', 0)} triggers; "
+        f"{totals.end.get('records', 0)} records went through memory"
+    )
+    if totals.windows:
+        progress.say(f"next: nsight-report {output}/WINDOW.nsight")
+    if stopped_by.startswith("error") or totals.problems:
+        return EXIT_IO
+    return EXIT_INTERRUPTED if stopped_by == "signal" else EXIT_OK
+
+
+def _write_window(machine: Machine) -> int:
+    """Ask the flight recorders for one."""
+    if machine.euid != 0:
+        raise Missing("not root: flight recorders are root's", "run it with sudo")
+    for pid in flight.ask_all(machine.root):
+        print(f"asked: nsight-record {pid}")
+    return EXIT_OK
 
 
 def _fix(
@@ -370,6 +515,8 @@ def main(argv: Sequence[str] | None = None, machine: Machine | None = None) -> i
     try:
         if args.restore:
             return _restore(machine)
+        if args.write_window:
+            return _write_window(machine)
         return _record(args, ["nsight-record", *argv], machine, progress, umask)
     except RecordError as e:
         progress.clear()

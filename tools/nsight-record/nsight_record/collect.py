@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,17 @@ def ring_kb(n_cpus: int, mem_available: int) -> int:
 
 
 def argv(
-    program: str, filters: Filters, output: Path, ring: int, *, activity: bool, hardware_stamps: bool
+    program: str,
+    filters: Filters,
+    output: Path,
+    ring: int,
+    *,
+    activity: bool,
+    hardware_stamps: bool,
+    more: Sequence[str] = (),
 ) -> list[str]:
-    """The command; ``activity``: also what the cores do, which Intel PT tells better."""
-    command = [program, "--ring-kb", str(ring)]
+    """The command; ``activity``: also what the cores do, which Intel PT tells better. ``more``: further options."""
+    command = [program, "--ring-kb", str(ring), *more]
     for option, value in (
         ("--port", filters.port),
         ("--pid", filters.pid),

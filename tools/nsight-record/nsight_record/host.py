@@ -105,6 +105,15 @@ class Clocks:
         }
 
 
+def earlier(now: dict[str, int | None], monotonic_ns: int, khz: int | None) -> dict[str, int | None]:
+    """What the clocks showed at an earlier time of CLOCK_MONOTONIC, as long as none of them was set since."""
+    ago = (now["monotonic_ns"] or 0) - monotonic_ns
+    then = {name: None if ns is None else ns - ago for name, ns in now.items()}
+    tsc = now["tsc"]
+    then["tsc"] = tsc - ago * khz // 1_000_000 if tsc and khz else None
+    return then
+
+
 def syscall_names() -> dict[str, str]:
     """Number to name for this architecture; empty when it is not known.
 

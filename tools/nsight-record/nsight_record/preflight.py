@@ -139,7 +139,7 @@ def _bpf_problem(machine: Machine) -> Finding | None:
 def check(machine: Machine, request: Request) -> list[Finding]:
     """Every finding, errors first."""
     findings = [
-        *_privilege(machine),
+        *_privilege(machine, request),
         *_programs(machine, request),
         *_kernel(machine, request),
         *_lockdown(machine),
@@ -150,7 +150,11 @@ def check(machine: Machine, request: Request) -> list[Finding]:
     return sorted(findings, key=lambda f: (ERROR, WARNING, INFO).index(f.severity))
 
 
-def _privilege(machine: Machine) -> list[Finding]:
+def _needs_perf(request: Request) -> bool:
+    return request.recorder == "bpftrace" or request.grade == "pt"
+
+
+def _privilege(machine: Machine, request: Request) -> list[Finding]:
     if machine.euid != 0:
         return [Finding("not root: system-wide tracing is refused", ERROR, "run it with sudo")]
     found = []
@@ -163,7 +167,8 @@ def _privilege(machine: Machine) -> list[Finding]:
             )
         )
     limit = machine.read("proc/sys/kernel/perf_event_mlock_kb")
-    if not capabilities >> _CAP_IPC_LOCK & 1 and limit and limit.isdecimal():
+    locks = _needs_perf(request) and not capabilities >> _CAP_IPC_LOCK & 1
+    if locks and limit and limit.isdecimal():
         buffers = perf.choose_buffers("trace", machine.n_cpus, perf.mem_available(machine.root))
         needed = (buffers.data // 1024 + 4) * machine.n_cpus
         if int(limit) < needed:
@@ -182,8 +187,7 @@ def _programs(machine: Machine, request: Request) -> list[Finding]:
     found = []
     if request.recorder == "bpf" and (problem := _bpf_problem(machine)):
         found.append(problem)
-    needs_perf = request.recorder == "bpftrace" or request.grade == "pt"
-    if not needs_perf:
+    if not _needs_perf(request):
         pass
     elif not perf.find(machine.path):
         found.append(_absent(machine, "perf", "apt install linux-perf (other systems: perf)"))

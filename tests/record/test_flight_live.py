@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The flight recorder on the running kernel: what triggers a window, and what is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorder_run import END_S, RECORDER, manifest, require_live
+from test_collect_live import SWITCH, TASK, Collector, read, traffic
+from testbed.ports import Port
+
+from conftest import ROOT
+
+pytestmark = pytest.mark.live
+
+STALL_S = 0.03
+SYSCALL = 9
+__all__ = ["traffic"]
+
+
+class StallingServer:
+    """An echo on loopback that sleeps before it reads the request after some, which then waits in the socket."""
+
+    def __init__(self) -> None:
+        self._reserved = Port()
+        self.port = self._reserved.number
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._sleep = False
+        self.stalls: list[tuple[int, int]] = []  # CLOCK_MONOTONIC ns
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while data := connection.recv(64):
+                    sleep, self._sleep = self._sleep, False
+                    connection.sendall(data)
+                    if sleep:
+                        begin = time.monotonic_ns()
+                        time.sleep(STALL_S)
+                        self.stalls.append((begin, time.monotonic_ns()))
+
+    def requests(self, n: int, stall: bool = False) -> None:
+        """``n`` requests, one after the other; the last one meets a server that sleeps."""
+        with socket.create_connection(("127.0.0.1", self.port)) as s:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for i in range(n):
+                self._sleep = stall and i == n - 2
+                s.sendall(b"x" * 64)
+                assert len(s.recv(64, socket.MSG_WAITALL)) == 64
+
+    def close(self) -> None:
+        self._listener.close()
+        self._reserved.release()
+
+
+@pytest.fixture
+def server() -> Iterator[StallingServer]:
+    require_live("bpf")
+    made = StallingServer()
+    yield made
+    made.close()
+
+
+class Flying:
+    """nsight-record --flight in the background; ``end`` returns what it said."""
+
+    def __init__(self, folder: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        argv = [*prefix, str(RECORDER), "--flight", "-o", str(folder), "--port", str(port), *options]
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        self.said = ""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        while "flight recorder:" not in self.said:
+            assert self._listener.is_alive(), f"it did not begin: {self.said}"
+            time.sleep(0.02)
+
+    def _listen(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.said += line
+
+    def wait_for_windows(self, n: int) -> None:
+        """Until so many are whole."""
+        deadline = time.monotonic() + END_S
+        while len(self.windows()) < n:
+            assert time.monotonic() < deadline, f"{len(self.windows())} windows of {n}"
+            assert self.process.poll() is None, self.said
+            time.sleep(0.02)
+
+    def windows(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Whole ones, in the order in which they were written."""
+        found = []
+        for path in self.folder.glob("*.nsight"):
+            if (path / "manifest.json").exists() and manifest(path)["state"] != "recording":
+                found.append((path, manifest(path)))
+        return sorted(found, key=lambda w: w[1]["stop"]["monotonic_ns"])
+
+    def end(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(END_S) == 130, self.said
+        self._listener.join(END_S)
+        return self.said
+
+
+def whole(path: Path) -> bool:
+    """Whether every record that the window counts is there, and the other way round."""
+    files = [read(p) for p in (path / "records").glob("*.records")]
+    return all(f.ended and not f.missing() and set(f.present) == set(f.counts) for f in files)
+
+
+def test_each_stall_has_a_window_and_the_report_names_it(tmp_path: Path, server: StallingServer) -> None:
+    run = Flying(
+        tmp_path / "f", server.port, "--trigger", "latency=20ms", "--before", "0.2", "--after", "0.05"
+    )
+    for n in range(3):
+        server.requests(500, stall=True)
+        run.wait_for_windows(n + 1)
+    said = run.end()
+    windows = run.windows()
+    for begin, end in server.stalls:
+        assert [
+            path
+            for path, m in windows
+            if m["start"]["monotonic_ns"] < begin < end < m["stop"]["monotonic_ns"]
+            and [
+                t
+                for t in m["flight"]["triggers"]
+                if t["latency_ns"] >= 20_000_000 and t["local_port"] == server.port
+            ]
+        ]
+    for path, m in windows:
+        assert (m["state"], m["grade"], m["recorder_kind"], m["losses"]) == ("complete", "trace", "bpf", [])
+        assert whole(path)
+        assert path.stat().st_mode & 0o777 == 0o700
+    assert f"{len(windows)} windows" in said
+    assert sorted(p.suffix for p in run.folder.iterdir()) == [".nsight"] * len(windows)
+    report = [sys.executable, str(ROOT / "tools/nsight-report/nsight-report"), str(windows[-1][0]), "--json"]
+    done = subprocess.run(report, capture_output=True, text=True, timeout=END_S)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["causes"][0]["cause"] == "Application sleeps (A)"
+    assert found["causes"][0]["max_deviation_ns"] > 20_000_000
+    assert not [loss for loss in found["losses"] if loss["severity"] == "error"]
+
+
+def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
+    tmp_path: Path, server: StallingServer
+) -> None:
+    options = ("--trigger", "latency=20ms", "--before", "0.05", "--after", "0.01", "--windows-per-hour", "1")
+    run = Flying(tmp_path / "f", server.port, *options)
+    for n in range(2):
+        server.requests(50, stall=True)
+        run.wait_for_windows(1)
+        assert len(run.windows()) == 1, n
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(2)
+    said = run.end()
+    assert [m["flight"]["triggers"][0]["reason"] for _, m in run.windows()] == ["latency", "asked"]
+    assert re.search(r"warning: \d+ triggers beyond the limit of windows an hour made none", said)
+
+
+def test_a_message_beyond_its_services_percentile_is_a_trigger(
+    tmp_path: Path, server: StallingServer
+) -> None:
+    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=p99", "--windows-per-hour", "3600")
+    # The limit is known a second after there were enough messages, and follows what came.
+    deadline = time.monotonic() + END_S
+    while (
+        not any(t["latency_ns"] > 20_000_000 for _, m in run.windows() for t in m["flight"]["triggers"])
+        and time.monotonic() < deadline
+    ):
+        server.requests(2000, stall=True)
+    run.end()
+    limits = [t["limit_ns"] for _, m in run.windows() for t in m["flight"]["triggers"]]
+    assert limits
+    assert all(0 < limit < 1e9 * STALL_S for limit in limits)
+
+
+def test_programs_that_take_too_much_do_without_system_calls(tmp_path: Path, server: StallingServer) -> None:
+    run = Flying(tmp_path / "f", server.port, "--most-cpu", "0.001")
+    deadline = time.monotonic() + END_S
+    while "without system calls" not in run.said and time.monotonic() < deadline:
+        server.requests(500)
+    calls = []
+    for n in (1, 2):
+        server.requests(500)
+        run.process.send_signal(signal.SIGUSR1)
+        run.wait_for_windows(n)
+        calls.append(sum(read(p).present[SYSCALL] for p in run.windows()[-1][0].glob("records/cpu-*")))
+        time.sleep(1.3)  # longer than a window
+    assert "of the cores, more than 0.001 %: without system calls" in run.end()
+    assert calls[0] > 0
+    assert calls[1] == 0
+
+
+UNIT = ROOT / "tools/nsight-record/nsight-flight.service"
+
+
+def test_the_services_capabilities_are_enough(tmp_path: Path, server: StallingServer) -> None:
+    found = re.search(r"^CapabilityBoundingSet=(.*)$", UNIT.read_text(), re.MULTILINE)
+    assert found
+    names = [f"+{name.removeprefix('CAP_').lower()}" for name in found[1].split()]
+    prefix = ("setpriv", f"--bounding-set=-all,{','.join(names)}", "--no-new-privs")
+    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", prefix=prefix)
+    server.requests(50, stall=True)
+    run.wait_for_windows(1)
+    run.end()
+    assert whole(run.windows()[0][0])
+
+
+ASK = """
+mkdir -p /run/nsight && mount -t tmpfs none /run/nsight
+"$1" --flight -q -o "$2" &
+until [ -e "/run/nsight/flight-$!" ]; do
+	kill -0 $! || exit 1
+	sleep 0.05
+done
+"$1" --write-window || exit 1
+until [ -e "$2"/*.nsight/manifest.json ]; do
+	kill -0 $! || exit 1
+	sleep 0.05
+done
+kill -TERM $!
+wait $!
+"$1" --write-window
+"""
+
+
+def test_write_window_finds_the_recorder_that_runs(tmp_path: Path) -> None:
+    require_live("bpf")
+    argv = ["unshare", "-m", "sh", "-c", ASK, "sh", str(RECORDER), str(tmp_path / "f")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
+    assert done.stdout.startswith("asked: nsight-record ")
+    assert (done.returncode, "error: no flight recorder runs" in done.stderr) == (5, True)
+    (window,) = (tmp_path / "f").glob("*.nsight")
+    assert manifest(window)["flight"]["triggers"][0]["reason"] == "asked"
+
+
+def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, traffic: int) -> None:
+    """64 KiB hold far less than the second that is asked for: the window says so, and what it has is in order."""
+    options = ("--flight", "--ring-kb", "64", "--before-ms", "1000", "--after-ms", "0")
+    run = Collector(tmp_path / "records", *options, "--all-syscalls", "--port", str(traffic))
+    time.sleep(2)
+    os.kill(run.process.pid, signal.SIGUSR1)
+    assert run.process.stdout
+    window = json.loads(run.process.stdout.readline())
+    code, out = run.end()
+    totals = json.loads(out)
+    assert (code, totals["windows"]) == (0, 1)
+    folder = tmp_path / "records" / window["window"]
+    files = {p.name: read(p) for p in folder.glob("*.records")}
+    assert all(f.ended and not f.missing() for f in files.values())
+    present = sum(f.present.total() for name, f in files.items() if name != "machine.records")
+    assert present == window["records"]
+    assert 100 < present < totals["records"] / 10
+    assert window["short_ns"] > 500_000_000
+    assert sum(f.present[SWITCH] for f in files.values()) > 0
+    assert files["machine.records"].present[TASK] > 0
+
+
+def test_recorder_that_is_killed_leaves_its_windows(tmp_path: Path, server: StallingServer) -> None:
+    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", "--before", "0.05")
+    server.requests(50, stall=True)
+    run.wait_for_windows(1)
+    run.process.kill()
+    run.process.wait()
+    ((path, m),) = run.windows()
+    assert m["state"] == "complete"
+    assert whole(path)

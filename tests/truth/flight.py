@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stalls of a server, one in 10,000 requests, against the flight recorder: which of them has a window, and a name?
+
+    .venv/bin/python tests/truth/flight.py            100 stalls, four minutes, then a diagnosis of each window
+    .venv/bin/python tests/truth/flight.py -n 5 --every-ms 300
+
+A stall is caught if a window holds all of it and one of the window's triggers is a message that waited during it.
+It is named if the report's first cause of that window is the one that was injected. Exit codes: 0 both goals are met
+(99 % of the stalls), 1 missed or failed, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from testbed.bed import Testbed  # noqa: E402
+from testbed.injections import Stop  # noqa: E402
+from testbed.processes import TestbedError  # noqa: E402
+
+from truth.measure import RECORD, REPORT  # noqa: E402
+
+GOAL = 0.99
+CAUSE = "Application stopped (A)"
+PER_SECOND = 5000
+END_S = 120
+
+
+@dataclass(frozen=True)
+class Window:
+    """One capture of the flight recorder; times are CLOCK_MONOTONIC ns, ``causes`` the report's, the largest first."""
+
+    path: Path
+    start: int
+    stop: int
+    triggers: list[dict[str, Any]]
+    causes: list[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of the stalls: how many, how many a window holds, how many of those are named first, and anywhere in the list."""
+
+    stalls: int
+    caught: int
+    first: int
+    listed: int
+    windows: int
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"stalls {self.stalls}, windows {self.windows}",
+            f"caught: {self.caught} ({self.caught / self.stalls:.1%})",
+            f"named by the first cause: {self.first} ({self.first / self.stalls:.1%})",
+            f"named in the list: {self.listed} ({self.listed / self.stalls:.1%})",
+        ]
+
+
+def fly(folder: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> list[tuple[int, int]]:
+    """Record some traffic with ``n`` stalls or a few more; returns their intervals."""
+    injection = Stop(stop_ms, every_ms)
+    with Testbed(realtime=True) as bed:
+        server = bed.start_server("memcached")
+        argv = [str(RECORD), "--flight", "-o", str(folder), "--port", str(server.port), "--cpus", "0"]
+        argv += ["--trigger", f"latency={stop_ms * 0.6:g}ms", "--before", "0.05", "--after", "0.02"]
+        recorder = bed.start("nsight-record", [*argv, "--windows-per-hour", "3600"], grace_s=20)
+        deadline = time.monotonic() + END_S
+        while "flight recorder:" not in recorder.output():
+            if time.monotonic() > deadline or recorder.popen.poll() is not None:
+                raise TestbedError(f"nsight-record did not begin: {recorder.output()}")
+            time.sleep(0.05)
+        seconds = n * every_ms * 1.02 / 1000
+        load = bed.start_load(
+            server, ["-c", "8", "-r", str(rate), "-d", f"{seconds:g}"], folder.parent / "load.tsv"
+        )
+        with injection.active(bed, server):
+            load.wait(seconds + END_S)
+        time.sleep(0.5)
+        recorder.signal(signal.SIGTERM)
+        recorder.wait(END_S)
+        print(recorder.output().splitlines()[-3:], file=sys.stderr)
+    return [(int(a), int(b)) for a, b in injection.intervals]
+
+
+def diagnose(path: Path) -> Window:
+    """What a window is, and what the report says about it."""
+    done = subprocess.run(
+        [sys.executable, str(REPORT), str(path), "--json"], capture_output=True, text=True, timeout=END_S
+    )
+    causes = [c["cause"] for c in json.loads(done.stdout)["causes"]] if done.returncode == 0 else []
+    if done.returncode:
+        print(f"{path.name}: {done.stderr.strip()}", file=sys.stderr)
+    m = json.loads((path / "manifest.json").read_text())
+    return Window(
+        path, m["start"]["monotonic_ns"], m["stop"]["monotonic_ns"], m["flight"]["triggers"], causes
+    )
+
+
+def judge(stalls: list[tuple[int, int]], windows: list[Window]) -> Result:
+    """Hold the windows against the stalls. A stall during which the last request had come leaves no trace: not counted."""
+    caught = first = listed = 0
+    for begin, end in stalls:
+        of = [
+            w
+            for w in windows
+            if w.start <= begin
+            and end <= w.stop
+            and any(t["reason"] == "latency" and t["monotonic_ns"] - t["latency_ns"] < end <= t["monotonic_ns"]
+                    for t in w.triggers)
+        ]  # fmt: skip
+        caught += bool(of)
+        first += any(w.causes[:1] == [CAUSE] for w in of)
+        listed += any(CAUSE in w.causes for w in of)
+    return Result(len(stalls), caught, first, listed, len(windows))
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", "--stalls", type=int, default=100, help="about how many (default 100)")
+    parser.add_argument("--stop-ms", type=float, default=5, help="length of a stall (default 5)")
+    parser.add_argument("--every-ms", type=float, default=2000, help="time between stalls (default 2000)")
+    parser.add_argument("--rate", type=int, default=PER_SECOND, help="requests a second (default 5000)")
+    parser.add_argument("-o", "--output", type=Path, help="keep the windows in this new folder")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nsight-flight-") as scratch:
+        folder = (args.output or Path(scratch)).resolve() / "windows"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stalls = fly(folder, args.stalls, args.stop_ms, args.every_ms, args.rate)
+        with ThreadPoolExecutor(2) as pool:
+            windows = list(pool.map(diagnose, sorted(folder.glob("*.nsight"))))
+        result = judge(stalls, windows)
+    print("\n".join(result.lines()))
+    met = min(result.caught, result.first) >= GOAL * result.stalls
+    print(f"goal {GOAL:.0%}: {'met' if met else 'MISSED'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The flight recorder's trigger: how long a message waited is known when it is read, so that is
+ * where it is compared with a limit. Nothing leaves the kernel for it.
+ *
+ * The latency is that of the oldest message that waits in the socket: from where this machine sent
+ * it (loopback, veth), or where the network stack received its packet, or, where that is not known,
+ * from the hand-off to the socket. After a read that leaves messages behind it is counted from the
+ * last hand-off before that, so for those it is a lower bound.
+ */
+#ifndef NSIGHT_FLIGHT_BPF_H
+#define NSIGHT_FLIGHT_BPF_H
+
+#include "flight.h"
+#include "ring.bpf.h"
+
+/* ns above which a message is slow; 0: above the limit of its service, if that is known */
+const volatile __u64 latency_limit;
+/* Some limit is asked for. */
+const volatile bool watch_latency;
+
+#define MAX_WAIT_NS  10000000000ull
+#define SENT_ENTRIES 4096
+
+/* The newest slow messages; which one is in place n % FLIGHT_TRIGGERS, its number tells. */
+struct flight_trigger flight_triggers[FLIGHT_TRIGGERS];
+__u64 n_flight_triggers;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLIGHT_SERVICES);
+	__type(key, __u32);
+	__type(value, struct flight_service);
+} services SEC(".maps");
+
+/* Messages that wait in a socket */
+struct waiting {
+	__u64 first; /* since when the oldest of them; 0: none waits */
+	__u64 last;  /* the newest */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct waiting);
+} waiting SEC(".maps");
+
+/* Packets that this machine sent and may receive itself. Of datagrams of one length between the
+ * same ports only the newest is known. */
+struct sent {
+	__u64 skb, time;
+	__u32 seq, ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SENT_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct sent);
+} sent SEC(".maps");
+
+static __always_inline struct sent *sent_of(__u32 seq, __u32 length, __u32 ports)
+{
+	__u32 at = (seq + ports * 31 + length) * 0x9e3779b1u >> 20;
+
+	return bpf_map_lookup_elem(&sent, &at);
+}
+
+static __always_inline void flight_sent(const struct sk_buff *skb, __u64 now, __u32 seq,
+					__u32 length, __u16 source, __u16 dest)
+{
+	__u32 ports = source | (__u32)dest << 16;
+	struct sent *s = sent_of(seq, length, ports);
+
+	if (!s)
+		return;
+	s->skb = 0;
+	barrier();
+	s->time = now;
+	s->seq = seq;
+	s->ports = ports;
+	barrier();
+	s->skb = (__u64)skb;
+}
+
+/* The core has this packet in its hands. end: the sequence number after its last byte. */
+static __always_inline void flight_arrived(struct nsr_control *c, const struct sk_buff *skb,
+					   __u64 now, __u32 seq, __u32 length, __u16 source,
+					   __u16 dest)
+{
+	__u32 ports = source | (__u32)dest << 16;
+	struct sent *s = sent_of(seq, length, ports);
+	__u64 since = now;
+
+	if (s && s->skb == (__u64)skb && s->seq == seq && s->ports == ports) {
+		if (s->time < now && now - s->time < MAX_WAIT_NS)
+			since = s->time;
+		s->skb = 0;
+	}
+	c->arrival.since = since;
+	c->arrival.ports = ports;
+	c->arrival.end = seq + length;
+}
+
+/* A message waits in the socket. */
+static __always_inline void flight_handed_off(struct nsr_control *c, struct sock *sk, __u64 now,
+					      bool tcp, __u32 end, __u16 lport, __u16 rport)
+{
+	struct waiting *w = bpf_sk_storage_get(&waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	__u64 since = now;
+
+	if (!w)
+		return;
+	/* Of a socket that a thread works on it comes later, and other packets came meanwhile. */
+	if (c->arrival.since && c->arrival.ports == (rport | (__u32)lport << 16) &&
+	    (!tcp || c->arrival.end == end))
+		since = c->arrival.since;
+	c->arrival.since = 0;
+	w->last = since;
+	if (!w->first)
+		w->first = since;
+}
+
+static __always_inline struct flight_service *service_of(__u16 lport, __u16 rport)
+{
+	__u64 key = (lport < rport ? lport | 1u << 16 : rport) | 1u << 17, old;
+	struct flight_service *s;
+	__u32 at = (__u32)key * 0x9e3779b1u >> 24;
+
+	for (int i = 0; i < FLIGHT_PROBES; i++) {
+		__u32 place = (at + i) & (FLIGHT_SERVICES - 1);
+
+		s = bpf_map_lookup_elem(&services, &place);
+		if (!s)
+			return NULL;
+		old = s->key;
+		if (!old)
+			old = __sync_val_compare_and_swap(&s->key, 0, key);
+		if (!old || old == key)
+			return s;
+	}
+	return NULL;
+}
+
+/* A message was read; more: others wait in the socket. */
+static __always_inline void flight_read(struct sock *sk, const struct nsr_message *m, __u64 now,
+					bool more)
+{
+	struct waiting *w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+	__u64 since, latency, limit = latency_limit, n;
+	struct flight_service *s;
+	struct flight_trigger *t;
+	__u32 bucket;
+
+	if (!w)
+		return;
+	since = w->first;
+	w->first = more ? w->last : 0;
+	if (!since || since > now)
+		return;
+	latency = now - since;
+	s = service_of(m->lport, m->rport);
+	if (s) {
+		bucket = flight_bucket(latency);
+		if (bucket < FLIGHT_BUCKETS)
+			__sync_fetch_and_add(&s->n[bucket], 1);
+		if (!limit)
+			limit = s->limit;
+	}
+	if (!limit || latency < limit)
+		return;
+	n = __sync_fetch_and_add(&n_flight_triggers, 1);
+	t = &flight_triggers[n & (FLIGHT_TRIGGERS - 1)];
+	t->number = 0;
+	barrier();
+	t->time = now;
+	t->latency = latency;
+	t->limit = limit;
+	t->laddr = m->laddr;
+	t->raddr = m->raddr;
+	t->netns = m->netns;
+	t->tid = m->tid;
+	t->cpu = bpf_get_smp_processor_id();
+	t->len = m->len;
+	t->lport = m->lport;
+	t->rport = m->rport;
+	barrier();
+	t->number = n + 1;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What BPF programs and the flight recorder tell each other; tools/bpf/flight.bpf.h fills it. */
+#ifndef NSIGHT_FLIGHT_H
+#define NSIGHT_FLIGHT_H
+
+#include <linux/types.h>
+
+#define FLIGHT_TRIGGERS 64		    /* that are kept until they are looked at */
+#define FLIGHT_SERVICES 256		    /* with a percentile of their own, a power of two */
+#define FLIGHT_PROBES	8		    /* places at which a service is looked for */
+#define FLIGHT_STEPS	8		    /* buckets for each power of two of ns: 12 % wide */
+#define FLIGHT_BUCKETS	(38 * FLIGHT_STEPS) /* up to 18 minutes */
+
+/* A message that was slow when it was read */
+struct flight_trigger {
+	__u64 number; /* of all, from 1; written last */
+	__u64 time;   /* CLOCK_MONOTONIC, ns, of the read */
+	__u64 latency;
+	__u64 limit; /* that it was above */
+	__u32 laddr, raddr;
+	__u32 netns, tid, cpu, len;
+	__u16 lport, rport;
+	__u32 unused;
+};
+
+/* The latencies of the messages of a port, on the side that has it or on the other one */
+struct flight_service {
+	__u64 key;   /* lower port, 1 << 16 if it is the local one, 1 << 17; 0: free */
+	__u64 limit; /* ns; set by the flight recorder, 0: not known yet */
+	__u64 n[FLIGHT_BUCKETS];
+};
+
+/* Where a latency is counted, and the least one that is counted in the bucket after that. */
+static inline __u32 flight_bucket(__u64 ns)
+{
+	__u32 power = 0, bucket;
+
+	for (int step = 32; step; step >>= 1)
+		if (ns >> (power + step))
+			power += step;
+	if (power < 3)
+		return ns & 7;
+	bucket = (power - 2) * FLIGHT_STEPS + ((ns >> (power - 3)) & 7);
+	return bucket < FLIGHT_BUCKETS ? bucket : FLIGHT_BUCKETS - 1;
+}
+
+static inline __u64 flight_above(__u32 bucket)
+{
+	__u32 next = bucket + 1;
+
+	if (next < 2 * FLIGHT_STEPS)
+		return next;
+	return (__u64)(FLIGHT_STEPS + next % FLIGHT_STEPS) << (next / FLIGHT_STEPS - 1);
+}
+
+#endif

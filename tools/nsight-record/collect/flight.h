@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The flight recorder: the rings keep the newest records, and what was around a trigger is written
+ * out. Documentation/flight-recorder.md describes it.
+ */
+#ifndef NSIGHT_FLIGHT_USER_H
+#define NSIGHT_FLIGHT_USER_H
+
+#include "../../bpf/flight.h"
+#include "rings.h"
+
+#include <signal.h>
+
+struct flight_options {
+	bool on;
+	uint64_t before_ns, after_ns;
+	uint64_t latency_ns;  /* 0: no fixed limit */
+	double percentile;    /* 0: none */
+	uint64_t drops;	      /* a second, 0: none */
+	uint64_t retransmits; /* a second, 0: none */
+	uint64_t per_hour;    /* windows */
+	uint64_t most_bytes;  /* of all windows */
+	double most_cpu;      /* per cent of all cores that the programs may take; 0: no limit */
+};
+
+/* What the BPF programs share with the flight recorder */
+struct flight_shared {
+	const struct flight_trigger *triggers;
+	const uint64_t *n_triggers;
+	struct flight_service *services;
+	volatile bool *stopped;
+	struct bpf_object *object;
+	/* Detach the programs at system calls, which cost most. */
+	void (*leave_syscalls)(void);
+};
+
+/*
+ * Until *stop. *asked: how many windows the user asked for by signal. Prints each window, what was
+ * refused, and at the end what there was, as a JSON object in a line.
+ */
+void flight_run(struct rings *rings, const struct flight_options *options,
+		const struct flight_shared *shared, bool activity, uint64_t every_ms,
+		const volatile sig_atomic_t *stop, const volatile sig_atomic_t *asked);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The rings that the BPF programs write, as user space sees them. */
+#ifndef NSIGHT_RINGS_H
+#define NSIGHT_RINGS_H
+
+#include "output.h"
+
+struct ring {
+	struct nsr_control *control;
+	unsigned char *data;
+	struct output *output;
+};
+
+struct rings {
+	struct ring *of; /* each core */
+	int n;
+	uint64_t mask; /* units of a ring less one */
+	uint32_t shift;
+};
+
+uint64_t monotonic_ns(void);
+/* Copy what is new into the files. */
+void rings_drain(struct rings *rings);
+/* The last of it, when the programs have stopped. */
+void rings_drain_rest(struct rings *rings);
+
+#endif
