@@ -26,7 +26,7 @@ from conftest import ROOT
 pytestmark = pytest.mark.live
 
 STALL_S = 0.03
-SYSCALL = 9
+SYSCALL = 10
 __all__ = ["traffic"]
 
 
