@@ -270,6 +270,19 @@ def test_call_with_several_switches_on_two_cores_is_entered_once_where_it_began(
         assert calls_of(found) == [(1100, "sys_enter", began), (3100, "sys_exit", ended)]
 
 
+def test_call_of_which_only_its_waits_are_known_lasts_from_switch_to_switch(tmp_path: Path) -> None:
+    """Time 0: system calls were not recorded. Each wait is told as a call of its own, on the cores it was on."""
+    core0 = RUNS + rf.switch_syscall(1200, 7, 0, 0, 202, argument=5) + rf.switch(9000, 0, 8)
+    core1 = (
+        rf.switch(2000, 0, 7, state=0) + rf.switch(2500, 7, 0, state=0x100) + rf.switch(2600, 0, 7, state=0)
+    )
+    found, _, info = made(tmp_path, TASKS, cpu0=core0, cpu1=core1)
+    assert calls_of(found) == [(1200, "sys_enter", 0), (2000, "sys_exit", 1)]
+    names = [event[1] for event in found]
+    assert names.index("sys_enter") < names.index("sched_switch", names.index("sys_enter"))
+    assert info["losses"]["enters_missing"] == 0
+
+
 def test_call_that_does_not_end_is_entered(tmp_path: Path) -> None:
     content = RUNS + rf.switch_syscall(1200, 7, 0, 1100, 202, argument=1 << 63)
     assert events(tmp_path, TASKS, cpu0=content)[3] == (1100, "sys_enter", 0, 6, 7, 202, -1 << 63, 0)

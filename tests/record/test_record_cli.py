@@ -40,6 +40,12 @@ def test_impossible_value_is_wrong_usage(options):
     assert "error: argument" in done.stderr
 
 
+def test_system_calls_cannot_be_chosen_where_all_are_recorded(tmp_path):
+    done = run("-o", tmp_path / "a.nsight", "--recorder", "bpftrace", "--syscalls", "waits")
+    assert done.returncode == 2
+    assert "--syscalls needs recorder bpf" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -244,6 +244,13 @@ def test_a_lone_small_cause_stands_with_its_size_and_with_how_many_were_slower(c
     assert summarise(c).coverage_median == 0.5
 
 
+def test_it_is_told_when_only_system_calls_that_waited_were_recorded(capture: Path) -> None:
+    c = quiet(capture, 5_000, 20)
+    assert "--syscalls messages" not in told(c)
+    c.manifest.raw["syscalls"] = "waits"
+    assert "System calls are seen where a thread waited in one" in told(c)
+
+
 def test_a_delay_that_most_have_is_told_as_before(capture: Path) -> None:
     text = told(quiet(capture, 5_000, 20))
     assert (

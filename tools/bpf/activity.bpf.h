@@ -32,6 +32,27 @@ static __always_inline __u64 state_of(bool preempt, struct task_struct *task, un
 	return (state | task->exit_state) & TASK_REPORT;
 }
 
+/* The switch of a thread that may be in a system call: what interrupts do has number -1. */
+static __always_inline void put_wait(struct nsr_control *c, __u64 now, __u64 who,
+				     struct task_struct *prev)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(prev);
+	long number;
+	__u64 argument;
+
+#if defined(__TARGET_ARCH_x86)
+	number = regs->orig_ax;
+	argument = regs->di;
+#else
+	number = regs->syscallno;
+	argument = regs->orig_x0;
+#endif
+	if (number < 0)
+		put1(c, NSR_SWITCH, now, who);
+	else
+		put2(c, NSR_SWITCH_SYSCALL, now, who, (__u64)number << NSR_TIME_BITS, argument);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
@@ -44,6 +65,10 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 		return 0;
 	who = (__u64)next->pid | (__u64)prev->pid << NSR_TID_BITS |
 	      state_of(preempt, prev, prev_state) << 2 * NSR_TID_BITS;
+	if (only_waits && is_of_interest(prev)) {
+		put_wait(c, now, who, prev);
+		return 0;
+	}
 	thread = thread_of(prev);
 	if (thread && thread->entered)
 		put2(c, NSR_SWITCH_SYSCALL, now, who,

@@ -36,6 +36,7 @@ struct user_pt_regs {
 
 struct task_struct {
 	unsigned int __state;
+	unsigned int flags;
 	int exit_state;
 	int pid;
 	int tgid;

@@ -32,8 +32,8 @@
  *
  * PAD             32 units to skip, with this one
  * SWITCH          22 next tid, 22 previous tid, 10 state of the previous one
- * SWITCH_SYSCALL  the same; 48 time when the previous one entered its system call (0: unknown),
- *                 16 its number; first argument
+ * SWITCH_SYSCALL  the same; 48 time when the previous one entered its system call (0: unknown,
+ *                 system calls are not recorded), 16 its number; first argument
  * WAKING          22 tid that is woken, 22 tid that wakes, 16 core on which it ran last, 1: it is new
  * MIGRATE         22 tid, 16 new core, 16 old one
  * SOFTIRQ         40 ns that it took, 24 vector

@@ -19,6 +19,8 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* System calls are not recorded: a switch tells in which of them its thread is. */
+const volatile bool only_waits;
 /* Record the system calls of every process, not only of those that messages reach. */
 const volatile bool all_syscalls;
 
@@ -39,6 +41,21 @@ static __always_inline void mark_process(struct task_struct *current)
 	bpf_task_storage_get(&threads, current, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (leader)
 		bpf_task_storage_get(&threads, leader, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+#define PF_KTHREAD 0x00200000
+
+/* Whether system calls of the thread are of interest. */
+static __always_inline bool is_of_interest(struct task_struct *task)
+{
+	struct task_struct *leader;
+
+	if (all_syscalls)
+		return !(task->flags & PF_KTHREAD);
+	if (thread_of(task))
+		return true;
+	leader = task->group_leader;
+	return leader && leader != task && thread_of(leader);
 }
 
 /* As thread_of, of the current thread, which its process' first thread may tell to be of interest.

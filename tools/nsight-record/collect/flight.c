@@ -45,7 +45,7 @@ struct flight {
 	/* What was looked at last */
 	uint64_t n_seen, n_asked, second, drops, retransmits;
 	uint64_t paused_until;
-	bool without_syscalls, dropping, retransmitting;
+	bool dropping, retransmitting;
 	/* When the last windows were written, and how much in all */
 	uint64_t written[MOST_PER_HOUR], n_windows, bytes;
 	/* What was refused */
@@ -461,10 +461,7 @@ static void keep_budget(struct flight *f, uint64_t now)
 	}
 	if (!most || !budget_look(&f->budget, now, &share) || share <= most)
 		return;
-	if (!f->without_syscalls) {
-		f->without_syscalls = true;
-		f->shared->leave_syscalls();
-	} else {
+	if (!f->shared->leave_syscalls()) {
 		*f->shared->stopped = true;
 		f->paused_until = now + 60 * SECOND;
 	}

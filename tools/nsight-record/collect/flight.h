@@ -30,8 +30,8 @@ struct flight_shared {
 	struct flight_service *services;
 	volatile bool *stopped;
 	struct bpf_object *object;
-	/* Detach the programs at system calls, which cost most. */
-	void (*leave_syscalls)(void);
+	/* Detach the programs at system calls, which cost most; false: there are none. */
+	bool (*leave_syscalls)(void);
 };
 
 /*

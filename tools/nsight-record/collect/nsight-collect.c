@@ -36,6 +36,7 @@ static const char usage[] =
 	"      --messages     no activity of the cores\n"
 	"      --all-syscalls system calls of all processes, not only of those that messages "
 	"reach\n"
+	"      --waits        of system calls only those that wait\n"
 	"      --no-syscalls  no system calls\n"
 	"      --server       --port is a server's: no system calls of its clients on this "
 	"machine\n"
@@ -67,7 +68,7 @@ static const char usage[] =
 struct arguments {
 	const char *dir;
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
-	bool check, rx, tx, activity, syscalls, all_syscalls, of_server, hardware_stamps;
+	bool check, rx, tx, activity, waits, syscalls, all_syscalls, of_server, hardware_stamps;
 	struct flight_options flight;
 };
 
@@ -117,6 +118,7 @@ static void parse(int argc, char **argv, struct arguments *args)
 		{"rx", 0, NULL, 'r'},
 		{"tx", 0, NULL, 't'},
 		{"messages", 0, NULL, 'm'},
+		{"waits", 0, NULL, 'W'},
 		{"no-syscalls", 0, NULL, 'N'},
 		{"all-syscalls", 0, NULL, 's'},
 		{"server", 0, NULL, 'S'},
@@ -178,6 +180,9 @@ static void parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'C':
 			args->check = true;
+			break;
+		case 'W':
+			args->waits = true;
 			break;
 		case 'N':
 			args->syscalls = false;
@@ -265,6 +270,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	skel->rodata->rx = args->rx;
 	skel->rodata->tx = args->tx;
 	skel->rodata->all_syscalls = args->all_syscalls;
+	skel->rodata->only_waits = args->waits;
 	skel->rodata->of_server = args->of_server && args->port;
 	skel->rodata->hardware_stamps = args->hardware_stamps;
 	skel->rodata->overwrite = args->flight.on;
@@ -276,7 +282,8 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	bpf_map__set_max_entries(skel->maps.rings, n_cpus);
 	/* No record crosses a page, but the verifier sees only where it begins. */
 	bpf_map__set_value_size(skel->maps.rings, units * NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
-	tracepoints_choose(skel->obj, args->activity, args->syscalls, args->rx, args->tx);
+	tracepoints_choose(skel->obj, args->activity, args->syscalls && !args->waits, args->rx,
+			   args->tx);
 	if (args->check)
 		return skel;
 	if (nsight_collect_bpf__load(skel))
@@ -312,11 +319,14 @@ static const struct nsr_control *machine_control(const struct output *machine)
 	return &control;
 }
 
-static void leave_syscalls(void)
+static bool leave_syscalls(void)
 {
+	if (!loaded->links.on_sys_enter)
+		return false;
 	bpf_link__destroy(loaded->links.on_sys_enter);
 	bpf_link__destroy(loaded->links.on_sys_exit);
 	loaded->links.on_sys_enter = loaded->links.on_sys_exit = NULL;
+	return true;
 }
 
 static struct rings map_rings(struct nsight_collect_bpf *skel, int n)

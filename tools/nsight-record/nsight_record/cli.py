@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, flight, netns, nic, ownership, payload, preflight, probes
+from . import __version__, collect, flight, netns, nic, ownership, payload, preflight, probes
 from .capture import Capture, default_name
 from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
 from .preflight import ERROR, Finding, Machine
@@ -131,6 +131,13 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         help="bpf: programs of NSight's own, which cost a server least; bpftrace: its scripts, and perf, which need no "
         "program to be built (default: auto, bpf where it is built and the kernel can)",
+    )
+    p.add_argument(
+        "--syscalls",
+        choices=tuple(collect.SYSCALLS),
+        help="system calls that recorder bpf records: waits, those in which threads of processes that messages reach lost "
+        "their core; messages, all of these processes, which costs every system call of the machine; all; none (default: "
+        "waits; recorder bpftrace records all)",
     )
     p.add_argument(
         "--payload",
@@ -286,6 +293,9 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
     if args.lwip and not Path(args.lwip).is_file():
         raise Usage(f"--lwip {args.lwip}: no such file", "give the library or program that has lwIP's code")
+    recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))
+    if args.syscalls and recorder != "bpf":
+        raise Usage("--syscalls needs recorder bpf", "leave out --syscalls: recorder bpftrace records all")
     direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
     filters = probes.Filters(
         port=args.port or 0,
@@ -306,7 +316,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         lwip=str(Path(args.lwip).resolve()) if args.lwip else None,
         cpus=args.cpus,
         command=args.command,
-        recorder=preflight.resolve_recorder(args.recorder, machine, bool(args.lwip)),
+        recorder=recorder,
+        syscalls=args.syscalls or "waits",
         umask=umask,
     )
 

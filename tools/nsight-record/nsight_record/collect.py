@@ -21,6 +21,14 @@ RING_KB = 8192
 _RING_MEMORY_SHARE = 32
 _LEAST_RING_KB = 256
 
+#: Which system calls are recorded: those in which threads wait, those of processes that messages reach, all, none.
+SYSCALLS: dict[str, list[str]] = {
+    "waits": ["--waits"],
+    "messages": [],
+    "all": ["--all-syscalls"],
+    "none": ["--no-syscalls"],
+}
+
 # As tools/bpf/record.h has them: a message's type is this | stamp << 2 | flags.
 _MESSAGE = 0x80
 _LETTERS = "AHRSXTO"
@@ -50,10 +58,12 @@ def argv(
     *,
     activity: bool,
     hardware_stamps: bool,
+    syscalls: str = "waits",
     more: Sequence[str] = (),
 ) -> list[str]:
-    """The command; ``activity``: also what the cores do, which Intel PT tells better. ``more``: further options."""
-    command = [program, "--ring-kb", str(ring), *more]
+    """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
+    ``more``: further options."""
+    command = [program, "--ring-kb", str(ring), *more, *SYSCALLS[syscalls]]
     for option, value in (
         ("--port", filters.port),
         ("--pid", filters.pid),

@@ -326,6 +326,7 @@ class Flight:
             ring,
             activity=True,
             hardware_stamps=bool(phcs),
+            syscalls=self._plan.syscalls,
             more=self._options.argv(self._folder.used()),
         )
         for name, argv, pipe in (("clock", reader, self._clock_lines), ("collect", command, self._records)):
@@ -418,6 +419,7 @@ class Flight:
             capture.manifest.update(self._about)
             capture.manifest.update(
                 recorder_kind="bpf",
+                syscalls=self._plan.syscalls,
                 start=start,
                 stop=stop,
                 stopped_by="window",

@@ -42,6 +42,7 @@ class Plan:
     cpus: Sequence[int] | None = None
     command: list[str] = field(default_factory=list)
     recorder: str = "bpftrace"  # or bpf
+    syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
     umask: int = 0o022  # of the command: what the recorder makes is private
 
 
@@ -151,7 +152,10 @@ class Recording:
             self._ring_kb,
             activity=plan.grade == "trace",
             hardware_stamps=any(n["phc"] is not None for n in plan.nics),
+            syscalls=plan.syscalls,
         )
+        if plan.grade == "trace":
+            self._manifest["syscalls"] = plan.syscalls
         collector = self._child("collect", command, ["--help"])
         self._capture.save()
         if plan.grade == "pt":

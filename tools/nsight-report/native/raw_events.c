@@ -86,11 +86,43 @@ static void runs(struct merge *m, struct raw_file *file, int32_t tid)
 	file->tid = tid;
 }
 
+/*
+ * Where system calls were not recorded, a switch in one tells which it is: it is told as if it
+ * began when its thread was switched out, and ended when that had the core again.
+ */
+static void put_wait(struct merge *m, struct nsight_event *ev, const unsigned char *p, int32_t tid)
+{
+	struct raw_thread *thread = raw_thread(&m->rec->threads, tid);
+
+	set_tid(m, ev, tid);
+	ev->kind = K_SYS_ENTER;
+	ev->a = thread->waits_in = (int16_t)(raw_word(p, 2) >> NSR_TIME_BITS);
+	ev->b = (int64_t)raw_word(p, 3);
+	thread->waits = true;
+	put(m, ev);
+}
+
+static void end_wait(struct merge *m, struct nsight_event *ev, int32_t tid)
+{
+	struct raw_thread *thread = tid > 0 ? raw_thread(&m->rec->threads, tid) : NULL;
+
+	if (!thread || !thread->waits)
+		return;
+	thread->waits = false;
+	set_tid(m, ev, tid);
+	ev->kind = K_SYS_EXIT;
+	ev->a = thread->waits_in;
+	ev->b = ev->c = 0;
+	put(m, ev);
+}
+
 static void put_switch(struct merge *m, struct raw_file *file, struct nsight_event *ev,
-		       const unsigned char *p)
+		       const unsigned char *p, unsigned int type)
 {
 	int32_t prev = raw_prev_tid(p), next = raw_next_tid(p);
 
+	if (type == NSR_SWITCH_SYSCALL && !(raw_word(p, 2) & ((1ull << NSR_TIME_BITS) - 1)) && prev)
+		put_wait(m, ev, p, prev);
 	set_tid(m, ev, prev);
 	ev->kind = K_SCHED_SWITCH;
 	ev->a = next;
@@ -98,6 +130,7 @@ static void put_switch(struct merge *m, struct raw_file *file, struct nsight_eve
 	ev->c = (int64_t)(thread_name(m, file, prev) | thread_name(m, file, next) << 32);
 	put(m, ev);
 	runs(m, file, next);
+	end_wait(m, ev, next);
 }
 
 /*
@@ -196,7 +229,7 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 	case NSR_TASK_WAS_THERE: /* its event is among the first */
 		return;
 	case NSR_TASK_NEW:
-		thread->in_syscall = false;
+		thread->in_syscall = thread->waits = false;
 		set_tid(m, ev, parent);
 		ev->kind = K_SCHED_PROCESS_FORK;
 		ev->a = tid;
@@ -333,7 +366,7 @@ static void put_item(struct merge *m, struct raw_file *file, const struct raw_it
 		break;
 	case ROLE_AT:
 		if (item->type == NSR_SWITCH || item->type == NSR_SWITCH_SYSCALL)
-			put_switch(m, file, &ev, raw_at(file, item));
+			put_switch(m, file, &ev, raw_at(file, item), item->type);
 		else if (item->type == NSR_TASK)
 			put_task(m, &ev, raw_at(file, item));
 		else

@@ -16,6 +16,8 @@ struct raw_thread {
 	uint32_t n_tasks; /* of raw_threads.tasks */
 	size_t first_task;
 	bool in_syscall;
+	bool waits; /* in a system call of which only that is known that it waited */
+	int16_t waits_in;
 };
 
 struct raw_threads {

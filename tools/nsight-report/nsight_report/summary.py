@@ -41,6 +41,9 @@ BLIND = {
         "Time that the hypervisor or firmware took from a core is not marked: it looks like a longer "
         "context.",
     ),
+    "waits": (
+        "System calls are seen where a thread waited in one, and not those it worked in: --syscalls messages records them.",
+    ),
     "pt": (
         "What a function waited for inside the hardware (cache, memory, devices) is not seen, only how long it took.",
         "Code whose image was not saved (some BPF and JIT code) appears as a gap.",
@@ -91,6 +94,12 @@ class Summary:
     slowest: list[SlowMessage]
     blocking: pd.DataFrame
     own_cost: OwnCost | None = None
+    only_waits: bool = False  # of system calls
+
+    @property
+    def blind(self) -> tuple[str, ...]:
+        """What the capture cannot show, in sentences."""
+        return (BLIND["waits"] if self.only_waits else ()) + BLIND[self.grade]
 
 
 def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -117,6 +126,7 @@ def summarise(capture: Capture) -> Summary:
     shares = slower["coverage"].dropna().to_numpy(dtype=float)
     return Summary(
         grade=capture.manifest.grade,
+        only_waits=capture.manifest.raw.get("syscalls") == "waits",
         cut=capture.manifest.cut,
         n=n,
         percentiles=known,

@@ -22,7 +22,7 @@ from ..frames import each
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
 from ..store import write_atomically, writing
-from ..summary import BLIND, GRADE, PERCENTILES, SlowMessage, Summary, advice, selected, summarise, verdict
+from ..summary import GRADE, PERCENTILES, SlowMessage, Summary, advice, selected, summarise, verdict
 from ..units import counted, duration, percent, percentile
 from ..wording import how_sure, next_steps
 from . import page_data
@@ -97,7 +97,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         answers=answers(summary),
         losses=list(each(summary.losses)),
         grade=GRADE[summary.grade],
-        blind=BLIND[summary.grade],
+        blind=summary.blind,
         host={key: value for key, value in host.items() if value},
         stamps=_stamps,
         tools=_tools(m.mapping("tools")),

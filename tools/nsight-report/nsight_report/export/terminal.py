@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..frames import each
 from ..names import printable
-from ..summary import BLIND, GRADE, SlowMessage, Summary, cause_with_subject, own_cost_line, verdict
+from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, own_cost_line, verdict
 from ..units import counted, duration, percent
 from ..wording import how_sure, next_steps, no_cause
 
@@ -123,7 +123,7 @@ def _words(console: Console, s: Summary) -> None:
 def _blind(console: Console, s: Summary) -> None:
     console.print()
     console.print(Text(f"Grade {s.grade}: {GRADE[s.grade]}. What it cannot see:", style="bold"))
-    for line in BLIND[s.grade]:
+    for line in s.blind:
         _item(console, line)
 
 
