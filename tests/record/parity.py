@@ -93,7 +93,7 @@ def record(folder: Path, kind: str, rate: int, seconds: float) -> dict[str, Path
         argv = load
         for name in RECORDERS:
             argv = [str(RECORD), "-q", "-f", "-o", str(captures[name]), "--fix", "--port", str(server.port), "--rx",
-                    "--recorder", name, *(["--syscalls", "messages"] if name == "bpf" else []), "--", *argv]  # fmt: skip
+                    "--recorder", name, *(["--syscalls", "messages", "--clients"] if name == "bpf" else []), "--", *argv]  # fmt: skip
         if bed.start("nsight-record", argv, grace_s=20).wait(HANGS_S):
             raise TestbedError("a recorder failed: " + (bed.folder / "1-nsight-record.log").read_text())
     return captures

@@ -29,7 +29,7 @@ from testbed.ports import reserved
 
 pytestmark = pytest.mark.live
 
-READ, SEND = (MESSAGE | stamp << 2 for stamp in (2, 3))
+ARRIVAL, READ, SEND, XMIT = (MESSAGE | stamp << 2 for stamp in (0, 2, 3, 4))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
     """300 requests and 300 answers, each sent by one call and read by one; the default needs neither perf nor tracefs."""
     directory = tmp_path / "a.nsight"
     prefix = ("unshare", "-m", "sh", "-c", NO_TRACEFS, "sh")
-    options = ("--port", str(echo.port), "--", *echo.client(300))
+    options = ("--port", str(echo.port), "--clients", "--", *echo.client(300))
     code, said = record(directory, *options, prefix=prefix, recorder="auto")
     assert code == 0, said
     m = manifest(directory)
@@ -70,6 +70,16 @@ def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
     assert "lost: nothing" in said
 
 
+def test_of_a_server_on_this_machine_its_clients_are_left_out(tmp_path, echo):
+    """The server reads 300 requests and sends 300 answers; what the client sends is there as packets on their way."""
+    code, said = record(tmp_path / "a.nsight", "--port", str(echo.port), "--", *echo.client(300))
+    assert code == 0, said
+    assert manifest(tmp_path / "a.nsight")["filters"]["server_only"] is True
+    assert n_of(tmp_path / "a.nsight", SEND) == 300
+    assert 300 <= n_of(tmp_path / "a.nsight", READ) <= 301
+    assert n_of(tmp_path / "a.nsight", ARRIVAL) < n_of(tmp_path / "a.nsight", XMIT)
+
+
 def test_ctrl_c_keeps_the_data(tmp_path, echo):
     running = Running(tmp_path / "a.nsight", "--port", str(echo.port), prefix=("setsid",))
     m = running.wait_recording()
@@ -79,7 +89,7 @@ def test_ctrl_c_keeps_the_data(tmp_path, echo):
     assert running.process.returncode == 130, err
     m = manifest(tmp_path / "a.nsight")
     assert (m["state"], m["stopped_by"], m["losses"]) == ("complete", "signal", [])
-    assert n_of(tmp_path / "a.nsight", SEND) == 100
+    assert n_of(tmp_path / "a.nsight", SEND) == 50
     assert wait_gone(tool_pids(m)) == []
 
 
@@ -110,7 +120,7 @@ def test_killed_recorder_leaves_a_whole_capture_and_no_processes(tmp_path, echo)
     assert manifest(tmp_path / "a.nsight")["state"] == "recording"
     # The programs were told to stop, so each wrote out what it had.
     assert all(f.ended and not f.missing() for f in files(tmp_path / "a.nsight"))
-    assert n_of(tmp_path / "a.nsight", SEND) == 100
+    assert n_of(tmp_path / "a.nsight", SEND) == 50
     assert {(who, mode & 0o077) for who, mode in owners(tmp_path / "a.nsight")} == {((0, 0), 0)}
 
 

@@ -17,8 +17,8 @@ const volatile __u16 only_port;
 const volatile __u32 only_pid, only_ifindex, only_netns;
 const volatile __u64 only_cgroup;
 const volatile bool rx = true, tx = true;
-/* only_port is that of a server here: who asks it is of no interest, though it reads messages too.
- */
+/* only_port is that of a server here: messages and system calls of who asks it from this machine
+ * are of no interest. */
 const volatile bool of_server;
 /* Some NIC stamps packets that it receives. */
 const volatile bool hardware_stamps;
@@ -85,13 +85,13 @@ static __always_inline void put_message(struct nsr_control *c, enum nsr_stamp st
 }
 
 /* The connection of a socket, and whether it passes the filters. */
-static __always_inline bool of_socket(struct sock *sk, struct nsr_message *m, struct addresses *a,
-				      bool *v6)
+static __always_inline bool of_socket(struct sock *sk, bool server_side, struct nsr_message *m,
+				      struct addresses *a, bool *v6)
 {
 	__u16 lport = sk->__sk_common.skc_num, rport = sk->__sk_common.skc_dport;
 
 	rport = bpf_ntohs(rport);
-	if (only_port && lport != only_port && rport != only_port)
+	if (only_port && lport != only_port && (server_side || rport != only_port))
 		return false;
 	m->netns = sk->__sk_common.skc_net.net->ns.inum;
 	if (only_netns && m->netns != only_netns)
@@ -111,6 +111,17 @@ static __always_inline bool of_socket(struct sock *sk, struct nsr_message *m, st
 		a->r_lo = sk->__sk_common.skc_daddr;
 	}
 	return true;
+}
+
+/* The first question of every program, for most sockets it is the only one. */
+static __always_inline bool is_other_port(struct sock *sk)
+{
+	__u16 rport;
+
+	if (!only_port || sk->__sk_common.skc_num == only_port)
+		return false;
+	rport = sk->__sk_common.skc_dport;
+	return of_server || bpf_ntohs(rport) != only_port;
 }
 
 static __always_inline bool is_ours(__u16 protocol)
@@ -143,7 +154,7 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 	__u64 number, argument;
 
 	/* Messages reach this process: its system calls are recorded from now on. */
-	if (!thread && !(of_server && m->lport != only_port))
+	if (!thread)
 		mark_process(task);
 
 #if defined(__TARGET_ARCH_x86)
@@ -167,21 +178,24 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(on_sk_data_ready, struct sock *sk)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct nsr_message m = {.fd = -1};
 	struct addresses a = {};
 	struct nsr_control *c;
 	struct tcp_sock *tp;
+	__u64 now;
 	bool v6;
 
+	if (!rx || is_other_port(sk))
+		return 0;
+	now = bpf_ktime_get_ns();
 	m.proto = sk->sk_protocol;
-	if (!rx || !is_ours(m.proto))
+	if (!is_ours(m.proto))
 		return 0;
 	/* A listener is woken for connections, not for messages. */
 	if (m.proto == IPPROTO_TCP && sk->__sk_common.skc_state == TCP_LISTEN)
 		return 0;
 	c = control();
-	if (!c || !of_socket(sk, &m, &a, &v6))
+	if (!c || !of_socket(sk, of_server, &m, &a, &v6))
 		return 0;
 	if (m.proto == IPPROTO_TCP) {
 		tp = bpf_skc_to_tcp_sock(sk);
@@ -197,16 +211,22 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 
 static __always_inline int length(struct sock *sk, int result, int flags, bool reads)
 {
-	__u64 now = bpf_ktime_get_ns(), id = bpf_get_current_pid_tgid();
-	struct nsr_message m = {.len = result, .aux = flags, .tid = id};
-	struct nsr_control *c = control();
+	struct nsr_message m = {.len = result, .aux = flags};
 	struct addresses a = {};
 	struct task_struct *task;
+	struct nsr_control *c;
 	struct tcp_sock *tp;
 	bool v6, more = false;
+	__u64 now, id;
 
+	if (!(reads ? rx : tx) || is_other_port(sk))
+		return 0;
+	now = bpf_ktime_get_ns();
+	id = bpf_get_current_pid_tgid();
+	m.tid = id;
+	c = control();
 	m.proto = sk->sk_protocol;
-	if (!c || !(reads ? rx : tx) || !is_ours(m.proto) || (only_pid && id >> 32 != only_pid))
+	if (!c || !is_ours(m.proto) || (only_pid && id >> 32 != only_pid))
 		return 0;
 	if (reads && flags & MSG_PEEK) {
 		count(c, NSR_PEEK);
@@ -216,7 +236,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 		return 0;
 	if (!result && m.proto != IPPROTO_UDP)
 		return 0;
-	if (!of_socket(sk, &m, &a, &v6))
+	if (!of_socket(sk, of_server, &m, &a, &v6))
 		return 0;
 	if (m.proto == IPPROTO_TCP) {
 		tp = bpf_skc_to_tcp_sock(sk);
@@ -282,6 +302,9 @@ static __always_inline bool of_transport(struct nsr_control *c, const struct tra
 	__u16 source = bpf_ntohs(th->source), dest = bpf_ntohs(th->dest);
 
 	if (only_port && source != only_port && dest != only_port)
+		return false;
+	/* What a client on this machine sends tells when the server's packet began its way. */
+	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx)))
 		return false;
 	m->lport = received ? dest : source;
 	m->rport = received ? source : dest;
@@ -356,7 +379,7 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns(), hardware = 0;
+	__u64 now, hardware = 0;
 	struct nsr_message m = {};
 	struct addresses a = {};
 	struct nsr_control *c;
@@ -386,6 +409,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	}
 	if (!of_packet(c, l3, eth, skb->len, true, &m, &a, &v6))
 		return 0;
+	now = bpf_ktime_get_ns();
 	m.stamp = skb->tstamp;
 	if (hardware_stamps) {
 		struct skb_shared_info *shared = (void *)(skb->head + skb->end);
@@ -404,7 +428,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb, struct net_device *dev)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now;
 	struct nsr_message m = {};
 	struct addresses a = {};
 	struct nsr_control *c;
@@ -432,6 +456,7 @@ int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb, struct net_device *dev)
 	if (!of_packet(c, l3, eth, skb->len - skb->network_header + (skb->data - skb->head), false,
 		       &m, &a, &v6))
 		return 0;
+	now = bpf_ktime_get_ns();
 	m.sk = (__u64)skb->sk;
 	m.stamp = skb->tstamp;
 	m.tid = bpf_get_current_pid_tgid();
@@ -450,7 +475,7 @@ int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int old_state, int new_sta
 	struct addresses a = {};
 	bool v6;
 
-	if (!c || sk->sk_protocol != IPPROTO_TCP || !of_socket(sk, &m, &a, &v6))
+	if (!c || sk->sk_protocol != IPPROTO_TCP || !of_socket(sk, of_server, &m, &a, &v6))
 		return 0;
 	m.tid = bpf_get_current_pid_tgid();
 	put_message(c, NSR_STATE, now, v6, &m, &a, 0);
@@ -467,7 +492,7 @@ int BPF_PROG(on_tcp_retransmit_skb, struct sock *sk, struct sk_buff *skb)
 	struct tcp_sock *tp;
 	bool v6;
 
-	if (!c || !of_socket(sk, &m, &a, &v6))
+	if (!c || !of_socket(sk, false, &m, &a, &v6))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)

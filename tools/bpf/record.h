@@ -135,15 +135,26 @@ struct nsr_message {
 /* Counts of what is no record, in this order in NSR_COUNTS */
 enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
 
+#define NSR_CHUNKS 128 /* of a ring at most */
+
 /*
  * The head of a ring: what BPF programs count. produced and lost are counts of records by type;
  * produced includes lost. The reader moves tail.
+ *
+ * A ring is so large that it lasts while the reader is away, and would always be cold in the caches
+ * if it were used round and round. So its memory is cut into chunks, and the units of a chunk's
+ * length that come next take the first chunk that is free: with a reader that keeps up the first
+ * few are all that is used.
  */
 struct nsr_control {
 	__u64 head; /* units reserved since the beginning */
 	__u64 unused0[7];
-	__u64 tail; /* units that the reader has done with */
-	__u64 unused1[7];
+	__u64 tail;		     /* units that the reader has done with */
+	__u64 free[NSR_CHUNKS / 64]; /* a bit for each chunk that nobody uses */
+	__u64 unused1[5];
+	/* Of units n * chunk's length and following, at n modulo the number of chunks: n + 1 << 8,
+	   and the chunk */
+	__u64 place[NSR_CHUNKS];
 	/* What is going on: when it began, 0 nothing */
 	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
 	/* Of the flight recorder: the packet that came last */
@@ -196,6 +207,12 @@ struct nsr_tally {
 	__u64 produced; /* with those lost */
 	__u64 lost;
 };
+
+/* Which chunk has the units of number n; -1: none yet. */
+static inline int nsr_chunk(__u64 place, __u64 n)
+{
+	return place >> 8 == n + 1 ? (int)(place & (NSR_CHUNKS - 1)) : -1;
+}
 
 /* Units of a record of this type; 0: there is no such type. */
 static inline __u32 nsr_units(__u32 type)

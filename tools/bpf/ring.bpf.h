@@ -9,11 +9,15 @@
 /* Units of a ring, a power of two, less one; how often that is 2 */
 const volatile __u64 ring_mask = 0xff;
 const volatile __u32 ring_shift = 8;
+/* The same of a chunk, and the number of chunks less one */
+const volatile __u32 chunk_shift = 8, chunks_mask;
 /* Old records are overwritten, and none is lost for want of room. */
 const volatile bool overwrite;
 
-/* Room for what may interrupt a program between its look at the tail and its reservation. */
-#define MARGIN_UNITS 256
+/* Room for what may interrupt a program between its look at the tail and its reservation: in units,
+ * and in chunks that are taken twice. */
+#define MARGIN_UNITS  256
+#define MARGIN_CHUNKS 3
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -51,15 +55,69 @@ static __always_inline __u64 first_word(__u64 index, __u32 type, __u64 time)
 	return time << 16 | (0x80 | ((index >> ring_shift) & 0x7f)) << 8 | type;
 }
 
-/* Where the unit is in the ring. */
-static __always_inline __u64 *unit_at(void *ring, __u64 index)
+static __always_inline __u32 lowest_bit(__u64 word)
 {
-	return ring + (index & ring_mask) * NSR_UNIT;
+	__u32 bit = 0;
+
+	for (__u32 half = 32; half; half >>= 1)
+		if (!(word & ((1ull << half) - 1))) {
+			word >>= half;
+			bit += half;
+		}
+	return bit;
 }
 
-static __always_inline void pad(void *ring, __u64 index, __u64 units, __u64 time)
+/*
+ * Take the first free chunk for the units of number n. There is one: see reserve(). Not static, so
+ * that the verifier looks at it once and not at every call.
+ */
+__noinline int take_chunk(struct nsr_control *c, __u64 n)
 {
-	__u64 *unit = unit_at(ring, index);
+	__u64 *place, old, bit;
+
+	if (!c)
+		return 0;
+	place = &c->place[n & chunks_mask & (NSR_CHUNKS - 1)];
+	for (int i = 0; i < 2 * NSR_CHUNKS / 64; i++) {
+		__u64 *word = &c->free[i & (NSR_CHUNKS / 64 - 1)], now = *word;
+		__u32 found;
+
+		if (!now)
+			continue;
+		found = lowest_bit(now);
+		bit = 1ull << (found & 63);
+		if (!(__sync_fetch_and_and(word, ~bit) & bit))
+			continue; /* who interrupted this program took it */
+		old = *place;
+		found |= (i & (NSR_CHUNKS / 64 - 1)) * 64;
+		if (nsr_chunk(old, n) < 0 &&
+		    __sync_val_compare_and_swap(place, old, (n + 1) << 8 | found) == old)
+			return found;
+		__sync_fetch_and_or(word, bit); /* and here it was faster */
+		return *place & (NSR_CHUNKS - 1);
+	}
+	return 0;
+}
+
+/* Where the unit is in the ring. */
+static __always_inline __u64 *unit_at(struct nsr_control *c, void *ring, __u64 index)
+{
+	__u64 n = index >> chunk_shift, at;
+	int chunk;
+
+	if (overwrite)
+		return ring + (index & ring_mask) * NSR_UNIT;
+	chunk = nsr_chunk(c->place[n & chunks_mask & (NSR_CHUNKS - 1)], n);
+	if (chunk < 0)
+		chunk = take_chunk(c, n);
+	at = ((__u64)(__u32)chunk << chunk_shift) | (index & ((1ull << chunk_shift) - 1));
+	return ring + (at & ring_mask) * NSR_UNIT;
+}
+
+static __always_inline void pad(struct nsr_control *c, void *ring, __u64 index, __u64 units,
+				__u64 time)
+{
+	__u64 *unit = unit_at(c, ring, index);
 
 	unit[1] = units;
 	barrier();
@@ -82,8 +140,8 @@ static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 t
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!ring)
 		return NULL;
-	if (!overwrite &&
-	    *(volatile __u64 *)&c->head + MARGIN_UNITS - *(volatile __u64 *)&c->tail > ring_mask)
+	if (!overwrite && *(volatile __u64 *)&c->head + MARGIN_UNITS - *(volatile __u64 *)&c->tail >
+				  ring_mask - ((__u64)MARGIN_CHUNKS << chunk_shift))
 		goto lost;
 	for (int i = 0; i < 2; i++) {
 		__u64 at = __sync_fetch_and_add(&c->head, units),
@@ -91,10 +149,10 @@ static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 t
 
 		if (units <= left) {
 			*index = at;
-			return unit_at(ring, at);
+			return unit_at(c, ring, at);
 		}
-		pad(ring, at, left, time);
-		pad(ring, at + left, units - left, time);
+		pad(c, ring, at, left, time);
+		pad(c, ring, at + left, units - left, time);
 	}
 lost:
 	__sync_fetch_and_add(&c->lost[type], 1);

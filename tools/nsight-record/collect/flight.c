@@ -272,11 +272,14 @@ static void write_window(struct flight *f)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
 	output_window(name);
+	for (int i = 0; i < rings->n; i++)
+		parts[i].head = __atomic_load_n(&rings->of[i].control->head, __ATOMIC_ACQUIRE);
+	/* What was reserved by then is filled: memory that was not may hold anything. */
+	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	for (int i = 0; i < rings->n; i++) {
 		struct part *part = &parts[i];
 
 		part->out = output_open(i);
-		part->head = __atomic_load_n(&rings->of[i].control->head, __ATOMIC_ACQUIRE);
 		part->at = first_unit(rings, i, f->from, part->head, now, &part->since);
 	}
 	while (more) {

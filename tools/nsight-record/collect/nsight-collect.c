@@ -38,8 +38,7 @@ static const char usage[] =
 	"reach\n"
 	"      --waits        of system calls only those that wait\n"
 	"      --no-syscalls  no system calls\n"
-	"      --server       --port is a server's: no system calls of its clients on this "
-	"machine\n"
+	"      --server       --port is a server's: nothing of its clients on this machine\n"
 	"      --hardware-stamps\n"
 	"                     look for hardware stamps of received packets\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
@@ -255,13 +254,16 @@ static int no_print(enum libbpf_print_level level, const char *format, va_list l
 static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 {
 	struct nsight_collect_bpf *skel = nsight_collect_bpf__open();
-	uint64_t units = args->ring_kb * 1024 / NSR_UNIT;
+	uint64_t units = args->ring_kb * 1024 / NSR_UNIT, n_chunks;
 
 	if (!skel)
 		fail(EXIT_REFUSED, "see the message above", "the BPF programs: %s",
 		     strerror(errno));
 	skel->rodata->ring_mask = units - 1;
 	skel->rodata->ring_shift = __builtin_ctzll(units);
+	n_chunks = units / NSR_PAGE_UNITS < NSR_CHUNKS ? units / NSR_PAGE_UNITS : NSR_CHUNKS;
+	skel->rodata->chunk_shift = __builtin_ctzll(units / n_chunks);
+	skel->rodata->chunks_mask = n_chunks - 1;
 	skel->rodata->only_port = args->port;
 	skel->rodata->only_pid = args->pid;
 	skel->rodata->only_ifindex = args->ifindex;
@@ -334,7 +336,9 @@ static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
 	struct rings rings = {.of = calloc(n, sizeof(struct ring)),
 			      .n = n,
 			      .mask = skel->rodata->ring_mask,
-			      .shift = skel->rodata->ring_shift};
+			      .shift = skel->rodata->ring_shift,
+			      .chunk_shift = skel->rodata->chunk_shift,
+			      .n_chunks = skel->rodata->chunks_mask + 1};
 	size_t control_stride, ring_stride;
 	unsigned char *controls, *data;
 
@@ -345,6 +349,8 @@ static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
 	for (int i = 0; i < n; i++) {
 		rings.of[i].control = (struct nsr_control *)(controls + i * control_stride);
 		rings.of[i].data = data + i * ring_stride;
+		for (uint32_t chunk = 0; chunk < rings.n_chunks; chunk++)
+			rings.of[i].control->free[chunk / 64] |= 1ull << chunk % 64;
 	}
 	return rings;
 }

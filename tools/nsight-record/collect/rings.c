@@ -13,17 +13,34 @@ uint64_t monotonic_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/*
- * Units from ``from`` that are complete, at most up to ``to`` and the end of the ring's memory.
- * What the reader has done with is 0, so a first word that is there is that of a complete record.
- */
-static uint64_t complete(const struct ring *ring, uint64_t mask, uint64_t from, uint64_t to,
-			 uint64_t *found)
+/* The memory of the unit; NULL: none was taken for it yet. */
+static unsigned char *unit_at(const struct rings *rings, const struct ring *ring, uint64_t at)
 {
-	uint64_t at = from;
+	uint64_t n = at >> rings->chunk_shift,
+		 place = __atomic_load_n(&ring->control->place[n & (rings->n_chunks - 1)],
+					 __ATOMIC_ACQUIRE);
+	int chunk = nsr_chunk(place, n);
 
-	while (at < to && (at == from || at & mask)) {
-		const uint64_t *unit = (const uint64_t *)(ring->data + (at & mask) * NSR_UNIT);
+	if (chunk < 0)
+		return NULL;
+	return ring->data + (((uint64_t)chunk << rings->chunk_shift) +
+			     (at & ((1ull << rings->chunk_shift) - 1))) *
+				    NSR_UNIT;
+}
+
+/*
+ * Units from ``from`` that are complete, at most up to ``to`` and the end of the chunk. What the
+ * reader has done with is 0, so a first word that is there is that of a complete record.
+ */
+static uint64_t complete(const struct rings *rings, const unsigned char *first, uint64_t from,
+			 uint64_t to, uint64_t *found)
+{
+	uint64_t at = from, end = (from | ((1ull << rings->chunk_shift) - 1)) + 1;
+
+	if (end > to)
+		end = to;
+	while (at < end) {
+		const uint64_t *unit = (const uint64_t *)(first + (at - from) * NSR_UNIT);
 		uint64_t word = __atomic_load_n(unit, __ATOMIC_ACQUIRE);
 		uint32_t type = word & 0xff,
 			 units = type == NSR_PAD ? (uint32_t)unit[1] : nsr_units(type);
@@ -36,17 +53,26 @@ static uint64_t complete(const struct ring *ring, uint64_t mask, uint64_t from, 
 	return at - from;
 }
 
+/* The reader has done with the chunk that ends before this unit. */
+static void give_back(const struct rings *rings, const struct ring *ring, uint64_t end)
+{
+	uint64_t n = (end >> rings->chunk_shift) - 1;
+	int chunk = nsr_chunk(ring->control->place[n & (rings->n_chunks - 1)], n);
+
+	__atomic_fetch_or(&ring->control->free[chunk / 64], 1ull << chunk % 64, __ATOMIC_RELEASE);
+}
+
 /* Copy what is new. */
-static void drain(struct ring *ring, uint64_t mask)
+static void drain(const struct rings *rings, struct ring *ring)
 {
 	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
 		 now = monotonic_ns(), tail = ring->control->tail, units;
 
-	for (;;) {
+	while (tail < head) {
 		uint64_t found[256] = {0}; /* records by type */
-		unsigned char *first = ring->data + (tail & mask) * NSR_UNIT;
+		unsigned char *first = unit_at(rings, ring, tail);
 
-		units = complete(ring, mask, tail, head, found);
+		units = first ? complete(rings, first, tail, head, found) : 0;
 		if (!units)
 			return;
 		if (output_block(ring->output, NSR_RECORDS, first, units * NSR_UNIT, now, tail))
@@ -54,6 +80,9 @@ static void drain(struct ring *ring, uint64_t mask)
 				ring->output->written[type] += found[type];
 		memset(first, 0, units * NSR_UNIT);
 		tail += units;
+		/* Who sees the new tail also finds the chunk. */
+		if (!(tail & ((1ull << rings->chunk_shift) - 1)))
+			give_back(rings, ring, tail);
 		__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
 	}
 }
@@ -61,7 +90,7 @@ static void drain(struct ring *ring, uint64_t mask)
 void rings_drain(struct rings *rings)
 {
 	for (int i = 0; i < rings->n; i++)
-		drain(&rings->of[i], rings->mask);
+		drain(rings, &rings->of[i]);
 }
 
 /* What a program that was interrupted has reserved and not yet written comes within moments. */

@@ -16,6 +16,7 @@ struct rings {
 	int n;
 	uint64_t mask; /* units of a ring less one */
 	uint32_t shift;
+	uint32_t chunk_shift, n_chunks; /* see struct nsr_control */
 };
 
 uint64_t monotonic_ns(void);

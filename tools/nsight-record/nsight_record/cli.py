@@ -111,6 +111,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--port", type=_port, metavar="N", help="only messages with this TCP or UDP port, on either side"
     )
+    p.add_argument(
+        "--clients",
+        action="store_true",
+        help="where the port is that of a server on this machine: also what its clients here send and read (default: "
+        "only the server's messages; recorder bpftrace: both)",
+    )
     p.add_argument("--pid", type=_positive, metavar="PID", help="only messages read and sent by this process")
     p.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
     p.add_argument("--iface", metavar="NAME", help="only packets of this interface")
@@ -318,6 +324,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         command=args.command,
         recorder=recorder,
         syscalls=args.syscalls or "waits",
+        server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
         umask=umask,
     )
 

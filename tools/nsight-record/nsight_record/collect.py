@@ -59,10 +59,11 @@ def argv(
     activity: bool,
     hardware_stamps: bool,
     syscalls: str = "waits",
+    server_only: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
     """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
-    ``more``: further options."""
+    ``server_only``: the port is a server's, whose clients on this machine are left out. ``more``: further options."""
     command = [program, "--ring-kb", str(ring), *more, *SYSCALLS[syscalls]]
     for option, value in (
         ("--port", filters.port),
@@ -75,7 +76,7 @@ def argv(
     command += {1: ["--rx"], 2: ["--tx"]}.get(filters.direction, [])
     command += [] if activity else ["--messages"]
     command += ["--hardware-stamps"] if hardware_stamps else []
-    command += ["--server"] if activity and filters.port and listens(filters.port) else []
+    command += ["--server"] if server_only else []
     return [*command, str(output)]
 
 

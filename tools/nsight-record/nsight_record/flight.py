@@ -327,6 +327,7 @@ class Flight:
             activity=True,
             hardware_stamps=bool(phcs),
             syscalls=self._plan.syscalls,
+            server_only=self._plan.server_only,
             more=self._options.argv(self._folder.used()),
         )
         for name, argv, pipe in (("clock", reader, self._clock_lines), ("collect", command, self._records)):

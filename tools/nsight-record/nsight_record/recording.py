@@ -43,6 +43,7 @@ class Plan:
     command: list[str] = field(default_factory=list)
     recorder: str = "bpftrace"  # or bpf
     syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
+    server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
     umask: int = 0o022  # of the command: what the recorder makes is private
 
 
@@ -153,6 +154,7 @@ class Recording:
             activity=plan.grade == "trace",
             hardware_stamps=any(n["phc"] is not None for n in plan.nics),
             syscalls=plan.syscalls,
+            server_only=plan.server_only,
         )
         if plan.grade == "trace":
             self._manifest["syscalls"] = plan.syscalls
@@ -420,6 +422,7 @@ def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any
             "netns": f.netns_inum or None,
             "rx": f.direction in (0, 1),
             "tx": f.direction in (0, 2),
+            "server_only": plan.server_only,
         },
         "syscall_names": host.syscall_names(),
         "recorder_pid": os.getpid(),
