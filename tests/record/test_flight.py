@@ -147,6 +147,7 @@ def test_folder_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
     ("argv", "needle"),
     [
         (["--flight", "--payload", "100"], "not with --payload"),
+        (["--flight", "--", "true"], "not with COMMAND"),
         (["--flight", "--grade", "pt"], "--grade trace"),
         (["--flight", "--trigger", "latency"], "not a trigger"),
         (["--flight", "--before", "601"], "at most 600 s"),

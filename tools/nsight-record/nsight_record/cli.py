@@ -234,6 +234,7 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
 def _flight_options(args: argparse.Namespace) -> flight.Options:
     """Raises Usage."""
     wrong = [f"--{name}" for name in ("payload", "lwip", "fix", "force") if getattr(args, name)]
+    wrong += ["COMMAND"] if args.command else []
     if wrong:
         raise Usage(f"--flight: not with {', '.join(wrong)}")
     if args.grade == "pt" or args.recorder == "bpftrace":
