@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from recorder_run import END_S, RECORDER, manifest, require_live
-from test_collect_live import SWITCH, TASK, Collector, read, traffic
+from test_collect_live import SWITCH, SYSCALL, TASK, Collector, read, traffic
 from testbed.ports import Port
 
 from conftest import ROOT
@@ -26,7 +26,6 @@ from conftest import ROOT
 pytestmark = pytest.mark.live
 
 STALL_S = 0.03
-SYSCALL = 10
 __all__ = ["traffic"]
 
 

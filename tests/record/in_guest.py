@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs inside a guest: recordings by the BPF recorder, into the folder it is given.
+
+in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
+                             half and on again at the end; flight, a folder with one window
+in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/nsight-record"))
+
+from recorder_run import RECORDER, EchoServer, Running, manifest  # noqa: E402
+
+HANGS_S = 300
+
+
+def offline(cpu: int, off: bool) -> None:
+    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text("0" if off else "1")
+
+
+def recorded(folder: Path, name: str) -> tuple[EchoServer, Running]:
+    """A server with its recorder at work."""
+    server = EchoServer()
+    running = Running(folder / name, "--port", str(server.port), "--clients", "--syscalls", "messages")
+    running.wait_recording()
+    return server, running
+
+
+def end(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    _, said = running.end()
+    assert running.process.returncode == 130, said
+
+
+def records(folder: Path) -> None:
+    """The captures."""
+    server, running = recorded(folder, "plain.nsight")
+    server.requests(50)
+    end(running)
+    server, running = recorded(folder, "offline.nsight")
+    server.requests(20)
+    offline(1, True)
+    server.requests(20)
+    offline(1, False)
+    end(running)
+    flight(folder / "flight", server)
+
+
+def flight(folder: Path, server: EchoServer) -> None:
+    """A window that is asked for."""
+    argv = [str(RECORDER), "--flight", "-o", str(folder), "--port", str(server.port), "--before", "30"]
+    process = subprocess.Popen([*argv, "--memory", "16M"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    said = ""
+    while "flight recorder:" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    server.requests(50)
+    process.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + HANGS_S
+    while not any(manifest(p.parent)["state"] == "complete" for p in folder.glob("*/manifest.json")):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=HANGS_S)
+
+
+def preflight(folder: Path) -> None:
+    """What the recorder says of this kernel."""
+    said = {}
+    for recorder in ("bpf", "auto"):
+        argv = [str(RECORDER), "--preflight", "--recorder", recorder, "-o", str(folder / "none.nsight")]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
+        said[recorder] = [done.returncode, done.stdout + done.stderr]
+    (folder / "preflight.json").write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    {"records": records, "preflight": preflight}[sys.argv[2]](Path(sys.argv[1]))

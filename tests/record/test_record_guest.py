@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The BPF recorder on stock Debian kernels in guests: what it records, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nsight_report
+import pytest
+from guest.retried import GuestUnavailable, run_guest
+from nsight_record import collect
+from recorder_run import manifest
+from test_collect_live import MESSAGE, SYSCALL, File, read
+
+from conftest import ROOT, skip_or_fail
+
+pytestmark = [pytest.mark.guest, pytest.mark.slow]
+
+READ, SEND = (MESSAGE | stamp << 2 for stamp in (2, 3))
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Folder with what tests/record/in_guest.py wrote on a kernel."""
+
+    def run(kernel: str, what: str) -> Path:
+        for program in ("qemu-system-x86_64", "busybox"):
+            if not shutil.which(program):
+                skip_or_fail("guest", f"{program} is not installed")
+        if collect.find() is None:
+            skip_or_fail("bpf", "nsight-collect is not built")
+        folder = tmp_path_factory.mktemp("guest")
+        options = ["--kernel", kernel, "--rw", str(folder), "--timeout", "900", "--take-turns"]
+        inside = str(ROOT / "tests/record/in_guest.py")
+        try:
+            done = run_guest([*options, "--", sys.executable, inside, str(folder), what])
+        except GuestUnavailable as e:
+            skip_or_fail("guest", str(e))
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def recorded(guest: Callable[[str, str], Path]) -> Path:
+    return guest("6.12", "records")
+
+
+def files(capture: Path) -> list[File]:
+    found = [read(p) for p in (capture / "records").glob("cpu-*.records")]
+    assert len(found) == 2
+    return found
+
+
+def n_of(capture: Path, kind: int) -> int:
+    return sum(f.present[kind] for f in files(capture))
+
+
+def test_every_request_is_recorded_and_nothing_is_lost(recorded: Path) -> None:
+    capture = recorded / "plain.nsight"
+    m = manifest(capture)
+    assert (m["state"], m["losses"], m["recorder_kind"]) == ("complete", [], "bpf")
+    assert m["host"]["kernel"].startswith("6.12")
+    assert n_of(capture, SEND) == m["events"]["produced"]["S"] == 100
+    assert n_of(capture, READ) >= 100
+    assert n_of(capture, SYSCALL) > 200
+    assert all(f.ended and not f.missing() for f in files(capture))
+
+
+def test_a_core_that_goes_off_leaves_every_record_accounted_for(recorded: Path) -> None:
+    capture = recorded / "offline.nsight"
+    m = manifest(capture)
+    assert (m["state"], m["losses"]) == ("complete", [])
+    assert n_of(capture, SEND) == 80
+    assert all(f.ended and not f.missing() for f in files(capture))
+    assert all(f.present.total() for f in files(capture))
+
+
+def test_the_flight_recorder_writes_a_window(recorded: Path) -> None:
+    (capture,) = (recorded / "flight").glob("*.nsight")
+    assert manifest(capture)["flight"]["triggers"][0]["reason"] == "asked"
+    assert n_of(capture, SEND) == 50  # the server's
+    assert all(f.ended and not f.missing() for f in files(capture))
+
+
+def test_what_a_guest_recorded_is_read(recorded: Path) -> None:
+    messages = nsight_report.open(str(recorded / "plain.nsight")).messages
+    assert len(messages[(messages["direction"] == "rx") & (messages["nbytes"] == 64)]) == 100
+
+
+def test_a_kernel_without_the_tracepoints_is_told_and_the_scripts_record(
+    guest: Callable[[str, str], Path],
+) -> None:
+    said = json.loads((guest("6.1", "preflight") / "preflight.json").read_text())
+    code, text = said["bpf"]
+    assert code == 4
+    assert "this kernel lacks tracepoint" in text
+    assert "--recorder bpftrace" in text
+    assert said["auto"][0] == 0, said["auto"][1]
