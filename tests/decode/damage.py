@@ -41,6 +41,46 @@ def snapshot(data: bytearray) -> None:
     struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 8, 1)
 
 
+def last_pieces(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(offset, size) of the last two AUXTRACE records of the buffer that has most, their data 48 bytes behind."""
+    of: dict[int, list[tuple[int, int]]] = {}
+    for at, kind, _ in records(data):
+        if kind == AUXTRACE and (size := struct.unpack_from("<Q", data, at + 8)[0]):
+            of.setdefault(struct.unpack_from("<I", data, at + 40)[0], []).append((at, size))
+    first, second = max(of.values(), key=len)[-2:]
+    return first, second
+
+
+def overlapping_snapshots(data: bytearray) -> None:
+    """The last piece is a later snapshot of the same buffer: it begins with half of what the one before has."""
+    (first, n_first), (second, n_second) = last_pieces(data)
+    known = min(n_first, n_second) // 2 & ~7
+    begin, end = first + 48 + n_first - known, first + 48 + n_first
+    data[second + 48 : second + 48 + n_second] = (
+        data[begin:end] + data[second + 48 : second + 48 + n_second - known]
+    )
+    struct.pack_into("<Q", data, second + 16, 1 << 40)  # perf's offsets of snapshots tell nothing
+    snapshot(data)
+
+
+def without_the_end(data: bytearray) -> None:
+    """What ``overlapping_snapshots`` holds, in one piece: padding stands for what it has no room for."""
+    (_, n_first), (second, n_second) = last_pieces(data)
+    known = min(n_first, n_second) // 2 & ~7
+    data[second + 48 + n_second - known : second + 48 + n_second] = bytes(known)
+
+
+def snapshots_apart(data: bytearray) -> None:
+    """Between the last two pieces some was overwritten."""
+    (_, n_first), (second, n_second) = last_pieces(data)
+    lost = min(n_first, n_second) // 2 & ~7
+    data[second + 48 : second + 48 + n_second] = data[second + 48 + lost : second + 48 + n_second] + bytes(
+        lost
+    )
+    struct.pack_into("<Q", data, second + 16, 1 << 40)
+    snapshot(data)
+
+
 def no_tsc_clock(data: bytearray) -> None:
     struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 4, 0)
 

@@ -139,13 +139,6 @@ impl Recording {
             return Err(Error::no_pt(&file.path, "has no Intel PT: no event of it was recorded", RECORD_PT));
         };
         let config = config(&file, &info)?;
-        if info.snapshot {
-            return Err(Error::no_pt(
-                &file.path,
-                "recorded in snapshot mode (-S): its pieces overlap, and what ran between them is missing",
-                "record without -S, for a shorter time or into larger buffers (-m ,64M)",
-            ));
-        }
         if streams.is_empty() {
             return Err(Error::no_pt(
                 &file.path,

@@ -10,6 +10,9 @@ use crate::perfdata::{widen, Chunk, Recording};
 pub const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 /// perf pads data to multiples of this.
 const PADDING: u64 = 8;
+/// So many bytes of a snapshot are looked for in the one before, and at so many places.
+const BEGIN: usize = 64;
+const MOST_PLACES: usize = 1000;
 
 /// A PSB packet: where it is in its run, and its TSC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +60,32 @@ impl Run {
     }
 }
 
+/// How many bytes at the begin of ``next`` are those at the end of ``last``: of a snapshot, what the one before has
+/// already. perf tells no place of a snapshot that could say it.
+fn overlap(last: &[u8], next: &[u8]) -> usize {
+    let Some(begin) = next.get(..BEGIN) else { return 0 };
+    memmem::find_iter(last, begin)
+        .take(MOST_PLACES)
+        .map(|at| &last[at..])
+        .find(|end| next.starts_with(end))
+        .map_or(0, <[u8]>::len)
+}
+
 /// Data in runs, each with its PSBs.
 pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut end = None;
-    for &chunk in chunks {
-        let follows = end.is_some_and(|end: u64| chunk.offset <= end && end - chunk.offset < PADDING);
+    let mut last: &[u8] = &[];
+    for &(mut chunk) in chunks {
+        let mut follows = end.is_some_and(|end: u64| chunk.offset <= end && end - chunk.offset < PADDING);
+        let bytes = recording.file.bytes(chunk.at..chunk.at + chunk.size);
+        if recording.info.snapshot && !follows {
+            let padding = last.iter().rev().take(PADDING as usize - 1).take_while(|&&b| b == 0).count();
+            let known = (0..=padding).map(|n| overlap(&last[..last.len() - n], bytes)).max().unwrap_or(0);
+            follows = known > 0;
+            chunk = Chunk { at: chunk.at + known, size: chunk.size - known, ..chunk };
+        }
+        last = bytes;
         match runs.last_mut().filter(|_| follows) {
             Some(run) => run.push(chunk),
             None => {
