@@ -145,7 +145,7 @@ def test_unreadable_manifest_says_how_to_make_it_readable(run: Run, public: Path
     done = run(capture, wrap=NOBODY)
     assert done.returncode == 3
     assert "not readable by this user" in done.stderr
-    assert "chmod" in done.stderr
+    assert "chown" in done.stderr
 
 
 def test_tables_that_are_a_symlink_are_not_written_through(run: Run, tmp_path: Path, capture: Path) -> None:

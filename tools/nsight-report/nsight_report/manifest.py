@@ -124,7 +124,7 @@ def load(capture: Path) -> Manifest:
         ) from None
     except PermissionError:
         raise BadInput(
-            f"{path}: not readable by this user", "make the capture readable: chmod -R a+rX " + str(capture)
+            f"{path}: not readable by this user", f"it is private: sudo chown -R $USER {capture}"
         ) from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}", _RERECORD) from None
