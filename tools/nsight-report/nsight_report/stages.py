@@ -96,7 +96,9 @@ class Context:
                 f"{path}: missing from the capture", "copy the whole capture directory, or record again"
             ) from None
         except PermissionError:
-            raise BadInput(f"{path}: not readable by this user", f"it is private: sudo chown -R $USER {self.capture}") from None
+            raise BadInput(
+                f"{path}: not readable by this user", f"it is private: sudo chown -R $USER {self.capture}"
+            ) from None
         except OSError as error:
             raise BadInput(
                 f"{path}: {error.strerror}", "copy the whole capture directory, or record again"
