@@ -26,13 +26,13 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins vendor clean distclean \
+.PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins scripts vendor clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins vendor check-clocks truth flight-truth soak" \
+	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
 		"bench case-study kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -163,6 +163,10 @@ lock:
 # Maintainers: pin the newest guest kernels of the Debian archive, as one commit; says what it has of the kernel sources.
 pins:
 	@$(PYTHON) tests/guest/pins
+
+# Maintainers: write the scripts that have one source.
+scripts:
+	@bpftrace/source/generate
 
 # Maintainers: renew the bundled browser library from the npm registry; without VERSION, the pinned one again.
 vendor:

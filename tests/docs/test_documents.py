@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nsight_report.capture import message_events
+from nsight_report.capture import message_events, message_lines
 
 from conftest import skip_or_fail
 
@@ -118,8 +118,16 @@ def test_variants_share_the_probes_that_they_do_not_replace():
 def test_formats_lists_the_fields_in_the_order_they_are_loaded():
     text = (DOCS / "formats.md").read_text().partition("\n## Message events")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| (\w+) \|", text, re.M)
-    assert [int(n) for n, _ in rows] == list(range(1, 25))
-    assert [name for _, name in rows] == list(message_events._COLUMNS)
+    events, messages = rows[:24], rows[24:]
+    assert [int(n) for n, _ in events] == list(range(1, 25))
+    assert [name for _, name in events] == list(message_events._COLUMNS)
+    assert [int(n) for n, _ in messages] == list(range(1, 29))
+    assert [name for _, name in messages] == list(message_lines.COLUMNS)
+
+
+def test_scripts_are_what_their_source_gives():
+    done = subprocess.run([ROOT / "bpftrace/source/generate", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_formats_names_every_kind_and_code_of_the_edge_stream():

@@ -193,7 +193,7 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
         (b"", "empty"),
         (b"hello\nworld\n", "not a file of message events"),
         (b"\x7fELF\x02\x01" + bytes(range(256)) * 40, "not a file of message events"),
-        (b"#nsight-events 2 clock=boottime\n", "version 2"),
+        (b"#nsight-events 3 clock=boottime\n", "version 3"),
         (b"#nsight-events 1 clock=tea\n", "clock 'tea'"),
     ],
 )

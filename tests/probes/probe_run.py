@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -43,19 +44,31 @@ FIELDS = [
     "swstamp",
     "aux",
 ]
+#: Of a line with a whole message.
+MESSAGE_FIELDS = [
+    "kind", "ts", "cores", "thread", "comm0", "comm1", "fd", "call_ts", "sk", "socket", "laddr_hi", "laddr_lo",
+    "raddr_hi", "raddr_lo", "ports", "seq", "len", "p_ts", "p_range", "p_hw", "p_sw", "p_aux", "h_ts", "p_laddr_hi",
+    "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
+]  # fmt: skip
 #: Within which a probe script attaches or ends: an emulated machine that shares its host's cores takes minutes.
 ATTACH_S = 240
 ATTACHED = b"#nsight"
+#: So that nothing is lost while bpftrace waits for a core: all lines of any test's traffic fit.
+RB_PAGES = 1024
 HEX = {"comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"}
+MESSAGE_HEX = HEX | {
+    "cores", "thread", "socket", "ports", "p_laddr_hi", "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
+}  # fmt: skip
 
 
 @dataclass
 class Output:
-    """Events as dicts of numbers, the script's own final counts, and the raw text."""
+    """Events as dicts of numbers, the script's own final counts, the raw text, and how many lines had a message."""
 
     events: list[dict[str, Any]]
     counts: dict[str, int]
     text: str
+    n_messages: int = 0
 
     def of(self, kind: str, **fields: int) -> list[dict[str, Any]]:
         """Events of one kind with these field values, in order of time."""
@@ -63,23 +76,63 @@ class Output:
         return sorted(found, key=lambda e: e["ts"])
 
     def lines(self) -> Counter[str]:
-        """Lines of each kind."""
+        """Events of each kind, those in lines of messages too."""
         return Counter(e["kind"] for e in self.events)
+
+    def own_lines(self) -> Counter[str]:
+        """Lines that start with each kind."""
+        return Counter(re.findall(r"^([A-Z])\t", self.text, re.MULTILINE))
+
+
+def parse_message(values: list[str]) -> list[dict[str, Any]]:
+    """The events in the line of a message: packet and hand-off where they are known, and the read or the send."""
+    m = {f: int(v, 16 if f in MESSAGE_HEX else 10) for f, v in zip(MESSAGE_FIELDS[1:], values[1:])}
+    socket, thread = m["socket"], m["thread"]
+    row: dict[str, Any] = {"kind": values[0], "hwstamp": 0, "swstamp": 0, "aux": 0}
+    row |= {f: m[f] for f in FIELDS if f in m}
+    row |= {
+        "cpu": m["cores"] & 0xFFFF,
+        "pid": thread >> 32,
+        "tid": thread & 0xFFFFFFFF,
+        "netns": socket >> 16,
+    }
+    row |= {"proto": socket >> 8 & 255, "family": socket & 255}
+    row |= {"lport": m["ports"] >> 16, "rport": m["ports"] & 0xFFFF}
+    events, reads = [], values[0] == "R"
+    end, length = m["p_range"] >> 32 & 0xFFFFFFFF, m["p_range"] & 0xFFFFFFFF
+    bare = row | {"pid": 0, "tid": 0, "comm0": 0, "comm1": 0, "fd": -1, "call_ts": 0, "len": 0}
+    if m["p_ts"]:
+        packet = bare | {"kind": "A" if reads else "X", "ts": m["p_ts"], "cpu": m["cores"] >> 16 & 0xFFFF}
+        packet |= {"len": length, "seq": (end - length) % 2**32 if row["proto"] == 6 else 0}
+        packet |= {"hwstamp": m["p_hw"], "swstamp": m["p_sw"], "aux": m["p_aux"]}
+        if row["proto"] == 17:
+            packet |= {f: m["p_" + f] for f in ("laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")}
+            packet |= {"family": m["p_peer"] >> 16, "rport": m["p_peer"] & 0xFFFF}
+        events.append(packet)
+    if m["h_ts"] and reads:
+        ends = end if m["p_ts"] else row["seq"] + row["len"]
+        seq = ends % 2**32 if row["proto"] == 6 else 0
+        events.append(bare | {"kind": "H", "ts": m["h_ts"], "cpu": m["cores"] >> 32, "seq": seq})
+    return [*events, row]
 
 
 def parse(text: str) -> Output:
     """Lines to events; a line with another number of fields fails."""
-    events, counts = [], {}
+    events, counts, n_messages = [], {}, 0
     for line in text.splitlines():
         if match := re.fullmatch(r"@n\[(\w+)\]: (\d+)", line):
             counts[match[1]] = int(match[2])
         elif re.match(r"[A-Z]\t", line):
             values = line.split("\t")
+            if len(values) == len(MESSAGE_FIELDS):
+                events += parse_message(values)
+                n_messages += 1
+                continue
             assert len(values) == len(FIELDS), line
             row: dict[str, Any] = {"kind": values[0]}
             row |= {f: int(v, 16 if f in HEX else 10) for f, v in zip(FIELDS[1:], values[1:])}
             events.append(row)
-    return Output(events, counts, text)
+    return Output(events, counts, text, n_messages)
 
 
 def around(argv: list[str], command: list[str], out: Path) -> tuple[Output, dict[str, Any]]:
@@ -89,7 +142,8 @@ def around(argv: list[str], command: list[str], out: Path) -> tuple[Output, dict
     after it has attached the last one (BPFtrace::run(), poll_perf_events()).
     """
     with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
-        probe = subprocess.Popen(argv, stdout=stdout, stderr=stderr)
+        env = {**os.environ, "BPFTRACE_PERF_RB_PAGES": str(RB_PAGES)}
+        probe = subprocess.Popen(argv, stdout=stdout, stderr=stderr, env=env)
         try:
             deadline = time.monotonic() + ATTACH_S
             while ATTACHED not in out.read_bytes():
@@ -146,7 +200,7 @@ def check_traffic(output: Output, truth: dict[str, Any]) -> None:
 
 def check_counts(output: Output) -> None:
     """Every produced event was delivered, and the script said so at its end."""
-    lines = output.lines()
+    lines = output.own_lines()
     assert lines
     assert {k: v for k, v in output.counts.items() if len(k) == 1} == dict(lines)
     assert output.text.rstrip().endswith("#end")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -30,7 +31,7 @@ __all__ = ["traffic"]
 
 
 class StallingServer:
-    """An echo on loopback that sleeps before it reads the request after some, which then waits in the socket."""
+    """An echo on loopback that sleeps while the request after some waits in its socket."""
 
     def __init__(self) -> None:
         self._reserved = Port()
@@ -52,6 +53,8 @@ class StallingServer:
                     sleep, self._sleep = self._sleep, False
                     connection.sendall(data)
                     if sleep:
+                        # However late the client gets its core.
+                        select.select([connection], [], [])
                         begin = time.monotonic_ns()
                         time.sleep(STALL_S)
                         self.stalls.append((begin, time.monotonic_ns()))

@@ -48,7 +48,7 @@ class Filters:
     direction: int = 0
 
     def positional(self) -> list[str]:
-        """As the scripts' $1 to $7; the duration stays 0, because the recorder ends it."""
+        """As the scripts' $1 to $7; the duration stays 0, because the recorder ends it. It wants every message."""
         values = (self.port, self.pid, self.cgroup_id, self.ifindex, self.netns_inum, self.direction, 0)
         return [str(v) for v in values]
 

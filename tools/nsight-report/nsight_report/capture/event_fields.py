@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..losses import Ledger
 from ..runs import Rows, row_type
 
 I64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 U64 = npt.NDArray[np.uint64]
 
 MAX_CPU = 1 << 16
@@ -46,6 +47,10 @@ class Words:
         """The numbers of a column's texts."""
         return self._of[column]
 
+    def numbers(self, column: str, texts: str) -> list[int]:
+        """The numbers of those of the letters ``texts`` that the column has."""
+        return [number for text, number in self._of[column].items() if text in texts]
+
     def lists(self) -> dict[str, list[str]]:
         """The texts of every column in the order of their numbers."""
         return {column: list(numbers) for column, numbers in self._of.items()}
@@ -53,14 +58,28 @@ class Words:
 
 def decode_text(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
     """As ``decode``, from a table of the 24 fields: kinds are letters, names of threads two words."""
+    numbers = numbers_of_text(table, HEX)
+    numbers["comm"] = names(numbers["comm0"], numbers["comm1"], words)
+    numbers["kind"] = letters(table["kind"], words)
+    return decode(numbers, words, first, ledger)
+
+
+def numbers_of_text(table: pa.Table, hexadecimal: Iterable[str]) -> Numbers:
+    """The columns of a table of fields that are integers, and those that text has in hexadecimal."""
     numbers: Numbers = {
         name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
     }
-    numbers |= {name: _hex(table[name]) for name in HEX}
-    none = np.zeros(table.num_rows, np.int64)
-    numbers["comm"] = _pairs(numbers["comm0"], numbers["comm1"], none, _comm, words.of("comm"))
-    numbers["kind"] = _numbers(table["kind"], words.of("kind"))
-    return decode(numbers, words, first, ledger)
+    return numbers | {name: _hex(table[name]) for name in hexadecimal}
+
+
+def names(low: U64, high: U64, words: Words) -> npt.NDArray[np.int32]:
+    """Numbers of threads' names, of which ``low`` and ``high`` are the two words."""
+    return _pairs(low, high, np.zeros(len(low), np.int64), _comm, words.of("comm"))
+
+
+def letters(column: pa.ChunkedArray, words: Words) -> npt.NDArray[np.int32]:
+    """Numbers of the kinds in a dictionary column."""
+    return _numbers(column, words.of("kind"))
 
 
 def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
@@ -82,10 +101,10 @@ def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
         rows[name] = _pairs(high, low, is_v4[name].astype(np.int64), _address, words.of(name))
     # A dual-stack socket without a peer has the any-address on one side and may be mapped on the other.
     rows["family"] = np.where(is_v4["laddr"] | is_v4["raddr"], AF_INET, AF_INET6)
-    packet = np.isin(rows["kind"], _of_kinds(words, "AX"))
+    packet = np.isin(rows["kind"], words.numbers("kind", "AX"))
     rows["ifindex"] = np.where(packet, numbers["aux"] >> 8, 0)
     rows["flags"] = np.where(packet, numbers["aux"] & 0xFF, numbers["aux"])
-    rows["len"] = np.where(np.isin(rows["kind"], _of_kinds(words, "AXRST")), numbers["len"], 0)
+    rows["len"] = np.where(np.isin(rows["kind"], words.numbers("kind", "AXRST")), numbers["len"], 0)
     return rows
 
 
@@ -149,10 +168,6 @@ def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     return array.indices.to_numpy(), array.dictionary.to_pylist()
-
-
-def _of_kinds(words: Words, letters: str) -> list[int]:
-    return [number for kind, number in words.of("kind").items() if kind in letters]
 
 
 def _pairs(

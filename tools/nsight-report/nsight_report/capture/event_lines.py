@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 N_FIELDS = 24
+N_MESSAGE_FIELDS = 28
 KINDS = "AHRSXTO"
 _BLOCK = 8 << 20
 _MAX_NOTES = 100_000  # a foreign file must not fill the memory with its lines
@@ -59,10 +60,10 @@ class Notes:
             self.foreign += 1
 
 
-def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[bytes]:
-    """Yield blocks of whole event lines of ``file``; everything else goes to ``notes``.
+def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield blocks of whole lines of ``file``, those of an event and those of a message; all else goes to ``notes``.
 
-    A block holds only lines of 24 tab-separated fields that start with a known kind and
+    They are lines of 24 or of 28 tab-separated fields that start with a known kind and
     consist of the characters numbers are made of. Blocks are read and not mapped: what was mapped
     stays in memory.
     """
@@ -86,27 +87,24 @@ def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[bytes]:
         if stop == size and position < size:
             notes.truncated += 1
             position = size
-        good = _event_lines(raw, ends)
+        n_fields = _fields(raw, ends)
         starts = np.concatenate(([0], ends[:-1] + 1))
-        rest = np.flatnonzero(~good)
+        rest = np.flatnonzero((n_fields != N_FIELDS) & (n_fields != N_MESSAGE_FIELDS))
         for i in rest[: max(0, _MAX_NOTES - taken)]:
             notes.take(raw[starts[i] : ends[i]].tobytes())
         taken += len(rest)
         if taken > _MAX_NOTES:
             notes.foreign += min(len(rest), taken - _MAX_NOTES)
-        if len(rest) == 0:
-            yield raw.tobytes()
-        else:
-            yield raw[np.repeat(good, ends - starts + 1)].tobytes()
+        of_line = np.repeat(n_fields, ends - starts + 1)
+        yield raw[of_line == N_FIELDS].tobytes(), raw[of_line == N_MESSAGE_FIELDS].tobytes()
 
 
-def _event_lines(raw: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of the lines that end at ``ends`` are events."""
+def _fields(raw: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many fields the lines that end at ``ends`` have; 0 of those that cannot be of the probes."""
     starts = np.concatenate(([0], ends[:-1] + 1))
     second = raw[np.minimum(starts + 1, len(raw) - 1)]
     good = _is_kind[raw[starts]] & (second == 9)
     tabs = np.searchsorted(np.flatnonzero(raw == 9), np.concatenate((starts, [len(raw)])))
-    good &= np.diff(tabs) == N_FIELDS - 1
     odd = np.flatnonzero(~_allowed[raw])
     good[np.searchsorted(ends, odd)] = False
-    return np.asarray(good)
+    return np.where(good, np.diff(tabs) + 1, 0)

@@ -26,6 +26,7 @@ from ..losses import Ledger
 from ..runs import Rows, Runs, to_table
 from ..store import Writer, Written, writing
 from . import event_fields as fields
+from . import message_lines
 from .event_lines import KINDS, Notes, event_blocks
 from .event_order import Order
 
@@ -33,8 +34,14 @@ I64 = npt.NDArray[np.int64]
 ToMonotonic = Callable[[I64], "I64 | tuple[I64, npt.NDArray[np.bool_]]"]
 
 MAX_EVENTS = 50_000_000  # 6 GiB of scratch space; a capture of seconds has a hundredth of it
-_HEADER = re.compile(rb"^#nsight-events (\d+) clock=([a-z_]+)\s*$", re.MULTILINE)
+_HEADER = re.compile(
+    rb"^#nsight-events (\d+) clock=([a-z_]+)(?: min_latency_us=(\d{1,18}) one_of=(\d{1,18}))?\s*$",
+    re.MULTILINE,
+)
 _HINT = "events.tsv must be the unchanged output of bpftrace/nsight-record.bt"
+#: Kinds of events that each version's lines have in the order in which they happened. From version 2 on the
+#: probes keep the stamps of packets and hand-offs until the message ends, however long that takes.
+_AT_ONCE = {1: KINDS, 2: "RSO"}
 _COLUMNS = [
     "kind",
     "ts",
@@ -82,8 +89,10 @@ def load(
     """
     ledger, words = Ledger("capture"), fields.Words()
     with _open(path) as file:
-        convert = None if _header(file, path) == "monotonic" else to_monotonic
-        return store(_pieces(file, words, ledger), words, scratch, ledger, convert), ledger.table()
+        version, clock = _header(file, path)
+        convert = None if clock == "monotonic" else to_monotonic
+        at_once = _AT_ONCE[version]
+        return store(_pieces(file, words, ledger), words, scratch, ledger, convert, at_once), ledger.table()
 
 
 def _pieces(file: BinaryIO, words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
@@ -91,7 +100,8 @@ def _pieces(file: BinaryIO, words: fields.Words, ledger: Ledger) -> Iterator[Row
     notes, seen = Notes(), Counter[str]()
     for table, first in _tables(file, notes, ledger):
         seen.update(_kinds(table))
-        yield fields.decode_text(table, words, first, ledger)
+        decode = fields.decode_text if table.column_names == _COLUMNS else message_lines.decode
+        yield decode(table, words, first, ledger)
     _account(seen, notes, ledger)
 
 
@@ -101,11 +111,12 @@ def store(
     scratch: Path,
     ledger: Ledger,
     convert: ToMonotonic | None = None,
+    at_once: str = KINDS,
 ) -> Written:
     """Write events (``event_fields.ROW``) as table ``events`` to folder ``scratch``, in order of time.
 
-    The ``pieces`` together hold the events of each core in the order in which it wrote them, and their numbers
-    ascend. Those that are far out of this order, and those that ``convert`` knows no time of, are left out and entered.
+    The ``pieces`` together hold the events of each core of the kinds ``at_once`` in the order in which it wrote them,
+    and their numbers ascend. Those that are far out of this order, and those that ``convert`` knows no time of, are left out and entered.
     """
     order = Order()
     runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))
@@ -114,7 +125,8 @@ def store(
         known = np.ones(len(rows), bool)
         if convert is not None and len(rows):
             shift, known = _shift(rows["ts_ns"], convert)
-        order.take(rows["cpu"], rows["ts_ns"], rows["number"], ~known)
+        told = np.isin(rows["kind"], words.numbers("kind", at_once))
+        order.take(rows["cpu"][told], rows["ts_ns"][told], rows["number"][told], ~known[told])
         if convert is not None and len(rows):
             rows["call_ns"] = np.where(rows["call_ns"] != 0, rows["call_ns"] + shift, 0)
             rows["ts_ns"] += shift
@@ -167,45 +179,49 @@ def _open(path: str | Path) -> BinaryIO:
     return file
 
 
-def _header(file: BinaryIO, path: str | Path) -> str:
-    """The clock that the first line names."""
+def _header(file: BinaryIO, path: str | Path) -> tuple[int, str]:
+    """Version and clock that the first line names."""
     # bpftrace 0.17 says "Attaching N probes..." before the first probe can print.
     match = _HEADER.search(file.read(65536))
     if match is None:
         raise BadInput(f"{path}: no '#nsight-events' line: not a file of message events", _HINT)
-    if match[1] != b"1":
+    if not match[1] or int(match[1]) not in _AT_ONCE:
         raise BadInput(
-            f"{path}: version {match[1].decode()[:20]} of message events is unknown (known: 1)",
+            f"{path}: version {match[1].decode()[:20]} of message events is unknown (known: 1, 2)",
             "use the nsight-report of the release that recorded it",
         )
     clock = match[2].decode()
     if clock not in ("boottime", "monotonic"):
         raise BadInput(f"{path}: clock {clock[:20]!r} is unknown (known: boottime, monotonic)", _HINT)
-    return clock
+    return int(match[1]), clock
 
 
 def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.Table, int]]:
-    """All plausible event lines as tables of the 24 fields, and the number of each table's first event."""
+    """All plausible lines as tables of the fields of an event or of a message, and the number of each one's first."""
     n_events = 0
-    for block in event_blocks(file, notes):
-        if not block:
-            continue
-        table, malformed = _parse(block)
-        ledger.add(
-            "event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT
-        )
-        room = MAX_EVENTS - n_events
-        ledger.add(
-            "event lines beyond the limit",
-            max(0, table.num_rows - room),
-            "error",
-            f"more than {MAX_EVENTS} events: the rest was not read",
-            "record for a shorter time or with a filter",
-        )
-        table = table.slice(0, room)
-        if table.num_rows:
-            yield table.unify_dictionaries().combine_chunks(), n_events
-        n_events += table.num_rows
+    for events, messages in event_blocks(file, notes):
+        for block, columns, each in (
+            (events, _COLUMNS, 1),
+            (messages, message_lines.COLUMNS, message_lines.N_EVENTS),
+        ):
+            if not block:
+                continue
+            table, malformed = _parse(block, columns)
+            ledger.add(
+                "event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT
+            )
+            room = (MAX_EVENTS - n_events) // each
+            ledger.add(
+                "event lines beyond the limit",
+                max(0, table.num_rows - room),
+                "error",
+                f"more than {MAX_EVENTS} events: the rest was not read",
+                "record for a shorter time or with a filter",
+            )
+            table = table.slice(0, max(0, room))
+            if table.num_rows:
+                yield table.unify_dictionaries().combine_chunks(), n_events
+            n_events += table.num_rows * each
 
 
 def _kinds(table: pa.Table) -> dict[str, int]:
@@ -213,26 +229,31 @@ def _kinds(table: pa.Table) -> dict[str, int]:
     return {str(row["values"]): int(row["counts"]) for row in pc.value_counts(table["kind"]).to_pylist()}
 
 
-def _field_type(name: str) -> pa.DataType:
-    return _DICT if name == "kind" or name in fields.HEX else pa.int64()
+def _hexadecimal(columns: list[str]) -> tuple[str, ...]:
+    return fields.HEX if columns == _COLUMNS else message_lines.HEX
 
 
-def _parse(block: bytes, as_text: bool = False) -> tuple[pa.Table, int]:
-    """Event lines as a table, and how many had to be left out."""
-    types = {name: pa.string() if as_text else _field_type(name) for name in _COLUMNS}
+def _types(columns: list[str]) -> dict[str, pa.DataType]:
+    text = ("kind", *_hexadecimal(columns))
+    return {name: _DICT if name in text else pa.int64() for name in columns}
+
+
+def _parse(block: bytes, columns: list[str], as_text: bool = False) -> tuple[pa.Table, int]:
+    """Lines of these fields as a table, and how many had to be left out."""
+    types = dict.fromkeys(columns, pa.string()) if as_text else _types(columns)
     try:
         table = csv.read_csv(
             pa.BufferReader(block),
-            read_options=csv.ReadOptions(column_names=_COLUMNS, block_size=8 << 20),
+            read_options=csv.ReadOptions(column_names=columns, block_size=8 << 20),
             parse_options=csv.ParseOptions(delimiter="\t", quote_char=False, escape_char=False),
             convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
         )
     except pa.ArrowInvalid:
         if as_text:
             raise BadInput("events.tsv cannot be parsed", _HINT) from None
-        return _parse_carefully(block)
-    if not as_text and not all(_only_hex(table[name]) for name in fields.HEX):
-        return _parse_carefully(block)
+        return _parse_carefully(block, columns)
+    if not as_text and not all(_only_hex(table[name]) for name in _hexadecimal(columns)):
+        return _parse_carefully(block, columns)
     return table, 0
 
 
@@ -243,17 +264,17 @@ def _only_hex(column: pa.ChunkedArray) -> bool:
     )
 
 
-def _parse_carefully(block: bytes) -> tuple[pa.Table, int]:
+def _parse_carefully(block: bytes, columns: list[str]) -> tuple[pa.Table, int]:
     """As _parse, for a block in which some field is no number: leave out only those lines."""
-    table, _ = _parse(block, as_text=True)
+    table, _ = _parse(block, columns, as_text=True)
     good = None
-    for name in _COLUMNS[1:]:
-        pattern = _HEX_PATTERN if name in fields.HEX else _NUMBER_PATTERN
+    for name in columns[1:]:
+        pattern = _HEX_PATTERN if name in _hexadecimal(columns) else _NUMBER_PATTERN
         matches = pc.match_substring_regex(table[name], pattern)
         good = matches if good is None else pc.and_(good, matches)
     n_rows = table.num_rows
     table = table.filter(good)
-    return table.cast(pa.schema([(name, _field_type(name)) for name in _COLUMNS])), n_rows - table.num_rows
+    return table.cast(pa.schema(list(_types(columns).items()))), n_rows - table.num_rows
 
 
 def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
@@ -307,5 +328,8 @@ def account_counts(counts: Mapping[str, int], ledger: Ledger) -> None:
         ("unparsed", "warning", "packets whose headers the probe could not parse have no stamps"),
         ("ack", "info", "pure acknowledgements carry no message and are not printed"),
         ("peek", "info", "reads that leave the data in the socket are no end of a message"),
+        ("evicted", "warning", "stamps found no room while they waited for their message, which lacks them"),
+        ("fast", "warning", "messages faster than the recording's minimum: every share is one of the others"),
+        ("unsampled", "warning", "messages that sampling left out: counts and rates are of the others"),
     ):
         ledger.add(f"probe count: {key}", counts.get(key, 0), severity, detail)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Traffic on loopback of which each case is one difficulty of stamps that are kept until their message ends.
+
+Arguments: the port, which must be this run's own, and the cases. Prints one JSON line: of each case the client's port
+and what was read and sent.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+
+N_REQUESTS = 400
+SLOW_S = 0.3
+#: More than one read takes out of the maps, fewer than they hold.
+N_TOGETHER = 40
+N_BULK = 4 << 20
+
+
+def pair(port: int) -> tuple[socket.socket, socket.socket]:
+    """Server's and client's end of a connection."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        client = socket.create_connection(("127.0.0.1", port))
+        server, _ = listener.accept()
+    for end in (server, client):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server, client
+
+
+def of(client: socket.socket, **counts: int) -> dict[str, int]:
+    """What a case prints."""
+    port = client.getsockname()[1]
+    client.close()
+    return {"client_port": port, **counts}
+
+
+def requests(port: int) -> dict[str, int]:
+    """Requests of ten bytes over one connection, each answered before the next."""
+    server, client = pair(port)
+    for _ in range(N_REQUESTS):
+        client.sendall(bytes(10))
+        server.sendall(server.recv(100))
+        client.recv(100)
+    server.close()
+    return of(client, reads=2 * N_REQUESTS)
+
+
+def datagrams(port: int) -> dict[str, int]:
+    """The same over UDP."""
+    with socket.socket(type=socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
+        server.bind(("127.0.0.1", port))
+        client.connect(("127.0.0.1", port))
+        for _ in range(N_REQUESTS):
+            client.send(bytes(10))
+            data, peer = server.recvfrom(100)
+            server.sendto(data, peer)
+            client.recv(100)
+        return of(client, reads=2 * N_REQUESTS)
+
+
+def in_parts(port: int) -> dict[str, int]:
+    """A packet of ten bytes that two reads take, three and seven."""
+    server, client = pair(port)
+    client.sendall(bytes(10))
+    assert len(server.recv(3)) == 3
+    assert len(server.recv(100)) == 7
+    server.close()
+    return of(client)
+
+
+def together(port: int) -> dict[str, int]:
+    """Packets of ten bytes that one read takes, then one of seven that another takes."""
+    server, client = pair(port)
+    for _ in range(N_TOGETHER):
+        client.sendall(bytes(10))
+    time.sleep(0.1)
+    assert len(server.recv(10 * N_TOGETHER, socket.MSG_WAITALL)) == 10 * N_TOGETHER
+    client.sendall(bytes(7))
+    assert len(server.recv(100)) == 7
+    server.close()
+    return of(client)
+
+
+def unread(port: int) -> dict[str, int]:
+    """Two packets that nobody reads before the connection is closed."""
+    server, client = pair(port)
+    client.sendall(bytes(10))
+    client.sendall(bytes(20))
+    server.recv(1, socket.MSG_PEEK)
+    server.close()
+    return of(client)
+
+
+def dropped(port: int) -> dict[str, int]:
+    """Datagrams beyond what the receiver's buffer holds, then what it holds is read, then one more."""
+    with socket.socket(type=socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        server.bind(("127.0.0.1", port))
+        client.connect(("127.0.0.1", port))
+        for _ in range(40):
+            client.send(bytes(100))
+        server.setblocking(False)
+        n = 0
+        try:
+            while server.recv(200):
+                n += 1
+        except BlockingIOError:
+            pass
+        client.send(bytes(7))
+        server.setblocking(True)
+        assert len(server.recv(200)) == 7
+        return of(client, reads=n + 1)
+
+
+def bulk(port: int) -> dict[str, int]:
+    """A send of more than the buffers hold, to a slow reader."""
+    server, client = pair(port)
+
+    def read() -> None:
+        left = N_BULK
+        while left:
+            time.sleep(0.001)
+            left -= len(server.recv(1 << 16))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    client.sendall(bytes(N_BULK))
+    reader.join()
+    server.close()
+    return of(client, bytes=N_BULK)
+
+
+def slow(port: int) -> dict[str, int]:
+    """One request of eleven bytes that waits for its reader, among many that do not."""
+    server, client = pair(port)
+    for number in range(N_REQUESTS):
+        client.sendall(bytes(11 if number == N_REQUESTS // 2 else 10))
+        if number == N_REQUESTS // 2:
+            time.sleep(SLOW_S)
+        server.sendall(server.recv(100))
+        client.recv(100)
+    server.close()
+    return of(client, reads=2 * N_REQUESTS)
+
+
+CASES = {
+    case.__name__: case for case in (requests, datagrams, in_parts, together, unread, dropped, bulk, slow)
+}
+
+if __name__ == "__main__":
+    print(json.dumps({name: CASES[name](int(sys.argv[1])) for name in sys.argv[2:]}))
