@@ -9,11 +9,13 @@ each round, ratios of medians, and the reader's CPU time per record.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,6 +26,7 @@ from testbed.logs import read_load  # noqa: E402
 
 ROOT = HERE.parent.parent
 ROUNDS, SECONDS = 3, 2
+STARTED = re.compile(rb"^(#nsight|up)", re.MULTILINE)
 COUNTS = (
     "tracepoint:net:netif_receive_skb,tracepoint:net:net_dev_start_xmit,tracepoint:sock:sk_data_ready,"
     "tracepoint:sock:sock_recv_length,tracepoint:sock:sock_send_length { @n = count(); }"
@@ -41,7 +44,8 @@ def probes(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, "BPFTRACE_PERF_RB_PAGES": "4096"},
         )
     deadline = time.monotonic() + 30
-    while not out.stat().st_size and time.monotonic() < deadline:
+    # What BEGIN prints comes when all are attached; bpftrace's own line comes before.
+    while not STARTED.search(out.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return child
 
@@ -60,16 +64,16 @@ def main() -> int:
         print("error: the probes need root\nhint: sudo make bench", file=sys.stderr)
         return 4
     script = ROOT / "bpftrace" / "nsight-record.bt"
-    kinds = {
-        "no probes": None,
-        "count only": ["-e", 'BEGIN { printf("up\\n"); } ' + COUNTS],
-        "nsight-record.bt": [str(script), "11211"],
-    }
-    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    rates: dict[str, list[float]] = defaultdict(list)
     cpu, records = 0.0, 0
     with tempfile.TemporaryDirectory() as name, Testbed() as bed:
         folder = Path(name)
         server = bed.start_server("memcached")
+        kinds = {
+            "no probes": None,
+            "count only": ["-e", 'BEGIN { printf("up\\n"); } ' + COUNTS],
+            "nsight-record.bt": [str(script), str(server.port)],
+        }
         for _ in range(ROUNDS):
             for kind, argv in kinds.items():
                 child = probes(argv, folder) if argv else None
