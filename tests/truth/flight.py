@@ -21,6 +21,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +97,19 @@ def fly(folder: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> lis
     return [(int(a), int(b)) for a, b in injection.intervals]
 
 
-def diagnose(path: Path) -> Window:
-    """What a window is, and what the report says about it."""
+def diagnose(path: Path, stalls: list[tuple[int, int]]) -> Window:
+    """What a window is, and what the report says about it if it holds a stall."""
+    m = json.loads((path / "manifest.json").read_text())
+    start, stop = m["start"]["monotonic_ns"], m["stop"]["monotonic_ns"]
+    if not any(start <= begin and end <= stop for begin, end in stalls):
+        return Window(path, start, stop, m["flight"]["triggers"], [])
     done = subprocess.run(
         [sys.executable, str(REPORT), str(path), "--json"], capture_output=True, text=True, timeout=END_S
     )
     causes = [c["cause"] for c in json.loads(done.stdout)["causes"]] if done.returncode == 0 else []
     if done.returncode:
         print(f"{path.name}: {done.stderr.strip()}", file=sys.stderr)
-    m = json.loads((path / "manifest.json").read_text())
-    return Window(
-        path, m["start"]["monotonic_ns"], m["stop"]["monotonic_ns"], m["flight"]["triggers"], causes
-    )
+    return Window(path, start, stop, m["flight"]["triggers"], causes)
 
 
 def judge(stalls: list[tuple[int, int]], windows: list[Window]) -> Result:
@@ -122,6 +124,9 @@ def judge(stalls: list[tuple[int, int]], windows: list[Window]) -> Result:
             and any(t["reason"] == "latency" and t["monotonic_ns"] - t["latency_ns"] < end <= t["monotonic_ns"]
                     for t in w.triggers)
         ]  # fmt: skip
+        if not any(w.causes[:1] == [CAUSE] for w in of):
+            told = "; ".join(f"{w.path.name}: {', '.join(w.causes[:3]) or 'no cause'}" for w in of)
+            print(f"stall at {begin} ns, {(end - begin) / 1e6:.1f} ms: {told or 'no window'}")
         caught += bool(of)
         first += any(w.causes[:1] == [CAUSE] for w in of)
         listed += any(CAUSE in w.causes for w in of)
@@ -144,7 +149,7 @@ def main() -> int:
         folder.parent.mkdir(parents=True, exist_ok=True)
         stalls = fly(folder, args.stalls, args.stop_ms, args.every_ms, args.rate)
         with ThreadPoolExecutor(2) as pool:
-            windows = list(pool.map(diagnose, sorted(folder.glob("*.nsight"))))
+            windows = list(pool.map(partial(diagnose, stalls=stalls), sorted(folder.glob("*.nsight"))))
         result = judge(stalls, windows)
     print("\n".join(result.lines()))
     met = min(result.caught, result.first) >= GOAL * result.stalls
