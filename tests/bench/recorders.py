@@ -26,6 +26,9 @@ from testbed.processes import HANGS_S, Process, TestbedError, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 RECEIVE = Path(__file__).with_name("receive.bt")
+BY_HAND = Path(__file__).resolve().parents[2] / "bpftrace" / "nsight-record.bt"
+#: Of nsight-record.bt when only slow messages are wanted: its parameters behind the port.
+SLOW_ONLY = ["0", "0", "0", "0", "0", "0", "1000"]
 #: Debian 12, Debian 13 and the project itself call the one of BPF CO-RE differently.
 TCPPKTLAT = ("tcppktlat", "tcppktlat-libbpf")
 TCPPKTLAT_BCC = "tcppktlat-bpfcc"
@@ -236,6 +239,18 @@ def others(tcppktlat: str | None = None) -> list[Recorder]:
     return [
         _tcppktlat(tcppktlat),
         Recorder("bpftrace receive.bt", lambda f, port, cpu: ["bpftrace", str(RECEIVE), str(port)], _waits_for_bpf, script),
+        Recorder(
+            "nsight-record.bt",
+            lambda f, port, cpu: ["bpftrace", "-o", str(f / "out"), str(BY_HAND), str(port)],
+            _waits_for_bpf,
+            script,
+        ),
+        Recorder(
+            "nsight-record.bt, 1 ms and more",
+            lambda f, port, cpu: ["bpftrace", "-o", str(f / "out"), str(BY_HAND), str(port), *SLOW_ONLY],
+            _waits_for_bpf,
+            script,
+        ),
         Recorder("perf trace -s -a", lambda f, port, cpu: ["perf", "trace", "-s", "-a", "-o", str(f / "out")], _has_rings, perf),
         Recorder(
             "perf sched record -a",

@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from testbed.bed import Testbed  # noqa: E402
 from testbed.injections import Stop  # noqa: E402
+from testbed.logs import read_load  # noqa: E402
 from testbed.processes import TestbedError  # noqa: E402
 
 from truth.measure import RECORD, REPORT  # noqa: E402
@@ -37,6 +38,8 @@ from truth.measure import RECORD, REPORT  # noqa: E402
 GOAL = 0.99
 CAUSE = "Application stopped (A)"
 PER_SECOND = 5000
+#: Of the length of a stall: what triggers.
+THRESHOLD = 0.6
 END_S = 120
 
 
@@ -53,10 +56,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Result:
-    """Of the stalls: how many, how many a window holds, how many of those are named first, and anywhere in the list."""
+    """Of the stalls: how many, how many a window holds, how many of those are named first, and anywhere in the list.
+
+    ``felt``: those that the client's own log has a request for that waited as long as the trigger's threshold;
+    ``felt_caught``: how many of these a window holds.
+    """
 
     stalls: int
     caught: int
+    felt: int
+    felt_caught: int
     first: int
     listed: int
     windows: int
@@ -66,6 +75,7 @@ class Result:
         return [
             f"stalls {self.stalls}, windows {self.windows}",
             f"caught: {self.caught} ({self.caught / self.stalls:.1%})",
+            f"of the {self.felt} that delayed a request, by the client's own log: {self.felt_caught}",
             f"named by the first cause: {self.first} ({self.first / self.stalls:.1%})",
             f"named in the list: {self.listed} ({self.listed / self.stalls:.1%})",
         ]
@@ -77,7 +87,7 @@ def fly(folder: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> lis
     with Testbed(realtime=True) as bed:
         server = bed.start_server("memcached")
         argv = [str(RECORD), "--flight", "-o", str(folder), "--port", str(server.port), "--cpus", "0"]
-        argv += ["--trigger", f"latency={stop_ms * 0.6:g}ms", "--before", "0.05", "--after", "0.02"]
+        argv += ["--trigger", f"latency={stop_ms * THRESHOLD:g}ms", "--before", "0.05", "--after", "0.02"]
         recorder = bed.start("nsight-record", [*argv, "--windows-per-hour", "3600"], grace_s=20)
         deadline = time.monotonic() + END_S
         while "flight recorder:" not in recorder.output():
@@ -112,10 +122,17 @@ def diagnose(path: Path, stalls: list[tuple[int, int]]) -> Window:
     return Window(path, start, stop, m["flight"]["triggers"], causes)
 
 
-def judge(stalls: list[tuple[int, int]], windows: list[Window]) -> Result:
-    """Hold the windows against the stalls. A stall during which the last request had come leaves no trace: not counted."""
-    caught = first = listed = 0
-    for begin, end in stalls:
+def felt(stalls: list[tuple[int, int]], log: Path, least_ns: float) -> list[bool]:
+    """Of each stall whether a request was on its way ``least_ns`` before its end and was answered after it."""
+    load = read_load(log)
+    sent, answered = load["send_ns"].to_numpy(), load["recv_ns"].to_numpy()
+    return [bool(((sent <= end - least_ns) & (answered >= end)).any()) for _, end in stalls]
+
+
+def judge(stalls: list[tuple[int, int]], delayed: list[bool], windows: list[Window]) -> Result:
+    """Hold the windows against the stalls."""
+    caught = felt_caught = first = listed = 0
+    for (begin, end), was_felt in zip(stalls, delayed):
         of = [
             w
             for w in windows
@@ -126,11 +143,13 @@ def judge(stalls: list[tuple[int, int]], windows: list[Window]) -> Result:
         ]  # fmt: skip
         if not any(w.causes[:1] == [CAUSE] for w in of):
             told = "; ".join(f"{w.path.name}: {', '.join(w.causes[:3]) or 'no cause'}" for w in of)
-            print(f"stall at {begin} ns, {(end - begin) / 1e6:.1f} ms: {told or 'no window'}")
+            known = "" if was_felt else ", no request was delayed"
+            print(f"stall at {begin} ns, {(end - begin) / 1e6:.1f} ms{known}: {told or 'no window'}")
         caught += bool(of)
+        felt_caught += bool(of) and was_felt
         first += any(w.causes[:1] == [CAUSE] for w in of)
         listed += any(CAUSE in w.causes for w in of)
-    return Result(len(stalls), caught, first, listed, len(windows))
+    return Result(len(stalls), caught, sum(delayed), felt_caught, first, listed, len(windows))
 
 
 def main() -> int:
@@ -150,7 +169,8 @@ def main() -> int:
         stalls = fly(folder, args.stalls, args.stop_ms, args.every_ms, args.rate)
         with ThreadPoolExecutor(2) as pool:
             windows = list(pool.map(partial(diagnose, stalls=stalls), sorted(folder.glob("*.nsight"))))
-        result = judge(stalls, windows)
+        delayed = felt(stalls, folder.parent / "load.tsv", args.stop_ms * THRESHOLD * 1e6)
+        result = judge(stalls, delayed, windows)
     print("\n".join(result.lines()))
     met = min(result.caught, result.first) >= GOAL * result.stalls
     print(f"goal {GOAL:.0%}: {'met' if met else 'MISSED'}")
