@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import recorder_run
 from harness.judged import judge
+from probes.probe_run import MESSAGE_FIELDS
 from recorder_run import (
     END_S,
     NO_TRACEFS,
@@ -57,6 +58,11 @@ def lines(directory, kind):
     return [line.split("\t") for line in text.splitlines() if line.startswith(kind + "\t")]
 
 
+def payloads(directory, kind):
+    """Bytes that each read (R) or send (S) returned, from its message's line."""
+    return [int(fields[MESSAGE_FIELDS.index("len")]) for fields in lines(directory, kind)]
+
+
 def test_ordinary_recording_is_complete(capture):
     _, m, said = capture
     assert (m["state"], m["stopped_by"], m["cut"]) == ("complete", "command", [])
@@ -70,8 +76,7 @@ def test_every_request_is_in_the_capture(capture):
     # 300 requests and 300 answers, each sent by one call and read by one, 64 bytes long.
     directory, m, _ = capture
     for kind in ("S", "R"):
-        with_payload = [f for f in lines(directory, kind) if f[20] == "64"]
-        assert len(with_payload) == 600
+        assert payloads(directory, kind).count(64) == 600
     assert m["events"]["produced"]["S"] == m["events"]["written"]["S"] == 600
 
 
@@ -145,7 +150,7 @@ def test_ctrl_c_reaches_only_the_recorder_and_keeps_the_data(tmp_path, echo):
     assert running.process.returncode == 130, err
     m = manifest(tmp_path / "a.nsight")
     assert (m["state"], m["stopped_by"], m["losses"]) == ("complete", "signal", [])
-    assert len([f for f in lines(tmp_path / "a.nsight", "R") if f[20] == "64"]) == 100
+    assert payloads(tmp_path / "a.nsight", "R").count(64) == 100
     assert wait_gone(tool_pids(m)) == []
 
 
