@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from guest import retried
@@ -62,12 +63,25 @@ def test_a_command_that_fails_is_not_tried_again(starts: Path) -> None:
     assert starts.read_text() == "x"
 
 
-def test_exit_codes_are_those_of_the_program_and_no_command_has_them() -> None:
+@pytest.fixture
+def run() -> ModuleType:
+    """``tests/guest/run`` as a module."""
     path = Path(__file__).with_name("run")
     spec = importlib.util.spec_from_loader("guest_run", SourceFileLoader("guest_run", str(path)))
     assert spec and spec.loader
-    run = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(run)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_clock_that_ran_away_is_told_from_a_slow_guest(run: ModuleType, tmp_path: Path) -> None:
+    assert run.ran_away(tmp_path, 10) == ""
+    (tmp_path / "uptime").write_text("694.31 12.00\n")
+    assert run.ran_away(tmp_path, 94) == "the guest's clock says 694 s after 94 s"
+    assert run.ran_away(tmp_path, 700) == ""
+
+
+def test_exit_codes_are_those_of_the_program_and_no_command_has_them(run: ModuleType) -> None:
     assert (retried.DIED, retried.UNPREPARED) == (run.EXIT_GUEST, run.EXIT_PREPARE)
     # A shell ends with 126 when a program is not executable: a failed test, no missing guest.
     assert [run.passed_on(n) for n in (0, 3, 124, 125, 126, 127)] == [0, 3, 1, 1, 1, 127]

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs inside a guest: recordings by the BPF recorder, into the folder it is given.
 
+They are made in the guest's memory and moved there at the end: a read() of a file of the host's never returns where
+the file is replaced by a longer one while it is open (9p of 6.12 goes on for what is beyond the end), as the manifest is.
+
 in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
                              half and on again at the end; flight, a folder with one window
 in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
@@ -9,10 +12,13 @@ in_guest.py DIR preflight    preflight.json: exit code and words of --preflight,
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/nsight-recor
 from recorder_run import RECORDER, EchoServer, Running, manifest  # noqa: E402
 
 HANGS_S = 300
+
+
+def at(where: str) -> None:
+    """How far it came, for whoever waits outside in vain."""
+    print(f"{time.monotonic():7.1f} s: {where}", file=sys.stderr, flush=True)
 
 
 def offline(cpu: int, off: bool) -> None:
@@ -45,14 +56,20 @@ def end(running: Running) -> None:
 def records(folder: Path) -> None:
     """The captures."""
     server, running = recorded(folder, "plain.nsight")
+    at("plain: recording")
     server.requests(50)
     end(running)
+    at("plain: ended")
     server, running = recorded(folder, "offline.nsight")
+    at("offline: recording")
     server.requests(20)
     offline(1, True)
+    at("offline: core 1 is off")
     server.requests(20)
     offline(1, False)
+    at("offline: core 1 is on")
     end(running)
+    at("offline: ended")
     flight(folder / "flight", server)
 
 
@@ -66,6 +83,7 @@ def flight(folder: Path, server: EchoServer) -> None:
         line = process.stderr.readline()
         assert line, said
         said += line
+    at("flight: recording")
     server.requests(50)
     process.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + HANGS_S
@@ -87,4 +105,9 @@ def preflight(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"records": records, "preflight": preflight}[sys.argv[2]](Path(sys.argv[1]))
+    faulthandler.dump_traceback_later(2 * HANGS_S)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
+        {"records": records, "preflight": preflight}[sys.argv[2]](Path(own))
+        for old in Path(sys.argv[1]).iterdir():  # of a guest that was started before, in vain
+            shutil.rmtree(old)
+        shutil.copytree(own, sys.argv[1], dirs_exist_ok=True)
