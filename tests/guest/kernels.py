@@ -29,7 +29,7 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = TOP / "build" / "guest"
 
 #: What a user may ask for: kernel series, and the Debian suite that ships it.
-SUITES = {"6.1": "bookworm", "6.12": "trixie"}
+SUITES = {"6.1": "bookworm", "6.12": "trixie", "newest": "trixie-backports"}
 
 LOCK = Path(__file__).resolve().parent / "kernels.lock"
 
@@ -165,6 +165,17 @@ def newest(options: list[str], meta: str) -> Package:
     raise GuestError(f"the archive has no {meta} (hint: has the suite been renamed or archived?)")
 
 
+def parts(options: list[str], package: Package) -> list[Package]:
+    """The packages that ``package`` is split into, from 7.x on: the image, its modules, and lists of them. Empty before."""
+    argv = ["apt-cache", *options, "depends", package.name]
+    out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    names = re.findall(r"Depends: (linux-(?:base|binary|modules)-\S+)", out)
+    found = [p for name in names for p in versions(options, name) if p.version == package.version]
+    if len(found) != len(names):
+        raise GuestError(f"{package}: the archive lacks one of {', '.join(names)} (hint: make pins)")
+    return found
+
+
 def download(options: list[str], package: Package, work: Path) -> Path:
     """The file of ``package``, which the archive has; the only one in ``work``."""
     for old in work.glob("*.deb"):
@@ -201,7 +212,10 @@ def fetch(series: str) -> Kernel:
             file=sys.stderr,
         )
     release = next((tree / "lib/modules").iterdir()).name
-    return Kernel(release, tree / "boot" / f"vmlinuz-{release}", tree / "lib/modules", came == pin)
+    image = tree / "boot" / f"vmlinuz-{release}"
+    if not image.exists():
+        image = tree / "lib/modules" / release / "vmlinuz"
+    return Kernel(release, image, tree / "lib/modules", came == pin)
 
 
 def _asked(series: str, pin: Package) -> dict[str, Any]:
@@ -234,10 +248,17 @@ def _download(series: str, pin: Package, tree: Path) -> Package:
     """Fill ``tree`` with the unpacked kernel package of ``series``; returns which it is."""
     work = BUILD / f"{series}.apt"
     shutil.rmtree(work, ignore_errors=True)
-    deb, came = _fetch_deb(pin, archive(SUITES[series], work), work)
+    options = archive(SUITES[series], work)
+    deb, came = _fetch_deb(pin, options, work)
+    debs = [deb]
+    # apt holds them against the signed lists, and the pinned package names their version.
+    for part in parts(options, came):
+        (folder := work / part.name).mkdir()
+        debs.append(download(options, part, folder))
     # Only now: what is there still serves the pin that it was made for.
     shutil.rmtree(tree, ignore_errors=True)
-    subprocess.run(["dpkg", "-x", str(deb), str(tree)], check=True)
+    for one in debs:
+        subprocess.run(["dpkg", "-x", str(one), str(tree)], check=True)
     if (tree / "usr/lib/modules").exists():
         (tree / "lib").mkdir(exist_ok=True)
         (tree / "lib/modules").symlink_to("../usr/lib/modules")

@@ -26,7 +26,7 @@ def drop_the_pinned(archive: FakeArchive) -> None:
 def test_every_series_is_pinned() -> None:
     for series in kernels.SUITES:
         pin = kernels.pinned(series)
-        assert pin.name.startswith(f"linux-image-{series}.")
+        assert pin.name.startswith("linux-image-" if series == "newest" else f"linux-image-{series}.")
         assert len(pin.sha256) == 64
 
 
@@ -68,6 +68,34 @@ def test_the_newest_comes_when_the_archive_dropped_the_pinned(
         "pin": {"name": PINNED.name, "version": PINNED.version, "sha256": PINNED.sha256},
         "came": {"name": NEWEST.name, "version": NEWEST.version, "sha256": NEWEST.sha256},
     }
+
+
+def split(archive: FakeArchive, *kinds: str) -> None:
+    """The pinned kernel is in packages of these kinds; the archive has them, of another version as well."""
+    names = [PINNED.name.replace("image", kind) for kind in kinds]
+    archive.suites["bookworm"] += [package(name, v) for name in names for v in ("6.1.0-9", PINNED.version)]
+    archive.metas["bookworm", PINNED.name] = "\n  Depends: ".join(names)
+
+
+def test_a_kernel_in_several_packages_is_put_together(archive: FakeArchive) -> None:
+    split(archive, "base", "binary", "modules")
+    archive.asked.clear()
+    kernels.fetch("6.1")
+    came = [line.removeprefix("download ") for line in archive.asked if line.startswith("download")]
+    assert came == [
+        f"linux-{kind}-6.1.0-1-amd64={PINNED.version}" for kind in ("image", "base", "binary", "modules")
+    ]
+    kernel = kernels.fetch("6.1")
+    assert kernel.image == kernel.modules / kernel.release / "vmlinuz"
+    assert len(list(kernel.modules.iterdir())) == 4  # each fake package has a folder of its own
+
+
+def test_a_kernel_of_which_a_package_is_missing_is_refused(archive: FakeArchive) -> None:
+    split(archive, "binary", "modules")
+    archive.suites["bookworm"] = [p for p in archive.suites["bookworm"] if "modules" not in p.name]
+    with pytest.raises(kernels.GuestError, match=r"lacks one of .*linux-modules-.*hint"):
+        kernels.fetch("6.1")
+    assert not (kernels.BUILD / "6.1").exists()
 
 
 @pytest.mark.parametrize("dropped", [False, True])

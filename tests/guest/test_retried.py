@@ -81,6 +81,15 @@ def test_a_clock_that_ran_away_is_told_from_a_slow_guest(run: ModuleType, tmp_pa
     assert run.ran_away(tmp_path, 700) == ""
 
 
+def test_a_guest_that_does_not_boot_is_told_from_a_command_that_takes_long(
+    run: ModuleType, tmp_path: Path
+) -> None:
+    assert not run.stuck(tmp_path, run.BOOT_S - 1)
+    assert run.stuck(tmp_path, run.BOOT_S + 1)
+    (tmp_path / "err").touch()
+    assert not run.stuck(tmp_path, run.BOOT_S + 1)
+
+
 def test_exit_codes_are_those_of_the_program_and_no_command_has_them(run: ModuleType) -> None:
     assert (retried.DIED, retried.UNPREPARED) == (run.EXIT_GUEST, run.EXIT_PREPARE)
     # A shell ends with 126 when a program is not executable: a failed test, no missing guest.

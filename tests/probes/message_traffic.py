@@ -8,9 +8,12 @@ and what was read and sent.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import socket
 import sys
+import termios
 import threading
 import time
 
@@ -29,6 +32,21 @@ def pair(port: int) -> tuple[socket.socket, socket.socket]:
     for end in (server, client):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return server, client
+
+
+def send_packet(client: socket.socket, server: socket.socket, n: int) -> None:
+    """A packet of ``n`` bytes of its own: with one on its way the kernel may add to it."""
+    before = unread_bytes(server)
+    client.sendall(bytes(n))
+    while unread_bytes(server) < before + n:
+        time.sleep(0.0001)
+
+
+def unread_bytes(server: socket.socket) -> int:
+    """What waits to be read."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(server, termios.FIONREAD, waiting)
+    return waiting[0]
 
 
 def of(client: socket.socket, **counts: int) -> dict[str, int]:
@@ -76,8 +94,7 @@ def together(port: int) -> dict[str, int]:
     """Packets of ten bytes that one read takes, then one of seven that another takes."""
     server, client = pair(port)
     for _ in range(N_TOGETHER):
-        client.sendall(bytes(10))
-    time.sleep(0.1)
+        send_packet(client, server, 10)
     assert len(server.recv(10 * N_TOGETHER, socket.MSG_WAITALL)) == 10 * N_TOGETHER
     client.sendall(bytes(7))
     assert len(server.recv(100)) == 7
@@ -88,9 +105,8 @@ def together(port: int) -> dict[str, int]:
 def unread(port: int) -> dict[str, int]:
     """Two packets that nobody reads before the connection is closed."""
     server, client = pair(port)
-    client.sendall(bytes(10))
-    client.sendall(bytes(20))
-    server.recv(1, socket.MSG_PEEK)
+    send_packet(client, server, 10)
+    send_packet(client, server, 20)
     server.close()
     return of(client)
 

@@ -51,7 +51,7 @@ MESSAGE_FIELDS = [
     "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
 ]  # fmt: skip
 #: Within which a probe script attaches or ends: an emulated machine that shares its host's cores takes minutes.
-ATTACH_S = 240
+ATTACH_S = 600
 ATTACHED = b"#nsight"
 #: So that nothing is lost while bpftrace waits for a core: all lines of any test's traffic fit.
 RB_PAGES = 1024

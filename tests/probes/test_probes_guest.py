@@ -26,9 +26,9 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not shutil.which(program):
             skip_or_fail("guest", f"{program} is not installed")
     folder = tmp_path_factory.mktemp("guest")
-    options = ["--kernel", "6.1", "--rw", str(folder), "--timeout", "900", "--take-turns"]
+    options = ["--kernel", "6.1", "--rw", str(folder), "--timeout", "1800", "--take-turns"]
     try:
-        done = run_guest([*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)])
+        done = run_guest([*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)], timeout=1900)
     except GuestUnavailable as e:
         skip_or_fail("guest", str(e))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -109,5 +109,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
         {"records": records, "preflight": preflight}[sys.argv[2]](Path(own))
         for old in Path(sys.argv[1]).iterdir():  # of a guest that was started before, in vain
-            shutil.rmtree(old)
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(own, sys.argv[1], dirs_exist_ok=True)

@@ -186,3 +186,14 @@ def test_summary_of_a_collector_that_was_killed_is_unknown(tmp_path):
     log.write_text("recording\n" + json.dumps({"0": core}))
     counts, records, lost = collect.count(log)
     assert (counts.produced, counts.written, records, lost) == ({"S": 5}, {"S": 4}, 15, 5)
+
+
+def test_runs_that_the_kernel_left_out_are_known_by_program(tmp_path):
+    log = tmp_path / "log"
+    assert collect.missed(log) == {}
+    core = {"bytes": 1, "unwritten_bytes": 0, "types": {"2": [10, 0, 10]}}
+    log.write_text(
+        "recording\nmissed on_sys_enter 21\nmissed on_sock_send_length 3\n" + json.dumps({"0": core})
+    )
+    assert collect.missed(log) == {"on_sys_enter": 21, "on_sock_send_length": 3}
+    assert collect.count(log)[1:] == (10, 0)

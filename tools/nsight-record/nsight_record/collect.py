@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,6 +135,15 @@ def count(log: Path) -> tuple[Counts, int, int]:
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         pass
     return counts, records, lost
+
+
+def missed(log: Path) -> dict[str, int]:
+    """Runs that the kernel left out, by program: one of the same program was under way on that core."""
+    try:
+        found = re.findall(r"^missed (\w+) (\d+)$", log.read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return {}
+    return {name: int(n) for name, n in found}
 
 
 def write_interrupts(folder: Path) -> None:

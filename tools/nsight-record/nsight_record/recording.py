@@ -374,6 +374,12 @@ class Recording:
             collect.write_interrupts(self._dir / collect.FOLDER)
             self._manifest["records"] = {"produced": records, "lost": lost}
             add("collect", "records lost", lost)
+            for program, n in collect.missed(self._dir / "collect.log").items():
+                add(
+                    "collect",
+                    f"runs of {program} that the kernel left out, as one was under way on that core",
+                    n,
+                )
         else:
             counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
             add("bpftrace", "events produced but not written", counts.undelivered())
