@@ -28,7 +28,9 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guest")
     options = ["--kernel", "6.1", "--rw", str(folder), "--timeout", "1800", "--take-turns"]
     try:
-        done = run_guest([*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)], timeout=1900)
+        done = run_guest(
+            [*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)], timeout=1900
+        )
     except GuestUnavailable as e:
         skip_or_fail("guest", str(e))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
