@@ -76,7 +76,7 @@ def test_every_request_is_recorded_and_nothing_is_lost(
     assert m["host"]["kernel"] == kernels.fetch(request.node.callspec.params["recorded"]).release
     assert n_of(capture, SEND) == m["events"]["produced"]["S"]
     assert n_of(capture, SEND) + missed(capture).get("on_sock_send_length", 0) == 100
-    assert n_of(capture, READ) >= 100
+    assert n_of(capture, READ) + missed(capture).get("on_sock_recv_length", 0) >= 100
     assert n_of(capture, SYSCALL) > 200
     assert all(f.ended and not f.missing() for f in files(capture))
 
@@ -97,13 +97,17 @@ def test_a_core_that_goes_off_leaves_every_record_accounted_for(recorded: Path) 
 def test_the_flight_recorder_writes_a_window(recorded: Path) -> None:
     (capture,) = (recorded / "flight").glob("*.nsight")
     assert manifest(capture)["flight"]["triggers"][0]["reason"] == "asked"
-    assert n_of(capture, SEND) == 50  # the server's
+    # The server's. A window knows how many runs were left out, but not of which program.
+    left_out = sum(loss["count"] for loss in manifest(capture)["losses"] if "left out" in loss["what"])
+    assert 50 - left_out <= n_of(capture, SEND) <= 50
     assert all(f.ended and not f.missing() for f in files(capture))
 
 
 def test_what_a_guest_recorded_is_read(recorded: Path) -> None:
-    messages = nsight_report.open(str(recorded / "plain.nsight")).messages
-    assert len(messages[(messages["direction"] == "rx") & (messages["nbytes"] == 64)]) == 100
+    capture = recorded / "plain.nsight"
+    messages = nsight_report.open(str(capture)).messages
+    found = len(messages[(messages["direction"] == "rx") & (messages["nbytes"] == 64)])
+    assert found + missed(capture).get("on_sock_recv_length", 0) == 100
 
 
 def test_a_kernel_without_the_tracepoints_is_told_and_the_scripts_record(

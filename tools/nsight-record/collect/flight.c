@@ -2,6 +2,7 @@
 #include "flight.h"
 
 #include "budget.h"
+#include "programs.h"
 #include "threads.h"
 
 #include <inttypes.h>
@@ -316,9 +317,10 @@ static void write_window(struct flight *f)
 
 	printf("{\"window\": \"%s\", \"from_ns\": %" PRIu64 ", \"to_ns\": %" PRIu64
 	       ", \"short_ns\": %" PRIu64 ", \"left_out_units\": %" PRIu64 ", \"records\": %" PRIu64
-	       ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"unwritten\": %s, ",
+	       ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"missed\": %" PRIu64
+	       ", \"unwritten\": %s, ",
 	       name, since, now, since - f->from, left_out, records, n_produced(rings), bytes,
-	       output_failed() ? "true" : "false");
+	       programs_missed(f->shared->object), output_failed() ? "true" : "false");
 	print_causes(f);
 	printf("}\n");
 	fflush(stdout);

@@ -7,6 +7,7 @@
 #include "flight.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
+#include "programs.h"
 #include "rings.h"
 #include "threads.h"
 #include "tracepoints.h"
@@ -355,26 +356,6 @@ static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
 	return rings;
 }
 
-/*
- * A program does not run where the same one is under way on that core: an interrupt in it, or a
- * thread that came while it was preempted (kernels that let handlers of tracepoints be).
- */
-static void tell_missed(struct bpf_object *obj)
-{
-	struct bpf_program *program;
-
-	bpf_object__for_each_program(program, obj)
-	{
-		struct bpf_prog_info info = {};
-		__u32 size = sizeof(info);
-		int fd = bpf_program__fd(program);
-
-		if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &size) && info.recursion_misses)
-			printf("missed %s %llu\n", bpf_program__name(program),
-			       (unsigned long long)info.recursion_misses);
-	}
-}
-
 /* Every record, until the end. */
 static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 		       const struct arguments *args)
@@ -414,7 +395,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	}
 	output_counts(&machine, machine_control(&machine), NSR_END, monotonic_ns());
 	output_close(&machine);
-	tell_missed(skel->obj);
+	programs_print_missed(skel->obj);
 	puts("{");
 	for (int i = 0; i < rings->n; i++)
 		output_summary(rings->of[i].output, rings->of[i].control, i + 1 < rings->n);

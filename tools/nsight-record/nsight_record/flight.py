@@ -284,6 +284,7 @@ class Flight:
         self._about = describe(plan, command, machine)
         self.totals = Totals()
         self._begin = 0.0
+        self._missed = 0  # runs of BPF programs that the kernel left out, up to the last window
 
     def run(self) -> str:
         """Until Ctrl-C, the duration's or the command's end; returns which, as ``manifest.stopped_by``."""
@@ -417,6 +418,10 @@ class Flight:
             if window["left_out_units"]:
                 what = "units of 16 bytes that were overwritten, or not complete yet"
                 lost.append({"tool": "collect", "what": what, "count": window["left_out_units"]})
+            if missed := window["missed"] - self._missed:
+                what = "runs of BPF programs that the kernel left out since the window before, as one was under way"
+                lost.append({"tool": "collect", "what": what, "count": missed})
+            self._missed = window["missed"]
             capture.manifest.update(self._about)
             capture.manifest.update(
                 recorder_kind="bpf",

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "programs.h"
+
+#include <bpf/bpf.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* All 0 where the program was not loaded, or the kernel says nothing. */
+static struct bpf_prog_info info_of(const struct bpf_program *program)
+{
+	struct bpf_prog_info info = {0};
+	uint32_t size = sizeof(info);
+	int fd = bpf_program__fd(program);
+
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+		return (struct bpf_prog_info){0};
+	return info;
+}
+
+uint64_t programs_run_ns(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	uint64_t sum = 0;
+
+	bpf_object__for_each_program(program, object) sum += info_of(program).run_time_ns;
+	return sum;
+}
+
+uint64_t programs_missed(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	uint64_t sum = 0;
+
+	bpf_object__for_each_program(program, object) sum += info_of(program).recursion_misses;
+	return sum;
+}
+
+void programs_print_missed(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	uint64_t n;
+
+	bpf_object__for_each_program(program, object)
+	{
+		n = info_of(program).recursion_misses;
+		if (n)
+			printf("missed %s %" PRIu64 "\n", bpf_program__name(program), n);
+	}
+}
