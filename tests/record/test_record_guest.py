@@ -97,7 +97,7 @@ def test_a_core_that_goes_off_leaves_every_record_accounted_for(recorded: Path) 
 def test_the_flight_recorder_writes_a_window(recorded: Path) -> None:
     (capture,) = (recorded / "flight").glob("*.nsight")
     assert manifest(capture)["flight"]["triggers"][0]["reason"] == "asked"
-    # The server's. A window knows how many runs were left out, but not of which program.
+    # Only the server sends here. The manifest of a window has the number of skipped runs, but not by program.
     left_out = sum(loss["count"] for loss in manifest(capture)["losses"] if "left out" in loss["what"])
     assert 50 - left_out <= n_of(capture, SEND) <= 50
     assert all(f.ended and not f.missing() for f in files(capture))
