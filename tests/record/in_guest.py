@@ -6,7 +6,8 @@ They are made in the guest's memory and moved there at the end: a read() of a fi
 the file is replaced by a longer one while it is open (9p of 6.12 goes on for what is beyond the end), as the manifest is.
 
 in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
-                             half and on again at the end; flight, a folder with one window
+                             half and on again at the end; flight, a folder with one window; kernel-text.json: sizes of
+                             the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
 in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/nsight-record"))
 
+from nsight_record.snapshots import copy_kernel_text  # noqa: E402
 from recorder_run import RECORDER, EchoServer, Running, manifest  # noqa: E402
 
 HANGS_S = 300
@@ -71,6 +74,10 @@ def records(folder: Path) -> None:
     end(running)
     at("offline: ended")
     flight(folder / "flight", server)
+    if os.uname().release.startswith(
+        "6.12."
+    ):  # perf is the same on the others, and an emulated processor takes a minute
+        kernel_text(folder)
 
 
 def flight(folder: Path, server: EchoServer) -> None:
@@ -92,6 +99,19 @@ def flight(folder: Path, server: EchoServer) -> None:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=HANGS_S)
+
+
+def kernel_text(folder: Path) -> None:
+    """Sizes of the files in kcore_dir, by how they were made."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
+        copied = Path(own) / "copied"
+        assert copy_kernel_text(copied, None), os.listdir(copied)
+        argv = ["perf", "record", "--kcore", "-e", "dummy", "-o", f"{own}/perf.data", "--", "true"]
+        subprocess.run(argv, check=True, capture_output=True, timeout=HANGS_S)
+        by = {"copied": copied, "perf": Path(own) / "perf.data/kcore_dir"}
+        sizes = {name: {p.name: len(p.read_bytes()) for p in path.iterdir()} for name, path in by.items()}
+    (folder / "kernel-text.json").write_text(json.dumps(sizes))
+    at("kernel's text: copied")
 
 
 def preflight(folder: Path) -> None:

@@ -148,7 +148,7 @@ def test_folder_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
     [
         (["--flight", "--payload", "100"], "not with --payload"),
         (["--flight", "--", "true"], "not with COMMAND"),
-        (["--flight", "--grade", "pt"], "--grade trace"),
+        (["--flight", "--recorder", "bpftrace"], "--recorder bpf"),
         (["--flight", "--trigger", "latency"], "not a trigger"),
         (["--flight", "--before", "601"], "at most 600 s"),
         (["--flight", "--windows-per-hour", "4000"], "at most 3600"),

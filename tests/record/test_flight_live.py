@@ -7,6 +7,8 @@ import json
 import os
 import re
 import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +24,7 @@ from recorder_run import END_S, RECORDER, manifest, require_live
 from test_collect_live import SWITCH, SYSCALL, TASK, Collector, read, traffic
 from testbed.ports import Port
 
-from conftest import ROOT
+from conftest import ROOT, skip_or_fail
 
 pytestmark = pytest.mark.live
 
@@ -288,3 +290,63 @@ def test_recorder_that_is_killed_leaves_its_windows(tmp_path: Path, server: Stal
     ((path, m),) = run.windows()
     assert m["state"] == "complete"
     assert whole(path)
+
+
+# In a mount namespace of its own: a machine that offers Intel PT, and a perf that then takes a software event. All else is
+# the real perf: signals, files, context switches, memory maps. It has no AUX buffers, so its snapshots hold none.
+WITH_INTEL_PT = r"""
+set -e
+perf=$(command -v perf) folder=$1
+shift
+mkdir "$folder"
+touch "$folder/perf.real"
+mount --bind "$(readlink -f "$perf")" "$folder/perf.real"
+cat >"$folder/perf" <<EOF
+#!/bin/sh
+for a; do
+	shift
+	case \$a in
+	intel_pt/*) a=dummy ;;
+	--snapshot) continue ;;
+	esac
+	set -- "\$@" "\$a"
+done
+exec "$folder/perf.real" "\$@"
+EOF
+chmod +x "$folder/perf"
+mount --bind "$folder/perf" "$(readlink -f "$perf")"
+mount -t tmpfs none /sys/bus/event_source/devices
+mkdir -p /sys/bus/event_source/devices/intel_pt/format
+exec "$@"
+"""
+
+
+def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: StallingServer) -> None:
+    if not shutil.which("perf"):
+        skip_or_fail("perf", "perf is not installed")
+    prefix = ("unshare", "-m", "sh", "-c", WITH_INTEL_PT, "sh", str(tmp_path / "pt"))
+    options = ("--grade", "pt", "--trigger", "latency=20ms")
+    run = Flying(tmp_path / "f", server.port, *options, prefix=prefix)
+    for n in range(2):
+        server.requests(50, stall=True)
+        run.wait_for_windows(n + 1)
+    run.end()
+    windows = run.windows()
+    for begin, end in server.stalls:
+        assert any(m["start"]["monotonic_ns"] < begin < end < m["stop"]["monotonic_ns"] for _, m in windows)
+    for path, m in windows:
+        assert (m["grade"], m["recorder_kind"], m["flight"]["options"]["after"]) == ("pt", "bpf", 0.02)
+        assert whole(path)
+        # There is no /proc/kcore to be read under lockdown: a window without it says so.
+        has_text = (path / "perf.data/kcore_dir/kcore").exists()
+        assert m["state"] == ("complete" if has_text else "cut")
+        assert [text for text in m["cut"] if has_text or "/proc/kcore" not in text] == []
+        script = f"perf script --show-switch-events -F tid,time -i {path / 'perf.data'}"
+        done = subprocess.run(shlex.split(script), capture_output=True, text=True, timeout=END_S)
+        assert done.returncode == 0, done.stderr
+        assert "PERF_RECORD_SWITCH" in done.stdout
+        # It was written for this window: after its end, and (another file) before that of the next one.
+        assert (path / "perf.data/data").stat().st_mtime_ns > m["stop"]["realtime_ns"] - 50_000_000
+    written = [(path / "perf.data/data").stat().st_mtime_ns for path, _ in windows]
+    assert written == sorted(set(written))
+    assert {p.suffix for p in run.folder.iterdir()} == {".nsight"}

@@ -103,6 +103,16 @@ def test_the_flight_recorder_writes_a_window(recorded: Path) -> None:
     assert all(f.ended and not f.missing() for f in files(capture))
 
 
+@pytest.mark.parametrize("recorded", ["6.12"], indirect=True)
+def test_kernel_text_of_a_window_is_what_perf_itself_would_have_copied(recorded: Path) -> None:
+    sizes = json.loads((recorded / "kernel-text.json").read_text())
+    assert set(sizes["copied"]) == {"kcore", "kallsyms", "modules"}
+    assert sizes["copied"]["kcore"] > 10 << 20
+    assert {n: sizes["copied"][n] for n in ("kcore", "modules")} == {
+        n: sizes["perf"][n] for n in ("kcore", "modules")
+    }
+
+
 def test_what_a_guest_recorded_is_read(recorded: Path) -> None:
     capture = recorded / "plain.nsight"
     messages = nsight_report.open(str(capture)).messages

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SECOND	      1000000000ull
 #define TIME_MASK     ((1ull << NSR_TIME_BITS) - 1)
@@ -271,6 +273,9 @@ static void write_window(struct flight *f)
 
 	if (!parts)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
+	/* First of all: perf's buffers hold less time than the rings. */
+	if (f->options->snapshot_pidfd)
+		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
 	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
 	output_window(name);
 	for (int i = 0; i < rings->n; i++)
@@ -327,7 +332,7 @@ static void write_window(struct flight *f)
 	output_forgive();
 	f->written[f->n_windows % MOST_PER_HOUR] = now;
 	f->n_windows++;
-	f->bytes += bytes;
+	f->bytes += bytes + f->options->snapshot_bytes;
 	f->n_causes = 0;
 }
 
@@ -512,7 +517,7 @@ void flight_run(struct rings *rings, const struct flight_options *options,
 	f->options = options;
 	f->shared = shared;
 	f->activity = activity;
-	f->rings_bytes = (rings->mask + 1) * NSR_UNIT * rings->n;
+	f->rings_bytes = (rings->mask + 1) * NSR_UNIT * rings->n + options->snapshot_bytes;
 	f->second = monotonic_ns() / SECOND;
 	budget_begin(&f->budget, shared->object, monotonic_ns());
 	steal_begin(&f->steal);

@@ -14,13 +14,15 @@
 struct flight_options {
 	bool on;
 	uint64_t before_ns, after_ns;
-	uint64_t latency_ns;  /* 0: no fixed limit */
-	double percentile;    /* 0: none */
-	uint64_t drops;	      /* a second, 0: none */
-	uint64_t retransmits; /* a second, 0: none */
-	uint64_t per_hour;    /* windows */
-	uint64_t most_bytes;  /* of all windows */
-	double most_cpu;      /* per cent of all cores that the programs may take; 0: no limit */
+	uint64_t latency_ns;	 /* 0: no fixed limit */
+	double percentile;	 /* 0: none */
+	uint64_t drops;		 /* a second, 0: none */
+	uint64_t retransmits;	 /* a second, 0: none */
+	uint64_t per_hour;	 /* windows */
+	uint64_t most_bytes;	 /* of all windows */
+	int snapshot_pidfd;	 /* of perf, that has SIGUSR2 when a window is written; 0: nobody */
+	uint64_t snapshot_bytes; /* that it writes then, at most */
+	double most_cpu;	 /* per cent of all cores that the programs may take; 0: no limit */
 };
 
 /* What the BPF programs share with the flight recorder */

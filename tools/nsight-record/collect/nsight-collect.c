@@ -57,6 +57,9 @@ static const char usage[] =
 	"                     so many a second\n"
 	"      --per-hour N   windows at most (default 20)\n"
 	"      --most-mb N    of all windows (default 2048)\n"
+	"      --snapshot-pidfd N, --snapshot-mb N\n"
+	"                     send SIGUSR2 to this process (perf) for each window, of which it\n"
+	"                     then writes its part, so much at most\n"
 	"      --most-cpu P   per cent of all cores for the BPF programs (default 0, no limit)\n"
 	"\n"
 	"Prints \"recording\" when every program is attached, and counts as JSON at the end.\n"
@@ -136,6 +139,8 @@ static void parse(int argc, char **argv, struct arguments *args)
 		{"per-hour", 1, NULL, 'H'},
 		{"most-mb", 1, NULL, 'M'},
 		{"most-cpu", 1, NULL, 'u'},
+		{"snapshot-pidfd", 1, NULL, 'x'},
+		{"snapshot-mb", 1, NULL, 'y'},
 		{"help", 0, NULL, 'h'},
 		{0},
 	};
@@ -228,6 +233,12 @@ static void parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'u':
 			args->flight.most_cpu = per_cent(optarg);
+			break;
+		case 'x':
+			args->flight.snapshot_pidfd = number(optarg, INT32_MAX);
+			break;
+		case 'y':
+			args->flight.snapshot_bytes = number(optarg, 1u << 30) * MEBIBYTE;
 			break;
 		case 'h':
 			fputs(usage, stdout);

@@ -196,7 +196,10 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         "--before", type=_seconds, default=default.before, metavar="SECONDS", help="(default %(default)s)"
     )
     g.add_argument(
-        "--after", type=_seconds, default=default.after, metavar="SECONDS", help="(default %(default)s)"
+        "--after",
+        type=_seconds,
+        metavar="SECONDS",
+        help=f"(default {flight.AFTER_S['trace']}; {flight.AFTER_S['pt']} with Intel PT)",
     )
     g.add_argument(
         "--memory",
@@ -237,8 +240,12 @@ def _flight_options(args: argparse.Namespace) -> flight.Options:
     wrong += ["COMMAND"] if args.command else []
     if wrong:
         raise Usage(f"--flight: not with {', '.join(wrong)}")
-    if args.grade == "pt" or args.recorder == "bpftrace":
-        raise Usage("--flight needs --grade trace and --recorder bpf", "leave out both options")
+    if args.recorder == "bpftrace":
+        raise Usage("--flight needs --recorder bpf", "leave out --recorder")
+    if args.grade != "pt":
+        args.grade = "trace"
+    if args.after is None:
+        args.after = flight.AFTER_S[args.grade]
     if args.before > 600 or args.after > 60:
         raise Usage("--before is at most 600 s, --after 60 s")
     options = flight.Options(
@@ -348,7 +355,7 @@ def _record(
 ) -> int:
     options = _flight_options(args) if args.flight else None
     if options:
-        args.grade, args.recorder = "trace", "bpf"
+        args.recorder = "bpf"
     plan = make_plan(args, machine, umask)
     if options and args.output is None:
         args.output = f"nsight-flight-{socket.gethostname()}"

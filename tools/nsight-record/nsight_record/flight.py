@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, ownership
+from . import clock, collect, host, ownership, perf
 from .capture import Capture
 from .child import Child, printable
 from .errors import OutputError, RecordError, ToolDied, Usage
@@ -31,6 +31,7 @@ from .ownership import User
 from .preflight import Machine
 from .progress import Progress, human_bytes
 from .recording import Plan, describe
+from .snapshots import Snapshots
 from .state import DIRECTORY as STATE
 from .supervisor import Signals, Supervisor
 
@@ -42,6 +43,8 @@ _LEAST_RING_KB = 64
 _CLOCK_SLACK_S = 60
 _PIPE_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 30.0
+#: perf's buffers of Intel PT hold little more than a tenth of a second: there a window ends soon.
+AFTER_S = {"trace": 0.2, "pt": 0.02}
 _TRIGGER = re.compile(
     r"latency=(?:(?P<value>\d+(?:\.\d+)?)(?P<unit>us|ms|s)|p(?P<percentile>\d+(?:\.\d+)?))"
     r"|(?P<rate>drops|retransmissions)=(?P<count>\d+)/s"
@@ -53,12 +56,12 @@ _US = {"us": 1, "ms": 1000, "s": 1_000_000}
 class Options:
     """What is kept, what triggers a window, and how many there may be.
 
-    ``before`` and ``after`` are seconds, ``memory`` bytes of all rings (None: chosen), ``most_disk`` bytes of all
-    windows, ``most_cpu`` per cent of all cores (0: no limit).
+    ``before`` and ``after`` are seconds, ``memory`` bytes of all rings (None: chosen), ``most_disk``
+    bytes of all windows, ``most_cpu`` per cent of all cores (0: no limit).
     """
 
     before: float = 1.0
-    after: float = 0.2
+    after: float = AFTER_S["trace"]
     latency_us: int = 0
     percentile: float = 0.0
     drops: int = 0
@@ -103,7 +106,7 @@ class Options:
             size *= 2
         return size
 
-    def argv(self, used: int = 0) -> list[str]:
+    def argv(self, used: int = 0, snapshots: Snapshots | None = None) -> list[str]:
         """As nsight-collect has them; ``used``: bytes of windows that are there already."""
         found = [
             "--flight",
@@ -120,6 +123,8 @@ class Options:
             ("--most-cpu", self.most_cpu),
         ):
             found += [option, str(value)] if value else []
+        if snapshots:
+            found += ["--snapshot-pidfd", str(snapshots.child.pidfd), "--snapshot-mb", str(snapshots.most_mb)]
         return [
             *found,
             "--per-hour",
@@ -234,7 +239,7 @@ class Folder:
 
     def close(self, *, keep_logs: bool) -> None:
         """Remove what holds no window."""
-        for log in () if keep_logs else ("clock.log", "collect.log"):
+        for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.run}/{log}", dir_fd=self.fd)
         for name in (f"{self.run}/records", self.run):
@@ -284,6 +289,7 @@ class Flight:
         self._about = describe(plan, command, machine)
         self.totals = Totals()
         self._begin = 0.0
+        self._snapshots: Snapshots | None = None
         self._missed = 0  # runs of BPF programs that the kernel left out, up to the last window
 
     def run(self) -> str:
@@ -301,6 +307,8 @@ class Flight:
                 self._supervisor.stop(child, _STOP_TIMEOUT_S)
                 self._tick()
             self.totals.problems += self._supervisor.died
+            if self._snapshots:
+                self._snapshots.close()
             self._clock_lines.close()
             self._records.close()
             signal.signal(signal.SIGUSR1, before)
@@ -320,28 +328,54 @@ class Flight:
         phcs = [n["phc"] for n in self._plan.nics if n["phc"] is not None]
         reader = [programs[0], *(a for i in sorted(set(phcs)) for a in ("--phc", f"/dev/ptp{i}"))]
         ring = self._options.ring_kb(self._machine.n_cpus, _mem_available(self._machine))
+        if self._plan.grade == "pt":
+            self._start_perf(run)
         command = collect.argv(
             programs[1],
             self._plan.filters,
             run / collect.FOLDER,
             ring,
-            activity=True,
+            activity=self._plan.grade == "trace",
             hardware_stamps=bool(phcs),
             syscalls=self._plan.syscalls,
             server_only=self._plan.server_only,
-            more=self._options.argv(self._folder.used()),
+            more=self._options.argv(self._folder.used(), self._snapshots),
         )
+        inherited = {"clock": (), "collect": (self._snapshots.child.pidfd,) if self._snapshots else ()}
         for name, argv, pipe in (("clock", reader, self._clock_lines), ("collect", command, self._records)):
             log = run / f"{name}.log"
-            child = Child(name, argv, log, cpus=self._plan.cpus, path=path, stdout=pipe.write_fd)
+            child = Child(
+                name,
+                argv,
+                log,
+                cpus=self._plan.cpus,
+                path=path,
+                stdout=pipe.write_fd,
+                pass_fds=inherited[name],
+            )
             self._supervisor.add(child).release()
-            self._about.setdefault("tools", {})[name] = {
-                "version": self._about["recorder"], "path": argv[0], "argv": argv, "env": {}, "pid": child.pid,
-                "exit": None,
-            }  # fmt: skip
+            self._enter(child, self._about["recorder"])
         self._supervisor.wait_for(
             lambda: self._read() and self._readings.started, "attaching the BPF programs"
         )
+        if self._snapshots:
+            self._snapshots.enable(self._supervisor)
+
+    def _enter(self, child: Child, version: str) -> None:
+        """Into the manifest of every window."""
+        self._about.setdefault("tools", {})[child.name] = {
+            "version": version, "path": child.program, "argv": child.argv, "env": {}, "pid": child.pid, "exit": None,
+        }  # fmt: skip
+
+    def _start_perf(self, run: Path) -> None:
+        machine = self._machine
+        buffers = perf.choose_buffers("pt", machine.n_cpus, perf.mem_available(machine.root))
+        self._snapshots = Snapshots(
+            run, perf.intel_pt_event(machine.root), buffers, machine.n_cpus, machine.path
+        )
+        self._snapshots.start(self._supervisor)
+        self._enter(self._snapshots.child, machine.version_of(["perf", "--version"])[1])
+        self._about["perf_buffers"] = asdict(buffers)
 
     def _forward(self, _sig: int, _frame: FrameType | None) -> None:
         for child in self._supervisor.children:
@@ -358,8 +392,11 @@ class Flight:
         wanted += [f"a message beyond its service's p{o.percentile:g}"] if o.percentile else []
         wanted += [f"{n} {what} a second" for n, what in ((o.drops, "drops"),
                    (o.retransmissions, "retransmissions")) if n]  # fmt: skip
+        kept = "of memory" + (
+            f", and of Intel PT {self._snapshots.most_mb} MB at most" if self._snapshots else ""
+        )
         return (
-            f"flight recorder: {human_bytes(ring)} of memory; a window of {o.before + o.after:g} s for "
+            f"flight recorder: {human_bytes(ring)} {kept}; a window of {o.before + o.after:g} s for "
             f"{', '.join([*wanted, 'SIGUSR1'])}; at most {o.per_hour} an hour, {human_bytes(o.most_disk)} in all, in "
             f"{self._folder.path}"
         )
@@ -367,6 +404,8 @@ class Flight:
     def _tick(self) -> str | None:
         """Several times a second."""
         self._read()
+        if self._snapshots:
+            self._snapshots.tick()
         n = self.totals.windows
         self._progress.draw(
             time.monotonic() - self._begin, self._plan.duration, f"{n} window{'' if n == 1 else 's'}"
@@ -422,6 +461,9 @@ class Flight:
                 what = "runs of BPF programs that the kernel left out since the window before, as one was under way"
                 lost.append({"tool": "collect", "what": what, "count": missed})
             self._missed = window["missed"]
+            cut = ["the disk did not take all of the window"] if window["unwritten"] else []
+            if self._snapshots:
+                cut += self._snapshots.take(capture, stop["realtime_ns"] or 0)
             capture.manifest.update(self._about)
             capture.manifest.update(
                 recorder_kind="bpf",
@@ -429,8 +471,8 @@ class Flight:
                 start=start,
                 stop=stop,
                 stopped_by="window",
-                state="cut" if window["unwritten"] else "complete",
-                cut=["the disk did not take all of the window"] if window["unwritten"] else [],
+                state="cut" if cut else "complete",
+                cut=cut,
                 losses=lost,
                 records={"produced": window["records"], "lost": 0},
                 flight={

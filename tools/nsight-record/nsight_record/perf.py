@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20
+SNAPSHOT_SIGNAL = signal.SIGUSR2
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,25 @@ def argv_pt(output: Path, event: str, buffers: Buffers, control: str) -> list[st
     intel_pt; its clock is mapped through the clock readings.
     """
     argv = ["perf", "record", "-a", "--kcore", "--switch-events"]
+    argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
+    argv += ["-D", "-1", "--control", control, "-o", str(output), "-e", event]
+    return argv
+
+
+def argv_pt_snapshots(output: Path, event: str, buffers: Buffers, control: str) -> list[str]:
+    """perf for the flight recorder at grade pt: AUX buffers are overwritten, SNAPSHOT_SIGNAL writes them and ends the file.
+
+    No --kcore: perf cannot end a directory. --buildid-mmap: at the end of a file perf has no time to look for build ids.
+    """
+    argv = [
+        "perf",
+        "record",
+        "-a",
+        "--snapshot",
+        "--switch-output=signal",
+        "--switch-events",
+        "--buildid-mmap",
+    ]
     argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
     argv += ["-D", "-1", "--control", control, "-o", str(output), "-e", event]
     return argv

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Intel PT of the flight recorder: perf keeps the last of every core in its AUX buffers, and writes them at SIGUSR2.
+
+perf's ``--snapshot`` stops the trace and copies what the buffers hold; ``--switch-output=signal`` then ends its file and
+begins another one. perf 6.1 does both at the same signal, in this order. It cannot do it in a directory (``--kcore``: of
+those that follow only the first would have the kernel's text), so the text is copied here, when the window is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from . import perf
+from .capture import Capture
+from .child import Child
+from .errors import Missing
+from .supervisor import Control, Supervisor
+
+#: perf writes context switches and memory maps all the time: it gets a new file when the old one has grown so large.
+MOST_SIDE_BAND = 256 * perf.MIB
+_OUTPUT = "perf.data"
+#: The kernel dates files by its tick.
+_FILE_TIME_NS = 20_000_000
+_PATIENCE_S = 60.0
+_POLL_S = 0.01
+_KERNEL_TEXT = ("kcore", "kallsyms", "modules")
+
+
+class Snapshots:
+    """perf, recording into ``folder``, and the files that it has ended."""
+
+    def __init__(
+        self, folder: Path, event: str, buffers: perf.Buffers, n_cpus: int, path: str | None
+    ) -> None:
+        self._folder = folder
+        self._path = path
+        #: of a file: all AUX buffers and the side band
+        self.most_mb = (buffers.aux * n_cpus + MOST_SIDE_BAND) // perf.MIB
+        self._control = Control()
+        self._asked_at_size = 0
+        self.child = Child(
+            "perf",
+            perf.argv_pt_snapshots(folder / _OUTPUT, event, buffers, self._control.perf_option()),
+            folder / "perf.log",
+            path=path,
+            pass_fds=self._control.fds(),
+        )
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Have its buffers ready; from then on it answers signals."""
+        supervisor.add(self.child).release()
+        self._control.send("ping")
+        supervisor.wait_for(self._control.acknowledged, "starting perf")
+
+    def enable(self, supervisor: Supervisor) -> None:
+        """Begin to trace."""
+        self._control.send("enable")
+        supervisor.wait_for(self._control.acknowledged, "enabling perf")
+
+    def ended(self) -> list[Path]:
+        """Files that perf does not write any more, the oldest first."""
+        return sorted(self._folder.glob(f"{_OUTPUT}.*"), key=lambda p: p.stat().st_mtime_ns)
+
+    def tick(self) -> None:
+        """Keep the side band small, and what no window needs away."""
+        with contextlib.suppress(OSError):
+            for old in self.ended():
+                if time.time() - old.stat().st_mtime > _PATIENCE_S:
+                    old.unlink()
+            size = (self._folder / _OUTPUT).stat().st_size
+            if size < MOST_SIDE_BAND:
+                self._asked_at_size = 0
+            elif not self._asked_at_size:
+                self._asked_at_size = size
+                self.child.signal(perf.SNAPSHOT_SIGNAL)
+
+    def take(self, capture: Capture, since_realtime_ns: int) -> list[str]:
+        """Move what perf wrote for a window into its capture; what is missing, in words.
+
+        ``since_realtime_ns``: nsight-collect asked perf for it after that (CLOCK_REALTIME).
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            running = self.child.poll() is None
+            files = [p for p in self.ended() if p.stat().st_mtime_ns > since_realtime_ns - _FILE_TIME_NS]
+            if files:
+                break
+            if not running or time.monotonic() > deadline:
+                return ["perf wrote no snapshot of Intel PT for it"]
+            time.sleep(_POLL_S)
+        data = capture.directory / _OUTPUT
+        data.mkdir(mode=0o700)
+        files[0].rename(data / "data")
+        with contextlib.suppress(OSError):
+            shutil.copyfile(self._folder / "perf.log", capture.directory / "perf.log", follow_symlinks=False)
+        if not copy_kernel_text(data / "kcore_dir", self._path):
+            return ["the kernel's text could not be copied (/proc/kcore): its functions cannot be decoded"]
+        return []
+
+    def close(self) -> None:
+        """After perf has ended: nothing stays."""
+        self._control.close()
+        for path in self._folder.glob(f"{_OUTPUT}*"):
+            path.unlink(missing_ok=True)
+
+
+def copy_kernel_text(to: Path, path: str | None) -> bool:
+    """Copy the running kernel's text and symbols into the new folder ``to``, as ``perf record --kcore`` does."""
+    program = perf.find(path)
+    if program is None:
+        raise Missing("perf is gone", "install it again")
+    to.mkdir(mode=0o700)
+    argv = [program, "--buildid-dir", str(to), "buildid-cache", "--kcore", "/proc/kcore"]
+    try:
+        subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    for name in _KERNEL_TEXT:
+        # DIR/[kernel.kcore]/BUILD-ID/TIME/NAME
+        for found in to.glob(f"*/*/*/{name}"):
+            found.rename(to / name)
+    for left in [p for p in to.iterdir() if p.is_dir()]:
+        shutil.rmtree(left, ignore_errors=True)
+    return all((to / name).is_file() for name in _KERNEL_TEXT)
