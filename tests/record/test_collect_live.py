@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from nsight_record import collect
 from testbed.ports import reserved
@@ -28,6 +29,7 @@ PAD, SWITCH, SWITCH_SYSCALL, SYSCALL, TASK = 1, 2, 3, 10, 12
 UNITS = (0, 0, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 2)
 MESSAGE = 0x80
 RECORDS, COUNTS, END = 1, 2, 3
+ZSTD = 1
 HANGS_S = 120
 
 
@@ -38,6 +40,7 @@ class File:
     present: Counter[int]
     counts: dict[int, tuple[int, int]]
     ended: bool
+    compressed: int = 0  # blocks
 
     def missing(self) -> dict[int, int]:
         """Records by type that were produced and are neither in the file nor counted as lost."""
@@ -51,19 +54,24 @@ def read(path: Path) -> File:
     assert data[:8] == b"NSIGHTR1"
     file = File(Counter(), {}, False)
     while at < len(data):
-        mark, kind, _, stored, *_ = struct.unpack_from("<IHHIIQQ", data, at)
+        mark, kind, flags, stored, size, *_ = struct.unpack_from("<IHHIIQQ", data, at)
         assert mark == 0x4B42534E
-        assert stored <= 1 << 20
+        assert stored <= size <= 1 << 20
         at += 32
         end = at + stored
         if kind == RECORDS:
-            while at < end:
-                word, second = struct.unpack_from("<QQ", data, at)
+            block = data[at:end]
+            if flags & ZSTD:
+                block = pa.decompress(block, size, "zstd", asbytes=True)
+                file.compressed += 1
+            unit = 0
+            while unit < size:
+                word, second = struct.unpack_from("<QQ", block, unit)
                 kind_of = word & 0xFF
                 if kind_of != PAD:
                     file.present[kind_of] += 1
-                at += 16 * units_of(kind_of, second)
-            assert at == end
+                unit += 16 * units_of(kind_of, second)
+            assert unit == len(block)
         else:
             rows = struct.iter_unpack("<QQQ", data[at : at + (stored - 40) // 24 * 24])
             file.counts = {kind_of: (produced, lost) for kind_of, produced, lost in rows}
@@ -155,8 +163,9 @@ def wait_for_records(folder: Path, n_bytes: int) -> None:
     pytest.fail("nothing is recorded")
 
 
-def test_every_record_is_in_the_file(tmp_path: Path, traffic: int) -> None:
-    run = Collector(tmp_path / "records", "--port", str(traffic))
+@pytest.mark.parametrize("options", [[], ["--compress"]], ids=["plain", "compressed"])
+def test_every_record_is_in_the_file(tmp_path: Path, traffic: int, options: list[str]) -> None:
+    run = Collector(tmp_path / "records", "--port", str(traffic), *options)
     wait_for_records(run.folder, 4 << 20)
     code, out = run.end()
     assert code == 0
@@ -166,6 +175,7 @@ def test_every_record_is_in_the_file(tmp_path: Path, traffic: int) -> None:
         assert file.ended
         assert file.missing() == {}
         assert sum(lost for _, lost in file.counts.values()) == 0
+        assert (file.compressed > 0) == bool(options)
     total = sum((f.present for f in files.values()), Counter())
     # Hand-off and read of every datagram, and switches and softirqs of this very test.
     assert total[SWITCH] > 0 and total[MESSAGE | 1 << 2] > 1000 and total[MESSAGE | 2 << 2] > 1000

@@ -40,10 +40,11 @@ def test_impossible_value_is_wrong_usage(options):
     assert "error: argument" in done.stderr
 
 
-def test_system_calls_cannot_be_chosen_where_all_are_recorded(tmp_path):
-    done = run("-o", tmp_path / "a.nsight", "--recorder", "bpftrace", "--syscalls", "waits")
+@pytest.mark.parametrize("option", [["--syscalls", "waits"], ["--compress"]])
+def test_options_of_the_bpf_recorder_are_refused_with_the_other_one(tmp_path, option):
+    done = run("-o", tmp_path / "a.nsight", "--recorder", "bpftrace", *option)
     assert done.returncode == 2
-    assert "--syscalls needs recorder bpf" in done.stderr
+    assert f"{option[0]} needs recorder bpf" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ static const char usage[] =
 	"      --hardware-stamps\n"
 	"                     look for hardware stamps of received packets\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
+	"      --compress     compress the records by zstd\n"
 	"      --check        only say what of this kernel is missing\n"
 	"      --every-ms N   how often rings are emptied (default 10)\n"
 	"\n"
@@ -71,7 +72,8 @@ static const char usage[] =
 struct arguments {
 	const char *dir;
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
-	bool check, rx, tx, activity, waits, syscalls, all_syscalls, of_server, hardware_stamps;
+	bool check, compress, rx, tx, activity, waits, syscalls, all_syscalls, of_server,
+		hardware_stamps;
 	struct flight_options flight;
 };
 
@@ -129,6 +131,7 @@ static void parse(int argc, char **argv, struct arguments *args)
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},
 		{"check", 0, NULL, 'C'},
+		{"compress", 0, NULL, 'z'},
 		{"flight", 0, NULL, 'F'},
 		{"before-ms", 1, NULL, 'b'},
 		{"after-ms", 1, NULL, 'a'},
@@ -185,6 +188,9 @@ static void parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'C':
 			args->check = true;
+			break;
+		case 'z':
+			args->compress = true;
 			break;
 		case 'W':
 			args->waits = true;
@@ -451,6 +457,8 @@ int main(int argc, char **argv)
 		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
 	if (!args.check)
 		output_folder(args.dir);
+	if (args.compress)
+		output_compress();
 	loaded = load(&args, n);
 	if (args.check)
 		return 0;

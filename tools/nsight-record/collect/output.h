@@ -25,6 +25,8 @@ void fail(int code, const char *hint, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
 /* Make the folder, which must not be there. */
 void output_folder(const char *path);
+/* Compress records from now on. */
+void output_compress(void);
 /* A folder in that one, for the files that are opened next. */
 void output_window(const char *name);
 /* What the disk still takes */

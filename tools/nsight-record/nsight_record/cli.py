@@ -146,6 +146,11 @@ def parser() -> argparse.ArgumentParser:
         "waits; recorder bpftrace records all)",
     )
     p.add_argument(
+        "--compress",
+        action="store_true",
+        help="compress the records of recorder bpf by zstd, to two fifths of the bytes or less: more work for the recorder",
+    )
+    p.add_argument(
         "--payload",
         nargs="?",
         type=_positive,
@@ -310,6 +315,10 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))
     if args.syscalls and recorder != "bpf":
         raise Usage("--syscalls needs recorder bpf", "leave out --syscalls: recorder bpftrace records all")
+    if args.compress and recorder != "bpf":
+        raise Usage(
+            "--compress needs recorder bpf", "leave out --compress: perf and bpftrace write as they do"
+        )
     direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
     filters = probes.Filters(
         port=args.port or 0,
@@ -333,6 +342,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         recorder=recorder,
         syscalls=args.syscalls or "waits",
         server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
+        compress=args.compress,
         umask=umask,
     )
 

@@ -61,6 +61,7 @@ def argv(
     hardware_stamps: bool,
     syscalls: str = "waits",
     server_only: bool = False,
+    compress: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
     """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
@@ -78,6 +79,7 @@ def argv(
     command += [] if activity else ["--messages"]
     command += ["--hardware-stamps"] if hardware_stamps else []
     command += ["--server"] if server_only else []
+    command += ["--compress"] if compress else []
     return [*command, str(output)]
 
 

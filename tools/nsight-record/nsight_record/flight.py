@@ -339,6 +339,7 @@ class Flight:
             hardware_stamps=bool(phcs),
             syscalls=self._plan.syscalls,
             server_only=self._plan.server_only,
+            compress=self._plan.compress,
             more=self._options.argv(self._folder.used(), self._snapshots),
         )
         inherited = {"clock": (), "collect": (self._snapshots.child.pidfd,) if self._snapshots else ()}

@@ -44,6 +44,7 @@ class Plan:
     recorder: str = "bpftrace"  # or bpf
     syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
     server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
+    compress: bool = False  # of recorder bpf
     umask: int = 0o022  # of the command: what the recorder makes is private
 
 
@@ -155,6 +156,7 @@ class Recording:
             hardware_stamps=any(n["phc"] is not None for n in plan.nics),
             syscalls=plan.syscalls,
             server_only=plan.server_only,
+            compress=plan.compress,
         )
         if plan.grade == "trace":
             self._manifest["syscalls"] = plan.syscalls
