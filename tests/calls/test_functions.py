@@ -16,7 +16,7 @@ import pytest
 from nsight_report.calls import decoder, functions
 from nsight_report.capture import native
 from nsight_report.errors import BadInput, Missing
-from pt_emulation.fixtures import unpack
+from pt_emulation.fixtures import decoded, unpack
 
 from conftest import skip_or_fail
 
@@ -120,8 +120,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nsight_report.
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     found = {}
     for name in ("slow-function", "overflow"):
-        folder = unpack.unpack(name, tmp_path_factory.mktemp("pt"))
-        found[name] = nsight_report.open(folder / "capture.nsight", symfs=str(folder / "symfs"))
+        folder = decoded.decoded(name, tmp_path_factory.mktemp("pt"))
+        found[name] = nsight_report.open(folder / "capture.nsight", symfs=str((folder / "symfs").resolve()))
     return found
 
 

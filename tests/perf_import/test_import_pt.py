@@ -10,7 +10,7 @@ import nsight_report
 import numpy as np
 import pytest
 from nsight_report.perf_import import import_perf_data
-from pt_emulation.fixtures import unpack
+from pt_emulation.fixtures import decoded
 from with_trace import add_events
 
 from conftest import skip_or_fail
@@ -23,14 +23,14 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_import_of_intel_pt_finds_what_the_recording_with_bpf_does(tmp_path: Path) -> None:
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
-    fixture = unpack.unpack("hog", tmp_path)
+    fixture = decoded.decoded("hog", tmp_path)
     with_bpf = fixture / "capture.nsight"
     alone = tmp_path / "perf.data"
     shutil.copytree(with_bpf / "perf.data", alone)
     add_events(with_bpf / "perf.data/data", with_bpf, alone / "data")
     result = import_perf_data(alone)
     assert result.grade == "pt"
-    symfs = str(fixture / "symfs")
+    symfs = str((fixture / "symfs").resolve())
     ours = nsight_report.open(result.capture, symfs=symfs)
     theirs = nsight_report.open(with_bpf, symfs=symfs)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pt_emulation.fixtures import unpack
+from pt_emulation.fixtures import decoded
 
 from conftest import skip_or_fail
 
@@ -25,10 +25,10 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     folder = tmp_path_factory.mktemp("recorded")
-    lock, quiet = (unpack.unpack(name, folder) for name in ("lock", "quiet"))
+    lock, quiet = (decoded.decoded(name, folder) for name in ("lock", "quiet"))
     for name, of in (("lock", lock), ("quiet", quiet)):
         (folder / f"{name}.nsight").symlink_to(of / "capture.nsight")
-    return folder / "lock.nsight", folder / "quiet.nsight", lock / "symfs"
+    return folder / "lock.nsight", folder / "quiet.nsight", (lock / "symfs").resolve()
 
 
 def compared(run: Run, *args: object) -> dict[str, Any]:

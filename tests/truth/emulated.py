@@ -48,7 +48,7 @@ def scores(folder: Path, work: Path) -> Iterator[Row]:
     """Of the capture in ``folder`` at both grades; tables go to ``work``."""
     symfs = folder / "symfs"
     capture = open_capture(
-        folder / "capture.nsight", output=work, symfs=str(symfs) if symfs.exists() else None
+        folder / "capture.nsight", output=work, symfs=str(symfs.resolve()) if symfs.exists() else None
     )
     tables = {name: capture.frame(name) for name in ("contexts", "calls")}
     told = emulated_truth.read(folder, served(capture), tables, ClockMap(capture.pipeline.table("clock_map")))

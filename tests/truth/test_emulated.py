@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pt_emulation.fixtures import unpack
+from pt_emulation.fixtures import decoded, unpack
 
 from conftest import skip_or_fail
 from truth import emulated, emulated_truth, table
@@ -25,7 +25,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     work = tmp_path_factory.mktemp("emulated")
-    return list(emulated.scores(unpack.unpack(request.param, work), work / "tables"))
+    return list(emulated.scores(decoded.decoded(request.param, work), work / "tables"))
 
 
 def test_causes_are_named_at_both_grades_and_controls_are_silent(rows: list[Row]) -> None:
