@@ -10,12 +10,12 @@ import random
 import re
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import nsight_report
 import numpy as np
 import pytest
+from harness import warm
 from nsight_report.capture import native
 from nsight_report.perf_import import import_perf_data
 from recording import AUXTRACE, AUXTRACE_INFO, Recording, record
@@ -27,12 +27,7 @@ NATIVE = Path(native.__file__).parents[2] / "native"
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "tools/nsight-report/nsight-report"), *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return warm.run(words)
 
 
 def small(path: Path, **choices: object) -> Path:

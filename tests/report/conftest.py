@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the command line as users do: the launcher, in a process of its own."""
+"""Runs the command line as users do, in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness import warm
 
 from .synthetic import write_capture
 
@@ -19,11 +20,14 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run() -> Run:
-    """Run nsight-report with arguments; ``wrap`` is put before it, ``env`` added to the environment."""
+    """Run nsight-report with arguments. With ``wrap``, put before it, or ``env``, added to the environment, it is the
+    launcher that is run; else a warm process."""
 
     def call(
         *args: object, wrap: tuple[str, ...] = (), env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
+        if not wrap and not env:
+            return warm.run(args)
         return subprocess.run(
             [*wrap, str(LAUNCHER), *map(str, args)],
             capture_output=True,
