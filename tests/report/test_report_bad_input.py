@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsight_report import schema
+from nsight_report import files, schema
 from nsight_report.calls.stored import Stored
 from nsight_report.consistency import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
 from nsight_report.messages import Messages
 from nsight_report.stages import Context, Options, _host
+from nsight_report.store import Store
 
 from .conftest import Run
 from .synthetic import MS, START, manifest
@@ -238,3 +239,68 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
                 lambda _name: Stored(schema.empty("calls")),
                 lambda: Messages(schema.empty("messages")),
             ).raw(name)
+
+
+TABLES = ["stages.json", "clock_map.parquet", "messages.parquet", "calls.parquet", "causes.parquet"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+@pytest.mark.parametrize("name", TABLES)
+def test_stored_table_that_is_no_file_is_made_again(
+    run: Run, capture: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    """A pipe would block for ever, and a link could lead to tables of another capture."""
+    path = capture / "tables" / name
+    path.rename(tmp_path / name)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / name)
+    store = Store(capture / "tables")
+    if name == "stages.json":
+        assert store.entry("clocks") == {}
+    else:
+        assert store.entry("clocks") != {}
+        assert not store.holds(path.stem)
+        assert store.load(path.stem) is None
+
+
+def test_pipe_among_the_tables_is_replaced(run: Run, capture: Path) -> None:
+    path = capture / "tables/causes.parquet"
+    path.unlink()
+    os.mkfifo(path)
+    assert run(capture).returncode == 0
+    assert Store(capture / "tables").holds("causes")
+
+
+def test_pipe_in_place_of_the_stages_is_no_reason_to_wait(run: Run, capture: Path) -> None:
+    """All stages have to run, for which this capture has no data."""
+    (capture / "tables/stages.json").unlink()
+    os.mkfifo(capture / "tables/stages.json")
+    assert_one_error(run(capture), 3, "clock.tsv: not a recording")
+
+
+def test_tables_in_a_folder_that_is_a_link_are_not_believed(capture: Path, tmp_path: Path) -> None:
+    (capture / "tables").rename(tmp_path / "tables")
+    (capture / "tables").symlink_to(tmp_path / "tables")
+    store = Store(capture / "tables")
+    assert store.entry("clocks") == {}
+    assert not store.holds("messages")
+    assert Store(tmp_path / "tables").holds("messages")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "clock.tsv"])
+def test_link_in_a_capture_is_not_followed(run: Run, capture: Path, tmp_path: Path, name: str) -> None:
+    shutil.rmtree(capture / "tables")
+    (capture / name).rename(tmp_path / name)
+    (capture / name).symlink_to(tmp_path / name)
+    assert_one_error(run(capture), 3, "not a regular file")
+
+
+def test_device_in_a_capture_is_not_opened(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a regular file"):
+        files.descriptor(Path("/dev/null"))
+    with pytest.raises(FileNotFoundError):
+        files.descriptor(tmp_path / "absent")

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import builtins
 import json
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import losses
+from . import files, losses
 from .errors import BadInput
 
 FORMAT = "nsight-capture"
@@ -113,9 +112,7 @@ def load(capture: Path) -> Manifest:
     if not capture.is_dir():
         raise BadInput(f"{capture}: not a capture directory", _no_directory(capture))
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
-            raise BadInput(f"{path}: not a regular file", "give the directory that nsight-record wrote")
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(

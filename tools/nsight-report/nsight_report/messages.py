@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from . import schema
+from . import files, schema
 from .errors import BadInput
 from .frames import to_pandas
 
@@ -44,7 +43,8 @@ class Messages:
             return
         self._path = source
         try:
-            self._metadata = pq.read_metadata(source)
+            with files.parquet(source) as file:
+                self._metadata = file.metadata
         except (OSError, pa.ArrowException) as error:
             raise BadInput(f"{source}: cannot be read: {error}", _AGAIN) from None
         self._arrow, self.num_rows = self._metadata.schema.to_arrow_schema(), self._metadata.num_rows
@@ -100,7 +100,7 @@ class Messages:
         file = None  # it has a place at which it is read: callers in threads have one each
         for number in numbers:
             try:
-                file = file or pq.ParquetFile(self._path, metadata=self._metadata)
+                file = file or files.parquet(self._path, self._metadata)
                 table = file.read_row_group(number, columns=names).select(names)
             except (OSError, pa.ArrowException) as error:
                 raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None

@@ -7,6 +7,7 @@ from stored tables starts fast.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import losses, schema
+from . import files, losses, schema
 from .errors import BadInput
 from .manifest import Manifest
 from .store import Written
@@ -81,16 +82,10 @@ class Context:
         """The path of a raw file. Raises BadInput when it is absent, empty or not readable."""
         path = self.capture / name
         try:
-            status = path.stat()
-            if stat.S_ISDIR(status.st_mode):
+            if stat.S_ISDIR(path.lstat().st_mode):
                 return path  # perf.data is one when recorded with --kcore
-            # Looked at before opening: a pipe in a capture from elsewhere would block for ever.
-            if not stat.S_ISREG(status.st_mode):
-                raise BadInput(
-                    f"{path}: not a regular file", "copy the whole capture directory, or record again"
-                )
-            with path.open("rb"):
-                pass
+            with files.opened(path) as file:
+                size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise BadInput(
                 f"{path}: missing from the capture", "copy the whole capture directory, or record again"
@@ -103,7 +98,7 @@ class Context:
             raise BadInput(
                 f"{path}: {error.strerror}", "copy the whole capture directory, or record again"
             ) from None
-        if not status.st_size:
+        if not size:
             raise BadInput(
                 f"{path}: empty", "see the .log file of the same name in the capture; record again"
             )

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import schema
+from . import files, schema
 from .errors import BadInput, OutputError
 
 _STAGES = "stages.json"
@@ -170,11 +170,17 @@ class Store:
 
     def _read_stages(self) -> dict[str, Any]:
         try:
-            with (self.directory / _STAGES).open("rb") as file:
+            with files.opened(self._regular(_STAGES)) as file:
                 value = json.loads(file.read(_MAX_STAGES_BYTES))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError, BadInput):
             return {}
         return value if isinstance(value, dict) else {}
+
+    def _regular(self, name: str) -> Path:
+        """A file in the folder, which must be no link: it could lead to tables of another capture. Raises BadInput."""
+        if self.directory.is_symlink():
+            raise BadInput(f"{self.directory}: a link", "copy the whole capture directory")
+        return self.directory / name
 
     def entry(self, stage: str) -> dict[str, Any]:
         """What stages.json says about ``stage``: ``made_from`` and ``run``; empty if never run."""
@@ -187,17 +193,18 @@ class Store:
 
     def load(self, name: str, spec: str | None = None) -> pa.Table | None:
         """Table ``name``, checked against its schema; None when absent or unreadable."""
-        path = self.path(name)
         try:
-            return schema.conform(spec or name, pq.read_table(path))
+            with files.parquet(self._regular(f"{name}.parquet")) as file:
+                return schema.conform(spec or name, file.read())
         except (OSError, pa.ArrowException, BadInput, ValueError):
             return None
 
     def holds(self, name: str, spec: str | None = None) -> bool:
         """Whether table ``name`` is there, whole, and has the columns of today's schema."""
         try:
-            found = pq.read_schema(self.path(name))
-        except (OSError, pa.ArrowException):
+            with files.parquet(self._regular(f"{name}.parquet")) as file:
+                found = file.schema_arrow
+        except (OSError, pa.ArrowException, BadInput):
             return False
         return found.names == schema.TABLES[spec or name].names()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from .. import files
 from ..capture import native
 from ..errors import BadInput, OutputError
 from ..losses import Ledger
@@ -71,7 +73,9 @@ def _run(
     data = perf_data / "data" if perf_data.is_dir() else perf_data
     args = [command, str(perf_data.resolve()), *args]
     args += ["--symfs", str(symfs.resolve())] if symfs else []
-    native.run(DECODER, args, data.stat().st_size, stdout)
+    with files.opened(data) as file:
+        size = os.fstat(file.fileno()).st_size
+    native.run(DECODER, args, size, stdout)
 
 
 def account(decoded: Decoded, ledger: Ledger) -> None:

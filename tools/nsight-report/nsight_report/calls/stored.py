@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .. import schema
+from .. import files, schema
 from ..errors import BadInput
 from ..store import KINDS, LAST_ENDS
 
@@ -79,7 +79,8 @@ class Stored:
             return
         self._table, self._path = None, source
         try:
-            self._metadata = pq.read_metadata(source)
+            with files.parquet(source) as file:
+                self._metadata = file.metadata
         except (OSError, pa.ArrowException) as error:
             raise BadInput(f"{source}: cannot be read: {error}", _AGAIN) from None
         self._arrow = self._metadata.schema.to_arrow_schema()
@@ -223,13 +224,13 @@ class Stored:
             yield work(self._arrow.empty_table().select(columns))
             return
 
-        files = threading.local()  # each reads at a place of its own
+        mine = threading.local()  # each reads at a place of its own
 
         def one(number: int) -> pa.Table:
             try:
-                if not hasattr(files, "own"):
-                    files.own = pq.ParquetFile(self._path, metadata=self._metadata)
-                table = files.own.read_row_group(number, columns=columns, use_threads=False).select(columns)
+                if not hasattr(mine, "file"):
+                    mine.file = files.parquet(self._path, self._metadata)
+                table = mine.file.read_row_group(number, columns=columns, use_threads=False).select(columns)
             except (OSError, pa.ArrowException) as error:
                 raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
             known = {f.name for f in schema.TABLES[self._path.stem].arrow() if not f.nullable}

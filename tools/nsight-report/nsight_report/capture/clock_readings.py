@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .. import files
 from ..errors import BadInput
 from ..losses import Ledger
 
@@ -134,11 +135,13 @@ def load(path: Path) -> Readings:
 def read(path: Path) -> bytes:
     """The contents of ``clock.tsv``; BadInput if they cannot be read, or are too many."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record for a shorter time")
-        return path.read_bytes()
+        with files.opened(path) as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "record again with nsight-record") from error
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record for a shorter time")
+    return data
 
 
 def parse(data: bytes, name: str = "clock.tsv") -> Readings:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from .. import schema
+from .. import files, schema
 from ..errors import BadInput
 from ..losses import Ledger
 from ..runs import Rows, Runs, to_table
@@ -170,7 +170,7 @@ def _shift(ts: I64, to_monotonic: ToMonotonic) -> tuple[I64, npt.NDArray[np.bool
 
 def _open(path: str | Path) -> BinaryIO:
     try:
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        file = files.opened(Path(path))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "is this a capture directory?") from None
     if not os.fstat(file.fileno()).st_size:

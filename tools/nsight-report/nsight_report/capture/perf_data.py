@@ -8,6 +8,7 @@ event, and a busy second has 100 000 of them.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .. import files
 from ..errors import BadInput, OutputError
 from ..losses import Ledger
 from . import native
@@ -165,7 +167,8 @@ def _read(
     if formats is None and (path.parent / "formats").is_dir():
         formats = path.parent / "formats"
     try:
-        size = data.stat().st_size
+        with files.opened(data) as opened:
+            size = os.fstat(opened.fileno()).st_size
     except OSError as error:
         raise BadInput(f"{data}: {error.strerror}", "copy the whole capture directory") from None
     wide = np.zeros(0, WIDE)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from .. import schema
+from .. import files, schema
 from ..errors import UsageError
 from ..store import temporary, writing
 
@@ -57,7 +57,7 @@ def _pieces(capture: Capture, name: str) -> Iterator[pa.Table]:
     if name == "losses":  # joined from every stage's
         yield capture.pipeline.losses()
         return
-    file = pq.ParquetFile(capture.pipeline.path(name))
+    file = files.parquet(capture.pipeline.path(name))
     for group in range(file.metadata.num_row_groups):
         yield schema.conform(name, file.read_row_group(group))
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Files of captures, which may be anybody's: only regular ones are opened, through no link, and without waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow.parquet as pq
+
+from .errors import BadInput
+
+_CURE = "copy the whole capture directory, or record again"
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def descriptor(path: Path) -> int:
+    """Of a regular file that is no link, open for reading. Raises BadInput for anything else, OSError."""
+    try:
+        # A pipe without a writer is opened at once, and refused below; a device may do anything when it is opened.
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise _irregular(path)
+        found = os.open(path, _FLAGS)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _irregular(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise _irregular(path)
+    return found
+
+
+def _irregular(path: Path) -> BadInput:
+    return BadInput(f"{path}: not a regular file", _CURE)
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, open for reading. Raises as ``descriptor``."""
+    return os.fdopen(descriptor(path), "rb")
+
+
+@contextmanager
+def named(path: Path) -> Iterator[str]:
+    """A name that leads to the file that was looked at, for libraries that open by name. Raises as ``descriptor``."""
+    found = descriptor(path)
+    try:
+        yield f"/proc/self/fd/{found}"
+    finally:
+        os.close(found)
+
+
+def parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """A table's file. Raises as ``descriptor``, and pa.ArrowException."""
+    with named(path) as name:
+        return pq.ParquetFile(name, metadata=metadata)
