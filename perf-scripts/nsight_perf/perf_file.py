@@ -182,11 +182,15 @@ def _attributes(data: mmap.mmap | bytes, path: str) -> tuple[_Trailer, dict[int,
         raise Unusable(f"{path}: its header is damaged", "record or copy it again")
     trailers: list[_Trailer] = []
     by_id: dict[int, _Trailer] = {}
+    left = len(data)  # an id is of one event: lists that overlap could be read for ever
     for at in range(attrs, attrs + attrs_size - attr_size + 1, attr_size):
         sample_type, _, flags = THREE.unpack_from(data, at + 24)
         trailer = _Trailer(sample_type if flags & SAMPLE_ID_ALL else 0)
         trailers.append(trailer)
         ids, size = struct.unpack_from("<QQ", data, at + attr_size - 16)
+        left -= size
+        if left < 0:
+            raise Unusable(f"{path}: its header is damaged", "record or copy it again")
         if ids + size <= len(data):
             by_id.update((U64.unpack_from(data, i)[0], trailer) for i in range(ids, ids + size - 7, 8))
     if not trailers:

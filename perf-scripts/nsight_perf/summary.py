@@ -120,6 +120,11 @@ def span(ns: int) -> str:
     return f"{ns} ns"
 
 
+def shown(name: str) -> str:
+    """A name of the recorded machine, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
+
+
 def when(ns: int) -> str:
     """A time as perf script prints it."""
     return f"{ns // 10**9}.{ns % 10**9:09d}"
@@ -163,9 +168,9 @@ def report(summary: Summary, names: Sequence[tuple[str, str]], top: int) -> list
     lines += ["", "Functions by self time", "      self time  share       calls  function"]
     for number, ns in ranked:
         name, dso = names[number]
-        where = f" ({dso})" if dso else ""
+        where = f" ({shown(dso)})" if dso else ""
         lines.append(
             f"  {span(ns):>13} {100 * ns / (total or 1):5.1f}% {summary.n_calls[number]:11,}"
-            f"  {name or '[unknown]'}{where}"
+            f"  {shown(name) or '[unknown]'}{where}"
         )
     return lines

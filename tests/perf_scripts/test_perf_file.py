@@ -46,6 +46,18 @@ def test_events_of_different_layouts_are_told_apart_by_their_ids(captures, tmp_p
     assert len(after.switches) > 1000
 
 
+def test_lists_of_ids_that_overlap_are_damage_and_not_read_for_ever(tmp_path):
+    n, attr_size, at = 20_000, 80, 104
+    length = at + n * attr_size
+    attribute = bytearray(attr_size)
+    struct.pack_into("<QQ", attribute, attr_size - 16, 0, length)  # each has the whole file
+    header = b"PERFILE2" + struct.pack("<QQQQQQ", 104, attr_size, at, n * attr_size, length, 0)
+    path = tmp_path / "perf.data"
+    path.write_bytes(header.ljust(at, b"\0") + bytes(attribute) * n)
+    with pytest.raises(perf_file.Unusable, match="header is damaged"):
+        perf_file.read(str(path))
+
+
 def test_command_line_keeps_what_decoding_depends_on():
     words = "perf script -i a.data --symfs s --itrace=cr --time 1,2 -F ip -C0-3 -s nsight.py --kallsyms=k -- -i b -o c"
     command = second_pass.CommandLine(words.split())

@@ -136,3 +136,11 @@ def test_times_of_threads_and_of_the_idle_one_by_hand():
         assert dict(made.self_time) == {1: 30 + 10, 2: 20, 3: 20 + 10, 7: 70}
         assert dict(made.n_calls) == {1: 1, 2: 1, 4: 1, 7: 1, 8: 1}
         assert (made.cores[0].first, made.cores[0].last) == (100, 270)
+
+
+def test_names_of_the_recorded_machine_do_not_write_on_the_terminal():
+    made = summary.Summary()
+    made.self_time[0] = 1000
+    text = "\n".join(summary.report(made, [("f\x1b[2J\x07\u202e", "/lib\n\x9b/x.so")], 10))
+    assert "f\\x1b[2J\\x07\\x202e (/lib\\x0a\\x9b/x.so)" in text
+    assert all(c.isprintable() or c == "\n" for c in text)

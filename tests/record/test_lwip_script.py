@@ -2,8 +2,11 @@
 """The probes of nsight-lwip.bt within those of nsight-record.bt: one program that bpftrace accepts."""
 
 import re
+from pathlib import Path
 
+import pytest
 from nsight_record import probes
+from nsight_record.errors import Usage
 
 
 def texts():
@@ -32,3 +35,17 @@ def test_nothing_of_lwip_is_left_for_bpftrace_to_print_at_the_end():
 
 def test_library_of_the_recorder_is_the_one_in_the_script():
     assert probes.LWIP_LIBRARY in texts()[2]
+
+
+@pytest.mark.parametrize(
+    "name", ['a:f { system("id") } uprobe:b', "two\nlines", "a b", "*", "a{b", 'q"q', "\x1b[31m", "ü"]
+)
+def test_name_that_could_be_more_than_a_path_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(name)
+    for path in (tmp_path / name, tmp_path / "link"):
+        with pytest.raises(Usage, match="takes only letters") as error:
+            probes.library(str(path))
+        assert "\x1b" not in str(error.value)
+    (tmp_path / "lib.so.0").touch()
+    assert probes.library(str(tmp_path / "lib.so.0")) == str((tmp_path / "lib.so.0").resolve())

@@ -336,7 +336,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         iface=args.iface,
         nics=nics,
         snaplen=args.payload,
-        lwip=str(Path(args.lwip).resolve()) if args.lwip else None,
+        lwip=probes.library(args.lwip) if args.lwip else None,
         cpus=args.cpus,
         command=args.command,
         recorder=recorder,

@@ -10,11 +10,13 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import Missing
+from .child import printable
+from .errors import Missing, Usage
 
 SCRIPT = "nsight-record.bt"
 LEGACY_SCRIPT = "nsight-record-legacy.bt"
 LWIP_SCRIPT = "nsight-lwip.bt"
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@-]+")
 LWIP_LIBRARY = "/usr/lib/x86_64-linux-gnu/liblwip.so.0"  # as the script itself has it
 FIRST_LINE = b"#nsight-events "
 LAST_LINE = b"\n#end"
@@ -82,6 +84,17 @@ def with_lwip(script: str, lwip: str, library: str) -> str:
     script = script.replace("\nBEGIN\n", f"\n{definitions}\nBEGIN\n", 1)
     script = script.replace("\nEND\n{\n", f"\nEND\n{{\n{cleared}", 1)
     return script + probes.replace(LWIP_LIBRARY, library)
+
+
+def library(path: str) -> str:
+    """``path``, absolute, as it may stand in a script. Raises Usage: a name could end the probe and begin another one."""
+    resolved = str(Path(path).resolve())
+    if not _PLAIN_PATH.fullmatch(resolved):
+        raise Usage(
+            f"--lwip {printable(resolved)}: bpftrace takes only letters, digits and / . _ + @ - in a path",
+            "copy it to a folder with a plain name, or record with one mounted there",
+        )
+    return resolved
 
 
 def argv(script: Path, filters: Filters, output: Path) -> list[str]:
