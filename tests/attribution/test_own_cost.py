@@ -19,9 +19,8 @@ KERNEL = "[kernel.kallsyms]"
 @pytest.mark.parametrize(
     ("kind", "subject", "dso"),
     [
-        ("thread", "bpftrace", ""),
-        ("thread", "perf", ""),
-        ("thread", "nsight-clock", ""),
+        ("thread", "bpftrace (this recording)", ""),
+        ("thread", "sh (this recording)", ""),
         ("hardirq", "irq_work", ""),
         ("hardirq", "asm_sysvec_irq_work", ""),
         ("exception", "asm_exc_int3", ""),
@@ -41,6 +40,11 @@ def test_work_of_the_recording_is_its_own_cost(kind: str, subject: str, dso: str
     assert category == (OWN_COST if "cgroup_filter" not in subject else "BPF")
 
 
+@pytest.mark.parametrize("name", ["perf", "bpftrace", "nsight-report", "tcpdump"])
+def test_another_tracer_is_a_program_like_any_other(name: str):
+    assert categorise(load(), "thread", name, "")[0] == name
+
+
 def _table(name: str, rows: list[dict]) -> pa.Table:
     return schema.conform(name, pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False))
 
@@ -51,8 +55,8 @@ def _diagnosed(path: str = ""):
     ``path``: of the ones named hog.
     """
     told = [
-        (1, "thread", "bpftrace", 500), (1, "hardirq", "asm_sysvec_irq_work", 100), (1, "thread", "hog", 400),
-        (2, "thread", "perf", 50), (2, "thread", "hog", 450),
+        (1, "thread", "bpftrace (this recording)", 500), (1, "hardirq", "asm_sysvec_irq_work", 100), (1, "thread", "hog", 400),
+        (2, "thread", "perf (this recording)", 50), (2, "thread", "hog", 450),
     ]  # fmt: skip
     anomalies = [
         {
@@ -72,10 +76,10 @@ def _diagnosed(path: str = ""):
 def test_cause_names_what_most_of_it_was_spent_in():
     causes = {r["cause"]: r for r in _diagnosed()[2].to_pylist()}
     own = causes[f"{OWN_COST} (A)"]
-    assert own["subject"] == "bpftrace"
+    assert own["subject"] == "bpftrace (this recording)"
     assert own["subject_share"] == 500 / 650
     row = SimpleNamespace(**own)
-    assert cause_with_subject(row) == f"{OWN_COST} (A): bpftrace"
+    assert cause_with_subject(row) == f"{OWN_COST} (A): bpftrace (this recording)"
     assert cause_with_subject(SimpleNamespace(**causes["hog (A)"])) == "hog (A)"
 
 

@@ -7,6 +7,7 @@ from anomalies.build import TID, Scene, table
 from nsight_report import cores
 from nsight_report.anomalies import Options
 from nsight_report.calls.stored import Stored
+from nsight_report.recorder import Recorder
 
 IDLE = ("idle", "idle", 0, "swapper")
 
@@ -17,7 +18,7 @@ def summary(scene: Scene, roles: list[str]) -> dict[tuple[str, int, str, str], d
         {"message_id": i, "role": role, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
         for i, role in enumerate(roles)
     ]
-    recorded = cores.Recorded(messages, Stored(contexts))
+    recorded = cores.Recorded(messages, Stored(contexts), Recorder(frozenset({51})))
     found = cores.summarise(table("compared", rows), recorded, recorded, Options())
     return {(r["role"], r["cpu"], r["context"], r["name"]): r for r in found.to_pylist()}
 
@@ -44,7 +45,7 @@ def test_each_ns_of_a_core_has_one_context_and_shares_add_up():
     of = {k[1:]: r["ns"] for k, r in found.items() if k[0] == "target"}
     assert of == {
         (0, "softirq", "NET_RX"): 800, (0, "idle", ""): 4700,
-        (1, "idle", ""): 600, (1, "thread", "hog"): 3000, (1, "recording", "perf"): 1000,
+        (1, "idle", ""): 600, (1, "thread", "hog"): 3000, (1, "recording", "perf (this recording)"): 1000,
         (1, "unseen", ""): 400, (1, "application", "server"): 500,
     }  # fmt: skip
     for role in cores.ROLES:
@@ -57,7 +58,7 @@ def test_lifetimes_count_on_the_core_where_the_message_is():
     # 500 ns on the receive core, up to the hand-off; then the application's, without what it was before that.
     of = {k[1:]: r["lifetime_ns"] for k, r in found.items() if k[0] == "target" and r["lifetime_ns"]}
     assert of == {
-        (0, "softirq", "NET_RX"): 500, (1, "idle", ""): 100, (1, "thread", "hog"): 3000, (1, "recording", "perf"): 1000,
+        (0, "softirq", "NET_RX"): 500, (1, "idle", ""): 100, (1, "thread", "hog"): 3000, (1, "recording", "perf (this recording)"): 1000,
         (1, "unseen", ""): 400, (1, "application", "server"): 500,
     }  # fmt: skip
     assert found["target", 1, "thread", "hog"]["lifetime_share"] == 3000 / 5500
@@ -92,7 +93,7 @@ def test_bars_of_every_core_add_up_even_where_two_processes_are_called_alike():
         {"message_id": i, "role": r, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
         for i, r in enumerate(("reference", "target"))
     ]
-    recorded = cores.Recorded(messages, Stored(contexts))
+    recorded = cores.Recorded(messages, Stored(contexts), Recorder(frozenset({51})))
     frame = plot.rows(to_pandas(cores.summarise(table("compared", rows), recorded, recorded, Options())))
     assert {"server", "server (other process)"} <= set(frame["label"])
     ax = plot.plot(frame, "target", ax=Figure().subplots())

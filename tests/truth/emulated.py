@@ -24,6 +24,7 @@ from nsight_report.attribution import attribute
 from nsight_report.calls.innermost import nearest
 from nsight_report.clocks import ClockMap
 from nsight_report.frames import cause_names, to_pandas
+from nsight_report.recorder import Recorder
 from nsight_report.stages import TRACEPOINT_NOISE_NS, _granularity, _host, _noise
 
 from . import emulated_truth
@@ -83,7 +84,10 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     )
     trace = capture.frame("trace").iloc[0]
     seen = int(trace["begin_ns"]), int(trace["end_ns"])
-    compared, found, _ = find(Recorded(*tables.values(), seen, _host(context.manifest)), options)
+    compared, found, _ = find(
+        Recorded(*tables.values(), seen, _host(context.manifest), recorder=Recorder.of(context.manifest)),
+        options,
+    )
     kept, coverage, _, _ = (to_pandas(t) for t in attribute(found, compared, options))
     kept["cause"] = cause_names(kept)
     sums = kept.groupby(["message_id", "cause"])[["deviation_ns", "took_ns"]].sum().reset_index()

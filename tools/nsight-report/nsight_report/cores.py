@@ -18,6 +18,7 @@ from .attribution.categories import Categories, load
 from .calls.stored import Stored, union
 from .messages import Messages
 from .names import thread_name
+from .recorder import NOBODY, Recorder, named
 
 ROLES = ("target", "reference", "all")
 #: Contexts in the order in which they are drawn.
@@ -36,6 +37,7 @@ class Recorded(NamedTuple):
 
     messages: pa.Table | Messages
     contexts: Stored
+    recorder: Recorder = NOBODY
 
 
 class _Asked(NamedTuple):
@@ -92,10 +94,11 @@ class _Cores:
         messages = recorded.messages
         self._messages = messages if isinstance(messages, Messages) else Messages(messages)
         self._contexts = recorded.contexts
+        self._recorder = recorded.recorder
         self._own = np.unique(of_app(self._messages, options, ["pid"])["pid"].to_numpy())
         self._rows = rows
         self._labels: dict[Label, int] = {_UNSEEN: 0}
-        self._named: dict[tuple[str, str, str, bool], int] = {}
+        self._named: dict[tuple[str, str, str, str], int] = {}
 
     def around(self, role: str, ids: Int) -> list[_Asked]:
         """While any of these messages was there, and where it was."""
@@ -138,8 +141,10 @@ class _Cores:
 
     def _label(self, batch: pa.Table) -> Int:
         """Numbers of the labels of contexts; few are different, and each is named once."""
-        words: list[list[Any]] = [[False, True]]
-        key = np.isin(batch["pid"].to_numpy(), self._own).astype(np.int64)
+        words: list[list[Any]] = [["other", "application", "recording"]]
+        pid = batch["pid"].to_numpy()
+        key = np.isin(pid, self._own).astype(np.int64)
+        key[self._recorder.among(pid, batch["comm"].to_pandas())] = 2
         for name in ("comm", "symbol", "kind"):
             of = batch[name].unify_dictionaries().combine_chunks()
             words.append(of.dictionary.to_pylist())
@@ -147,11 +152,11 @@ class _Cores:
         code, unique = pd.factorize(key)
         numbers = np.zeros(len(unique), np.int64)
         for i, at in enumerate(zip(*np.unravel_index(unique, [len(w) for w in words]), strict=True)):
-            own, comm, symbol, kind = (w[n] for w, n in zip(words, at, strict=True))
-            if (kind, symbol, comm, own) not in self._named:
-                label = _label(kind, symbol, comm, own, self._rows)
-                self._named[kind, symbol, comm, own] = self._labels.setdefault(label, len(self._labels))
-            numbers[i] = self._named[kind, symbol, comm, own]
+            whose, comm, symbol, kind = (w[n] for w, n in zip(words, at, strict=True))
+            if (kind, symbol, comm, whose) not in self._named:
+                label = _label(kind, symbol, comm, whose, self._rows)
+                self._named[kind, symbol, comm, whose] = self._labels.setdefault(label, len(self._labels))
+            numbers[i] = self._named[kind, symbol, comm, whose]
         return numbers[code]
 
     def _table(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -190,7 +195,7 @@ def _frame(parts: list[tuple[Int, ...]]) -> pd.DataFrame:
 _UNSEEN: Label = ("unseen", "", "Not recorded")
 
 
-def _label(kind: str, symbol: str, comm: str, own: bool, rows: Categories) -> tuple[str, str, str]:
+def _label(kind: str, symbol: str, comm: str, whose: str, rows: Categories) -> tuple[str, str, str]:
     """(context, name, category) of a stretch of a core."""
     if kind == "gap":
         return _UNSEEN
@@ -198,11 +203,10 @@ def _label(kind: str, symbol: str, comm: str, own: bool, rows: Categories) -> tu
         return "idle", "", "Idle"
     if kind in ("softirq", "hardirq", "exception"):
         return kind, symbol, rows.find(kind, symbol)[0]
+    if whose == "recording":
+        return "recording", named(comm), OWN_COST
     name = thread_name(comm)
-    category = rows.find("thread", name)[0]
-    if category == OWN_COST:
-        return "recording", name, category
-    return ("application" if own else "thread"), name, category
+    return ("application" if whose == "application" else "thread"), name, rows.find("thread", name)[0]
 
 
 def _stretches(messages: pd.DataFrame) -> tuple[Int, Int, Int]:

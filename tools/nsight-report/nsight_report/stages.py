@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from . import files, losses, schema
 from .errors import BadInput
 from .manifest import Manifest
+from .recorder import Recorder
 from .store import Written
 
 if TYPE_CHECKING:
@@ -319,7 +320,10 @@ def _recorded(ctx: Context) -> Recorded:
     from .anomalies import Recorded
 
     calls, contexts, states = (ctx.stored(name) for name in ("calls", "contexts", "thread_states"))
-    return Recorded(ctx.messages(), calls, contexts, states, _seen(ctx), _host(ctx.manifest))
+    recorder = Recorder.of(ctx.manifest)
+    return Recorded(
+        ctx.messages(), calls, contexts, states, _seen(ctx), _host(ctx.manifest), recorder=recorder
+    )
 
 
 def _host(manifest: Manifest) -> Host:
@@ -427,8 +431,8 @@ def _cores(ctx: Context) -> Result:
     other = ctx.other or ctx
     table = cores.summarise(
         ctx.table("compared"),
-        cores.Recorded(ctx.messages(), ctx.stored("contexts")),
-        cores.Recorded(other.messages(), other.stored("contexts")),
+        cores.Recorded(ctx.messages(), ctx.stored("contexts"), Recorder.of(ctx.manifest)),
+        cores.Recorded(other.messages(), other.stored("contexts"), Recorder.of(other.manifest)),
         analysis_options(ctx.options),
     )
     return {"cores": table}, losses.merge([])
@@ -547,7 +551,7 @@ STAGES = (
         needs=("messages", "contexts", "events", "clocks"),
         options=_ANALYSIS,
         tables=("compared", "found_anomalies"),
-        code=("anomalies", "messages.py", "names.py"),
+        code=("anomalies", "messages.py", "names.py", "recorder.py"),
     ),
     Stage(
         "attribution",
@@ -578,6 +582,7 @@ STAGES = (
             "anomalies/population.py",
             "messages.py",
             "names.py",
+            "recorder.py",
         ),
     ),
 )

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..names import thread_name
+from ..recorder import NOBODY, Recorder, named
 from . import arrival, processing, windows
 from .intervals import Int, overlaps
 from .population import App
@@ -81,7 +82,8 @@ class Machine:
     ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
     received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``syscall_*``: system calls by
-    (tid, start), those that somebody looks for; ``app``: the messages of the application.
+    (tid, start), those that somebody looks for; ``app``: the messages of the application; ``recorder``: whose threads were
+    the recording's own.
     """
 
     names: Names
@@ -102,6 +104,7 @@ class Machine:
     syscall_start: Int
     syscall_name: Int
     app: App
+    recorder: Recorder
 
     def last_syscall(self, tid: Int, time: Int) -> Int:
         """Name code of the last system call that each thread entered up to a time; -1: none."""
@@ -139,6 +142,7 @@ class Machine:
         received: pd.DataFrame,
         app: App,
         names: Names | None = None,
+        recorder: Recorder = NOBODY,
     ) -> Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
@@ -162,11 +166,15 @@ class Machine:
             start[order],
             names.codes(syscalls["symbol"])[order],
             app,
+            recorder,
         ).during(gaps)  # fmt: skip
 
     def during(self, contexts: pd.DataFrame) -> Machine:
         """The same with these rows of ``contexts`` for what cores did."""
         kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
+        comm = self.names.codes(contexts["comm"], thread_name)
+        ours = self.recorder.among(column(contexts["pid"]), contexts["comm"])
+        comm[ours] = self.names.codes(contexts["comm"][ours], named)
         return replace(
             self,
             cpu=column(contexts["cpu"]),
@@ -174,7 +182,7 @@ class Machine:
             end=column(contexts["end_ns"]),
             kind=np.where(kind < 0, IN_GAP, kind),
             symbol=self.names.codes(contexts["symbol"]),
-            comm=self.names.codes(contexts["comm"], thread_name),
+            comm=comm,
             tid=column(contexts["tid"]),
             pid=column(contexts["pid"]),
         )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ..calls.stored import Stored, is_in, union
 from ..frames import to_pandas
 from ..messages import Messages
+from ..recorder import NOBODY, Recorder
 from . import arrival, exposure, functions, processing, windows
 from .exposure import Exposure, Machine, Names, Stretches
 from .functions import Measured
@@ -47,7 +48,7 @@ class Recorded(NamedTuple):
     """Tables of schema.py of one capture; ``seen``: messages outside of that time are not compared.
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
-    nothing where the options alone say it.
+    nothing where the options alone say it. ``recorder``: whose threads were the recording's own.
     """
 
     messages: pa.Table | Messages
@@ -57,6 +58,7 @@ class Recorded(NamedTuple):
     seen: tuple[int, int] | None = None
     host: arrival.Host | None = None
     noise: Noise | None = None
+    recorder: Recorder = NOBODY
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -95,7 +97,7 @@ class Side:
         asleep = self._asleep(gaps, np.unique(reads.tid))
         tid, since = (np.append(column(waits[c]), column(asleep[c])) for c in ("tid", "start_ns"))
         threads = processing.by_thread(reads, tid, since)
-        self.machine = Machine.build(gaps, syscalls, threads, cores, received, app, names)
+        self.machine = Machine.build(gaps, syscalls, threads, cores, received, app, names, recorded.recorder)
         # Their calls have the function's kind: that they are contexts only this table says.
         self._softirqs = (
             self._contexts.where("kind", ["softirq"], ["call_id"])["call_id"].to_numpy()
