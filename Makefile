@@ -16,7 +16,7 @@ DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procp
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
-	universal-ctags shellcheck clang-format debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
+	universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
 	chromium chromium-driver liblwip-dev
 
 # tools/downloads --list says what a first run downloads.
@@ -105,12 +105,12 @@ deps-kernel:
 	@$(MAKE) -s -C kernel-patches deps-check
 
 lint: $(VENV)/.stamp
-	@CLANG_FORMAT=clang-format PY=$(PY) tests/lint
+	@PY=$(PY) tests/lint
 
 format: $(VENV)/.stamp
 	$(VENV)/bin/ruff check --fix-only -q .
 	$(VENV)/bin/ruff format -q .
-	git ls-files '*.c' '*.h' | xargs clang-format -i
+	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format -i
 	cd tests/pt_emulation && cargo fmt
 	cd tools/nsight-decode && cargo fmt
 

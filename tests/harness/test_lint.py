@@ -21,7 +21,7 @@ def lint(folder: Path) -> tuple[int, str]:
         (tools / name).write_text('#!/bin/sh\n[ "$2" != --show-files ] || echo a.py\n')
         (tools / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PY": str(tools / "python"),
-           "GIT_CEILING_DIRECTORIES": str(folder.parent), "CLANG_FORMAT": "clang-format"}  # fmt: skip
+           "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # fmt: skip
     done = subprocess.run([folder / "tests/lint"], env=env, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
