@@ -49,3 +49,14 @@ def test_name_that_could_be_more_than_a_path_is_refused(tmp_path: Path, name: st
         assert "\x1b" not in str(error.value)
     (tmp_path / "lib.so.0").touch()
     assert probes.library(str(tmp_path / "lib.so.0")) == str((tmp_path / "lib.so.0").resolve())
+
+
+def test_library_of_the_system_is_the_newest_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "LIBRARIES", tmp_path)
+    assert probes.installed_lwip() == probes.LWIP_LIBRARY
+    for name in ("liblwip.so", "liblwip.so.0", "liblwip.so.2", "liblwip.so.2.2.0"):
+        (tmp_path / "x86_64-linux-gnu").mkdir(exist_ok=True)
+        (tmp_path / "x86_64-linux-gnu" / name).touch()
+    assert probes.installed_lwip() == str(tmp_path / "x86_64-linux-gnu/liblwip.so.2")

@@ -162,10 +162,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--lwip",
         nargs="?",
-        const=probes.LWIP_LIBRARY,
+        const=probes.SYSTEMS_LWIP,
         metavar="LIBRARY",
         help="also messages of programs whose TCP is lwIP, a library of the process: its file, or the program "
-        f"it is linked into (default: no; without a name {probes.LWIP_LIBRARY})",
+        f"it is linked into (default: no; without a name {probes.SYSTEMS_LWIP}, the system's liblwip.so.N)",
     )
     p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
     p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
@@ -310,6 +310,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         raise Usage(f"--pid {args.pid}: no such process")
     if args.payload and ns.path is None:
         raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
+    if args.lwip == probes.SYSTEMS_LWIP:
+        args.lwip = probes.installed_lwip()
     if args.lwip and not Path(args.lwip).is_file():
         raise Usage(f"--lwip {args.lwip}: no such file", "give the library or program that has lwIP's code")
     recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))

@@ -17,6 +17,8 @@ SCRIPT = "nsight-record.bt"
 LEGACY_SCRIPT = "nsight-record-legacy.bt"
 LWIP_SCRIPT = "nsight-lwip.bt"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@-]+")
+SYSTEMS_LWIP = "system"  # of --lwip: whatever file it is here
+LIBRARIES = Path("/usr/lib")
 LWIP_LIBRARY = "/usr/lib/x86_64-linux-gnu/liblwip.so.0"  # as the script itself has it
 FIRST_LINE = b"#nsight-events "
 LAST_LINE = b"\n#end"
@@ -84,6 +86,12 @@ def with_lwip(script: str, lwip: str, library: str) -> str:
     script = script.replace("\nBEGIN\n", f"\n{definitions}\nBEGIN\n", 1)
     script = script.replace("\nEND\n{\n", f"\nEND\n{{\n{cleared}", 1)
     return script + probes.replace(LWIP_LIBRARY, library)
+
+
+def installed_lwip() -> str:
+    """lwIP's shared library as Debian has it: liblwip.so.0 (Debian 12), liblwip.so.2 (13)."""
+    found = sorted(LIBRARIES.glob("*/liblwip.so.[0-9]"))
+    return str(found[-1]) if found else LWIP_LIBRARY
 
 
 def library(path: str) -> str:
