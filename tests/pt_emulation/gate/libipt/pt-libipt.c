@@ -148,6 +148,9 @@ static int events(struct pt_insn_decoder *decoder, int status, uint64_t *last, u
 		status = pt_insn_event(decoder, &event, sizeof(event));
 		if (status < 0)
 			break;
+		/* What a PSB repeats has not happened there; libipt tells it since 2.1. */
+		if (event.status_update)
+			continue;
 		switch (event.type) {
 		case ptev_async_branch:
 			/* The last branch led to an instruction that did not retire. */
