@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables that tests share are as good as those that each would make for itself."""
+"""Shared tables count as fresh in every copy, and only for the code that made them."""
 
 from __future__ import annotations
 

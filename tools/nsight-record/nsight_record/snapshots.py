@@ -2,8 +2,8 @@
 """Intel PT of the flight recorder: perf keeps the last of every core in its AUX buffers, and writes them at SIGUSR2.
 
 perf's ``--snapshot`` stops the trace and copies what the buffers hold; ``--switch-output=signal`` then ends its file and
-begins another one. perf 6.1 does both at the same signal, in this order. It cannot do it in a directory (``--kcore``: of
-those that follow only the first would have the kernel's text), so the text is copied here, when the window is written.
+begins another one. perf 6.1 does both at the same signal, in this order. ``--kcore`` writes a directory, and perf copies the
+kernel's text into the first directory only; so the text is copied here, when the window is written.
 """
 
 from __future__ import annotations
