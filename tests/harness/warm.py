@@ -6,6 +6,7 @@ As a program: reads a request a line ({args, out, err, cwd, environ}), prints th
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+_PR_SET_PDEATHSIG = 1
 REPORT = Path(__file__).resolve().parents[2] / "tools/nsight-report"
 #: What nsight-report imports when it needs it.
 MODULES = (
@@ -66,6 +68,7 @@ def _started() -> subprocess.Popen[str]:
 
 def main() -> None:
     """A request a line."""
+    _die_with_parent()
     sys.path.insert(0, str(REPORT))
     for name in MODULES:
         __import__(name)
@@ -73,11 +76,17 @@ def main() -> None:
         request = json.loads(line)
         pid = os.fork()
         if not pid:
+            _die_with_parent()
             _become(request)
             sys.modules["nsight_report.cli"].run()
             return
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _die_with_parent() -> None:
+    """What hangs would outlive a run that was killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _become(request: dict[str, object]) -> None:
