@@ -345,7 +345,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: S
         done = subprocess.run(shlex.split(script), capture_output=True, text=True, timeout=END_S)
         assert done.returncode == 0, done.stderr
         assert "PERF_RECORD_SWITCH" in done.stdout
-        # It was written for this window: after its end, and (another file) before that of the next one.
+        # perf wrote the file after this window ended; below, each window has a file of its own.
         assert (path / "perf.data/data").stat().st_mtime_ns > m["stop"]["realtime_ns"] - 50_000_000
     written = [(path / "perf.data/data").stat().st_mtime_ns for path, _ in windows]
     assert written == sorted(set(written))

@@ -304,3 +304,8 @@ def test_device_in_a_capture_is_not_opened(tmp_path: Path) -> None:
         files.descriptor(Path("/dev/null"))
     with pytest.raises(FileNotFoundError):
         files.descriptor(tmp_path / "absent")
+
+
+def test_pipe_instead_of_a_capture_does_not_block(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert_one_error(run(tmp_path / "pipe"), 3, "not a capture directory")

@@ -140,10 +140,10 @@ def load(capture: Path) -> Manifest:
 def _no_directory(path: Path) -> str:
     """What to do with a file instead of a capture."""
     try:
-        with path.open("rb") as file:
+        with files.opened(path.resolve()) as file:  # a pipe would block for ever
             if file.read(8) == b"PERFILE2":
                 return f"make a capture of it: nsight-report import {path}"
-    except OSError:
+    except (OSError, BadInput):
         pass
     return "give the directory that nsight-record wrote"
 

@@ -82,8 +82,8 @@ class Machine:
     ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
     received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``syscall_*``: system calls by
-    (tid, start), those that somebody looks for; ``app``: the messages of the application; ``recorder``: whose threads were
-    the recording's own.
+    (tid, start), those that somebody looks for; ``app``: the messages of the application; ``recorder``: the
+    processes of the recording.
     """
 
     names: Names
