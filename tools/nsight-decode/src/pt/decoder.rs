@@ -106,7 +106,8 @@ impl Decoder {
     pub fn tsc(&mut self) -> Option<u64> {
         let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);
         let status = unsafe { ffi::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
-        (status >= 0).then_some(tsc)
+        // Before the first, libipt 2.0 fails, and 2.1 gives 0 or all bits.
+        (status >= 0 && tsc != 0 && tsc >> 56 == 0).then_some(tsc)
     }
 }
 

@@ -8,6 +8,8 @@ use crate::pt::ffi::{self, event};
 impl State<'_, '_> {
     pub(super) fn event(&mut self, e: &ffi::Event) -> Result<()> {
         match e.kind {
+            // What a PSB repeats has not happened there; libipt tells it since 2.1.
+            event::ENABLED | event::DISABLED if e.status_update() => {}
             event::ENABLED => {
                 self.recent.clear();
                 self.advance(self.packet_time)?;
