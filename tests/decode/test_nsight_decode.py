@@ -9,6 +9,7 @@ import random
 import re
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 from collections import Counter
@@ -346,6 +347,52 @@ def test_behind_missing_code_decoding_goes_on_at_the_next_address(
     assert len(mine) >= len(by_perf) > 40_000
     # perf tells a missing object once, whatever it costs.
     assert (streams[0].events["code"] == 1).sum() > 20
+
+
+def test_files_of_this_machine_are_not_used_for_a_recording_of_another(quiet: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    without = run("edges", data_of(quiet), "--symfs", tmp_path / "nothing", "-o", tmp_path / "without")
+    done = run("edges", data_of(quiet), "-o", tmp_path / "default")
+    assert "of another machine, and no --symfs was given" in done.stderr
+    assert (tmp_path / "default").read_bytes() == (tmp_path / "without").read_bytes()
+    # By its name in the file's header, a field of 64 bytes.
+    data = bytearray((data_of(quiet) / "data").read_bytes())
+    at = data.index(b"guest".ljust(64, b"\0"))
+    data[at : at + 64] = socket.gethostname().encode().ljust(64, b"\0")[:64]
+    (tmp_path / "data").write_bytes(data)
+    done = run("edges", tmp_path / "data", "--kcore", data_of(quiet) / "kcore_dir", "-o", tmp_path / "own")
+    assert "of another machine" not in done.stderr and without.returncode == done.returncode == 0
+
+
+def test_links_of_a_recorded_machine_stay_below_its_root(quiet: Path, tmp_path: Path) -> None:
+    symfs, aside = tmp_path / "symfs", tmp_path / "aside"
+    shutil.copytree(quiet / "symfs", symfs)
+    (program,) = [p for p in symfs.rglob("memcached") if p.is_file()]
+    whole = decoded(quiet, tmp_path / "whole").edges
+    shutil.move(program, aside)
+    program.symlink_to(aside)  # out of it
+    done = run("edges", data_of(quiet), "--symfs", symfs, "-o", tmp_path / "out")
+    assert "code missing: /usr/bin/memcached" in done.stderr
+    assert len(edges.read(tmp_path / "out").edges) < len(whole)
+    # An absolute one is of the recorded machine's root, and followed there.
+    shutil.move(aside, symfs / "aside")
+    program.unlink()
+    program.symlink_to("/aside")
+    done = run("edges", data_of(quiet), "--symfs", symfs, "-o", tmp_path / "in")
+    assert "memcached" not in done.stderr
+    assert (edges.read(tmp_path / "in").edges == whole).all()
+
+
+@pytest.mark.parametrize("name", ["kcore", "kallsyms", "data"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(quiet: Path, tmp_path: Path, name: str) -> None:
+    place = tmp_path / "p"
+    shutil.copytree(data_of(quiet), place)
+    (path,) = place.rglob(name)
+    path.unlink()
+    os.mkfifo(path)
+    done = run("edges", place, "--symfs", quiet / "symfs", "-o", tmp_path / "out")
+    assert done.returncode == 3
+    assert f"{name}: no regular file" in done.stderr
 
 
 def test_without_kcore_it_says_so(quiet: Path, tmp_path: Path) -> None:

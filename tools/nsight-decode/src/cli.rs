@@ -71,9 +71,10 @@ enum Command {
 pub struct Source {
     /// A perf.data file, or the directory of perf record --kcore.
     perf_data: PathBuf,
-    /// Root of the recorded machine's files: programs, libraries, debug symbols.
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    symfs: PathBuf,
+    /// Root of the recorded machine's files: programs, libraries, debug symbols; no link leads out of it
+    /// [default: / for what this machine recorded, by its name; no files for others].
+    #[arg(long, value_name = "DIR")]
+    symfs: Option<PathBuf>,
     /// Folder with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
     #[arg(long, value_name = "DIR")]
     kcore: Option<PathBuf>,
@@ -111,16 +112,14 @@ pub struct Opened {
 
 impl Source {
     pub fn open(self) -> Result<Opened> {
-        if !self.symfs.is_dir() {
-            return Err(Error::input(
-                &self.symfs,
-                "no folder",
-                "--symfs takes the root of the recorded machine's files",
-            ));
+        if let Some(folder) = self.symfs.as_ref().filter(|folder| !folder.is_dir()) {
+            let hint = "--symfs takes the root of the recorded machine's files";
+            return Err(Error::input(folder, "no folder", hint));
         }
         let recording = Recording::open(&self.perf_data)?;
+        let root = self.symfs.or_else(|| recording.is_of_this_machine().then(|| PathBuf::from("/")));
         let kernel = KernelSource { kcore: self.kcore, vmlinux: self.vmlinux };
-        let code = Code::new(&recording, &self.symfs, &kernel)?;
+        let code = Code::new(&recording, root.as_deref(), &kernel)?;
         Ok(Opened { recording, code })
     }
 }

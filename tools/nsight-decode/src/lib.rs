@@ -6,6 +6,7 @@ pub mod code;
 pub mod crew;
 pub mod edges;
 pub mod error;
+mod files;
 pub mod insn;
 pub mod perfdata;
 pub mod pipeline;

@@ -6,7 +6,7 @@
 //! of time between these; a section of libipt is made for each page in each state that it had.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use super::kallsyms::{self, KERNEL_BEGIN};
 use super::sections::{MemoryFile, Piece};
 use super::symbols::{Found, Interner, Symbols};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::perfdata::layout::{feature, u16_at, u32_at, u64_at};
 use crate::perfdata::{Ksymbol, Poke, Recording};
 use crate::pt::index;
@@ -25,7 +26,7 @@ const PAGE: u64 = 4096;
 const CODE_BEGIN: u64 = 0xffff_ffff_8000_0000;
 /// Larger pieces are no code.
 const MAX_SEGMENT: u64 = 1 << 31;
-/// Larger ones are not copied to be changed.
+/// So many bytes of them are copied to be changed.
 const MAX_COPY: u64 = 1 << 28;
 /// Changes during the trace that are followed: each takes a page.
 const MAX_POKES: usize = 1 << 15;
@@ -88,35 +89,39 @@ impl Kernel {
             "give the folder that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
         let symbols = || -> Result<Vec<Symbols>> {
             let Some(folder) = &folder else { return Ok(Vec::new()) };
-            let path = folder.join("kallsyms");
+            let text =
+                files::open_below(folder, Path::new("kallsyms")).and_then(|(file, _)| files::read(file));
             // Names of symbols are needed up to the end of the program.
-            Ok(kallsyms::parse(fs::read(&path).map_err(|e| Error::input(&path, e, hint))?.leak()))
+            Ok(kallsyms::parse(text.map_err(|e| Error::input(&folder.join("kallsyms"), e, hint))?.leak()))
         };
         let mut kernel = Self::default();
         let mut file = None;
         if let Some(folder) = &folder {
-            let path = folder.join("kcore");
-            let segments = segments(&path, 0).map_err(|e| Error::input(&path, e, hint))?;
-            file = Some((path, segments));
+            let failed = |e| Error::input(&folder.join("kcore"), e, hint);
+            let (code, path) = files::open_below(folder, Path::new("kcore")).map_err(failed)?;
+            let segments = segments(&code, 0).map_err(failed)?;
+            file = Some((code, path, segments));
         }
         let mut vmlinux = None;
         if let Some(path) = &source.vmlinux {
             let hint = "give the vmlinux (not vmlinuz) of the kernel that was recorded";
             let damaged = |e: std::io::Error| Error::input(path, e, hint);
-            let object = super::object::Object::open(path, kallsyms::KERNEL, Path::new("/"))
+            let code = files::open(path).map_err(damaged)?;
+            let object = super::object::Object::new(&code, path, kallsyms::KERNEL, Path::new("/"))
                 .map_err(|e| Error::input(path, e, hint))?;
             let Some(slide) = slide(recording, &object) else {
                 let what = "has no symbol that tells how far the kernel was moved (KASLR)";
                 return Err(Error::input(path, what, "give the vmlinux with its symbol table, or kcore"));
             };
-            file = Some((path.clone(), segments(path, slide).map_err(damaged)?));
+            let segments = segments(&code, slide).map_err(damaged)?;
+            file = Some((code, path.clone(), segments));
             vmlinux = Some((object, slide));
         }
         // Both take as long as decoding some MB.
         let (symbols, laid) = std::thread::scope(|scope| {
             let symbols = std::thread::Builder::new().spawn_scoped(scope, symbols);
             let laid = match &file {
-                Some((path, segments)) => kernel.lay_over(recording, path, segments),
+                Some((code, path, segments)) => kernel.lay_over(recording, code, path, segments),
                 None => Ok(()),
             };
             let joined =
@@ -137,10 +142,15 @@ impl Kernel {
         !self.base.is_empty()
     }
 
-    fn lay_over(&mut self, recording: &Recording, path: &Path, segments: &[Segment]) -> Result<()> {
+    fn lay_over(
+        &mut self,
+        recording: &Recording,
+        file: &File,
+        path: &Path,
+        segments: &[Segment],
+    ) -> Result<()> {
         let code = recording.file.feature(feature::BPF_PROG_INFO).map(bpf::programs).unwrap_or_default();
         self.ksymbols = lifetimes(&recording.side.ksymbols);
-        let file = fs::File::open(path).map_err(|e| Error::input(path, e, "is it readable?"))?;
         let settled = first_time(recording);
         let pokes = &recording.side.pokes;
         let later = pokes.partition_point(|poke| poke.time <= settled);
@@ -157,20 +167,22 @@ impl Kernel {
         // libipt checks that a file is as it was when a section of it was made: write all before.
         let mut memory = MemoryFile::new()?;
         let (mut planned, mut copies, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        let mut copied = 0;
         for segment in segments {
             // What changed before the trace begins is part of the base: the fewer pieces, the faster.
             let mut of_this = pages.range(segment.address..segment.address + segment.size).peekable();
-            if of_this.peek().is_none() || segment.size > MAX_COPY {
+            if of_this.peek().is_none() || segment.size > MAX_COPY - copied {
                 self.base.push(segment.piece(path.into(), segment.offset));
                 whole.push(segment.address..segment.address + segment.size);
                 continue;
             }
             let at = memory
-                .copy(&file, segment.offset, segment.size)
+                .copy(file, segment.offset, segment.size)
                 .map_err(|e| Error::input(path, e, "is it cut?"))?;
             for (address, versions) in of_this {
                 memory.put(at + (address - segment.address), &versions[0].1)?;
             }
+            copied += segment.size;
             copies.push((at, segment));
         }
         // Of segments that are not copied, each page that ever changed is laid over.
@@ -232,8 +244,7 @@ impl Kernel {
 }
 
 /// The program headers of a kcore or vmlinux whose code is the kernel's.
-fn segments(path: &Path, slide: u64) -> std::io::Result<Vec<Segment>> {
-    let file = fs::File::open(path)?;
+fn segments(file: &File, slide: u64) -> std::io::Result<Vec<Segment>> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0)?;
     if &header[..6] != b"\x7fELF\x02\x01" {
@@ -257,6 +268,11 @@ fn segments(path: &Path, slide: u64) -> std::io::Result<Vec<Segment>> {
     }
     if segments.is_empty() {
         return Err(std::io::Error::other("has no kernel code"));
+    }
+    // Of a sparse file, each could be copied: together they are what an address space has.
+    segments.sort_by_key(|s| s.address);
+    if segments.windows(2).any(|two| two[1].address - two[0].address < two[0].size) {
+        return Err(std::io::Error::other("has segments that overlap: it is damaged"));
     }
     Ok(segments)
 }
@@ -383,5 +399,32 @@ mod tests {
             lifetimes(&[k(1, 0, false, "a"), k(2, 16, false, "b"), k(5, 0, true, "a"), k(7, 16, false, "c")]);
         let times: Vec<_> = all.iter().map(|(k, to, _)| (k.time, *to)).collect();
         assert_eq!(times, [(1, 5), (2, 7), (7, u64::MAX)]);
+    }
+
+    #[test]
+    fn segments_that_overlap_are_damage() {
+        let found = |places: &[(u64, u64)]| {
+            let folder = crate::scratch::Folder::new();
+            let path = folder.path().join("kcore");
+            let mut bytes = vec![0; 64];
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            bytes[32..40].copy_from_slice(&64_u64.to_le_bytes());
+            bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
+            bytes[56..58].copy_from_slice(&(places.len() as u16).to_le_bytes());
+            for (address, size) in places {
+                let mut entry = [0; 56];
+                entry[0] = 1;
+                entry[16..24].copy_from_slice(&(CODE_BEGIN + address).to_le_bytes());
+                entry[32..40].copy_from_slice(&size.to_le_bytes());
+                bytes.extend(entry);
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let segments = segments(&files::open(&path).unwrap(), 0);
+            segments.map(|found| found.iter().map(|s| s.address - CODE_BEGIN).collect::<Vec<_>>())
+        };
+        assert_eq!(found(&[(0x3000, 0x1000), (0, 0x1000), (0x1000, 0x2000)]).unwrap(), [0, 0x1000, 0x3000]);
+        for two in [[(0, 0x1001), (0x1000, 1)], [(0x1000, 1), (0, 0x2000)], [(0, 8), (0, 8)]] {
+            assert!(found(&two).unwrap_err().to_string().contains("overlap"), "{two:?}");
+        }
     }
 }

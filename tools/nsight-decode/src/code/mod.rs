@@ -20,6 +20,7 @@ pub use sections::Sections;
 pub use symbols::{Found, Interner};
 
 use crate::error::Result;
+use crate::files;
 use crate::perfdata::{Map, Recording};
 use crate::tasks::Tasks;
 use object::Object;
@@ -29,7 +30,7 @@ pub struct Code {
     pub kernel: Kernel,
     pub tasks: Tasks,
     pub interner: Interner,
-    root: PathBuf,
+    root: Option<PathBuf>,
     objects: Mutex<HashMap<Key, Option<Arc<Object>>>>,
     /// Why objects are not there.
     missing: Mutex<BTreeMap<String, String>>,
@@ -40,14 +41,14 @@ pub struct Code {
 type Key = (String, Option<String>);
 
 impl Code {
-    /// `root`: where the recorded machine's files are; / for this one's.
-    pub fn new(recording: &Recording, root: &Path, source: &KernelSource) -> Result<Self> {
+    /// `root`: where the recorded machine's files are, / for this one's; None: they are not here.
+    pub fn new(recording: &Recording, root: Option<&Path>, source: &KernelSource) -> Result<Self> {
         let kernel = Kernel::load(recording, source)?;
         let code = Self {
             kernel,
             tasks: Tasks::new(&recording.side),
             interner: Interner::default(),
-            root: root.to_owned(),
+            root: root.map(Path::to_owned),
             objects: Mutex::default(),
             missing: Mutex::default(),
             lacking: Mutex::default(),
@@ -78,11 +79,11 @@ impl Code {
         if !name.starts_with('/') || name.starts_with("//") || name.starts_with("/memfd:") {
             return Err("code that was made while it ran is in no file".into());
         }
-        let relative = name.trim_start_matches('/');
-        if Path::new(relative).components().any(|c| matches!(c, std::path::Component::ParentDir)) {
-            return Err("no plain path".into());
-        }
-        let object = Object::open(&self.root.join(relative), name, &self.root)?;
+        let Some(root) = &self.root else {
+            return Err("of another machine, and no --symfs was given".into());
+        };
+        let (file, path) = files::open_below(root, Path::new(name)).map_err(|e| e.to_string())?;
+        let object = Object::new(&file, &path, name, root)?;
         let own: Option<String> =
             object.build_id.as_ref().map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
         match (build_id, own) {

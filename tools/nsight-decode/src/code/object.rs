@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! An ELF file that a process had mapped: its build id, its symbols, its addresses.
 
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +11,7 @@ use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionH
 use object::{LittleEndian, Object as _};
 
 use super::symbols::{Binding, Symbol, Symbols};
+use crate::files;
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;
 const LE: LittleEndian = LittleEndian;
@@ -31,14 +32,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// The file `path`; `name` is what it was called where it ran.
-    pub fn open(path: &Path, name: &str, root: &Path) -> Result<Self, String> {
-        let file = fs::File::open(path).map_err(|e| e.to_string())?;
-        if !file.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
-            return Err("no file, or empty".into());
+    /// A regular file that is at `path`; `name` is what it was called where it ran.
+    pub fn new(file: &File, path: &Path, name: &str, root: &Path) -> Result<Self, String> {
+        if file.metadata().is_ok_and(|m| m.len() == 0) {
+            return Err("empty".into());
         }
         // SAFETY: as for perf.data: programs that are being written while they are read are not.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| e.to_string())?;
+        let map = unsafe { Mmap::map(file) }.map_err(|e| e.to_string())?;
         let (segments, build_id) = {
             let elf = Elf::parse(&*map).map_err(|_| "no 64-bit ELF file".to_owned())?;
             if elf.elf_header().e_machine(LE) != elf::EM_X86_64 {
@@ -104,7 +104,7 @@ impl Object {
         let Some(id) = self.build_id.as_ref().filter(|id| id.len() > 1) else { return false };
         let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
         let path = format!("usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..]);
-        let Ok(file) = fs::File::open(self.root.join(path)) else { return false };
+        let Ok((file, _)) = files::open_below(&self.root, Path::new(&path)) else { return false };
         // SAFETY: as above.
         let Ok(map) = (unsafe { Mmap::map(&file) }) else { return false };
         Elf::parse(&*map).is_ok_and(|elf| table(&elf, elf::SHT_SYMTAB, symbols))

@@ -6,7 +6,6 @@
 //! directories. Here the file is mapped, so that PT data are read where they lie.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use memmap2::Mmap;
 use super::layout::{attr, feature, record, sample, text_at, u16_at, u32_at, u64_at};
 use super::layout::{FILE_HEADER, MAGIC, PIPE_HEADER};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// An event of the recording: its `perf_event_attr`, as far as it matters here.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl File {
         let folder = given.is_dir().then(|| given.to_owned());
         let path = folder.as_ref().map_or_else(|| given.to_owned(), |f| f.join("data"));
         let readable = "give a perf.data file, or the directory that perf record --kcore made";
-        let file = fs::File::open(&path).map_err(|e| {
+        let file = files::open(&path).map_err(|e| {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
             Error::input(
                 &path,
@@ -70,7 +70,7 @@ impl File {
             )
         })?;
         let meta = file.metadata().map_err(|e| Error::input(&path, e, readable))?;
-        if !meta.is_file() || meta.len() < PIPE_HEADER {
+        if meta.len() < PIPE_HEADER {
             return Err(Error::input(&path, "no perf.data file (too short)", readable));
         }
         // SAFETY: a mapping of a file that shrinks while it is read ends the process by SIGBUS; a

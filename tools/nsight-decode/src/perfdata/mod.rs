@@ -92,6 +92,12 @@ const RECORD_PT: &str =
     "record with perf record -e intel_pt//; nsight-record does so where the CPU has Intel PT";
 
 impl Recording {
+    /// Whether the machine that recorded it had this one's name, or none is told.
+    pub fn is_of_this_machine(&self) -> bool {
+        let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        self.file.text(feature::HOSTNAME).is_none_or(|name| name == own.trim_end())
+    }
+
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)?;
         if let Some(arch) = file.text(feature::ARCH).filter(|arch| arch != "x86_64") {
