@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import skip_or_fail
-from harness import capabilities
+from harness import capabilities, nobody
 from harness.capabilities import ROOT
 
 PLACES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -58,7 +58,7 @@ def test_nobody_lacks_root_and_what_needs_it() -> None:
         skip_or_fail("root", "this test gives up root, so it must have it")
     # The interpreter of the system: that of the checkout may lie where nobody may look.
     code = "import sys; sys.path.insert(0, sys.argv[1]); from harness import capabilities as c; sys.exit(c.main())"
-    argv = ["setpriv", "--reuid", "nobody", "--clear-groups", sys.executable, "-c", code, str(ROOT / "tests")]
+    argv = [*nobody.command(), sys.executable, "-c", code, str(ROOT / "tests")]
     env = {**os.environ, "NSIGHT_REQUIRE": "root,bpf,testbed,perf"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from recorder_run import END_S, RECORDER, manifest, require_live
-from test_collect_live import SWITCH, SYSCALL, TASK, Collector, read, traffic
+from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, read, traffic
 from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
@@ -277,7 +277,8 @@ def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, traffic: int)
     assert present == window["records"]
     assert 100 < present < totals["records"] / 10
     assert window["short_ns"] > 500_000_000
-    assert sum(f.present[SWITCH] for f in files.values()) > 0
+    # In the last milliseconds of a core that works in system calls there need not be a switch.
+    assert sum(f.present[kind] for f in files.values() for kind in (SWITCH, SWITCH_SYSCALL, SYSCALL)) > 0
     assert files["machine.records"].present[TASK] > 0
 
 

@@ -82,9 +82,10 @@ def test_settings_that_cannot_be_are_as_if_not_recorded(value: object) -> None:
             {"coalescing": {"rx_coalesce_usecs": 3}},
         ],
         host={"idle_states": [{"latency_us": value}, {"latency_us": 9}]},
+        throttled=[{"pids": value}, {"pids": [7, value]}, value],
     )
     host = _host(Manifest("trace", False, told))
-    assert (host.coalesce_ns, max(host.exit_ns)) == (3_000, 9_000)
+    assert (host.coalesce_ns, max(host.exit_ns), host.throttled[-1]) == (3_000, 9_000, 7)
 
 
 def test_path_that_is_no_capture(run: Run, tmp_path: Path) -> None:

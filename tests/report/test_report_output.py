@@ -12,31 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from conftest import ROOT
+from harness import nobody
 
 from .conftest import LAUNCHER, Run
 from .synthetic import write_capture
-
-NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
-# Other users may not look into /root, where the checkout can be: they see it elsewhere.
-_ELSEWHERE = """
-mount --bind "$0" "$1"
-to=$1
-shift
-for word; do
-	shift
-	case $word in "$0"/*) word=$to${word#"$0"} ;; esac
-	set -- "$@" "$word"
-done
-exec "$@"
-"""
-
-
-def reached(public: Path, *user: str) -> tuple[str, ...]:
-    """``user``, a command that gives up root, for what is in the checkout."""
-    (public / "source").mkdir()
-    return "unshare", "-m", "sh", "-ec", _ELSEWHERE, str(ROOT), str(public / "source"), *user
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -130,7 +109,7 @@ def test_capture_of_root_is_analysed_by_nobody(run: Run, public: Path) -> None:
     output.chmod(0o777)
     before = digest(capture)
     as_root = run(capture)
-    as_nobody = run(capture, "-o", output, wrap=reached(public, *NOBODY), env={"HOME": "/nonexistent"})
+    as_nobody = run(capture, "-o", output, wrap=nobody.command(), env={"HOME": "/nonexistent"})
     assert as_nobody.returncode == 0, as_nobody.stderr
     assert (output / "report.html").stat().st_uid == 65534
     shared = as_root.stdout.split("\nFigures and")[0]
@@ -144,9 +123,7 @@ def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: P
     cache = public / "cache"
     cache.mkdir()
     cache.chmod(0o777)
-    done = run(
-        capture, "--rerun", "attribution", wrap=reached(public, *NOBODY), env={"XDG_CACHE_HOME": str(cache)}
-    )
+    done = run(capture, "--rerun", "attribution", wrap=nobody.command(), env={"XDG_CACHE_HOME": str(cache)})
     assert done.returncode == 0, done.stderr
     assert [p.name for p in cache.rglob("causes.parquet")] == ["causes.parquet"]
 
@@ -155,8 +132,8 @@ def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: P
 def test_user_without_a_home_needs_none(run: Run, public: Path) -> None:
     """No HOME, and no entry in /etc/passwd: a container's user."""
     capture = write_capture(public / "root.nsight")
-    nobody = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-u", "HOME")
-    done = run(capture, wrap=reached(public, *nobody, "-u", "XDG_CACHE_HOME"))
+    user = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-u", "HOME")
+    done = run(capture, wrap=nobody.command(*user, "-u", "XDG_CACHE_HOME"))
     assert done.returncode == 0, done.stderr
 
 
@@ -164,7 +141,7 @@ def test_user_without_a_home_needs_none(run: Run, public: Path) -> None:
 def test_unreadable_manifest_says_how_to_make_it_readable(run: Run, public: Path) -> None:
     capture = write_capture(public / "root.nsight")
     (capture / "manifest.json").chmod(0o600)
-    done = run(capture, wrap=reached(public, *NOBODY))
+    done = run(capture, wrap=nobody.command())
     assert done.returncode == 3
     assert "not readable by this user" in done.stderr
     assert "chown" in done.stderr

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness import nobody
 from harness.judged import judge
 
 from conftest import skip_or_fail
@@ -162,7 +163,7 @@ def test_demo_without_root_names_the_cure() -> None:
     if os.geteuid():
         pytest.skip("root: this test gives up root, so it must have it")
     script = TESTS / "testbed" / "demo.py"
-    argv = ["setpriv", "--reuid", "nobody", "--clear-groups", sys.executable, str(script)]
+    argv = [*nobody.command(), sys.executable, str(script)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1] == "hint: sudo make demo"
