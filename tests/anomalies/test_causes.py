@@ -6,17 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-from anomalies.build import TID, Scene, context, message, syscall
-from nsight_report.anomalies import Options, Recorded, Slice, deviation, find
+import pytest
+from anomalies.build import PID, TID, Scene, context, message, syscall
+from nsight_report.anomalies import Host, Options, Recorded, Slice, deviation, find
 from nsight_report.anomalies.exposure import HOL, OWN, THREAD, Exposure
 from nsight_report.attribution import attribute
 
 SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 
 
-def diagnose(scene: Scene, options: Options = SLOWEST):
+def diagnose(scene: Scene, options: Options = SLOWEST, host: Host | None = None):
     tables = scene.tables()
-    compared, found, losses = find(Recorded(*tables), options)
+    compared, found, losses = find(Recorded(*tables, host=host), options)
     anomalies, coverage, causes, _ = attribute(found, compared, options)
     result = SimpleNamespace(anomalies=anomalies, coverage=coverage, losses=losses)
     return result, {r["cause"]: r for r in causes.to_pylist()}
@@ -268,6 +269,49 @@ def test_woken_thread_on_an_idle_core_is_cpu_idle():
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"CPU idle (A)": 5000}
 
 
+def woken(idle_ns: int, between: list[tuple] = []) -> Scene:  # noqa: B006
+    """A message whose thread is ready at 600 and runs when its core has idled for so long; ``between``: what ran before that."""
+    scene = Scene()
+    t = scene.quiet(40)
+    begin = max([600, *(row[1] for row in between)])
+    run = begin + idle_ns
+    slow(scene, t, 500, run + 400, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), *between, (begin, run, "idle", "idle", *IDLE),
+          (run, run + 900, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, run, "runnable"), (run, run + 900, "running")])  # fmt: skip
+    return scene
+
+
+DEEP = Host(exit_ns=(2_000, 30_000))
+
+
+@pytest.mark.parametrize(
+    ("idle_ns", "host", "cause"),
+    [
+        (40_000, DEEP, "Core wake-up (A)"),
+        (60_000, DEEP, "CPU idle (A)"),
+        (40_000, Host(exit_ns=(2_000,)), "CPU idle (A)"),
+        (60_000, Host(throttled=(PID,)), "CPU quota (A)"),
+        (40_000, Host(throttled=(PID,)), "CPU idle (A)"),
+        (60_000, Host(throttled=(PID + 1,)), "CPU idle (A)"),
+    ],
+)
+def test_a_ready_thread_on_an_idle_core_waits_for_the_core_to_wake_or_for_its_quota(
+    idle_ns: int, host: Host, cause: str
+):
+    _, causes = diagnose(woken(idle_ns), host=host)
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {cause: idle_ns}
+
+
+def test_who_runs_while_a_process_is_throttled_is_not_to_blame():
+    hog = [(600, 100_600, "thread", "hog", 50, "hog")]
+    _, causes = diagnose(woken(400_000, hog), host=Host(throttled=(PID,)))
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"CPU quota (A)": 500_000}
+    # A core that is never idle beside it says nothing of a quota.
+    _, causes = diagnose(woken(0, hog), host=Host(throttled=(PID,)))
+    assert list(causes) == ["hog (A)"]
+
+
 def test_lock_wait_names_the_system_call_before_the_gap():
     scene = Scene()
     t = scene.quiet(40)
@@ -282,6 +326,78 @@ def test_lock_wait_names_the_system_call_before_the_gap():
     gap = next(r for r in result.anomalies.to_pylist() if r["anomaly"] == "gap")
     assert gap["subject"] == "sleeping in futex"
     assert (gap["start_ns"], gap["end_ns"]) == (t + 700, t + 5600)
+
+
+#: Application core of a message that is ready at 500: what its thread does up to 700, when it leaves the core until 5600.
+LEFT = {
+    "system call, ended": [(600, 650, "syscall", "recvmsg", TID, "server"), (650, 700, "thread", "server", TID, "server")],
+    "fault, open": [(600, 650, "syscall", "recvmsg", TID, "server"), (650, 680, "thread", "server", TID, "server"),
+                    (680, 700, "exception", "asm_exc_page_fault", TID, "server")],
+    "fault, ended": [(600, 640, "syscall", "recvmsg", TID, "server"),
+                     (640, 650, "exception", "asm_exc_page_fault", TID, "server"),
+                     (650, 700, "syscall", "recvmsg", TID, "server")],
+    "fault within a system call": [(600, 690, "syscall", "recvmsg", TID, "server"),
+                                   (690, 700, "exception", "asm_exc_page_fault", TID, "server")],
+}  # fmt: skip
+
+
+def left(scene: Scene, what: list[tuple], state: str = "blocked") -> str:
+    """Subject of the gap between 700 and 5600 of a message whose thread did ``what`` before it."""
+    t = scene.messages[-1]["first_ns"] + 10_000
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), *what,
+          (700, 5600, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 700, "running"), (700, 5600, state), (5600, 6500, "running")])  # fmt: skip
+    result, causes = diagnose(scene)
+    assert next(iter(causes)) == (
+        "Blocked on I/O or memory (A)" if state == "blocked" else "Application waits (A)"
+    )
+    return str(next(r for r in result.anomalies.to_pylist() if r["anomaly"] == "gap")["subject"])
+
+
+@pytest.mark.parametrize(
+    ("what", "subject"),
+    [
+        ("system call, ended", "blocked in user code"),
+        ("fault, open", "blocked in asm_exc_page_fault"),
+        ("fault, ended", "blocked in recvmsg"),
+        ("fault within a system call", "blocked in asm_exc_page_fault"),
+    ],
+)
+def test_with_functions_a_wait_is_named_after_what_the_thread_was_in(what: str, subject: str):
+    scene = Scene()
+    t = scene.quiet(40)
+    scene.calls.append({**syscall(TID, t, t + 100, "main"), "kind": "function"})
+    assert left(scene, LEFT[what]) == subject
+
+
+@pytest.mark.parametrize(
+    ("end", "known", "subject"),
+    [
+        (650, "measured", "blocked in user code"),  # it had returned
+        (5650, "measured", "blocked in recvmsg"),  # as one record tells that was written when it returned
+        (700, "inferred", "blocked in recvmsg"),  # cut by the switch
+        (600, "inferred", "blocked in recvmsg"),  # no more is known than that the thread left its core in it
+        (600, "measured", "blocked in user code"),  # or that it came back in it
+    ],
+)
+def test_without_functions_a_system_call_that_had_ended_is_not_what_a_thread_waits_in(
+    end: int, known: str, subject: str
+):
+    scene = Scene()
+    t = scene.quiet(40)
+    scene.calls.append({**syscall(TID, t + 600, t + end, "recvmsg"), "end_known": known})
+    assert left(scene, [(600, 700, "thread", "server", TID, "server")]) == subject
+
+
+def test_what_a_thread_was_in_is_not_claimed_where_its_system_calls_were_not_recorded():
+    scene = Scene()
+    scene.quiet(40)
+    scene.calls.clear()
+    assert (
+        left(scene, [(600, 700, "thread", "server", TID, "server")], "sleeping")
+        == "sleeping in an unknown call"
+    )
 
 
 def test_waiting_in_the_queue_of_another_core_blames_what_ran_there():

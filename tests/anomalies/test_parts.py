@@ -131,7 +131,7 @@ def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> 
     assert largest[1] < 1.5 * largest[0]
 
 
-def test_system_calls_are_known_without_reading_calls(tmp_path: Path, traces: list[int]) -> None:
+def test_what_threads_were_in_is_known_without_reading_calls(tmp_path: Path, traces: list[int]) -> None:
     made = world(600, seed=5, share=0.04, lanes=2, fan=2)
     of_files = in_files(tmp_path, made)
     messages = to_pandas(made.tables["messages"])
@@ -139,10 +139,13 @@ def test_system_calls_are_known_without_reading_calls(tmp_path: Path, traces: li
     assert (
         isinstance(of_files.calls, Stored) and of_files.calls.n_read <= 1000
     )  # one group, to see that it has functions
-    calls = made.tables["calls"].to_pandas()
-    expected = calls[calls["kind"] == "syscall"].sort_values(["tid", "start_ns"])
-    assert len(expected) > 500
+    contexts = made.tables["contexts"].to_pandas()
+    expected = contexts[contexts["kind"].isin(["thread", "syscall"])].sort_values("start_ns")
+    seen = set()
     for m in messages.itertuples():
-        of = expected[(expected["tid"] == m.tid) & (expected["start_ns"] <= m.last_ns)]
-        (last,) = machine.last_syscall(np.array([m.tid]), np.array([m.last_ns]))
-        assert machine.names.list[last] == str(of["symbol"].iloc[-1])
+        for time in (m.last_ns - 1, m.last_ns):
+            of = expected[(expected["tid"] == m.tid) & (expected["start_ns"] <= time)].iloc[-1]
+            (was_in,) = machine.was_in(np.array([m.tid]), np.array([time]))
+            seen.add(machine.names.list[was_in])
+            assert machine.names.list[was_in] == ("user code" if of["kind"] == "thread" else of["symbol"])
+    assert seen == {"read", "user code"}

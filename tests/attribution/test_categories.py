@@ -173,6 +173,9 @@ def test_contexts_keep_their_categories(built_in):
         ("hardirq", "eth0-rx-3", "Device interrupts"),
         ("idle", "before arrival", "NIC delay"),
         ("wait", "sleeping in futex", "Lock wait"),
+        ("wait", "sleeping in asm_exc_page_fault", "Blocked on I/O or memory"),
+        ("wait", "blocked in user code", "Blocked on I/O or memory"),
+        ("wait", "sleeping in an unknown call", "Application waits"),
         ("stall", "default_idle (HLT)", "CPU idle"),
         ("nonsense", "nothing", "Other"),
     ):

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from . import quota
 from .bed import FLOOD, HOG, Server, Testbed
 from .logs import read_intervals, read_load
 from .namespaces import SERVER4
@@ -194,6 +195,52 @@ class Firewall(Injection):
             self.intervals = np.array([[start, time.monotonic_ns()]], np.int64)
 
 
+class Quota(Injection):
+    """The server shares a CPU quota of half a core with a program of lowest priority on its core, which uses it up in turns."""
+
+    name = "quota"
+    PERIOD_US = 20_000
+
+    def __init__(self, cpu: int, options: list[str]) -> None:
+        super().__init__()
+        self.cpu = cpu
+        self.options = options
+
+    @contextlib.contextmanager
+    def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
+        log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
+        leave = threading.Event()
+        rows: list[tuple[int, int]] = []
+        with quota.quota(self.PERIOD_US // 2, self.PERIOD_US) as group:
+
+            def watch() -> None:
+                before = group.throttled_ns()
+                while not leave.wait(0.0005):
+                    told, now = group.throttled_ns(), time.monotonic_ns()
+                    if told > before:
+                        rows.append((now - (told - before), now))
+                    before = told
+
+            process = bed.start(
+                "hog",
+                ["nice", "-n", "19", str(HOG), "-C", str(self.cpu), "-l", str(log), *self.options],
+                creates=log,
+            )
+            for pid in (process.pid, server.serving_pid):
+                group.add(pid)
+            thread = threading.Thread(target=watch)
+            thread.start()
+            try:
+                yield self
+                process.check_alive()
+            finally:
+                leave.set()
+                thread.join()
+                process.signal(signal.SIGTERM)
+                process.wait()
+        self.intervals = merge(np.array(rows, np.int64).reshape(-1, 2))
+
+
 class Neighbour(Injection):
     """A second service on the server's core, under bursts of expensive requests.
 
@@ -236,4 +283,4 @@ def merge(intervals: np.ndarray) -> np.ndarray:
     return np.column_stack([rows[first, 0], ends])
 
 
-__all__ = ["Firewall", "Flood", "Hog", "Injection", "Neighbour", "Stop", "merge"]
+__all__ = ["Firewall", "Flood", "Hog", "Injection", "Neighbour", "Quota", "Stop", "merge"]

@@ -72,7 +72,11 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
     head = (
         "scenario",
         "server",
-        "top cause",
+        "first cause",
+        "right",
+        "ns: precision",
+        "recall",
+        "of affected",
         "share",
         "right",
         "precision",
@@ -82,8 +86,9 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
         "host absent ms",
     )
     rows = [
-        (s.scenario, s.server, s.top_cause, f"{s.top_share:.2f}", "yes" if s.right else "NO", number(s.precision),
-         number(s.recall), f"{s.n_affected}/{s.n_target}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
+        (s.scenario, s.server, s.as_read["first"], "yes" if s.right else "NO", number(s.as_read["precision"]),
+         number(s.as_read["recall"]), s.top_cause, f"{s.top_share:.2f}", "yes" if s.right_of_affected else "NO",
+         number(s.precision), number(s.recall), f"{s.n_affected}/{s.n_target}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
         for s in scores
     ]  # fmt: skip
     widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
@@ -98,9 +103,15 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
     quiet = [s for s in scores if not s.expected]
     n_planned = len(scores) + len(failed)
     print(
-        f"\nright: {sum(s.right for s in scores)} of {n_planned}; with injection "
+        f"\nfirst cause right: {sum(s.right for s in scores)} of {n_planned}; with injection "
         f"{sum(s.right for s in injected)}/{len(injected)}, without {sum(s.right for s in quiet)}/{len(quiet)}"
     )
+    print(
+        f"largest cause of affected messages right: {sum(s.right_of_affected for s in injected)}/{len(injected)}"
+    )
+    for s in scores:
+        if s.as_read["beside"]:
+            print(f"in the list of {s.scenario} / {s.server}, beside it: {', '.join(s.as_read['beside'])}")
     for what in ("precision", "recall"):
         values = [v for s in injected if (v := getattr(s, what)) is not None]
         if values:

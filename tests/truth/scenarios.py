@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Stop
+from testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Quota, Stop
 from testbed.namespaces import LinkOptions
 
 APP_CPU, LOAD_CPU = 1, 0
@@ -46,6 +46,7 @@ class Scenario:
 
 
 HOG = ["-f", "10", "-b", "3000", "-i", "37000"]  # real-time: it is never preempted, so its log is the truth
+QUOTA = ["-b", "15000", "-i", "200000"]
 RECEIVE = ("Receive processing (R)", "OS threads (R)", "Receive processing (A)", "OS threads (A)")
 HTTP_NEIGHBOUR = ["-r", "1", "--burst", "12", "--burst-every", "40", "--path", "/big.html"]
 REDIS_NEIGHBOUR = ["-r", "1", "--burst", "40", "--burst-every", "40", "--burst-value-size", "200000"]
@@ -84,6 +85,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     *(
         Scenario("server stopped", s, lambda: Stop(5, 100), ("Application stopped (A)",))
         for s in ("memcached", "redis", "nginx")
+    ),
+    *(
+        Scenario("CPU quota used up", s, lambda: Quota(APP_CPU, QUOTA), ("CPU quota (A)",))
+        for s in ("memcached", "nginx")
     ),
     Scenario(
         "20 requests at once, 20 connections",

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How well a diagnosis agrees with the truth of its run.
 
+First comes what a user reads (as_read.py): the report's own first cause, and the ns of its whole list. The figures of this module
+are about the messages that the injection's log selects.
+
 A target message counts as truly affected when at least half of its deviation is covered by
 the injection's own log: its lifetime lies that long inside the logged intervals. Precision is
 the share of target messages with the injected cause as their largest that are truly affected;
-recall is the share of truly affected target messages that have it as their largest. An answer is
-right if the injected cause has most of the delay of the truly affected ones: a virtual machine that the
+recall is the share of truly affected target messages that have it as their largest. Of the affected an answer is
+right if the injected cause has most of their delay: a virtual machine that the
 host leaves out for 20 ms has slow messages of another cause among the target, of which there is no truth.
 A recording whose target the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
 absence are all of the slowest percent of 3 s.
@@ -27,6 +30,7 @@ import numpy as np
 import pandas as pd
 from testbed.logs import overlap_ns
 
+from .as_read import as_read
 from .measure import Run
 
 WEIGHT_NS = 300_000
@@ -44,6 +48,8 @@ OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load
 class Score:
     """One row of the table; ``top_cause`` and its share: of the affected messages, without injection of all of the target.
 
+    ``right``: the report's first cause is an injected one; of a control, that nothing of ours has weight.
+    ``right_of_affected``: the same of ``top_cause``. ``as_read``: figures of as_read.py.
     ``stolen_ms``: how long the host left the cores out, both together.
     """
 
@@ -53,6 +59,8 @@ class Score:
     top_cause: str
     top_share: float
     right: bool
+    right_of_affected: bool
+    as_read: dict[str, Any]
     n_target: int
     n_affected: int
     n_blamed: int
@@ -131,12 +139,14 @@ def score(run: Run) -> Score:
     top_cause, top_ns = largest(run.anomalies, judged.message_id)
     n_hit = int((blamed & truth).sum())
     note = scenario.note
+    read = as_read(run, np.concatenate(bursts(run.load)) if scenario.truth == "bursts" else run.intervals)
     if scenario.causes:
-        right = top_cause in scenario.causes and len(judged) >= LEAST_AFFECTED
+        right = read.right
+        right_of_affected = top_cause in scenario.causes and len(judged) >= LEAST_AFFECTED
     else:
         total = max(int(target.deviation_ns.sum()), 1)
         heavy = [c for c in causes if has_weight(c, total)]
-        right = not [c for c in heavy if c["category"] in OURS]
+        right = right_of_affected = not [c for c in heavy if c["category"] in OURS]
         note = "; ".join(f"machine's own: {c['cause']}" for c in heavy if c["category"] not in OURS)
     return Score(
         scenario=scenario.name,
@@ -145,6 +155,13 @@ def score(run: Run) -> Score:
         top_cause=top_cause,
         top_share=top_ns / max(int(judged.deviation_ns.sum()), 1),
         right=right,
+        right_of_affected=right_of_affected,
+        as_read={
+            **asdict(read),
+            "precision": read.precision,
+            "recall": read.recall,
+            "figures": read.figures(),
+        },
         n_target=len(target),
         n_affected=int(truth.sum()),
         n_blamed=int(blamed.sum()),

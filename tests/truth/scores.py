@@ -132,7 +132,7 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
             row.error_median, row.within = s.error_median, s.within
         else:
             row.alarms = [] if s.right else [s.top_cause]
-        row.note = s.note if not s.expected else "" if s.right else f"largest cause of all: {s.top_cause}"
+        row.note = s.note if not s.expected else f"as read: {s.as_read['figures']}"
         yield row
     for name, why in failed.items():
         yield Row("live", name, "trace", note=f"failed: {why}")

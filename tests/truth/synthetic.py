@@ -99,7 +99,10 @@ TID, PERIOD_NS, START_NS = 1000, 60_000, 10**12
 
 
 class Tree:
-    """Nodes in the order in which they begin; ``last``: the last node below each, ``context``: the one it is in."""
+    """Nodes in the order in which they begin.
+
+    ``last``: the last node below each; ``context``: the one it is in; ``is_cut``: a system call that the thread waits in.
+    """
 
     def __init__(self, rows: tuple[tuple[int, str, str, int], ...], fan: int) -> None:
         wide: list[tuple[int, str, str, int]] = []
@@ -120,6 +123,10 @@ class Tree:
             stack.append(i)
             self.last[stack] = i
             self.context[i] = next(j for j in reversed(stack) if self.kind[j] in CONTEXTS)
+        # A system call that the thread's switch cuts: idle time follows, or nothing.
+        after = [next((j for j in range(i + 1, n) if self.depth[j] <= self.depth[i]), n) for i in range(n)]
+        kinds = np.append(self.kind, "idle")
+        self.is_cut = (self.kind == "syscall") & (kinds[after] == "idle")
 
     def place(self, symbol: str, nth: int = 0) -> int:
         """Number of the nth node with this symbol."""
@@ -216,7 +223,8 @@ class Core:
                 "dso": _category(np.where(tree.kind == "function", "[kernel.kallsyms]", ""), node),
                 "cpu": self.cpu, "pid": tid[tree.context][node], "tid": tid[tree.context][node],
                 "start_ns": start[there], "dur_ns": dur, "self_ns": self.ns[there],
-                "start_known": "measured", "end_known": "measured", "arg": 0, "start_addr": 0,
+                "start_known": "measured", "end_known": _category(np.where(tree.is_cut, "inferred", "measured"), node),
+                "arg": 0, "start_addr": 0,
                 "before": _category(np.where(tree.kind == "stall", np.append("", tree.symbol[:-1]), ""), node),
                 "gap_cause": _category(np.where(tree.kind == "stall", tree.symbol, ""), node),
             }

@@ -58,7 +58,8 @@ def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
         met = (
             f"{s['n_affected']} of {s['n_target']} met by the injection, host absent for {s['stolen_ms']} ms"
         )
-        judge(FAMILY, label(s), s["right"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
+        judge(FAMILY, label(s), s["right_of_affected"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
+        judge(f"{FAMILY}, as read", label(s), s["right"], s["as_read"]["figures"])
     for what, floor in FLOORS.items():
         # What waits behind messages that the host delayed is blamed rightly, and not in the injection's log.
         mean = sum(s[what] or 0.0 for s in injected) / len(injected)

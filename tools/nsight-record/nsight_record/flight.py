@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, ownership, perf
+from . import clock, collect, host, ownership, perf, throttling
 from .capture import Capture
 from .child import Child, printable
 from .errors import OutputError, RecordError, ToolDied, Usage
@@ -287,6 +287,7 @@ class Flight:
         self._clock_lines, self._records = Pipe(), Pipe()
         self._recording = False
         self._about = describe(plan, command, machine)
+        self._throttled = throttling.Watch(machine.root, options.before + options.after)
         self.totals = Totals()
         self._begin = 0.0
         self._snapshots: Snapshots | None = None
@@ -407,6 +408,7 @@ class Flight:
         self._read()
         if self._snapshots:
             self._snapshots.tick()
+        self._throttled.tick()
         n = self.totals.windows
         self._progress.draw(
             time.monotonic() - self._begin, self._plan.duration, f"{n} window{'' if n == 1 else 's'}"
@@ -476,6 +478,7 @@ class Flight:
                 cut=cut,
                 losses=lost,
                 records={"produced": window["records"], "lost": 0},
+                throttled=self._throttled.told(),
                 flight={
                     "options": asdict(self._options),
                     "short_ns": window["short_ns"],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, collect, host, payload, perf, probes
+from . import __version__, clock, collect, host, payload, perf, probes, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -71,6 +71,7 @@ class Recording:
         self._disk_reserve = min(buffered, capture.free_bytes() // 4) + 4 * perf.MIB
         self._begin = 0.0
         self._control: Control | None = None
+        self._throttled: throttling.Watch | None = None
         self.counts: probes.Counts | None = None
 
     def _tracefs(self) -> Path:
@@ -278,6 +279,7 @@ class Recording:
 
     def _record(self, affinity: set[int]) -> str:
         plan = self._plan
+        self._throttled = throttling.Watch(self._machine.root)
         self._manifest["start"] = self._clocks.now()
         self._begin = time.monotonic()
         self._capture.save()
@@ -334,6 +336,8 @@ class Recording:
     def _stop(self, stopped_by: str) -> None:
         manifest = self._manifest
         manifest["stop"] = self._clocks.now()
+        if self._throttled:
+            manifest["throttled"] = self._throttled.told()
         by_name = {c.name: c for c in self._supervisor.children}
         for name in ("collect", "bpftrace", "tcpdump", "perf", "clock"):
             if name in by_name:

@@ -127,7 +127,7 @@ def _common(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--symfs",
         metavar="DIR",
-        help="grade pt: folder with the recorded machine's programs, when this is another machine",
+        help="grade pt: folder with the recorded machine's programs, when this is another machine, or has another name now",
     )
     p.add_argument(
         "--nested",

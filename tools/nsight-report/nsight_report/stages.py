@@ -327,7 +327,7 @@ def _recorded(ctx: Context) -> Recorded:
 
 
 def _host(manifest: Manifest) -> Host:
-    """What an interrupt can be late for, by the recorded machine's settings."""
+    """What the recorded machine's settings can delay."""
     from .anomalies import Host
 
     settings = [nic["coalescing"] for nic in manifest.list("nics") if isinstance(nic.get("coalescing"), dict)]
@@ -339,7 +339,9 @@ def _host(manifest: Manifest) -> Host:
         if isinstance(state, dict) and not state.get("disabled")
     ]
     adapts = any(s.get("use_adaptive_rx_coalesce") for s in settings)
-    return Host(-1 if adapts else max(waits, default=0), tuple(exits))
+    groups = [row["pids"] for row in manifest.list("throttled") if isinstance(row.get("pids"), list)]
+    throttled = {pid for pids in groups for pid in pids if isinstance(pid, int) and 0 < pid < 1 << 31}
+    return Host(-1 if adapts else max(waits, default=0), tuple(exits), tuple(sorted(throttled)))
 
 
 def _count(value: object) -> int:

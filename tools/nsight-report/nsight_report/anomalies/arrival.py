@@ -47,14 +47,21 @@ LATE, COALESCED, ASLEEP = range(len(SUBJECTS))
 
 @dataclass(frozen=True)
 class Host:
-    """Settings that a wait for an interrupt can be due to.
+    """What the recorded machine's settings can delay.
 
     ``coalesce_ns``: how long NICs may put off an interrupt, at most; -1: they adapt it to the load. ``exit_ns``: of
-    each C-state, how long a core needs to leave it.
+    each C-state, how long a core needs to leave it. ``throttled``: processes whose CPU quota ran out.
     """
 
     coalesce_ns: int = 0
     exit_ns: tuple[int, ...] = field(default=())
+    throttled: tuple[int, ...] = field(default=())
+
+
+def longest_wakeup_ns(host: Host) -> int:
+    """How long a core may need to leave its deepest C-state; 0 if that cannot be told from an interrupt's entry."""
+    deepest = max(host.exit_ns, default=0)
+    return int(FITS * deepest) + ENTRY_NS if deepest > ENTRY_NS else 0
 
 
 @dataclass(frozen=True)
@@ -142,8 +149,7 @@ def _why(
     fits = (host.coalesce_ns < 0) | (
         (host.coalesce_ns > 0) & (waited <= most) & (waited >= host.coalesce_ns / FITS / 2)
     )
-    slow = max(host.exit_ns, default=0)
-    asleep = idle & (exits | ((slow > ENTRY_NS) & (waited <= slow * FITS + ENTRY_NS)))
+    asleep = idle & (exits | (waited <= longest_wakeup_ns(host)))
     return np.where(timer | fits, COALESCED, np.where(asleep, ASLEEP, LATE))
 
 

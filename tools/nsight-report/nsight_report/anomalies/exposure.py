@@ -14,10 +14,12 @@ thread        another thread, by name
 softirq       its vector
 hardirq       its handler or vector
 exception     its entry (grade pt)
-idle          the core had nothing to run: ``before arrival`` or ``wake-up``; or no interrupt had told it of the
-              message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
-wait          the message's thread waited for something else: ``<state> in <system call>``, or the message
-              for a ``retransmission`` or ``in the NIC``
+idle          the core had nothing to run: ``before arrival``; ``core wake-up`` or ``wake-up`` while the thread was ready,
+              as the exit latency of a C-state explains it or not; or no interrupt had told the core of
+              the message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
+wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
+              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``
+              or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -47,9 +49,15 @@ OWN, HOL, INTERFERENCE, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, WAIT, UNSEEN 
 CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap")
 IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP = range(len(CONTEXTS))
 
+#: What a thread is in outside of system calls and exceptions.
+USER_CODE = "user code"
+
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
 NESTED_FLOOR_NS = 50_000
+#: A core that idles for longer beside a ready thread of a process that was throttled meanwhile is not waking up.
+THROTTLED_NS = 50_000
+QUOTA = "CPU quota"
 
 
 class Names:
@@ -81,9 +89,9 @@ class Machine:
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol`` and
     ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
-    received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``syscall_*``: system calls by
-    (tid, start), those that somebody looks for; ``app``: the messages of the application; ``recorder``: the
-    processes of the recording.
+    received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``entered_*``: system calls,
+    exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
+    of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay.
     """
 
     names: Names
@@ -100,21 +108,22 @@ class Machine:
     told: arrival.Told
     received: Int
     receive_name: Int
-    syscall_tid: Int
-    syscall_start: Int
-    syscall_name: Int
+    entered_tid: Int
+    entered_start: Int
+    entered_name: Int
     app: App
     recorder: Recorder
+    host: arrival.Host
 
-    def last_syscall(self, tid: Int, time: Int) -> Int:
-        """Name code of the last system call that each thread entered up to a time; -1: none."""
+    def was_in(self, tid: Int, time: Int) -> Int:
+        """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""
         last = np.full(len(tid), -1)
         for value in np.unique(tid):  # the reading threads
             members = np.flatnonzero(tid == value)
-            low, high = np.searchsorted(self.syscall_tid, [value, value + 1])
-            found = low + np.searchsorted(self.syscall_start[low:high], time[members], "right") - 1
+            low, high = np.searchsorted(self.entered_tid, [value, value + 1])
+            found = low + np.searchsorted(self.entered_start[low:high], time[members], "right") - 1
             known = found >= low
-            last[members[known]] = self.syscall_name[found[known]]
+            last[members[known]] = self.entered_name[found[known]]
         return last
 
     def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
@@ -126,7 +135,7 @@ class Machine:
         states = thread_states[thread_states["tid"].isin(tids)]
         known = ~processing.begin_in_gaps(states, self.cpu, self.start, self.end, self.kind == IN_GAP)
         at = np.flatnonzero((states["state"] == "waiting") & known)
-        last = self.last_syscall(column(states["tid"])[at], column(states["start_ns"])[at])
+        last = self.was_in(column(states["tid"])[at], column(states["start_ns"])[at])
         events = [self.names.code(name) for name in (*processing.WAITS, *processing.READS)]
         other = at[(last >= 0) & ~np.isin(last, events)]
         state = states["state"].astype(str).to_numpy(object)
@@ -136,22 +145,23 @@ class Machine:
     @staticmethod
     def build(
         gaps: pd.DataFrame,
-        syscalls: pd.DataFrame,
+        entered: pd.DataFrame,
         threads: Tiles,
         cores: Tiles,
         received: pd.DataFrame,
         app: App,
         names: Names | None = None,
         recorder: Recorder = NOBODY,
+        host: arrival.Host | None = None,
     ) -> Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
-        ``gaps``: rows of ``contexts`` of that kind; ``syscalls``: rows of ``calls`` (symbol, tid, start_ns); ``received``:
+        ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
         message_id and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
         when they were told of messages (``told``).
         """
         names = names or Names()
-        tid, start = column(syscalls["tid"]), column(syscalls["start_ns"])
+        tid, start = column(entered["tid"]), column(entered["start_ns"])
         order = np.lexsort((start, tid))
         none = np.zeros(0, np.int64)
         return Machine(
@@ -164,9 +174,10 @@ class Machine:
             names.codes(received["comm"].astype(str) + " receive"),
             tid[order],
             start[order],
-            names.codes(syscalls["symbol"])[order],
+            names.codes(entered["symbol"])[order],
             app,
             recorder,
+            host or arrival.Host(),
         ).during(gaps)  # fmt: skip
 
     def during(self, contexts: pd.DataFrame) -> Machine:
@@ -255,7 +266,10 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
     piece, ctx, start, end, received, worked = _cut(
         piece, ctx, start, end, np.where(m.kind[ctx] == IN_SOFTIRQ, m.cpu[ctx], -1), m.cores, worked
     )
-    kind, subject, other = _rules(messages, pieces, piece, ctx, worked, received, m)
+    idles = (m.kind[ctx] == IN_IDLE) & (pieces.state[piece] == windows.RUNNABLE)
+    idle_ns = np.zeros(len(pieces), np.int64)
+    np.add.at(idle_ns, piece[idles], (end - start)[idles])
+    kind, subject, other = _rules(messages, pieces, piece, ctx, worked, received, idle_ns[piece], m)
     idle = np.flatnonzero(~on_cpu)
     lost = busy[gap_piece]
     return Stretches(
@@ -296,9 +310,13 @@ def _rules(
     ctx: Int,
     worked: Int,
     received: Int,
+    idle_ns: Int,
     m: Machine,
 ) -> tuple[Int, Int, Int]:
-    """The label of each stretch; the first rule that holds wins."""
+    """The label of each stretch; the first rule that holds wins.
+
+    ``idle_ns``: how long the core idled while the thread was ready to run there, in the whole piece.
+    """
     name = m.names.code
     row = pieces.row[piece]
     ids, conn = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id"))
@@ -316,6 +334,9 @@ def _rules(
     length = m.end[ctx] - m.start[ctx]
     inside = (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= _longest_nested(m)))
 
+    throttled = np.isin(column(messages["pid"])[row], m.host.throttled) & (idle_ns > THROTTLED_NS)
+    woken = (idle_ns > 0) & (idle_ns <= arrival.longest_wakeup_ns(m.host))
+
     # Interrupts are off while another is handled; whatever else runs would have been interrupted.
     untold = (pieces.state[piece] == windows.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
     reasons = np.array([name(subject) for subject in arrival.SUBJECTS])
@@ -323,6 +344,7 @@ def _rules(
     rules: list[tuple[npt.NDArray[np.bool_], int, Int | int, Int | int]] = [
         # condition, kind, subject, other message
         (untold, IDLE, reasons[m.told.why[row]], -1),
+        (throttled, WAIT, name(QUOTA), -1),
         (
             own & other_worked & app_worked & inside,
             HOL,
@@ -341,11 +363,16 @@ def _rules(
         (kind == IN_SOFTIRQ, SOFTIRQ, m.symbol[ctx], -1),
         (kind == IN_HARDIRQ, HARDIRQ, m.symbol[ctx], -1),
         (kind == IN_EXCEPTION, EXCEPTION, m.symbol[ctx], -1),
-        ((kind == IN_IDLE) & a_side, IDLE, name("wake-up"), -1),
+        (
+            (kind == IN_IDLE) & a_side,
+            IDLE,
+            np.where(woken, name(arrival.SUBJECTS[arrival.ASLEEP]), name("wake-up")),
+            -1,
+        ),
         (kind == IN_IDLE, IDLE, name("before arrival"), -1),
         (kind == IN_GAP, UNSEEN, name(""), -1),
         (own & (kind == IN_SYSCALL), OWN, m.symbol[ctx], -1),
-        (own, OWN, name("user code"), -1),
+        (own, OWN, name(USER_CODE), -1),
     ]
     conditions = [rule[0] for rule in rules]
     return (
@@ -382,10 +409,10 @@ def _waits(pieces: Pieces, at: Int) -> Int:
 
 
 def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
-    """``<state> in <the system call the thread was in>``: what preceded the gap (second phase)."""
+    """``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
     state = pieces.state[at]
-    last = m.last_syscall(column(messages["tid"])[pieces.row[at]], pieces.start[at])
-    last = np.where(last < 0, m.names.code("user code"), last)
+    last = m.was_in(column(messages["tid"])[pieces.row[at]], pieces.start[at])
+    last = np.where(last < 0, m.names.code("an unknown call"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(
         [m.names.code(_wait_name(windows.STATES[s], m.names.list[c])) for s, c in pairs.T], np.int64

@@ -9,7 +9,7 @@ one of them called, and not with the recording.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..calls.stored import Stored, is_in, union
+from ..calls.stored import Stored, union
 from ..frames import to_pandas
 from ..messages import Messages
 from ..recorder import NOBODY, Recorder
 from . import arrival, exposure, functions, processing, windows
-from .exposure import Exposure, Machine, Names, Stretches
+from .exposure import USER_CODE, Exposure, Machine, Names, Stretches
 from .functions import Measured
 from .intervals import Int, overlaps
 from .paths import COLUMNS, Calls, Nodes, Paths, Trace
@@ -41,6 +41,9 @@ PARTS = 2
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id")
 _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
+_ENTERED = ("thread", "syscall", "exception")
+_STRETCHES = ("tid", "start_ns", "symbol", "kind", "call_id")
+_SYSCALLS = ("tid", "start_ns", "symbol", "dur_ns", "end_known")
 _MAY_WAIT = ("sleeping", "waiting", "unknown")
 
 
@@ -92,12 +95,14 @@ class Side:
         received = every.loc[np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "comm"]]
         del every  # it grows with the recording, and what follows needs memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
-        syscalls = self._syscalls(asked, reads)
-        waits = syscalls[syscalls["symbol"].isin(processing.WAITS)]
+        entered = self._entered(asked, reads)
+        waits = entered[entered["is_new"] & entered["symbol"].isin(processing.WAITS)]
         asleep = self._asleep(gaps, np.unique(reads.tid))
         tid, since = (np.append(column(waits[c]), column(asleep[c])) for c in ("tid", "start_ns"))
         threads = processing.by_thread(reads, tid, since)
-        self.machine = Machine.build(gaps, syscalls, threads, cores, received, app, names, recorded.recorder)
+        self.machine = Machine.build(
+            gaps, entered, threads, cores, received, app, names, recorded.recorder, self._host
+        )
         # Their calls have the function's kind: that they are contexts only this table says.
         self._softirqs = (
             self._contexts.where("kind", ["softirq"], ["call_id"])["call_id"].to_numpy()
@@ -105,30 +110,28 @@ class Side:
             else np.zeros(0, np.int64)
         )
 
-    def _syscalls(self, asked: Asked, reads: Reads) -> pd.DataFrame:
-        """System calls of reading threads (tid, start_ns, symbol) that somebody will look for.
+    def _entered(self, asked: Asked, reads: Reads) -> pd.DataFrame:
+        """What reading threads entered (tid, start_ns, symbol, is_new) and somebody will look for.
 
-        That is the last one that a thread entered before some time in a message's lifetime, or before it began to wait in
-        it; and the first wait after a message was read.
+        That is a system call, an exception (grade pt) or USER_CODE: the last one before some time in a message's lifetime,
+        or before the thread began to wait in it; and the first wait after a message was read. ``is_new``: a system call
+        that begins there, and not the rest of one behind what interrupted it.
         """
         tid, first, last = (column(self.messages[c]) for c in ("tid", "first_ns", "last_ns"))
         began = self._states.overlapping(tid, first, last, ["start_ns"])["start_ns"].to_numpy()
         low, high = union(np.append(first, began), np.append(last, began) + 1)
         asked = replace(asked, low=low, high=high)
         tids, times = np.union1d(reads.tid, self._tids), np.sort(reads.read)
-        columns = ["tid", "start_ns", "symbol"]
-        found, newest = [], -2
-        # The first stretch of each begins with it, and contexts are far fewer than calls.
-        source, more = (self._contexts, ["call_id"]) if self.has_functions else (self._calls, [])
-        for table in source.each_where("kind", ["syscall"], [*more, *columns]):
-            if more and table.num_rows:
-                ids, at = np.unique(table["call_id"].to_numpy(), return_index=True)
-                # They ascend: what is older has begun in a row group before.
-                table, newest = table.take(pa.array(at[ids > newest])), max(newest, int(ids[-1]))
-            table = table.select(columns)
-            table = table.filter(pa.array(np.isin(table["tid"].to_numpy(), tids)))
-            found.append(table.filter(pa.array(_looked_for(table, asked, times))))
-        return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
+        source, kinds, names, rows_of = (
+            (self._contexts, _ENTERED, _STRETCHES, _of_stretches())
+            if self.has_functions
+            else (self._calls, ("syscall",), _SYSCALLS, _of_syscalls)
+        )
+        found = []
+        for table in source.each_where("kind", kinds, names):
+            rows = rows_of(to_pandas(table.filter(pa.array(np.isin(table["tid"].to_numpy(), tids)))))
+            found.append(rows[_looked_for(rows, asked, times)])
+        return pd.concat(found, ignore_index=True)
 
     def _asleep(self, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame:
         """Where nothing is known of a core, and only there, threads' states tell when they waited: tid, start_ns."""
@@ -230,13 +233,46 @@ class Side:
         return Calls(Trace.build(rows, self._softirqs))
 
 
-def _looked_for(syscalls: pa.Table, asked: Asked, times: Int) -> npt.NDArray[np.bool_]:
+def _of_stretches() -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """What threads entered, by rows of ``contexts`` in order, some at a time: every stretch begins where one is entered again."""
+    newest = -1
+
+    def rows_of(contexts: pd.DataFrame) -> pd.DataFrame:
+        nonlocal newest
+        ids = column(contexts["call_id"])
+        # They ascend: what is older has begun in a row group before.
+        is_new = (
+            (contexts["kind"] == "syscall").to_numpy()
+            & (ids > newest)
+            & ~pd.Series(ids).duplicated().to_numpy()
+        )
+        newest = max(newest, int(ids.max(initial=-1)))
+        symbol = contexts["symbol"].astype(str).where(contexts["kind"] != "thread", USER_CODE)
+        return contexts[["tid", "start_ns"]].assign(symbol=symbol, is_new=is_new)
+
+    return rows_of
+
+
+def _of_syscalls(calls: pd.DataFrame) -> pd.DataFrame:
+    """The same by system calls in ``calls``: behind one that ended is user code. A switch cuts it, and does not end it."""
+    begins = calls[["tid", "start_ns"]].assign(symbol=calls["symbol"].astype(str), is_new=True, order=1)
+    ended = calls[(calls["end_known"] == "measured").to_numpy()]
+    took = column(ended["dur_ns"])
+    # At one time, one system call ends before the next one begins, and after it has begun itself.
+    ends = ended[["tid"]].assign(
+        start_ns=ended["start_ns"] + took, symbol=USER_CODE, is_new=False, order=np.where(took > 0, 0, 2)
+    )
+    both = pd.concat([begins, ends], ignore_index=True)
+    return both.sort_values(["start_ns", "order"], ignore_index=True).drop(columns="order")
+
+
+def _looked_for(entered: pd.DataFrame, asked: Asked, times: Int) -> npt.NDArray[np.bool_]:
     """Which are the last of their thread up to a time that is asked about, or the first of its waits from one of ``times`` on."""
-    tid, start = syscalls["tid"].to_numpy(), syscalls["start_ns"].to_numpy()
+    tid, start = column(entered["tid"]), column(entered["start_ns"])
     wanted = np.zeros(len(tid), bool)
     order = np.lexsort((start, tid))
     wanted[order] = asked.about(start[order], _beside(tid[order], start[order], 1))
-    waits = order[is_in(syscalls["symbol"], pa.array(sorted(processing.WAITS)))[order]]
+    waits = order[(entered["is_new"] & entered["symbol"].isin(processing.WAITS)).to_numpy()[order]]
     before = _beside(tid[waits], start[waits], -1)
     wanted[waits] |= np.searchsorted(times, before, "right") < np.searchsorted(times, start[waits], "right")
     return wanted

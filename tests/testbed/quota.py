@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A control group with a CPU quota, of either version, that is gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from .processes import TestbedError
+
+
+def _hierarchy() -> tuple[Path, bool]:
+    """Where groups with the CPU controller can be made, and whether it is version 2."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return Path(place), False
+        if kind == "cgroup2" and "cpu" in (Path(place) / "cgroup.controllers").read_text().split():
+            (Path(place) / "cgroup.subtree_control").write_text("+cpu")
+            return Path(place), True
+    raise TestbedError("no control groups with the CPU controller are mounted")
+
+
+class Group:
+    """A control group in which processes have so much of a core in each period."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._folder = folder
+        self._root = root
+
+    def add(self, pid: int) -> None:
+        """Every thread of a process, of normal priority from now on: a quota does not count others."""
+        for task in os.listdir(f"/proc/{pid}/task"):
+            if os.sched_getscheduler(int(task)) in (os.SCHED_FIFO, os.SCHED_RR):
+                os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
+        (self._folder / "cgroup.procs").write_text(f"{pid}\n")
+
+    def throttled_ns(self) -> int:
+        """How long its threads were kept from running; it grows when such a time ends."""
+        told = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
+        return int(told["throttled_time"]) if "throttled_time" in told else int(told["throttled_usec"]) * 1000
+
+    def empty(self) -> None:
+        """Its processes run without a quota again."""
+        for pid in (self._folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (self._root / "cgroup.procs").write_text(pid)
+
+
+@contextlib.contextmanager
+def quota(quota_us: int, period_us: int) -> Iterator[Group]:
+    """A new group; at the end its processes are put into the root."""
+    root, is_v2 = _hierarchy()
+    folder = root / f"nsight-test-{os.getpid()}"
+    folder.mkdir()
+    group = Group(folder, root)
+    try:
+        if is_v2:
+            (folder / "cpu.max").write_text(f"{quota_us} {period_us}")
+        else:
+            (folder / "cpu.cfs_period_us").write_text(str(period_us))
+            (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
+        yield group
+    finally:
+        group.empty()
+        folder.rmdir()
