@@ -11,7 +11,7 @@ pub enum Transfer {
     None,
     /// Near jump, conditional or not; None: through a register or memory.
     Jump(Option<i32>),
-    Call,
+    Call(Reach),
     Return,
     /// syscall, sysenter
     Syscall,
@@ -23,6 +23,14 @@ pub enum Transfer {
     FarCall,
     FarReturn,
     FarJump,
+}
+
+/// How a near call finds its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Direct,
+    /// Through a register or memory.
+    Indirect,
 }
 
 /// Instructions that can stop a core for long, the likeliest first.
@@ -109,7 +117,8 @@ unsafe fn transfer(x: &xed_decoded_inst_t) -> Transfer {
         XED_CATEGORY_UNCOND_BR if iclass == XED_ICLASS_JMP_FAR => Transfer::FarJump,
         XED_CATEGORY_COND_BR | XED_CATEGORY_UNCOND_BR => Transfer::Jump(to),
         XED_CATEGORY_CALL if iclass == XED_ICLASS_CALL_FAR => Transfer::FarCall,
-        XED_CATEGORY_CALL => Transfer::Call,
+        XED_CATEGORY_CALL if direct => Transfer::Call(Reach::Direct),
+        XED_CATEGORY_CALL => Transfer::Call(Reach::Indirect),
         XED_CATEGORY_RET => match iclass {
             XED_ICLASS_RET_NEAR => Transfer::Return,
             XED_ICLASS_RET_FAR => Transfer::FarReturn,
@@ -146,7 +155,7 @@ unsafe fn stall(x: &xed_decoded_inst_t, transfer: Transfer) -> Stall {
             | Transfer::FarReturn
             | Transfer::FarJump => Stall::FarTransfer,
             // The stack is in the cache, as a rule: what it does to it makes no instruction special.
-            Transfer::Call | Transfer::Return => Stall::Other,
+            Transfer::Call(_) | Transfer::Return => Stall::Other,
             _ if explicit_memory(x) => Stall::Memory,
             _ => Stall::Other,
         },
@@ -175,8 +184,8 @@ mod tests {
         check(&[0x74, 0xfe], Jump(Some(-2)), Stall::Other);
         check(&[0xe9, 0xfb, 0xff, 0xff, 0xff], Jump(Some(-5)), Stall::Other);
         check(&[0xff, 0xe0], Jump(Option::None), Stall::Other);
-        check(&[0xe8, 0, 1, 0, 0], Call, Stall::Other);
-        check(&[0xff, 0xd0], Call, Stall::Other);
+        check(&[0xe8, 0, 1, 0, 0], Call(Reach::Direct), Stall::Other);
+        check(&[0xff, 0xd0], Call(Reach::Indirect), Stall::Other);
         check(&[0xc3], Return, Stall::Other);
         check(&[0x0f, 0x05], Syscall, Stall::FarTransfer);
         check(&[0x0f, 0x34], Syscall, Stall::FarTransfer);

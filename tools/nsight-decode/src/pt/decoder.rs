@@ -95,13 +95,6 @@ impl Decoder {
         offset as usize
     }
 
-    /// The core:bus ratio, if a packet told it.
-    pub fn ratio(&mut self) -> Option<u64> {
-        let mut ratio = 0;
-        let status = unsafe { ffi::pt_blk_core_bus_ratio(self.pointer, &mut ratio) };
-        (status >= 0).then_some(ratio.into())
-    }
-
     /// TSC (56 bits) of the last packet that told time. None before the first.
     pub fn tsc(&mut self) -> Option<u64> {
         let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);

@@ -178,7 +178,6 @@ extern "C" {
     pub fn pt_blk_get_sync_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
     pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
     pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
-    pub fn pt_blk_core_bus_ratio(decoder: *mut BlockDecoder, ratio: *mut u32) -> Status;
     pub fn pt_blk_next(decoder: *mut BlockDecoder, block: *mut Block, size: usize) -> Status;
     pub fn pt_blk_event(decoder: *mut BlockDecoder, event: *mut Event, size: usize) -> Status;
     pub fn pt_image_alloc(name: *const c_char) -> *mut Image;

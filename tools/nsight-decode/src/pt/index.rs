@@ -179,27 +179,12 @@ fn cyc_length(bytes: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Whether a packet tells how a branch went: TNT or TIP.
-pub fn is_branch(bytes: &[u8]) -> bool {
-    match bytes {
-        [2, 0xa3, ..] => true,
-        [first, ..] => *first != 0 && *first != 2 && (first & 1 == 0 || first & 0x1f == 0x0d),
-        [] => false,
-    }
-}
-
-/// Length of a packet that tells of a branch; 0 for others.
+/// Of a packet with an address, such as TIP and FUP; 0 for others.
 pub fn length(bytes: &[u8]) -> usize {
     match bytes {
-        [2, 0xa3, ..] => 8,
-        [first, ..] if first & 1 == 0 && *first > 2 => 1,
         [first, ..] if matches!(first & 0x1f, 0x01 | 0x0d | 0x11 | 0x1d) => address_length(*first),
         _ => 0,
     }
-}
-
-pub fn is_tsc(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&0x19)
 }
 
 /// Of a CYC packet; 0 for others.
@@ -281,13 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_told_apart() {
-        assert!(is_branch(&[0x06]) && is_branch(&[2, 0xa3]) && is_branch(&[0x2d, 1, 2]));
-        assert!(!is_branch(&[0]) && !is_branch(&[2, 0x82]) && !is_branch(&[0x7d]) && !is_branch(&[0x57, 2]));
-        assert_eq!(
-            (length(&[0x06]), length(&[2, 0xa3]), length(&[0x2d]), length(&[0xcd]), length(&[0x57])),
-            (1, 8, 3, 9, 0)
-        );
+    fn cycles_are_of_as_many_bytes_as_they_need() {
+        assert_eq!((length(&[0x2d]), length(&[0xcd]), length(&[0x06])), (3, 9, 0));
         assert_eq!((cycles(&[0x57, 0x02]), cycles(&[0x0b]), cycles(&[0x06])), (0x2a, 1, 0));
     }
 

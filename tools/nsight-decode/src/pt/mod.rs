@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Intel PT packets to edges.
 
+pub mod clock;
 pub mod decoder;
 pub mod ffi;
 pub mod index;
 pub mod item;
+pub mod packets;
+pub mod replay;
 pub mod resync;
 pub mod return_stack;
 pub mod stitch;

@@ -5,57 +5,9 @@
 //! that place, in the slice's copy of the trace: they were read already, or cannot be used, since what
 //! they tell of is code that is missing. Offsets stay what they are.
 
-use super::index::{self, PSB};
-
-/// Packets by what matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Psb,
-    Tip,
-    Enable,
-    Disable,
-    Fup,
-    Overflow,
-    /// Its FUP follows, and is no interrupt's. Of PSB+, PSB.
-    Bound,
-    Other,
-}
-
-/// A packet's kind and length. None: damaged, cut or unknown.
-fn packet(bytes: &[u8]) -> Option<(Kind, usize)> {
-    let first = *bytes.first()?;
-    let (kind, length) = match first {
-        2 => match *bytes.get(1)? {
-            0x82 if bytes.starts_with(&PSB) => (Kind::Psb, PSB.len()),
-            0xf3 => (Kind::Overflow, 2),
-            0x23 | 0x83 | 0x62 => (Kind::Other, 2), // PSBEND, TraceStop, EXSTOP
-            0xe2 => (Kind::Bound, 2),               // EXSTOP with FUP
-            0xc2 => (Kind::Bound, 10),              // MWAIT
-            0xa3 | 0x43 => (Kind::Other, 8),        // TNT, PIP
-            0xc8 | 0xa2 => (Kind::Other, 7),        // VMCS, PWRX
-            0x22 => (Kind::Other, 4),               // PWRE
-            second if second & 0x1f == 0x12 => {
-                let length = 2 + if second >> 5 & 1 == 1 { 8 } else { 4 };
-                (if second & 0x80 == 0 { Kind::Other } else { Kind::Bound }, length)
-                // PTW
-            }
-            0x13 => (Kind::Other, 4),  // CFE
-            0x93 => (Kind::Bound, 4),  // CFE with FUP
-            0x53 => (Kind::Other, 11), // EVD
-            _ => (Kind::Other, index::status_packet(bytes)?),
-        },
-        0x99 => (if bytes.get(1)? >> 5 == 1 { Kind::Bound } else { Kind::Other }, 2), // MODE.TSX, .Exec
-        _ if first & 1 == 0 && first > 2 => (Kind::Other, 1),                         // TNT
-        _ => match first & 0x1f {
-            0x0d => (Kind::Tip, index::length(bytes)),
-            0x11 => (Kind::Enable, index::length(bytes)),
-            0x01 => (Kind::Disable, index::length(bytes)),
-            0x1d => (Kind::Fup, index::length(bytes)),
-            _ => (Kind::Other, index::status_packet(bytes)?),
-        },
-    };
-    (length <= bytes.len()).then_some((kind, length))
-}
+use super::clock::{Clock, Rates};
+use super::index::PSB;
+use super::packets::{little, packet, Kind};
 
 /// Where decoding can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,30 +21,14 @@ pub struct Place {
     pub enable: bool,
 }
 
-/// How packets tell time.
-#[derive(Clone, Copy, Debug)]
-pub struct Rates {
-    /// TSC ticks per CTC tick, as a fraction.
-    pub tsc_ctc: (u64, u64),
-    pub mtc_shift: Option<u8>,
-    /// TSC per bus clock.
-    pub nominal: u64,
-}
-
 /// Reads packets on from a PSB, for the address and the time at each.
 #[derive(Debug)]
 pub struct Scanner {
     pub at: usize,
-    pub rates: Rates,
+    clock: Clock,
     last_ip: u64,
     /// Payload of MODE.Exec: 64 bits unless told.
     mode: u8,
-    cbr: Option<[u8; 2]>,
-    /// TSC at the last packet that told it, and cycles since.
-    tsc: Option<u64>,
-    cycles: u64,
-    /// CTC at a known TSC: 16 bits.
-    ctc: Option<(u16, u64)>,
     bound: bool,
     overflow: bool,
     /// A virtual machine runs: addresses are its own.
@@ -103,13 +39,9 @@ impl Scanner {
     pub fn new(psb: usize, rates: Rates) -> Self {
         Self {
             at: psb,
-            rates,
+            clock: Clock::new(rates),
             last_ip: 0,
             mode: 1,
-            cbr: None,
-            tsc: None,
-            cycles: 0,
-            ctc: None,
             bound: false,
             overflow: false,
             guest: false,
@@ -141,7 +73,7 @@ impl Scanner {
                         self.overflow = false;
                     }
                 }
-                Kind::Other => {}
+                Kind::Tnt(_) | Kind::PsbEnd | Kind::Other => {}
             }
             if found.is_some() && begin >= from && !self.guest {
                 return found;
@@ -157,15 +89,7 @@ impl Scanner {
             (Kind::Tip | Kind::Enable | Kind::Disable | Kind::Fup, _) => return self.address(bytes),
             (_, [2, 0x43, root, ..]) => self.guest = root & 1 == 1,
             (_, [0x99, mode]) if mode >> 5 == 0 => self.mode = *mode,
-            (_, [2, 0x03, low, high]) => self.cbr = Some([*low, *high]),
-            (_, [0x19, tsc @ ..]) => self.set_tsc(little(tsc)),
-            (_, [2, 0x73, low, high, _, fast, more]) => {
-                let fast = u64::from(*fast) | u64::from(more & 1) << 8;
-                let since = self.tsc.map(|tsc| tsc.saturating_sub(fast));
-                self.ctc = since.map(|tsc| (u16::from_le_bytes([*low, *high]), tsc));
-            }
-            (_, [0x59, count]) => self.take_mtc(*count),
-            _ => self.cycles = self.cycles.saturating_add(index::cycles(bytes)),
+            _ => self.clock.take(bytes),
         }
         None
     }
@@ -184,48 +108,10 @@ impl Scanner {
         Some(self.last_ip)
     }
 
-    fn set_tsc(&mut self, tsc: u64) {
-        (self.tsc, self.cycles, self.ctc) = (Some(tsc), 0, None);
-    }
-
-    /// An MTC has 8 bits of the CTC, and comes when these change.
-    fn take_mtc(&mut self, count: u8) {
-        // Where an MTC has bits that TMA does not, its place is not known.
-        let shift = self.rates.mtc_shift.filter(|&shift| shift <= 8);
-        let (Some(shift), Some((ctc, tsc)), (by, of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc) else {
-            return;
-        };
-        let mask = (1_u32 << (shift + 8)) - 1;
-        let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
-        let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
-        (self.tsc, self.cycles) = (Some(tsc), 0);
-        self.ctc = Some((ctc.wrapping_add(ticks as u16), tsc));
-    }
-
-    /// TSC (56 bits) at the last packet that was read.
-    fn now(&self) -> Option<u64> {
-        let ratio = self.cbr.map_or(self.rates.nominal, |cbr| u64::from(cbr[0])).max(1);
-        self.tsc.map(|tsc| tsc.saturating_add(self.cycles.saturating_mul(self.rates.nominal) / ratio))
-    }
-
     /// The PSB+ that belongs in front of a place; not before TSC `least`.
     pub fn psb_plus(&self, place: Place, least: Option<u64>) -> Vec<u8> {
         let mut bytes = PSB.to_vec();
-        if let Some(tsc) = self.now().max(least) {
-            bytes.push(0x19);
-            bytes.extend(&tsc.to_le_bytes()[..7]);
-            let (by, of) = self.rates.tsc_ctc;
-            if let (Some((ctc, at)), true) = (self.ctc, by > 0) {
-                let since = tsc.saturating_sub(at);
-                let ticks = since.saturating_mul(of) / by;
-                let rest = since.saturating_sub(ticks.saturating_mul(by) / of.max(1)).min(0x1ff);
-                let ctc = ctc.wrapping_add(ticks as u16).to_le_bytes();
-                bytes.extend([2, 0x73, ctc[0], ctc[1], 0, rest as u8, (rest >> 8) as u8]);
-            }
-        }
-        if let Some(cbr) = self.cbr {
-            bytes.extend([2, 0x03, cbr[0], cbr[1]]);
-        }
+        bytes.extend(self.clock.packets(least));
         bytes.extend([0x99, self.mode]);
         bytes.push(0x1d | 6 << 5);
         bytes.extend(place.ip.to_le_bytes());
@@ -234,16 +120,10 @@ impl Scanner {
     }
 }
 
-fn little(bytes: &[u8]) -> u64 {
-    let mut all = [0; 8];
-    let n = bytes.len().min(8);
-    all[..n].copy_from_slice(&bytes[..n]);
-    u64::from_le_bytes(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pt::index;
 
     const RATES: Rates = Rates { tsc_ctc: (84, 1), mtc_shift: Some(3), nominal: 20 };
 
@@ -301,12 +181,12 @@ mod tests {
     fn time_goes_on_by_cycles_and_mtc() {
         // 8 cycles at half the nominal rate: 16 ticks
         let (_, scanner) = places(&trace(&[&[0x43]]), 0);
-        assert_eq!(scanner.now(), Some(65536 + 16));
+        assert_eq!(scanner.clock.now(), Some(65536 + 16));
         // CTC 0x800 is 2 ticks of 84 behind 0x7fe, which was at 65526; its MTC has 0x00
         let (_, scanner) = places(&trace(&[&[0x43], &[0x59, 0]]), 0);
-        assert_eq!(scanner.now(), Some(65526 + 2 * 84));
+        assert_eq!(scanner.clock.now(), Some(65526 + 2 * 84));
         let (_, scanner) = places(&trace(&[&[0x59, 0], &[0x59, 2], &[0x0b]]), 0);
-        assert_eq!(scanner.now(), Some(65526 + 18 * 84 + 2));
+        assert_eq!(scanner.clock.now(), Some(65526 + 18 * 84 + 2));
     }
 
     #[test]
@@ -318,7 +198,7 @@ mod tests {
         assert_eq!((header.tsc, header.user, header.branch), (Some(65526 + 170), false, plus.len()));
         let (again, scanner) = places(&plus, 0);
         assert_eq!((again.len(), scanner.last_ip), (0, found[0].ip));
-        assert_eq!((scanner.ctc, scanner.cbr), (Some((0x800, 65526 + 168)), Some([10, 0])));
+        assert_eq!(scanner.clock.packets(None)[8..], [2, 0x73, 0, 8, 0, 2, 0, 2, 3, 10, 0]);
     }
 
     #[test]

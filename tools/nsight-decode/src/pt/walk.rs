@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One slice of trace, block by block.
 
-mod clock;
 mod errors;
 mod events;
 mod process;
 mod recent;
 mod resume;
 mod slice;
+mod time;
 
 use std::rc::Rc;
 
+use super::clock::Rates;
 use super::decoder::{Decoder, Status};
 use super::ffi::{self, error, iclass, status, Block};
 use super::index::{header, Run};
 use super::item::{Item, What};
-use super::resync::{Place, Rates, Scanner};
+use super::replay::{Need, Replay};
+use super::resync::{Place, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
 use crate::edges::{Code, Kind};
 use crate::error::Result;
-use crate::insn::Transfer;
+use crate::insn::{Reach, Transfer};
 use crate::perfdata::Recording;
 use errors::{perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
@@ -95,17 +97,19 @@ impl<'a> Walker<'a> {
             base: slice.begin,
             end: slice.end,
             psbs: psbs_within(run, slice),
+            rates,
             scanner: Scanner::new(0, rates),
+            replay: Replay::new(rates),
+            contradicted: false,
             patched: 0,
             scanned: 0,
             cursor,
             image,
             process: 0,
-            tsc: u64::MAX,
             packet_time: slice.time,
             now: slice.time,
             offset: slice.begin,
-            offset_before: slice.begin,
+            read: slice.begin,
             function: NOWHERE,
             pending: None,
             entry: true,
@@ -139,8 +143,12 @@ struct State<'w, 'a> {
     base: usize,
     end: usize,
     psbs: Vec<usize>,
+    rates: Rates,
     /// Reads the packets behind an error.
     scanner: Scanner,
+    /// Reads the packets that libipt tells of. It does not find them any more if contradicted.
+    replay: Replay,
+    contradicted: bool,
     /// Where the last PSB+ was written for what it found, and up to where its packets are over.
     patched: usize,
     scanned: usize,
@@ -148,13 +156,12 @@ struct State<'w, 'a> {
     image: Rc<Image>,
     /// Whose code `image` is.
     process: i32,
-    tsc: u64,
-    /// What `tsc` is in ns, and the time of what runs.
+    /// Of the last packet that told of a branch or event, and of what runs: ns.
     packet_time: u64,
     now: u64,
-    /// Of the next packet that tells of a branch, and of the one before.
+    /// Of the next packet that tells of more than time; and up to where libipt has read.
     offset: usize,
-    offset_before: usize,
+    read: usize,
     /// The function that runs.
     function: Found,
     pending: Option<Pending>,
@@ -183,7 +190,7 @@ impl State<'_, '_> {
             self.recent.clear();
             self.insns_since = 0;
             let status = self.decoder.sync_set(at - self.base);
-            self.catch_up()?;
+            self.begin(at)?;
             self.resume();
             let psb = header(&self.decoder.trace()[at - self.base..]);
             self.show_image(psb.user)?;
@@ -236,11 +243,7 @@ impl State<'_, '_> {
                 if status < 0 {
                     return Ok(End::Failed(-status));
                 }
-                self.read_time();
-                if event.has_tsc() {
-                    // libipt's own clock may be at the event behind this one already.
-                    self.set_tsc(event.tsc);
-                }
+                self.is_moved();
                 self.event(&event)?;
                 if self.in_guest {
                     return Ok(End::Failed(GUEST));
@@ -311,29 +314,34 @@ impl State<'_, '_> {
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.leave_within(block)?;
         }
-        let offset = self.read_offset();
-        let time = self.branch_time(offset, status);
-        self.read_time_at(offset);
+        let moved = self.is_moved();
         if status < 0 {
             // The way out of the block is not known.
             return Ok(());
         }
-        if let Some(time) = time {
-            self.advance(time.unwrap_or(self.packet_time))?;
+        let transfer = match block.iclass {
+            iclass::CALL if !moved => Transfer::Call(Reach::Direct),
+            iclass::RETURN => Transfer::Return,
+            iclass::COND_JUMP => Transfer::Jump(Some(0)),
+            _ => self.walker.insns.end(block),
+        };
+        let need = match transfer {
+            Transfer::None | Transfer::Call(Reach::Direct) => None,
+            Transfer::Jump(Some(_)) => (block.iclass == iclass::COND_JUMP).then_some(Need::Taken),
+            Transfer::Return if self.walker.recording.config.ret_compression => Some(Need::Return),
+            _ => Some(Need::Target),
+        };
+        if need.is_some_and(|need| self.is_told(need)) {
+            self.advance(self.packet_time)?;
         }
-        let kind = match block.iclass {
-            iclass::CALL => Some(Kind::Call),
-            iclass::RETURN => Some(Kind::Return),
-            iclass::JUMP | iclass::COND_JUMP => None,
-            _ => match self.walker.insns.end(block) {
-                Transfer::None | Transfer::Jump(_) | Transfer::FarJump => None,
-                Transfer::Call | Transfer::FarCall => Some(Kind::Call),
-                Transfer::Return | Transfer::FarReturn => Some(Kind::Return),
-                Transfer::Syscall => Some(Kind::Syscall),
-                Transfer::Sysret => Some(Kind::Sysret),
-                Transfer::Iret => Some(Kind::Iret),
-                Transfer::Interrupt => Some(Kind::SoftInterrupt),
-            },
+        let kind = match transfer {
+            Transfer::None | Transfer::Jump(_) | Transfer::FarJump => None,
+            Transfer::Call(_) | Transfer::FarCall => Some(Kind::Call),
+            Transfer::Return | Transfer::FarReturn => Some(Kind::Return),
+            Transfer::Syscall => Some(Kind::Syscall),
+            Transfer::Sysret => Some(Kind::Sysret),
+            Transfer::Iret => Some(Kind::Iret),
+            Transfer::Interrupt => Some(Kind::SoftInterrupt),
         };
         self.pending = Some(Pending { from: block.end_ip, kind, time: self.now, offset: self.offset });
         if kind == Some(Kind::Sysret) || kind == Some(Kind::Iret) && self.leads_to_user() {

@@ -4,6 +4,7 @@
 use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
 use crate::edges::power;
 use crate::pt::ffi::{self, event};
+use crate::pt::replay::Need;
 
 impl State<'_, '_> {
     pub(super) fn event(&mut self, e: &ffi::Event) -> Result<()> {
@@ -12,7 +13,7 @@ impl State<'_, '_> {
             event::ENABLED | event::DISABLED if e.status_update() => {}
             event::ENABLED => {
                 self.recent.clear();
-                self.advance(self.packet_time)?;
+                self.told(Need::Enable)?;
                 self.pending = None;
                 self.entry = false;
                 self.resume();
@@ -26,18 +27,18 @@ impl State<'_, '_> {
             }
             event::DISABLED => {
                 let from = self.pending.take().map_or(self.end_ip, |p| p.from);
-                self.advance(self.packet_time)?;
+                self.told(Need::Disable)?;
                 self.trace_end(from, e.variant[0], e.ip_suppressed());
             }
             event::ASYNC_DISABLED => {
                 self.arrive(e.variant[0])?;
-                self.advance(self.packet_time)?;
+                self.told(Need::Disable)?;
                 self.trace_end(e.variant[0], e.variant[1], e.ip_suppressed());
             }
             event::ASYNC_BRANCH => {
                 let (from, to) = (e.variant[0], e.variant[1]);
                 self.arrive(from)?;
-                self.advance(self.packet_time)?;
+                self.told(Need::Interrupt)?;
                 if e.ip_suppressed() {
                     self.trace_end(from, 0, true);
                     return Ok(());
@@ -51,7 +52,7 @@ impl State<'_, '_> {
                 self.pending = None;
                 self.push(What::Event(Code::Overflow), 0, 0);
                 self.recent.clear();
-                self.advance(self.packet_time)?;
+                self.told(Need::Overflow(!e.ip_suppressed()))?;
                 if !e.ip_suppressed() {
                     self.entry = false;
                     self.resume();
@@ -70,26 +71,32 @@ impl State<'_, '_> {
                 self.in_guest = guest;
             }
             event::STOP => {}
-            event::PTWRITE => self.mark(Code::Ptwrite, e.variant[2], e.variant[0]),
-            event::CBR => self.mark(Code::Cbr, e.variant[0] & 0xffff, 0),
+            event::PTWRITE => self.mark(e, Code::Ptwrite, e.variant[2], e.variant[0]),
+            event::CBR => self.mark(e, Code::Cbr, e.variant[0] & 0xffff, 0),
             event::MWAIT => {
                 let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
-                self.mark(Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
+                self.mark(e, Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
             }
             event::PWRE => {
                 let v = e.variant[0];
                 let value = v & 0xffff | (v >> 32 & 1) << 16;
-                self.mark(Code::Power, power::PWRE | value, 0);
+                self.mark(e, Code::Power, power::PWRE | value, 0);
             }
-            event::EXSTOP => self.mark(Code::Power, power::EXSTOP, e.variant[0]),
+            event::EXSTOP => self.mark(e, Code::Power, power::EXSTOP, e.variant[0]),
             event::PWRX => {
                 let v = e.variant[0];
                 let value = v & 0xffff | (v >> 32 & 7) << 16;
-                self.mark(Code::Power, power::PWRX | value, 0);
+                self.mark(e, Code::Power, power::PWRX | value, 0);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// What an event's packets tell: execution has come there.
+    fn told(&mut self, need: Need) -> Result<()> {
+        self.is_told(need);
+        self.advance(self.packet_time)
     }
 
     pub(super) fn symbol_of_source(&mut self, ip: u64) -> u32 {
@@ -108,8 +115,9 @@ impl State<'_, '_> {
     }
 
     /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
-    pub(super) fn mark(&mut self, code: Code, from: u64, to: u64) {
-        let (time, offset, what) = (self.packet_time, self.offset, What::Event(code));
+    fn mark(&mut self, e: &ffi::Event, code: Code, from: u64, to: u64) {
+        let time = if e.has_tsc() { self.in_ns(e.tsc) } else { self.packet_time };
+        let (offset, what) = (self.offset, What::Event(code));
         let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
         if time <= self.now {
             self.output.items.push(Item { time: self.now, ..item });

@@ -25,10 +25,10 @@ impl State<'_, '_> {
         let last = self.psbs.partition_point(|&psb| psb <= self.offset).checked_sub(1)?;
         let psb = self.psbs[last] - self.base;
         if psb > self.scanner.at {
-            self.scanner = Scanner::new(psb, self.scanner.rates);
+            self.scanner = Scanner::new(psb, self.rates);
         }
         let from = self.offset.max(self.scanned) - self.base;
-        let least = (self.tsc != u64::MAX).then_some(self.tsc);
+        let least = self.replay.tsc;
         while let Some(place) = self.scanner.next(self.decoder.trace(), from, until - self.base) {
             let plus = self.scanner.psb_plus(place, least);
             if let Some(at) = place.offset.checked_sub(plus.len()) {

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The time that packets tell.
+
+use super::index;
+use super::packets::little;
+
+/// How packets tell time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// TSC ticks per CTC tick, as a fraction.
+    pub tsc_ctc: (u64, u64),
+    pub mtc_shift: Option<u8>,
+    /// TSC per bus clock.
+    pub nominal: u64,
+}
+
+/// TSC (56 bits) at a place among packets.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    rates: Rates,
+    cbr: Option<[u8; 2]>,
+    /// TSC at the last packet that told it, and cycles since.
+    tsc: Option<u64>,
+    cycles: u64,
+    /// CTC at a known TSC: 16 bits.
+    ctc: Option<(u16, u64)>,
+    /// Ticks and cycles up to the next packet that tells a TSC, and that TSC.
+    ahead: Option<(u64, u64, u64)>,
+}
+
+/// CBR tells a ratio in whole steps: the one between two packets that tell a TSC may differ by one part in so many. By
+/// more, the core stood still between them, or packets are lost.
+const STEP: u64 = 8;
+
+impl Clock {
+    pub fn new(rates: Rates) -> Self {
+        Self { rates, cbr: None, tsc: None, cycles: 0, ctc: None, ahead: None }
+    }
+
+    pub fn rates(&self) -> Rates {
+        self.rates
+    }
+
+    /// Whether a packet tells a TSC.
+    pub fn is_told_by(packet: &[u8]) -> bool {
+        matches!(packet, [0x19 | 0x59, ..])
+    }
+
+    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just before that one.
+    pub fn look_ahead(&mut self, mut next: Self, packet: &[u8]) {
+        let cycles = next.cycles;
+        next.take(packet);
+        self.ahead = match (self.tsc, next.tsc) {
+            (Some(from), Some(to)) if self.cbr == next.cbr => {
+                let (ticks, by_cbr) = (to.saturating_sub(from), self.by_cbr(cycles));
+                let near = cycles > 0 && ticks.abs_diff(by_cbr) <= by_cbr / STEP;
+                Some(if near { (ticks, cycles, to) } else { (by_cbr, cycles, to) })
+            }
+            _ => None,
+        };
+    }
+
+    /// Reads a packet, of any kind.
+    pub fn take(&mut self, packet: &[u8]) {
+        match packet {
+            [2, 0x03, low, high] => self.set_cbr([*low, *high]),
+            [0x19, tsc @ ..] => self.set_tsc(little(tsc)),
+            [2, 0x73, low, high, _, fast, more] => {
+                let fast = u64::from(*fast) | u64::from(more & 1) << 8;
+                let since = self.tsc.map(|tsc| tsc.saturating_sub(fast));
+                self.ctc = since.map(|tsc| (u16::from_le_bytes([*low, *high]), tsc));
+            }
+            [0x59, count] => self.take_mtc(*count),
+            _ => self.cycles = self.cycles.saturating_add(index::cycles(packet)),
+        }
+    }
+
+    /// Cycles before it were those of the frequency before it.
+    fn set_cbr(&mut self, cbr: [u8; 2]) {
+        if self.cbr.is_some_and(|before| before != cbr) {
+            (self.tsc, self.cycles, self.ahead) = (self.now(), 0, None);
+        }
+        self.cbr = Some(cbr);
+    }
+
+    fn set_tsc(&mut self, tsc: u64) {
+        (self.tsc, self.cycles, self.ctc, self.ahead) = (Some(tsc), 0, None, None);
+    }
+
+    /// An MTC has 8 bits of the CTC, and comes when these change.
+    fn take_mtc(&mut self, count: u8) {
+        // Where an MTC has bits that TMA does not, its place is not known.
+        let shift = self.rates.mtc_shift.filter(|&shift| shift <= 8);
+        let (Some(shift), Some((ctc, tsc)), (by, of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc) else {
+            return;
+        };
+        let mask = (1_u32 << (shift + 8)) - 1;
+        let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
+        let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
+        (self.tsc, self.cycles, self.ahead) = (Some(tsc), 0, None);
+        self.ctc = Some((ctc.wrapping_add(ticks as u16), tsc));
+    }
+
+    /// Ticks in so many cycles, by the ratio that a packet told.
+    fn by_cbr(&self, cycles: u64) -> u64 {
+        let ratio = self.cbr.map_or(self.rates.nominal, |cbr| u64::from(cbr[0])).max(1);
+        cycles.saturating_mul(self.rates.nominal) / ratio
+    }
+
+    /// At the last packet that was read. None: before the first that tells it.
+    pub fn now(&self) -> Option<u64> {
+        self.tsc.map(|tsc| match self.ahead {
+            Some((ticks, cycles @ 1.., to)) => {
+                let passed = u128::from(self.cycles) * u128::from(ticks) / u128::from(cycles);
+                tsc.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)).min(to)
+            }
+            _ => tsc.saturating_add(self.by_cbr(self.cycles)),
+        })
+    }
+
+    /// What a PSB+ says of time; not before TSC `least`.
+    pub fn packets(&self, least: Option<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(tsc) = self.now().max(least) {
+            bytes.push(0x19);
+            bytes.extend(&tsc.to_le_bytes()[..7]);
+            let (by, of) = self.rates.tsc_ctc;
+            if let (Some((ctc, at)), true) = (self.ctc, by > 0) {
+                let since = tsc.saturating_sub(at);
+                let ticks = since.saturating_mul(of) / by;
+                let rest = since.saturating_sub(ticks.saturating_mul(by) / of.max(1)).min(0x1ff);
+                let ctc = ctc.wrapping_add(ticks as u16).to_le_bytes();
+                bytes.extend([2, 0x73, ctc[0], ctc[1], 0, rest as u8, (rest >> 8) as u8]);
+            }
+        }
+        if let Some(cbr) = self.cbr {
+            bytes.extend([2, 0x03, cbr[0], cbr[1]]);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The core runs at half the nominal rate, as CBR says.
+    fn clock() -> Clock {
+        let mut clock = Clock::new(Rates { tsc_ctc: (84, 1), mtc_shift: Some(3), nominal: 20 });
+        clock.take(&[2, 3, 10, 0]);
+        clock.take(&tsc(1000));
+        clock
+    }
+
+    fn tsc(value: u16) -> [u8; 8] {
+        let [low, high] = value.to_le_bytes();
+        [0x19, low, high, 0, 0, 0, 0, 0]
+    }
+
+    /// A CYC packet of up to 31 cycles.
+    fn cycles(n: u8) -> [u8; 1] {
+        [n << 3 | 3]
+    }
+
+    /// Times at each of ten times ten cycles, where the next TSC is known.
+    fn times(next_tsc: u16) -> Vec<u64> {
+        let mut now = clock();
+        let mut next = now.clone();
+        (0..10).for_each(|_| next.take(&cycles(10)));
+        now.look_ahead(next, &tsc(next_tsc));
+        let mut at = || {
+            now.take(&cycles(10));
+            now.now().unwrap()
+        };
+        (0..10).map(|_| at()).collect()
+    }
+
+    #[test]
+    fn between_two_tscs_time_is_right_at_both() {
+        let by_cbr: Vec<_> = (1..=10).map(|n| 1000 + 20 * n).collect();
+        assert_eq!(times(1200), by_cbr);
+        // CBR tells whole steps: the core ran 5 % slower, or faster.
+        assert_eq!(times(1210), (1..=10).map(|n| 1000 + 21 * n).collect::<Vec<_>>());
+        assert_eq!(times(1190), (1..=10).map(|n| 1000 + 19 * n).collect::<Vec<_>>());
+        // It slept for a while, not known when: what ran ran at its rate.
+        assert_eq!(times(9000), by_cbr);
+        // Before the next TSC in any case.
+        assert_eq!(times(1050), [1020, 1040, 1050, 1050, 1050, 1050, 1050, 1050, 1050, 1050]);
+    }
+
+    #[test]
+    fn another_frequency_counts_from_its_packet_on() {
+        let mut clock = clock();
+        clock.take(&cycles(10));
+        clock.take(&[2, 3, 20, 0]);
+        clock.take(&cycles(10));
+        assert_eq!(clock.now(), Some(1000 + 20 + 10));
+        let before = clock.clone();
+        clock.look_ahead(before, &tsc(1033));
+        assert_eq!(clock.now(), Some(1030));
+    }
+
+    #[test]
+    fn a_clock_without_tsc_tells_nothing() {
+        let mut clock = Clock::new(Rates { tsc_ctc: (0, 0), mtc_shift: None, nominal: 20 });
+        clock.take(&cycles(5));
+        clock.take(&[0x59, 1]);
+        assert_eq!((clock.now(), clock.packets(None)), (None, vec![]));
+    }
+}

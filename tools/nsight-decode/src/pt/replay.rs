@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which packet told of a branch, and when.
+//!
+//! libipt tells where execution went. How far it has read ahead meanwhile, and so the time it tells, depends on its
+//! version and on what follows: here the packets are read once more, one for each branch and event that libipt tells.
+
+use super::clock::{Clock, Rates};
+use super::index;
+use super::packets::{packet, Kind};
+
+/// What a branch or event needs of the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Whether it was taken.
+    Taken,
+    /// Where it went.
+    Target,
+    /// A return: either of both, if returns are compressed.
+    Return,
+    Interrupt,
+    Enable,
+    Disable,
+    /// With the address at which tracing goes on, or without.
+    Overflow(bool),
+}
+
+/// What they told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Another packet than before.
+    Packet,
+    /// Nothing new: the rest of a packet, or none.
+    Nothing,
+    /// Not what libipt tells of.
+    Contradiction,
+}
+
+#[derive(Clone, Debug)]
+pub struct Replay {
+    clock: Clock,
+    /// The first packet that is not used yet, and tells of more than time.
+    pub at: usize,
+    /// Branches of the last TNT packet that are still to come.
+    branches: u32,
+    /// TSC at the last packet that told of a branch or event.
+    pub tsc: Option<u64>,
+}
+
+impl Replay {
+    pub fn new(rates: Rates) -> Self {
+        Self { clock: Clock::new(rates), at: 0, branches: 0, tsc: None }
+    }
+
+    /// Begins at a PSB, whose time it is.
+    pub fn begin(&mut self, trace: &[u8], at: usize) {
+        let tsc = index::header(&trace[at..]).tsc;
+        *self = Self { at, tsc, ..Self::new(self.clock.rates()) };
+        self.pass(trace);
+    }
+
+    /// Uses the packet that tells of a branch or event.
+    pub fn take(&mut self, trace: &[u8], need: Need) -> Told {
+        if self.branches > 0 && matches!(need, Need::Taken | Need::Return) {
+            self.branches -= 1;
+            return Told::Nothing;
+        }
+        // As a rule it is the first one.
+        match (trace.get(self.at..).and_then(packet), need) {
+            (Some((Kind::Tnt(n @ 1..), length)), Need::Taken | Need::Return) => {
+                self.branches = n - 1;
+                self.use_up_to(trace, self.at + length);
+                return Told::Packet;
+            }
+            (Some((Kind::Tip, length)), Need::Target | Need::Return) => {
+                self.use_up_to(trace, self.at + length);
+                return Told::Packet;
+            }
+            _ => {}
+        }
+        let mut next = self.clone();
+        let told = next.find(trace, need);
+        if told == Told::Packet {
+            next.use_up_to(trace, next.at);
+            *self = next;
+        }
+        told
+    }
+
+    fn use_up_to(&mut self, trace: &[u8], end: usize) {
+        self.tsc = self.clock.now();
+        self.at = end;
+        self.pass(trace);
+    }
+
+    fn find(&mut self, trace: &[u8], need: Need) -> Told {
+        let is_branch = matches!(need, Need::Taken | Need::Target | Need::Return);
+        let (mut bound, mut overflow) = (false, false);
+        loop {
+            self.pass(trace);
+            let Some((kind, length)) = trace.get(self.at..).and_then(packet) else { return Told::Nothing };
+            self.at += length;
+            match (kind, need) {
+                (Kind::Tnt(0), _) => {}
+                (Kind::Tnt(n), Need::Taken | Need::Return) => {
+                    self.branches = n - 1;
+                    return Told::Packet;
+                }
+                // It may come before a TIP of what ran before.
+                (Kind::Tnt(n), Need::Target) if self.branches == 0 => self.branches = n,
+                (Kind::Tip, Need::Target | Need::Return | Need::Interrupt)
+                | (Kind::Enable, Need::Enable)
+                | (Kind::Disable, Need::Disable)
+                | (Kind::Overflow, Need::Overflow(false)) => return Told::Packet,
+                (Kind::Overflow, Need::Overflow(true)) => {
+                    self.branches = 0;
+                    overflow = true;
+                }
+                (Kind::Fup, Need::Overflow(true)) if overflow => return Told::Packet,
+                (Kind::Fup, _) if bound || !is_branch => bound = false,
+                (Kind::Bound, _) => bound = true,
+                (Kind::Other | Kind::Psb | Kind::PsbEnd, _) => {}
+                // An event comes first: of the branch there is no packet.
+                (Kind::Fup | Kind::Enable | Kind::Disable | Kind::Overflow, _) if is_branch => {
+                    return Told::Nothing;
+                }
+                _ => return Told::Contradiction,
+            }
+        }
+    }
+
+    /// Passes packets of time alone, and PSB+.
+    fn pass(&mut self, trace: &[u8]) {
+        let mut header = false;
+        while let Some((kind, length)) = trace.get(self.at..).and_then(packet) {
+            let bytes = &trace[self.at..self.at + length];
+            match kind {
+                Kind::Psb => header = true,
+                // Nothing that it could end stands before it.
+                Kind::PsbEnd => header = false,
+                // It may end a PSB+, too.
+                Kind::Overflow => return,
+                _ if !header && index::status_packet(bytes).is_none() => return,
+                _ => self.clock.take(bytes),
+            }
+            self.at += length;
+            if Clock::is_told_by(bytes) {
+                self.look_ahead(trace);
+            }
+        }
+    }
+
+    /// From one packet that tells a TSC to the next, the clock runs so that it is right at both.
+    fn look_ahead(&mut self, trace: &[u8]) {
+        let (mut clock, mut at) = (self.clock.clone(), self.at);
+        while let Some((kind, length)) = trace.get(at..).and_then(packet) {
+            let bytes = &trace[at..at + length];
+            if Clock::is_told_by(bytes) {
+                self.clock.look_ahead(clock, bytes);
+                return;
+            }
+            if kind == Kind::Overflow {
+                return;
+            }
+            clock.take(bytes);
+            at += length;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pt::index::PSB;
+
+    const RATES: Rates = Rates { tsc_ctc: (0, 0), mtc_shift: None, nominal: 20 };
+    const TIP: &[u8] = &[0x2d, 1, 2];
+    const FUP: &[u8] = &[0x3d, 1, 2];
+    const DISABLE: &[u8] = &[0x01];
+    const ENABLE: &[u8] = &[0x31, 1, 2];
+    const OVERFLOW: &[u8] = &[2, 0xf3];
+    const PTWRITE: &[u8] = &[2, 0x92, 1, 2, 3, 4];
+    const ONE: &[u8] = &[0x06];
+    const THREE: &[u8] = &[0x18];
+
+    /// A cycle of the clock before each packet, and a PSB+ of TSC 1000 in front.
+    fn trace(packets: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = plus(1000);
+        for packet in packets {
+            bytes.push(0x0b);
+            bytes.extend_from_slice(packet);
+        }
+        bytes
+    }
+
+    fn plus(tsc: u16) -> Vec<u8> {
+        let [low, high] = tsc.to_le_bytes();
+        let status: &[u8] = &[0x19, low, high, 0, 0, 0, 0, 0, 2, 3, 20, 0, 0x99, 1];
+        [&PSB[..], status, FUP, &[2, 0x23]].concat()
+    }
+
+    /// What is told of each, and when.
+    fn told(bytes: &[u8], needs: &[Need]) -> Vec<(Told, u64)> {
+        let mut replay = Replay::new(RATES);
+        replay.begin(bytes, 0);
+        needs.iter().map(|&need| (replay.take(bytes, need), replay.tsc.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_branch_has_the_time_of_its_own_packet() {
+        use Need::{Taken, Target};
+        let bytes = trace(&[THREE, TIP, ONE]);
+        assert_eq!(
+            told(&bytes, &[Taken, Target, Taken, Taken, Taken, Taken]),
+            [
+                (Told::Packet, 1001),
+                // It may come behind branches of what runs later.
+                (Told::Packet, 1002),
+                (Told::Nothing, 1002),
+                (Told::Nothing, 1002),
+                (Told::Packet, 1003),
+                (Told::Nothing, 1003),
+            ]
+        );
+        assert_eq!(
+            told(&trace(&[THREE, TIP]), &[Target, Taken]),
+            [(Told::Packet, 1002), (Told::Nothing, 1002)]
+        );
+    }
+
+    #[test]
+    fn an_event_has_its_own_packets() {
+        use Need::{Disable, Enable, Interrupt, Overflow, Taken, Target};
+        let bytes = trace(&[ONE, FUP, TIP, FUP, DISABLE, ENABLE, OVERFLOW, FUP, PTWRITE, FUP, TIP]);
+        assert_eq!(
+            told(&bytes, &[Taken, Target, Interrupt, Disable, Target, Enable, Overflow(true), Target]),
+            [
+                (Told::Packet, 1001),
+                // The interrupt comes first: of the call there is no packet.
+                (Told::Nothing, 1001),
+                (Told::Packet, 1003),
+                (Told::Packet, 1005),
+                (Told::Nothing, 1005),
+                (Told::Packet, 1006),
+                (Told::Packet, 1008),
+                // A FUP that belongs to PTWRITE is no event.
+                (Told::Packet, 1011),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_psb_between_is_passed_and_its_time_taken() {
+        let bytes = [trace(&[ONE]), plus(2000), trace(&[])[..0].to_vec(), vec![0x0b], TIP.to_vec()].concat();
+        let mut replay = Replay::new(RATES);
+        replay.begin(&bytes, 0);
+        assert_eq!(replay.take(&bytes, Need::Taken), Told::Packet);
+        assert_eq!((replay.at, replay.tsc), (bytes.len() - TIP.len(), Some(1001)));
+        assert_eq!(replay.take(&bytes, Need::Target), Told::Packet);
+        assert_eq!((replay.at, replay.tsc), (bytes.len(), Some(2001)));
+        assert_eq!(replay.take(&bytes, Need::Target), Told::Nothing);
+    }
+
+    #[test]
+    fn what_libipt_cannot_have_read_is_told() {
+        use Need::{Enable, Interrupt, Return, Taken, Target};
+        for (packets, need) in [
+            (&[TIP][..], Taken),
+            (&[ONE], Interrupt),
+            (&[ONE], Enable),
+            (&[TIP, ONE], Enable),
+            (&[DISABLE], Interrupt),
+        ] {
+            assert_eq!(told(&trace(packets), &[need]), [(Told::Contradiction, 1000)], "{packets:x?}");
+        }
+        assert_eq!(told(&trace(&[THREE, ONE, TIP]), &[Taken, Target])[1].0, Told::Contradiction);
+        assert_eq!(
+            told(&trace(&[ONE, TIP]), &[Return, Return]),
+            [(Told::Packet, 1001), (Told::Packet, 1002)]
+        );
+        assert_eq!(told(&trace(&[]), &[Interrupt]), [(Told::Nothing, 1000)]);
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The time of what runs.
+
+use super::{Code, Need, Result, State, What, STALL_NS, STALL_RATE};
+use crate::perfdata::widen;
+use crate::pt::replay::Told;
+
+impl State<'_, '_> {
+    /// Decoding begins at a PSB.
+    pub(super) fn begin(&mut self, at: usize) -> Result<()> {
+        self.replay.begin(self.decoder.trace(), at - self.base);
+        self.contradicted = false;
+        self.is_moved();
+        self.offset = self.base + self.replay.at;
+        self.set_time(self.replay.tsc);
+        self.go_on(self.packet_time)
+    }
+
+    /// Whether a packet that was not used yet tells of a branch or event: its time is `packet_time` now.
+    pub(super) fn is_told(&mut self, need: Need) -> bool {
+        if !self.contradicted {
+            match self.replay.take(self.decoder.trace(), need) {
+                Told::Packet => {
+                    self.offset = self.base + self.replay.at;
+                    self.set_time(self.replay.tsc);
+                    return true;
+                }
+                Told::Nothing => return false,
+                // libipt goes round an erratum of the processor: it is believed until the next begin.
+                Told::Contradiction => self.contradicted = true,
+            }
+        }
+        let moved = self.offset != self.read;
+        self.offset = self.read;
+        let tsc = self.decoder.tsc();
+        self.set_time(tsc);
+        moved
+    }
+
+    /// Whether libipt has read packets since it was asked last.
+    pub(super) fn is_moved(&mut self) -> bool {
+        let read = self.base + self.decoder.offset();
+        let moved = read != self.read;
+        if moved {
+            self.read = read;
+            self.idle = 0;
+        }
+        moved
+    }
+
+    pub(super) fn in_ns(&self, tsc: u64) -> u64 {
+        self.walker.recording.info.conv.ns(widen(tsc, self.reference))
+    }
+
+    fn set_time(&mut self, tsc: Option<u64>) {
+        self.packet_time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
+    }
+
+    /// Up to the time that libipt tells.
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        self.is_moved();
+        self.offset = self.read;
+        let tsc = self.decoder.tsc();
+        self.set_time(tsc);
+        self.go_on(self.packet_time)
+    }
+
+    /// Execution has come to a place whose time is known. What needs no packet since the last one
+    /// happened then: packets that tell of no place, as those at the end of a halt, do not count.
+    pub(super) fn advance(&mut self, time: u64) -> Result<()> {
+        self.output.n_before.get_or_insert(self.output.items.len());
+        self.go_on(time)
+    }
+
+    pub(super) fn go_on(&mut self, time: u64) -> Result<()> {
+        // A clock that was ahead of the next TSC stands until it is reached.
+        if time <= self.now {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.now, time);
+        let passed = time - before;
+        if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
+            self.stall(before, passed);
+        }
+        self.recent.clear();
+        self.insns_since = 0;
+        self.output.items.append(&mut self.marks);
+        if self.cursor.pass(self.now) {
+            self.task();
+        }
+        if self.now >= self.image.until {
+            self.show_image(false)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stall(&mut self, since: u64, ns: u64) {
+        let (class, address) = self.walker.insns.stall(&self.recent.in_order());
+        let value = ns.min((1 << 56) - 1) | (class as u64) << 56;
+        for (code, value) in [(Code::Stall, value), (Code::StallAt, address)] {
+            self.push(What::Event(code), value, 0);
+            if let Some(item) = self.output.items.last_mut() {
+                item.time = since;
+            }
+        }
+    }
+}
