@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 #: Values that must make no difference to any test.
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia")
 LOCALES = ("C", "C.UTF-8", "POSIX")
@@ -25,6 +26,8 @@ def environment(seed: int, folder: Path) -> tuple[dict[str, str], int]:
     env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     env |= {
         "HOME": str(home),
+        # The key of stored tables, which decoded captures in build/cache have.
+        "XDG_STATE_HOME": str(ROOT / "build/cache/state"),
         "TZ": rng.choice(ZONES),
         "LC_ALL": rng.choice(LOCALES),
         "PYTHONHASHSEED": str(rng.randrange(1, 1 << 32)),

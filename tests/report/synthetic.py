@@ -242,14 +242,16 @@ def blocking_of(message: int, **spent: tuple[int, int]) -> pa.Table:
     )  # fmt: skip
 
 
-def write_capture(path: Path, world: World | None = None, **options: Any) -> Path:
-    """A capture directory whose tables are stored and fresh, so that no stage has to run.
+def write_capture(
+    path: Path, world: World | None = None, told: dict[str, Any] | None = None, **options: Any
+) -> Path:
+    """A capture directory whose tables are stored and fresh, so that no stage has to run; ``told``: its manifest.
 
     Raw files are stand-ins: they are only looked at (size and time), never parsed.
     """
     world = world or World()
     path.mkdir()
-    (path / "manifest.json").write_text(json.dumps(manifest()))
+    (path / "manifest.json").write_text(json.dumps(told or manifest()))
     for name in ("events.tsv", "clock.tsv", "perf.data"):
         (path / name).write_text(f"stand-in for {name}\n")
     tables = world.tables()

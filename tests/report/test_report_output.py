@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from harness import nobody
+from nsight_report import seal
+from pt_emulation.fixtures import unpack
 
 from .conftest import LAUNCHER, Run
 from .synthetic import write_capture
@@ -103,12 +105,12 @@ def test_output_directory_that_cannot_be_made(run: Run, capture: Path, tmp_path:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_capture_of_root_is_analysed_by_nobody(run: Run, public: Path) -> None:
-    capture = write_capture(public / "root.nsight")
+    capture = unpack.unpack("quiet", public) / "capture.nsight"
     output = public / "out"
     output.mkdir()
     output.chmod(0o777)
-    before = digest(capture)
     as_root = run(capture)
+    before = digest(capture)
     as_nobody = run(capture, "-o", output, wrap=nobody.command(), env={"HOME": "/nonexistent"})
     assert as_nobody.returncode == 0, as_nobody.stderr
     assert (output / "report.html").stat().st_uid == 65534
@@ -118,12 +120,28 @@ def test_capture_of_root_is_analysed_by_nobody(run: Run, public: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
+def test_tables_that_another_user_made_are_not_believed(run: Run, public: Path) -> None:
+    """The capture's data are none: what root is shown of its own tables, nobody is not."""
+    capture = write_capture(public / "root.nsight")
+    assert run(capture).returncode == 0
+    done = run(capture, wrap=nobody.command())
+    assert (done.returncode, "clock.tsv: not a recording" in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: Path) -> None:
+    """With tables that nobody made itself while it could write there."""
     capture = write_capture(public / "root.nsight")
     cache = public / "cache"
     cache.mkdir()
     cache.chmod(0o777)
-    done = run(capture, "--rerun", "attribution", wrap=nobody.command(), env={"XDG_CACHE_HOME": str(cache)})
+    key = public / "state/nsight/tables-65534.key"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(seal._key())
+    key.chmod(0o600)
+    os.chown(key, 65534, 65534)
+    env = {"XDG_CACHE_HOME": str(cache), "XDG_STATE_HOME": str(public / "state")}
+    done = run(capture, "--rerun", "attribution", wrap=nobody.command(), env=env)
     assert done.returncode == 0, done.stderr
     assert [p.name for p in cache.rglob("causes.parquet")] == ["causes.parquet"]
 
@@ -131,9 +149,9 @@ def test_stage_of_a_read_only_capture_is_stored_in_the_cache(run: Run, public: P
 @pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
 def test_user_without_a_home_needs_none(run: Run, public: Path) -> None:
     """No HOME, and no entry in /etc/passwd: a container's user."""
-    capture = write_capture(public / "root.nsight")
+    capture = unpack.unpack("quiet", public) / "capture.nsight"
     user = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-u", "HOME")
-    done = run(capture, wrap=nobody.command(*user, "-u", "XDG_CACHE_HOME"))
+    done = run(capture, wrap=nobody.command(*user, "-u", "XDG_CACHE_HOME", "-u", "XDG_STATE_HOME"))
     assert done.returncode == 0, done.stderr
 
 

@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
@@ -40,7 +40,7 @@ def _irregular(path: Path) -> BadInput:
     return BadInput(f"{path}: not a regular file", _CURE)
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """The file, open for reading. Raises as ``descriptor``."""
     return os.fdopen(descriptor(path), "rb")
 

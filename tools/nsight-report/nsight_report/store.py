@@ -2,8 +2,8 @@
 """Where the pipeline keeps its tables: Parquet files and one stages.json beside them.
 
 Files are written under a temporary name and renamed, so a reader never sees half a table and
-a full disk leaves what was there before. Anything unreadable in a store is treated as absent:
-it can always be computed again.
+a full disk leaves what was there before. Anything unreadable in a store is treated as absent, and so is
+what this user did not make (seal.py): it can always be computed again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import files, schema
+from . import files, schema, seal
 from .errors import BadInput, OutputError
 
 _STAGES = "stages.json"
@@ -167,6 +167,8 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._stages = self._read_stages()
+        #: By table: the file as it was when its content was compared, and whether it was as written.
+        self._compared: dict[str, tuple[tuple[int, ...], bool]] = {}
 
     def _read_stages(self) -> dict[str, Any]:
         try:
@@ -174,7 +176,30 @@ class Store:
                 value = json.loads(file.read(_MAX_STAGES_BYTES))
         except (OSError, ValueError, RecursionError, BadInput):
             return {}
-        return value if isinstance(value, dict) else {}
+        if not isinstance(value, dict):
+            return {}
+        return {
+            stage: entry
+            for stage, entry in value.items()
+            if isinstance(entry, dict) and _is_own(stage, entry)
+        }
+
+    def _is_as_written(self, name: str) -> bool:
+        """Whether a table has the content that this user's entry says."""
+        try:
+            status = os.lstat(self._regular(f"{name}.parquet"))
+        except (OSError, BadInput):
+            return False
+        now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if name not in self._compared or self._compared[name][0] != now:
+            try:
+                found = seal.digest(self.path(name))
+            except (OSError, BadInput):
+                return False
+            # Another run may have made it anew since the entries were read.
+            same = found in _digests(self._stages, name) or found in _digests(self._read_stages(), name)
+            self._compared[name] = now, same
+        return self._compared[name][1]
 
     def _regular(self, name: str) -> Path:
         """A file in the folder, which must be no link: it could lead to tables of another capture. Raises BadInput."""
@@ -183,16 +208,17 @@ class Store:
         return self.directory / name
 
     def entry(self, stage: str) -> dict[str, Any]:
-        """What stages.json says about ``stage``: ``made_from`` and ``run``; empty if never run."""
-        value = self._stages.get(stage)
-        return value if isinstance(value, dict) else {}
+        """What stages.json says about ``stage``: ``made_from``, ``run``, ``tables``; empty if this user never ran it."""
+        return self._stages.get(stage, {})
 
     def path(self, name: str) -> Path:
         """The file of table ``name``, whether it is there or not."""
         return self.directory / f"{name}.parquet"
 
     def load(self, name: str, spec: str | None = None) -> pa.Table | None:
-        """Table ``name``, checked against its schema; None when absent or unreadable."""
+        """Table ``name``, checked against its schema; None when absent, unreadable or not this user's."""
+        if not self._is_as_written(name):
+            return None
         try:
             with files.parquet(self._regular(f"{name}.parquet")) as file:
                 return schema.conform(spec or name, file.read())
@@ -200,7 +226,9 @@ class Store:
             return None
 
     def holds(self, name: str, spec: str | None = None) -> bool:
-        """Whether table ``name`` is there, whole, and has the columns of today's schema."""
+        """Whether table ``name`` is there as this user made it, and has the columns of today's schema."""
+        if not self._is_as_written(name):
+            return False
         try:
             with files.parquet(self._regular(f"{name}.parquet")) as file:
                 found = file.schema_arrow
@@ -225,21 +253,35 @@ class Store:
         # an entry that outlives one of its tables would pass a mixture off as fresh.
         if self._stages.pop(stage, None) is not None:
             self._write_stages()
+        digests = {}
         for name, table in tables.items():
             path = self.path(name)
             with writing(path), temporary(path) as partial:
                 if isinstance(table, Written):
                     table.path.replace(partial)
-                    continue
-                with Writer(partial, table.schema) as writer:
-                    writer.write(table)
+                else:
+                    with Writer(partial, table.schema) as writer:
+                        writer.write(table)
+                digests[name] = seal.digest(partial)
         run = hashlib.sha256(os.urandom(16)).hexdigest()[:16]
-        self._stages[stage] = {"made_from": made_from, "run": run}
+        # As JSON has it: what is read again is compared.
+        entry = json.loads(json.dumps({"made_from": made_from, "run": run, "tables": digests}))
+        self._stages[stage] = entry | {"mark": seal.mark({"stage": stage, **entry})}
         self._write_stages()
 
     def _write_stages(self) -> None:
         text = json.dumps(self._stages, indent=1, sort_keys=True) + "\n"
         write_atomically(self.directory / _STAGES, text.encode())
+
+
+def _digests(stages: dict[str, Any], name: str) -> list[str]:
+    """Of table ``name``, by the entries of this user."""
+    return [entry["tables"][name] for entry in stages.values() if name in entry["tables"]]
+
+
+def _is_own(stage: str, entry: dict[str, Any]) -> bool:
+    content = {key: value for key, value in entry.items() if key != "mark"}
+    return seal.is_marked({"stage": stage, **content}, entry.get("mark"))
 
 
 def place(capture: Path, output: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
@@ -269,9 +311,9 @@ def _cache() -> Path | None:
 
 
 def _usable(directory: Path) -> bool:
-    if directory.is_symlink():  # from a capture: it could point anywhere
-        return False
     try:
+        if directory.is_symlink():  # from a capture: it could point anywhere
+            return False
         directory.mkdir(parents=True, exist_ok=True)
         # Not os.access: it says yes to root on a read-only mount.
         with tempfile.TemporaryFile(dir=directory):
