@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -147,15 +148,14 @@ def test_perf_of_the_next_debian_decodes_the_same() -> None:
     trixie = TOP / "tests/guest/trixie"
     if subprocess.run([trixie, "--prepare"], capture_output=True).returncode:
         skip_or_fail("trixie", "build/trixie, which has perf 6.12, cannot be made")
-    place = TOP / "build" / "tmp" / "fixtures"  # it sees the checkout alone
-    shutil.rmtree(place, ignore_errors=True)
-    for name in unpack.names():
-        folder = unpack.unpack(name, place)
-        expected = json.loads((folder / "fixture.json").read_text())
-        data, symfs = folder / "capture.nsight" / "perf.data", folder / "symfs"
-        n, digest, errors = trim.branches(data, symfs, (str(trixie), "perf"))
-        assert (n, digest, errors) == (expected["branches"], expected["branches_sha256"], expected["errors"])
-    shutil.rmtree(place)
+    (TOP / "build" / "tmp").mkdir(exist_ok=True)  # it sees the checkout alone
+    with tempfile.TemporaryDirectory(prefix="fixtures-", dir=TOP / "build" / "tmp") as place:
+        for name in unpack.names():
+            folder = unpack.unpack(name, Path(place))
+            expected = json.loads((folder / "fixture.json").read_text())
+            data, symfs = folder / "capture.nsight" / "perf.data", folder / "symfs"
+            found = (name, *trim.branches(data, symfs, (str(trixie), "perf")))
+            assert found == (name, expected["branches"], expected["branches_sha256"], expected["errors"])
 
 
 def test_it_is_a_whole_capture(fixture: Path) -> None:

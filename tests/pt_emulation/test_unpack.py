@@ -52,6 +52,26 @@ def test_another_content_is_unpacked_anew_and_replaces_the_old(archive: Path, tm
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
+def test_what_another_process_unpacked_meanwhile_stays(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = unpack.shared("small")
+    (made / "in use").touch()
+    looked: list[Path] = []
+    exists = Path.exists
+
+    def late(path: Path) -> bool:
+        """At the first look it is not there yet."""
+        if path == made and not looked:
+            looked.append(path)
+            return False
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", late)
+    assert unpack.shared("small") == made
+    assert (made / "in use").exists()
+
+
 def test_links_and_paths_that_lead_out_are_refused(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "w:xz") as tar:
         link = tarfile.TarInfo("small/link")
