@@ -94,6 +94,13 @@ APPLICATION = (
     (1, "syscall", "sendmsg", 700),
     (1, "syscall", "epoll_wait", 150),
 )
+HOL = list(CAUSES).index("head-of-line blocking")
+#: What there is of a message whose thread was busy when it came.
+BESIDE_HOL = [
+    i
+    for i, (name, (_, _, side)) in enumerate(CAUSES.items())
+    if side == "A" and name not in ("head-of-line blocking", "late wake-up")
+]
 CONTEXTS = ("thread", "idle", "syscall", "softirq", "hardirq")
 TID, PERIOD_NS, START_NS = 1000, 60_000, 10**12
 
@@ -135,12 +142,21 @@ class Tree:
 
 @dataclass
 class World:
-    """Tables of schema.py by name; ``cause`` (number in CAUSES, -1 none) and ``ns`` of each message."""
+    """Tables of schema.py by name; ``added``: ns of each message (rows) by each of CAUSES (columns)."""
 
     tables: dict[str, pa.Table]
-    cause: I64
-    ns: I64
+    added: I64
     fan: int
+
+    @property
+    def cause(self) -> I64:
+        """Number in CAUSES of each message's largest one; -1 for none."""
+        return np.where(self.added.any(axis=1), self.added.argmax(axis=1), -1)
+
+    @property
+    def ns(self) -> I64:
+        """What that one took."""
+        return self.added.max(axis=1)
 
     @property
     def n_calls(self) -> int:
@@ -160,10 +176,24 @@ class World:
         return replace(self, tables=self.tables | {"calls": calls.filter(kept)})
 
 
-def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: int = 8) -> World:
-    """``n_messages`` in all; ``share`` of them with a cause each, of 10 to 300 us, evenly among the causes."""
+def world(
+    n_messages: int,
+    seed: int,
+    share: float = 0.02,
+    lanes: int = 4,
+    fan: int = 8,
+    most: int = 1,
+    between: tuple[int, int] = (10_000, 300_000),
+) -> World:
+    """``n_messages`` in all; ``share`` of them with a cause each, evenly among the causes, or with up to ``most``.
+
+    Each takes some time ``between`` these, in ns, by default of 10 to 300 us: as many of each order of magnitude.
+    """
     random = np.random.default_rng(seed)
-    parts = [Lane(lane, n_messages // lanes, random, share, fan) for lane in range(lanes)]
+    parts = [
+        Lane(lane, n_messages // lanes, random, share, fan, most=most, between=between)
+        for lane in range(lanes)
+    ]
     messages = pd.concat([lane.messages() for lane in parts], ignore_index=True)
     order = np.argsort(messages["first_ns"].to_numpy(), kind="stable")
     messages = messages.iloc[order].assign(message_id=np.arange(len(order)))
@@ -181,8 +211,7 @@ def world(n_messages: int, seed: int, share: float = 0.02, lanes: int = 4, fan: 
         "contexts": to_table("contexts", pd.concat(contexts)),
         "thread_states": to_table("thread_states", states),
     }
-    every = [np.concatenate([getattr(lane, name) for lane in parts])[order] for name in ("cause", "ns")]
-    return World(tables, *every, fan)
+    return World(tables, np.concatenate([lane.added for lane in parts])[order], fan)
 
 
 class Core:
@@ -260,23 +289,32 @@ class Lane:
         share: float,
         fan: int,
         since: tuple[int, int] = (START_NS, START_NS),
+        most: int = 1,
+        between: tuple[int, int] = (10_000, 300_000),
     ) -> None:
         self.tid = TID + lane
         self.receive = Core(Tree(RECEIVE, fan), 2 * lane, 0, since[0])
         self.application = Core(Tree(APPLICATION, fan), 2 * lane + 1, self.tid, since[1])
         for core in (self.receive, self.application):
             core.draw(n, random)
-        self.cause, self.ns = np.full(n, -1), np.zeros(n, np.int64)
-        # Apart from each other, so that each has one cause.
+        self.added = np.zeros((n, len(CAUSES)), np.int64)
+        # Apart from each other, so that none waits behind another one's delay.
         chosen = (
             1 + 3 * random.choice((n - 2) // 3, int(n * share), replace=False)
             if n > 4
             else np.zeros(0, np.int64)
         )
-        self.cause[chosen] = np.arange(len(chosen)) % len(CAUSES)
-        self.ns[chosen] = np.rint(
-            np.exp(random.uniform(np.log(10_000), np.log(300_000), len(chosen)))
-        ).astype(np.int64)
+        first = np.arange(len(chosen)) % len(CAUSES)
+        low, high = np.log(between)
+
+        def ns(n: int) -> I64:
+            return np.rint(np.exp(random.uniform(low, high, n))).astype(np.int64)
+
+        self.added[chosen, first] = ns(len(chosen))
+        for message, one in zip(chosen, first) if most > 1 else ():
+            beside = BESIDE_HOL if one == HOL else [i for i in range(len(CAUSES)) if i not in (one, HOL)]
+            more = random.choice(beside, random.integers(0, most), replace=False)
+            self.added[message, more] = ns(len(more))
         self._inject()
         self._arrange(random)
 
@@ -296,21 +334,22 @@ class Lane:
             "lock wait": (a, [a.tree.place("swapper", 2)]),
         }
         for number, name in enumerate(CAUSES):
-            rows = np.flatnonzero(self.cause == number)
+            rows = np.flatnonzero(self.added[:, number])
+            ns = self.added[rows, number]
             if name in nodes:
                 core, places = nodes[name]
                 for place in places:
-                    core.ns[rows, place] += self.ns[rows] // len(places)
+                    core.ns[rows, place] += ns // len(places)
             else:
-                self.application.ns[rows - 1, a.tree.place("process_command")] += self.ns[rows]
+                self.application.ns[rows - 1, a.tree.place("process_command")] += ns
             if name == "lock wait":
                 a.ns[rows, a.tree.place("futex")] += 80
 
     def _arrange(self, random: np.random.Generator) -> None:
         """Place messages in time: idle time between them, or none where the thread was still busy."""
         r, a = self.receive, self.application
-        n = len(self.cause)
-        behind = self.cause == list(CAUSES).index("head-of-line blocking")
+        n = len(self.added)
+        behind = self.added[:, HOL] > 0
         tree = a.tree
         self._read = tree.place("server", 2)  # what comes from here on is behind the read
         # The thread does not wait in between.
@@ -344,7 +383,7 @@ class Lane:
                 *self._below(tree.place("epoll_wait")),
             )
         )
-        self.ns = np.where(behind, before - handoff - spared, self.ns)
+        self.added[behind, HOL] = np.maximum((before - handoff - spared)[behind], 0)
         ends = a.ends()
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
@@ -357,7 +396,7 @@ class Lane:
 
     def messages(self) -> pd.DataFrame:
         """Rows of ``messages``."""
-        n = len(self.cause)
+        n = len(self.added)
         arrival = self.handoff - 1000
         stamps = {
             "first_ns": self.first, "last_ns": self.app, "latency_ns": self.app - self.first, "nic_ns": self.first,

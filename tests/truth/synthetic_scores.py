@@ -61,10 +61,9 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     options = Options(target=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
     tables = (made if grade == "pt" else made.at_trace()).tables
     others = against and (against if grade == "pt" else against.at_trace()).tables
-    compared, found, _ = find(_recorded(tables), options, _recorded(others) if others else None)
+    compared, found, _ = find(recorded(tables), options, recorded(others) if others else None)
     kept, coverage, causes, _ = (t.to_pandas() for t in attribute(found, compared, options))
     names, expected = list(CAUSES), made.expected(grade)
-
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
     kept = kept.groupby(["message_id", "is"], as_index=False)[["deviation_ns", "took_ns"]].sum()
     of = coverage.set_index("message_id")
@@ -113,7 +112,7 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     )
 
 
-def _recorded(tables: dict[str, pa.Table]) -> Recorded:
+def recorded(tables: dict[str, pa.Table]) -> Recorded:
     return Recorded(*(tables[t] for t in ("messages", "calls", "contexts", "thread_states")))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from truth import ablation
 from truth.synthetic import CAUSES, World, world
 from truth.synthetic_scores import score
 
@@ -58,3 +59,33 @@ def test_nothing_of_weight_is_found_where_nothing_was_injected(grade: str) -> No
     assert s.n_target >= 60
     assert s.weighty == []
     assert np.isnan(s.top)
+
+
+@pytest.fixture(scope="module")
+def broken() -> list[ablation.Row]:
+    return list(ablation.rows(4000, seed=5))
+
+
+def test_of_several_causes_at_once_each_has_its_ns(broken: list[ablation.Row]) -> None:
+    whole = {(row.stream, row.grade): row.score for row in broken if not row.broken}
+    assert len(whole) == 4
+    for (stream, _), s in whole.items():
+        small = stream == "1 to 20 us"
+        assert s.top >= 0.95, whole
+        assert s.precision >= (0.85 if small else 0.93), whole
+        assert s.recall >= 0.95, whole
+
+
+def test_what_is_broken_on_purpose_shows_in_the_scores(broken: list[ablation.Row]) -> None:
+    assert {row.broken for row in broken} == {"", *ablation.BROKEN}
+    assert ablation.unnoticed(broken) == []
+
+
+def test_a_break_that_changes_nothing_is_told() -> None:
+    same = ablation.Score(0.9, 0.9, 0.9)
+    rows = [
+        ablation.Row("no overlaps", "pt", stream, same, lost) for stream, lost in (("a", 0.0), ("b", 0.009))
+    ]
+    assert ablation.unnoticed(rows) == [("no overlaps", "pt")]
+    assert ablation.unnoticed([*rows, ablation.Row("no overlaps", "pt", "c", same, 0.02)]) == []
+    assert same.lost(ablation.Score(0.95, 0.8, 0.9)) == pytest.approx(0.1)
