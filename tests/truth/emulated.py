@@ -119,6 +119,9 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     hit = right > largest
     row.n_injected, row.n_top = int((truth > 0).sum()), int(most.sum())
     row.top = _share(hit[most])
+    # As a reader of the report has it: whatever else was there may be larger, the recording's own cost too.
+    blamed = sums[~sums["cause"].isin(answers)].groupby("message_id")["deviation_ns"].max()
+    row.first = _share((right > blamed.reindex(of.index).fillna(0))[truth > 0])
     weighty = (truth >= SHARE * of["deviation_ns"]) & (truth > granularity) & (of["deviation_ns"] > 0)
     reported = right >= np.maximum(SHARE * of["deviation_ns"], granularity)
     row.recall = _share(reported[weighty])

@@ -68,7 +68,7 @@ OF_OTHERS = {"lock": None, "neighbour": "redis-server"}
 #: Threads of the recording.
 RECORDER = ("bpftrace", "perf", "perf-exec", "nsight-clock", "nsight-record")
 #: What a scenario's load and disturbance run beside the server: naming it is right on a control too.
-PRESENT = _either("load-client", "Head-of-line blocking") | {"python3 (A)", "python3 (R)"}
+PRESENT = _either("load-client") | {"python3 (A)", "python3 (R)"}
 #: A shorter wait for the timer is not told from what every message has.
 DEFERRED_NS = 100_000
 

@@ -7,6 +7,7 @@
 For each: whether the largest cause of a message is the injected one (top-1, of messages of which it is most of the delay;
 NSight's own cost aside), precision and recall of causes with at least a tenth of a message's delay, how far off the attributed
 ns are and the share of messages within 5 % or the clock bound, coverage, and on controls the causes of weight (false alarms).
+``first``: of all messages that the injection met, with nothing set aside.
 ~: the truth is the client's times or perf's switch records, not the emulator's log.
 
 Emulated captures are those of tests/pt_emulation/fixtures, and those below DIR (--captures, made by
@@ -86,6 +87,7 @@ def synthetic(args: argparse.Namespace) -> Iterator[Row]:
                 row.coverage_median, row.coverage_min = s.coverage_median, s.coverage_min
                 if share:
                     row.n_top, row.top, row.precision, row.recall = s.n_injected, s.top, s.precision, s.recall
+                    row.first = s.top
                     row.error_median, row.within = s.error_median, s.within
                     row.wrong = [f"{w.injected} of {w.ns} ns: {w.largest}" for w in s.wrong.itertuples()]
                 else:
