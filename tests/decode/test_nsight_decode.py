@@ -349,6 +349,15 @@ def test_behind_missing_code_decoding_goes_on_at_the_next_address(
     assert (streams[0].events["code"] == 1).sum() > 20
 
 
+@pytest.mark.parametrize("name", unpack.names())
+def test_every_branch_and_event_has_a_packet_of_its_own(folder: Path, tmp_path: Path, name: str) -> None:
+    """What libipt tells is in the packets in that order: no time is libipt's."""
+    capture = folder / name
+    done = run("edges", data_of(capture), "--symfs", capture / "symfs", "-o", tmp_path / "e")
+    assert done.returncode == 0
+    assert "less exact times" not in done.stderr
+
+
 def test_files_of_this_machine_are_not_used_for_a_recording_of_another(quiet: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     without = run("edges", data_of(quiet), "--symfs", tmp_path / "nothing", "-o", tmp_path / "without")
@@ -373,6 +382,7 @@ def test_links_of_a_recorded_machine_stay_below_its_root(quiet: Path, tmp_path: 
     program.symlink_to(aside)  # out of it
     done = run("edges", data_of(quiet), "--symfs", symfs, "-o", tmp_path / "out")
     assert "code missing: /usr/bin/memcached" in done.stderr
+    assert "a link leads out of --symfs: copy the file there" in done.stderr
     assert len(edges.read(tmp_path / "out").edges) < len(whole)
     # An absolute one is of the recorded machine's root, and followed there.
     shutil.move(aside, symfs / "aside")

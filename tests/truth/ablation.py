@@ -61,7 +61,7 @@ class Score:
 
 
 def score(made: World, grade: str, change: Callable[[Tables], Tables] = dict, **options: Any) -> Score:
-    """Diagnose ``made`` with its tables changed; ns of each message and cause against those that were injected."""
+    """Diagnose ``made`` from changed tables, and compare the ns of each cause in each message with what was injected."""
     names, expected = list(CAUSES), made.expected(grade)
     share = 100 * (made.cause >= 0).mean()
     chosen = {"target": Slice.parse(f"p{100 - share:.6f}-100"), "granularity_ns": GRANULARITY_NS, **options}

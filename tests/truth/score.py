@@ -49,7 +49,7 @@ class Score:
     """One row of the table; ``top_cause`` and its share: of the affected messages, without injection of all of the target.
 
     ``right``: the report's first cause is an injected one; of a control, that nothing of ours has weight.
-    ``right_of_affected``: the same of ``top_cause``. ``as_read``: figures of as_read.py.
+    ``right_of_affected``: whether ``top_cause`` is an injected one. ``as_read``: figures of as_read.py.
     ``stolen_ms``: how long the host left the cores out, both together.
     """
 

@@ -137,6 +137,14 @@ impl Losses {
             joints,
             "please report it with the file",
         );
+        let borrowed = "packets and branches were not in the expected order: times are libipt's up to the next begin, and may be late";
+        self.add(
+            "stretches with less exact times".into(),
+            "info",
+            counts.borrowed,
+            borrowed,
+            "please report it with the file",
+        );
         let guest = "records of perf kvm";
         self.add("guest records".into(), "info", recording.side.guest_records, guest, "");
         for loss in &mut self.0[from..] {

@@ -82,7 +82,13 @@ impl Code {
         let Some(root) = &self.root else {
             return Err("of another machine, and no --symfs was given".into());
         };
-        let (file, path) = files::open_below(root, Path::new(name)).map_err(|e| e.to_string())?;
+        let (file, path) = files::open_below(root, Path::new(name)).map_err(|e| {
+            // A folder of links to files elsewhere looks right to whoever made it.
+            if root.join(name.trim_start_matches('/')).exists() {
+                return "a link leads out of --symfs: copy the file there, or bind-mount it".into();
+            }
+            e.to_string()
+        })?;
         let object = Object::new(&file, &path, name, root)?;
         let own: Option<String> =
             object.build_id.as_ref().map(|id| id.iter().map(|b| format!("{b:02x}")).collect());

@@ -92,7 +92,7 @@ const RECORD_PT: &str =
     "record with perf record -e intel_pt//; nsight-record does so where the CPU has Intel PT";
 
 impl Recording {
-    /// Whether the machine that recorded it had this one's name, or none is told.
+    /// Whether this machine recorded it, by its host name; true if the recording has none.
     pub fn is_of_this_machine(&self) -> bool {
         let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         self.file.text(feature::HOSTNAME).is_none_or(|name| name == own.trim_end())

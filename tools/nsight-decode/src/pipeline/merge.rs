@@ -21,6 +21,8 @@ pub struct Counts {
     pub edges: u64,
     pub blocks: u64,
     pub insns: u64,
+    /// Stretches whose times are libipt's.
+    pub borrowed: u64,
     pub bytes: u64,
     /// By event.
     pub events: BTreeMap<Code, u64>,
@@ -133,6 +135,7 @@ impl<'a> Merger<'a> {
     pub fn take(&mut self, number: usize, mut output: Output) -> Result<()> {
         self.counts.blocks += output.n_blocks;
         self.counts.insns += output.n_insns;
+        self.counts.borrowed += output.n_borrowed;
         let place = &self.plan.slices[number];
         let lane = &mut self.lanes[place.lane];
         let mut seamless = false;

@@ -35,6 +35,8 @@ pub struct Output {
     pub n_before: Option<usize>,
     pub n_blocks: u64,
     pub n_insns: u64,
+    /// How often the times of packets were libipt's from some place on.
+    pub n_borrowed: u64,
 }
 
 impl Output {

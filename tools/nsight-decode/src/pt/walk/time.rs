@@ -27,7 +27,10 @@ impl State<'_, '_> {
                 }
                 Told::Nothing => return false,
                 // libipt goes round an erratum of the processor: it is believed until the next begin.
-                Told::Contradiction => self.contradicted = true,
+                Told::Contradiction => {
+                    self.contradicted = true;
+                    self.output.n_borrowed += 1;
+                }
             }
         }
         let moved = self.offset != self.read;
