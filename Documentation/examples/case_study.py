@@ -61,7 +61,7 @@ def iteration(name: str, capture: nsight_report.Capture, folder: Path) -> None:
         return
     slowest = int(capture.coverage.sort_values("latency_ns")["message_id"].iloc[-1])
     message = capture.message(slowest)
-    life = timeline.rows(message, capture.lifetime(slowest), capture.messages, capture.anomalies)
+    life = timeline.rows(capture, slowest)
     height = timeline_axes.height_inches(life)
     title = f"{name}: message {slowest}, {message['latency_ns'] / US:,.0f} us"
     save(folder / f"{name}-slowest", life, height, lambda f: timeline_axes.plot(life, title, ax=f.subplots()))

@@ -58,8 +58,7 @@ def main(path: str, figure: str | None = None) -> None:
         from matplotlib import pyplot
         from nsight_report.plots import timeline, timeline_axes
 
-        message = capture.message(slowest)
-        rows = timeline.rows(message, capture.lifetime(slowest), capture.messages, capture.anomalies)
+        rows = timeline.rows(capture, slowest)
         drawing, axes = pyplot.subplots(figsize=(11, timeline_axes.height_inches(rows)))
         timeline_axes.plot(rows, f"message {slowest}", ax=axes)
         drawing.savefig(figure, bbox_inches="tight")

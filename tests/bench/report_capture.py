@@ -26,7 +26,7 @@ import pyarrow as pa
 from nsight_report import losses, schema
 from nsight_report.pipeline import Pipeline
 from nsight_report.stages import BY_NAME
-from nsight_report.store import Writer
+from nsight_report.store import Writer, Written
 from truth.synthetic import TID, Core, Lane, to_table
 
 I64 = npt.NDArray[np.int64]
@@ -99,7 +99,9 @@ def decoded(path: Path) -> None:
     pipeline = Pipeline(path)
     pipeline.run_alone("clocks")
     made_from = pipeline._made_from(BY_NAME["contexts"])
-    pipeline.store.save("contexts", {"losses-contexts": losses.Ledger("contexts").table()}, made_from)
+    tables = {name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables}
+    lost = {"losses-contexts": losses.Ledger("contexts").table()}
+    pipeline.store.save("contexts", {**tables, **lost}, made_from)
 
 
 def _blocks(lane: int, n: int, fan: int, seed: int) -> Iterator[Lane]:

@@ -26,14 +26,15 @@ def calls() -> pd.DataFrame:
     return frame.assign(dur_ns=frame["end"] - frame["start_ns"])
 
 
-def message(**values: Any) -> pd.Series:
-    row = {"direction": "rx", "first_ns": 25, "handoff_ns": 40, "app_ns": 120, "recv_cpu": 0, "app_cpu": 1}
-    return pd.Series({**row, "call_ns": 70, "driver_ns": pd.NA, **values}, dtype=object)
+def message(**values: Any) -> list[Stretch]:
+    row = {"direction": "rx", "first_ns": 25, "arrival_ns": 30, "arrival_last_ns": 30, "handoff_ns": 40, "handoff_cpu": 0,
+           "app_ns": 120, "last_ns": 120, "recv_cpu": 0, "app_cpu": 1, "driver_ns": pd.NA}  # fmt: skip
+    return stretches(pd.DataFrame([{**row, **values}]))[0]
 
 
-def told(row: pd.Series) -> list[tuple[str, str, int, int, int]]:
+def told(parts: list[Stretch]) -> list[tuple[str, str, int, int, int]]:
     columns = ["side", "symbol", "within_start_ns", "within_dur_ns", "within_self_ns"]
-    return list(calls_of(row, calls())[columns].itertuples(index=False, name=None))
+    return list(calls_of(parts, calls())[columns].itertuples(index=False, name=None))
 
 
 def test_receive_core_to_the_hand_off_then_application_core_to_the_read() -> None:
@@ -59,24 +60,22 @@ def test_several_messages_read_together_are_each_as_if_alone(
     assert len(found) == len(rows)
     for row, of in zip(rows, found, strict=True):
         pd.testing.assert_frame_equal(of, calls_of(row, calls()))
-    assert [len(of) for of in found] == [6, 0, 6, 3]
+    assert [len(of) for of in found] == [6, 5, 6, 3]
 
 
 def test_own_times_add_up_to_the_lifetime() -> None:
-    row = message()
-    assert sum(r[4] for r in told(row)) == row["app_ns"] - row["first_ns"]
+    assert sum(r[4] for r in told(message())) == 120 - 25
 
 
-def test_without_a_hand_off_nothing_can_be_said() -> None:
-    row = message(handoff_ns=pd.NA)
-    assert stretches(row) == []
-    assert told(row) == []
+def test_without_a_hand_off_the_receive_core_counts_up_to_the_arrival() -> None:
+    parts = message(handoff_ns=pd.NA, handoff_cpu=pd.NA)
+    assert parts == [Stretch("R", 0, 25, 30), Stretch("A", 1, 30, 120)]
 
 
 def test_a_core_that_is_not_known_leaves_out_its_side() -> None:
-    assert [s.side for s in stretches(message(recv_cpu=pd.NA))] == ["A"]
+    assert [s.side for s in message(recv_cpu=pd.NA)] == ["A"]
 
 
 def test_sent_from_the_call_to_the_driver() -> None:
-    row = message(direction="tx", first_ns=70, app_ns=95, driver_ns=130, recv_cpu=0)
-    assert stretches(row) == [Stretch("A", 1, 70, 95), Stretch("R", 0, 95, 130)]
+    parts = message(direction="tx", first_ns=70, app_ns=95, last_ns=130, driver_ns=130, handoff_ns=pd.NA)
+    assert parts == [Stretch("A", 1, 70, 95), Stretch("R", 0, 95, 130)]

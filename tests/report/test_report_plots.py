@@ -303,8 +303,17 @@ def test_a_flame_graph_of_the_difference_shows_what_is_longer() -> None:
 
 
 def rows_of(world: Capture, number: int) -> pd.DataFrame:
-    message = world.messages.set_index("message_id", drop=False).loc[number]
-    return timeline.rows(message, world.lifetime(number), world.messages, world.anomalies)
+    return timeline.rows(world, number)
+
+
+def drawn_with(
+    world: Capture, number: int, calls: pd.DataFrame | None = None, anomalies: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """The same with other calls, or other anomalies."""
+    found = world.stored_messages.rows(np.array([number]))
+    timelines = timeline.Timelines(world.messages, world.anomalies if anomalies is None else anomalies)
+    calls = world.lifetime(number) if calls is None else calls
+    return timeline.as_table(timelines.parts(found.iloc[0], world.stretches(found)[0], calls))
 
 
 def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None:
@@ -340,7 +349,7 @@ def test_the_cause_that_adds_most_keeps_its_label(world: Capture) -> None:
             for name, us, at in parts
         ]
     )
-    rows = timeline.rows(message, world.lifetime(200), world.messages, anomalies)
+    rows = drawn_with(world, 200, anomalies=anomalies)
     assert list(rows.loc[rows["what"] == "anomaly", "name"]) == ["Large (A)", "Large (A)", "Small (A)"]
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
@@ -356,7 +365,7 @@ def test_a_stretch_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
     for us in (40, 79, 80, 100):
         end = first + us * US
         anomaly = one.assign(category="Locks", deviation_ns=100 * US, start_ns=first, end_ns=end)
-        rows = timeline.rows(message, world.lifetime(200), world.messages, anomaly)
+        rows = drawn_with(world, 200, anomalies=anomaly)
         notes += list(rows.loc[rows["what"] == "anomaly", "note"])
     assert notes == ["+100 us (longest: 40.0 us)", "+100 us (longest: 79.0 us)", "+100 us", "+100 us"]
 
@@ -417,8 +426,7 @@ def test_inferred_end_is_dashed(world: Capture) -> None:
     calls = world.lifetime(200)
     calls["end_known"] = calls["end_known"].cat.add_categories(["inferred"])
     calls.loc[(calls["symbol"] == "hog").fillna(False), "end_known"] = "inferred"
-    message = world.messages.set_index("message_id", drop=False).loc[200]
-    rows = timeline.rows(message, calls, world.messages, world.anomalies)
+    rows = drawn_with(world, 200, calls=calls)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
     boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
@@ -517,8 +525,7 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
     calls = world.lifetime(200)
     calls["kind"] = calls["kind"].cat.add_categories(["gap"])
     calls.loc[(calls["symbol"] == "hog").fillna(False), "kind"] = "gap"
-    message = world.messages.set_index("message_id", drop=False).loc[200]
-    rows = timeline.rows(message, calls, world.messages, world.anomalies)
+    rows = drawn_with(world, 200, calls=calls)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
     boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
@@ -531,8 +538,15 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
 @pytest.mark.parametrize("receive", [None, 1])
 def test_one_core_has_one_lane(world: Capture, receive: int | None) -> None:
     message = world.messages.set_index("message_id", drop=False).loc[200].copy()
-    message["recv_cpu"] = pd.NA if receive is None else receive
+    message["recv_cpu"] = message["handoff_cpu"] = pd.NA if receive is None else receive
     assert timeline.lanes(message) == {1: "A" if receive is None else "R and A"}
+
+
+def test_a_core_that_only_handed_it_off_has_a_lane(world: Capture) -> None:
+    message = world.messages.set_index("message_id", drop=False).loc[200].copy()
+    assert timeline.lanes(message) == {0: "R", 1: "A"}
+    message["handoff_cpu"] = 3
+    assert timeline.lanes(message) == {0: "R", 3: "R", 1: "A"}
 
 
 # --- files

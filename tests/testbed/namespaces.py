@@ -74,11 +74,13 @@ class LinkOptions:
 
     Plainly, a veth's receive softirq runs in the sender's context on the sender's core.
     ``napi_cpu``: threaded NAPI, its kernel thread on that core. ``rps_cpu``: receive packet
-    steering, the softirq on that core.
+    steering, the softirq on that core. ``bridge_rps_cpu``: the server's address is a bridge's, whose packet
+    steering is to that core: the core that the packet arrives on is not the one that hands it off.
     """
 
     napi_cpu: int | None = None
     rps_cpu: int | None = None
+    bridge_rps_cpu: int | None = None
     gro: bool = False
 
 
@@ -99,8 +101,13 @@ class Link:
             run(["ip", "-n", netns, "link", "set", "lo", "up"])
         run(["ip", "link", "add", self.interface, "netns", self.server, "type", "veth",
              "peer", "name", self.peer, "netns", self.client])  # fmt: skip
+        address = self.interface
+        if options.bridge_rps_cpu is not None:
+            address = f"br{os.getpid()}"
+            run(["ip", "-n", self.server, "link", "add", address, "type", "bridge"])
+            run(["ip", "-n", self.server, "link", "set", self.interface, "up", "master", address])
         for netns, interface, v4, v6 in (
-            (self.server, self.interface, SERVER4, SERVER6),
+            (self.server, address, SERVER4, SERVER6),
             (self.client, self.peer, CLIENT4, CLIENT6),
         ):
             run(["ip", "-n", netns, "addr", "add", f"{v4}/24", "dev", interface])
@@ -118,15 +125,17 @@ class Link:
             os.sched_setaffinity(self.napi_tid, {options.napi_cpu})
         if options.rps_cpu is not None:
             self._write_sysfs("queues/rx-0/rps_cpus", f"{1 << options.rps_cpu:x}")
+        if options.bridge_rps_cpu is not None:
+            self._write_sysfs("queues/rx-0/rps_cpus", f"{1 << options.bridge_rps_cpu:x}", address)
 
     def delete(self) -> None:
         """Delete both namespaces, and with them the link."""
         for netns in (self.server, self.client):
             delete_netns(netns)
 
-    def _write_sysfs(self, attribute: str, value: str) -> None:
+    def _write_sysfs(self, attribute: str, value: str, interface: str | None = None) -> None:
         # `ip netns exec` mounts the namespace's own sysfs, which the host's does not show.
-        path = f"/sys/class/net/{self.interface}/{attribute}"
+        path = f"/sys/class/net/{interface or self.interface}/{attribute}"
         run(["ip", "netns", "exec", self.server, "tee", path], stdin=value)
 
     def _find_napi(self) -> bool:

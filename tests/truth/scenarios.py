@@ -146,6 +146,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         link=LinkOptions(rps_cpu=APP_CPU),
         note="receive packet steering to core 1, which is receive and application core",
     ),
+    Scenario(
+        "softirq load behind a bridge",
+        "memcached",
+        lambda: Flood(0, ["-b", "800", "-e", "40000"], n_rules=1000),
+        RECEIVE,
+        load=("-c", "20", "-r", "500"),
+        link=LinkOptions(bridge_rps_cpu=APP_CPU),
+        note="packets arrive on core 0, whose bridge steers them to core 1, which hands them off",
+    ),
 )
 
 #: In every sample: messages cut by framing, and slow messages that the client's log tells of.

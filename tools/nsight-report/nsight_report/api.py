@@ -25,9 +25,10 @@ from .pipeline import Pipeline, Progress, _quiet
 from .stages import Options
 
 if TYPE_CHECKING:
+    from .calls.of_message import Stretch
     from .calls.stored import Stored
-    from .calls.windows import Window
     from .messages import Messages
+    from .timeline.windows import Window
 
 
 #: Messages whose calls are read together.
@@ -127,7 +128,16 @@ class Capture:
             if (batch < 0).any():
                 raise KeyError(f"no message {message_ids[first + int(np.argmin(batch))]}")
             calls = self.calls_around(messages.iloc[np.unique(batch)], columns)
-            yield from calls_of_each((messages.iloc[at] for at in batch), calls)
+            yield from calls_of_each(self.stretches(messages.iloc[batch]), calls)
+
+    def stretches(self, messages: pd.DataFrame) -> list[list[Stretch]]:
+        """For each of ``messages`` (rows of the table), which stretch of which core is its."""
+        from .calls.of_message import stretches
+        from .timeline import detours
+
+        if not self._analysed:
+            self.analyse()
+        return stretches(messages, detours(messages, self.pipeline.stored("contexts")))
 
     def message(self, message_id: int) -> pd.Series[Any]:
         """The row of ``messages`` of one message. Raises KeyError when it is not there."""
@@ -145,7 +155,7 @@ class Capture:
 
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
-        from .calls.windows import around
+        from .timeline.windows import around
 
         windows = around(messages)
         cpu, start, end = ([getattr(w, name) for w in windows] for name in ("cpu", "begin_ns", "end_ns"))

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from . import schema
 from .anomalies import Options
-from .anomalies.intervals import Int, overlaps
 from .anomalies.population import of_app
-from .anomalies.windows import column
 from .attribution.categories import Categories, load
 from .calls.stored import Stored, union
+from .frames import column
 from .messages import Messages
 from .names import thread_name
 from .recorder import NOBODY, Recorder, named
+from .timeline import detours, sections
+from .timeline.intervals import Int, overlaps
 
 ROLES = ("target", "reference", "all")
 #: Contexts in the order in which they are drawn.
@@ -103,8 +104,12 @@ class _Cores:
     def around(self, role: str, ids: Int) -> list[_Asked]:
         """While any of these messages was there, and where it was."""
         messages = self._messages.rows(ids)
+        where = sections(messages, detours(messages, self._contexts))
         whole = union(column(messages["first_ns"]), column(messages["last_ns"]))
-        return [_Asked(role, "ns", None, *whole), _Asked(role, "lifetime_ns", *_stretches(messages))]
+        return [
+            _Asked(role, "ns", None, *whole),
+            _Asked(role, "lifetime_ns", where.cpu, where.start, where.end),
+        ]
 
     def always(self) -> list[_Asked]:
         """From the first to the last that is known of any core."""
@@ -207,18 +212,3 @@ def _label(kind: str, symbol: str, comm: str, whose: str, rows: Categories) -> t
         return "recording", named(comm), OWN_COST
     name = thread_name(comm)
     return ("application" if whose == "application" else "thread"), name, rows.find("thread", name)[0]
-
-
-def _stretches(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
-    """Where messages were: (core, begin, end), before and after the hand-off; sent ones up to the driver and beyond."""
-    first, last = column(messages["first_ns"]), column(messages["last_ns"])
-    tx = (messages["direction"] == "tx").to_numpy(bool)
-    cut = column(messages["handoff_ns"].fillna(messages["arrival_last_ns"]))
-    cut = np.where(tx, column(messages["driver_ns"]), cut)
-    cut = np.clip(np.where(cut < 0, np.where(tx, last, first), cut), first, last)
-    recv, app = column(messages["recv_cpu"]), column(messages["app_cpu"])
-    return (
-        np.append(np.where(tx, app, recv), np.where(tx, recv, app)),
-        np.append(first, cut),
-        np.append(cut, last),
-    )

@@ -28,6 +28,11 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper=_PANDAS.get)
 
 
+def column(series: pd.Series[Any]) -> npt.NDArray[np.int64]:
+    """An integer column as int64, nulls as -1."""
+    return np.asarray(series.astype("Int64").fillna(-1), dtype=np.int64)
+
+
 def each(frame: pd.DataFrame) -> Iterator[Any]:
     """Rows with columns as attributes: for the few rows that are printed or drawn, never for events."""
     return iter(frame.itertuples(index=False))

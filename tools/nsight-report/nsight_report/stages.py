@@ -29,12 +29,12 @@ from .store import Written
 
 if TYPE_CHECKING:
     from .anomalies import Host, Noise, Recorded
-    from .anomalies.intervals import Int
     from .anomalies.options import Options as AnalysisOptions
     from .calls.stored import Stored
     from .clocks import ClockMap
     from .lifetimes.options import PhcToMonotonic
     from .messages import Messages
+    from .timeline.intervals import Int
 
 
 #: Folder of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
@@ -247,14 +247,14 @@ def _chosen(
 ) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, or that another capture is compared with, in the perf clock."""
     from .anomalies.population import looked_at
-    from .anomalies.windows import to_decode
     from .frames import to_pandas
+    from .timeline.windows import on_cores
 
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
     messages = ctx.messages()
     chosen = messages.rows(looked_at(messages, analysis_options(ctx.options), seen))
-    stretches = to_decode(chosen, to_pandas(thread_states))
+    stretches = on_cores(chosen, to_pandas(thread_states))
     flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
     known = good.reshape(-1, 2).all(axis=1)
     ledger.add(
@@ -542,7 +542,7 @@ STAGES = (
             "../native/nsight-rawdata",
             "../native/nsight-contexts",
             "anomalies/population.py",
-            "anomalies/windows.py",
+            "timeline",
             "messages.py",
         ),
         by_message=True,
@@ -553,7 +553,7 @@ STAGES = (
         needs=("messages", "contexts", "events", "clocks"),
         options=_ANALYSIS,
         tables=("compared", "found_anomalies"),
-        code=("anomalies", "messages.py", "names.py", "recorder.py"),
+        code=("anomalies", "timeline", "messages.py", "names.py", "recorder.py"),
     ),
     Stage(
         "attribution",
@@ -569,7 +569,7 @@ STAGES = (
         needs=("messages", "contexts", "anomalies", "attribution"),
         options=(*_ANALYSIS, "categories"),
         tables=("queuing", "hol"),
-        code=("queuing", "anomalies", "attribution", "messages.py", "names.py"),
+        code=("queuing", "anomalies", "timeline", "attribution", "messages.py", "names.py"),
     ),
     Stage(
         "cores",
@@ -582,6 +582,7 @@ STAGES = (
             "attribution",
             "anomalies/options.py",
             "anomalies/population.py",
+            "timeline",
             "messages.py",
             "names.py",
             "recorder.py",

@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..timeline import SIDES
+from ..timeline.intervals import Int
 from .exposure import (
     HOL,
     IDLE,
@@ -19,8 +21,6 @@ from .exposure import (
     Exposure,
     Machine,
 )
-from .intervals import Int
-from .windows import SIDES
 
 # An anomaly that fewer than half of the reference messages meet at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}

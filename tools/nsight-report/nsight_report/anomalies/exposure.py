@@ -18,8 +18,8 @@ idle          the core had nothing to run: ``before arrival``; ``core wake-up`` 
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
               the message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
-              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``
-              or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
+              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``,
+              ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -34,13 +34,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..frames import column
 from ..names import thread_name
 from ..recorder import NOBODY, Recorder, named
-from . import arrival, processing, windows
-from .intervals import Int, overlaps
+from ..timeline import A
+from ..timeline.intervals import Int, overlaps
+from . import arrival, processing
+from .pieces import Pieces, State, uncovered
 from .population import App
 from .processing import Tiles
-from .windows import A, Pieces, column, uncovered
 
 KINDS = ("own", "hol", "interference", "thread", "softirq", "hardirq", "exception", "idle", "wait", "unseen")
 OWN, HOL, INTERFERENCE, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, WAIT, UNSEEN = range(len(KINDS))
@@ -249,7 +251,7 @@ def measure(
 
 def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
     """Pieces in which it counts what their core did."""
-    states = [windows.CORE, windows.UNTOLD, windows.RUNNING, windows.RUNNABLE, windows.UNKNOWN]
+    states = [State.CORE, State.UNTOLD, State.RUNNING, State.RUNNABLE, State.UNKNOWN]
     return np.isin(pieces.state, states) & (pieces.cpu >= 0)
 
 
@@ -266,7 +268,7 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
     piece, ctx, start, end, received, worked = _cut(
         piece, ctx, start, end, np.where(m.kind[ctx] == IN_SOFTIRQ, m.cpu[ctx], -1), m.cores, worked
     )
-    idles = (m.kind[ctx] == IN_IDLE) & (pieces.state[piece] == windows.RUNNABLE)
+    idles = (m.kind[ctx] == IN_IDLE) & (pieces.state[piece] == State.RUNNABLE)
     idle_ns = np.zeros(len(pieces), np.int64)
     np.add.at(idle_ns, piece[idles], (end - start)[idles])
     kind, subject, other = _rules(messages, pieces, piece, ctx, worked, received, idle_ns[piece], m)
@@ -338,7 +340,7 @@ def _rules(
     woken = (idle_ns > 0) & (idle_ns <= arrival.longest_wakeup_ns(m.host))
 
     # Interrupts are off while another is handled; whatever else runs would have been interrupted.
-    untold = (pieces.state[piece] == windows.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
+    untold = (pieces.state[piece] == State.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
     reasons = np.array([name(subject) for subject in arrival.SUBJECTS])
 
     rules: list[tuple[npt.NDArray[np.bool_], int, Int | int, Int | int]] = [
@@ -402,7 +404,7 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 def _waits(pieces: Pieces, at: Int) -> Int:
     waits = [
-        windows.SLEEPING, windows.BLOCKED, windows.STOPPED, windows.WAITING, windows.LOST, windows.SENDING
+        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.LOST, State.QUEUED, State.SENDING
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNSEEN)
@@ -415,15 +417,19 @@ def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -
     last = np.where(last < 0, m.names.code("an unknown call"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(
-        [m.names.code(_wait_name(windows.STATES[s], m.names.list[c])) for s, c in pairs.T], np.int64
+        [m.names.code(_wait_name(State(s).name.lower(), m.names.list[c])) for s, c in pairs.T], np.int64
     )
     return table[inverse.reshape(-1)] if len(at) else np.zeros(0, np.int64)
 
 
 def _wait_name(state: str, syscall: str) -> str:
-    return {"stopped": "stopped", "lost": "retransmission", "sending": "in the NIC"}.get(
-        state, f"{state} in {syscall}"
-    )
+    alone = {
+        "stopped": "stopped",
+        "lost": "retransmission",
+        "queued": "in the transmit queue",
+        "sending": "in the NIC",
+    }
+    return alone.get(state, f"{state} in {syscall}")
 
 
 def _total(rows: Stretches) -> Exposure:

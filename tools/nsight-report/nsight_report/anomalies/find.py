@@ -8,15 +8,16 @@ import pandas as pd
 import pyarrow as pa
 
 from .. import schema
+from ..frames import column
 from ..losses import Ledger
+from ..timeline import SIDES
+from ..timeline.intervals import Int
 from . import functions
 from .deviation import adding_up, deviations, latencies, reference_medians, saved, without_saved
 from .exposure import KINDS, UNSEEN, Names
-from .intervals import Int
 from .options import Options
 from .population import select, select_against
 from .recorded import Recorded, Side
-from .windows import SIDES, column
 
 
 def find(

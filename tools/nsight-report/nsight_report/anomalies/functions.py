@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..timeline import SIDES
+from ..timeline.intervals import Int
 from . import nesting
 from .exposure import KINDS, OWN
-from .intervals import Int
 from .nesting import Reference, Usual
 from .paths import Nodes, Paths
-from .windows import SIDES
 
 #: Between the functions of a path.
 ARROW = " > "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .intervals import Int
+from ..timeline.intervals import Int
 from .paths import Nodes, Paths
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pandas.util import hash_array
 
 from ..calls.innermost import nearest, stretches
-from .intervals import Int, overlaps
+from ..timeline.intervals import Int, overlaps
 
 Words = npt.NDArray[np.object_]
 

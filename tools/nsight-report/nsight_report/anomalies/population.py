@@ -15,7 +15,7 @@ from .. import schema
 from ..errors import BadInput, EmptyTarget
 from ..losses import Ledger
 from ..messages import Messages
-from .intervals import Int
+from ..timeline.intervals import Int
 from .options import Options
 from .slices import Slice
 
@@ -117,9 +117,8 @@ def choose_app(messages: Messages, options: Options) -> Int:
         chosen = chosen & (every["lport"] == options.port).to_numpy(bool)
     if options.app is not None:
         by_pid = options.app.isdigit()
-        chosen &= (every["pid"] == int(options.app) if by_pid else every["comm"] == options.app).to_numpy(
-            bool
-        )
+        of = every["pid"] == int(options.app) if by_pid else every["comm"] == options.app
+        chosen = chosen & of.to_numpy(bool)
     if not chosen.any():
         raise BadInput(
             "no complete message matches the selection",

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..calls.stored import union
-from .intervals import Int, overlaps, tile
-from .windows import column
+from ..frames import column
+from ..timeline.intervals import Int, overlaps, tile
 
 # A thread that enters one of these has finished what it was doing for the last message.
 WAITS = frozenset(
@@ -45,7 +45,9 @@ COLUMNS = (
     "comm",
     "recv_cpu",
     "arrival_ns",
+    "arrival_last_ns",
     "handoff_ns",
+    "handoff_cpu",
     "call_ns",
     "app_ns",
 )
@@ -127,15 +129,39 @@ def begin_in_gaps(
 
 
 def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
-    """What receive processing each core did: a message from its arrival to its hand-off. ``messages``: all (``COLUMNS``)."""
+    """What receive processing each core did: a message from its arrival to its hand-off. ``messages``: all (``COLUMNS``).
+
+    One that is handed off on a second core is the first one's up to its last arrival; the second works on it from then on,
+    or, since it works on one at a time, from when it has handed off the one before.
+    """
     rx = ((messages["direction"] == "rx") & (messages["arrival_ns"] >= 0)).to_numpy(bool)
-    names = ("message_id", "recv_cpu", "arrival_ns", "handoff_ns")
-    owner, cpu, arrival, handoff = (messages[c].to_numpy()[rx] for c in names)
-    rows = _telling(owner, cpu, arrival, asked)
-    owner, cpu, arrival, handoff = owner[rows], cpu[rows], arrival[rows], handoff[rows]
+    names = ("message_id", "recv_cpu", "handoff_cpu", "arrival_ns", "arrival_last_ns", "handoff_ns")
+    owner, cpu, second, arrival, arrived, handoff = (messages[c].to_numpy()[rx] for c in names)
+    moved = np.flatnonzero((handoff >= 0) & (second >= 0) & (second != cpu))
+    since = np.maximum(arrived, arrival)
     # Without a hand-off the packet's stretch is unknown: it owns nothing.
-    group, low, high, index = tile(cpu, arrival, np.maximum(handoff, arrival))
-    return Tiles(group, low, high, _owner(owner, index))
+    end = np.maximum(handoff, arrival)
+    end[moved] = since[moved]
+    last = _latest_before(second, handoff, second[moved], handoff[moved])
+    owner, cpu = np.append(owner, owner[moved]), np.append(cpu, second[moved])
+    arrival, end = np.append(arrival, np.maximum(since[moved], last)), np.append(end, handoff[moved])
+    rows = _telling(owner, cpu, arrival, asked)
+    group, low, high, index = tile(cpu[rows], arrival[rows], np.maximum(end, arrival)[rows])
+    return Tiles(group, low, high, _owner(owner[rows], index))
+
+
+def _latest_before(group: Int, time: Int, of: Int, until: Int) -> Int:
+    """The last ``time`` of the same ``group`` before each of ``until``; the begin of time if there is none."""
+    order = np.lexsort((time, group))
+    group, time = group[order], time[order]
+    out = np.full(len(of), np.iinfo(np.int64).min)
+    for value in np.unique(of):  # few: cores
+        members = np.flatnonzero(of == value)
+        low, high = np.searchsorted(group, [value, value + 1])
+        found = low + np.searchsorted(time[low:high], until[members], "left") - 1
+        known = found >= low
+        out[members[known]] = time[found[known]]
+    return out
 
 
 def _telling(owner: Int, group: Int, start: Int, asked: Asked) -> Int:

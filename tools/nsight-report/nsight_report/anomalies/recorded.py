@@ -20,17 +20,18 @@ import pandas as pd
 import pyarrow as pa
 
 from ..calls.stored import Stored, union
-from ..frames import to_pandas
+from ..frames import column, to_pandas
 from ..messages import Messages
 from ..recorder import NOBODY, Recorder
-from . import arrival, exposure, functions, processing, windows
+from ..timeline import Detours, detours
+from ..timeline.intervals import Int, overlaps
+from . import arrival, exposure, functions, processing
 from .exposure import USER_CODE, Exposure, Machine, Names, Stretches
 from .functions import Measured
-from .intervals import Int, overlaps
 from .paths import COLUMNS, Calls, Nodes, Paths, Trace
+from .pieces import Pieces, pieces
 from .population import App, Noise
 from .processing import Asked, Reads
-from .windows import column
 
 #: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
 ROWS = 300_000
@@ -151,8 +152,8 @@ class Side:
         # What the messages of one part called is found while the contexts of the next are looked at.
         with ThreadPoolExecutor(PARTS) as pool:
             ahead: deque[Future[list[tuple[Paths, Nodes, Int]]]] = deque()
-            for pieces, machine in self.parts(wanted):
-                found = [exposure.measure(self.messages, p, machine) for p in pieces]
+            for parts, machine in self.parts(wanted):
+                found = [exposure.measure(self.messages, p, machine) for p in parts]
                 for of, (sums, _) in zip(met, found, strict=True):
                     of.append(sums)
                 if with_functions:
@@ -175,14 +176,14 @@ class Side:
             found.append((calls.paths, nodes, np.unique(labels)))
         return found
 
-    def parts(self, wanted: list[Int]) -> Iterator[tuple[list[windows.Pieces], Machine]]:
+    def parts(self, wanted: list[Int]) -> Iterator[tuple[list[Pieces], Machine]]:
         """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did meanwhile."""
         for first, last in self._chunks(np.unique(np.concatenate(wanted))):
             chosen = [rows[(rows >= first) & (rows <= last)] for rows in wanted]
             every = np.unique(np.concatenate(chosen))
-            states, told = self._thread_states(every), self._told(every)
-            pieces = [windows.pieces(self.messages, rows, states, told.at) for rows in chosen]
-            yield pieces, replace(self.machine.during(self._cores(pieces)), told=told)
+            states, told, found = self._thread_states(every), self._told(every), self._detours(every)
+            parts = [pieces(self.messages, rows, states, told.at, found) for rows in chosen]
+            yield parts, replace(self.machine.during(self._cores(parts)), told=told)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
         """Rows of ``calls`` that overlap stretches of cores, with their callers."""
@@ -205,6 +206,12 @@ class Side:
         every.at[rows], every.why[rows] = found.at, found.why
         return every
 
+    def _detours(self, rows: Int) -> Detours:
+        found = detours(self.messages.iloc[rows], self._contexts)
+        every = Detours(np.full(len(self.messages), -1), np.zeros(len(self.messages), bool))
+        every.left_ns[rows], every.in_backlog[rows] = found.left_ns, found.in_backlog
+        return every
+
     def _chunks(self, rows: Int) -> Iterator[tuple[int, int]]:
         """First and last of rows that follow each other, which are also in the order of time."""
         per_ns = (self._calls if self.has_functions else self._contexts).rows_per_ns()
@@ -221,7 +228,7 @@ class Side:
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)
 
-    def _cores(self, pieces: list[windows.Pieces]) -> pd.DataFrame:
+    def _cores(self, pieces: list[Pieces]) -> pd.DataFrame:
         cpu, start, end = (
             np.concatenate([getattr(p, name)[exposure.on_cores(p)] for p in pieces])
             for name in ("cpu", "start", "end")

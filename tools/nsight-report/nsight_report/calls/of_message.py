@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..timeline import SIDES, Detours, sections
+
 Ints = npt.NDArray[np.int64]
 
 _TOGETHER = 200_000  # rows from which they are handed out: a lifetime of a long wait can have a million
@@ -26,48 +28,37 @@ class Stretch:
     end_ns: int
 
 
-def stretches(message: pd.Series[Any]) -> list[Stretch]:
-    """Which stretch of which core is the message's. ``message``: a row of ``messages``.
+def stretches(messages: pd.DataFrame, found: Detours | None = None) -> list[list[Stretch]]:
+    """Of each of ``messages`` (rows of the table) the sections (timeline) whose core is known, in order of time.
 
-    Received: from the first stamp to the hand-off on the core that took it from the NIC, from there
-    to the read on the application's. Sent: from the call on the application's core to the driver, on
-    the core that handed it over from where that differs. A stamp that is missing leaves out its stretch.
+    ``found``: by row, what contexts tell of the way between two cores.
     """
-    first, handoff, app = (_int(message[c]) for c in ("first_ns", "handoff_ns", "app_ns"))
-    recv_cpu, app_cpu = _int(message["recv_cpu"]), _int(message["app_cpu"])
-    if message["direction"] == "tx":
-        call, driver = _int(message["call_ns"]), _int(message["driver_ns"])
-        parts = [("A", app_cpu, call if call is not None else first, app), ("R", recv_cpu, app, driver)]
-    else:
-        parts = [("R", recv_cpu, first, handoff), ("A", app_cpu, handoff, app)]
-    return [
-        Stretch(side, cpu, start, end)
-        for side, cpu, start, end in parts
-        if cpu is not None and start is not None and end is not None and start < end
-    ]
+    parts = sections(messages, found)
+    of: list[list[Stretch]] = [[] for _ in range(len(messages))]
+    columns = (parts.row, parts.side, parts.cpu, parts.start, parts.end)
+    for row, side, cpu, start, end in zip(*(values.tolist() for values in columns), strict=True):
+        if cpu >= 0:
+            of[row].append(Stretch(SIDES[side], cpu, start, end))
+    return of
 
 
-def _int(value: Any) -> int | None:
-    return None if pd.isna(value) else int(value)
-
-
-def calls_of(message: pd.Series[Any], calls: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``calls`` within the message's lifetime, stretch by stretch, each in order.
+def calls_of(parts: list[Stretch], calls: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``calls`` within a message's ``stretches``, one after the other, each in order.
 
     Columns besides those of ``calls``: ``side`` (R or A), ``within_start_ns``, ``within_dur_ns`` and
     ``within_self_ns``: the part of the call that lies in the stretch, and of that what no other call
     in it has. The sum of ``within_self_ns`` is the time of the stretches in which the core is known.
     """
-    return next(calls_of_each([message], calls))
+    return next(calls_of_each([parts], calls))
 
 
-def calls_of_each(messages: Iterable[pd.Series[Any]], calls: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """``calls_of`` for each of ``messages``; rows of some messages are taken together, which is much faster."""
+def calls_of_each(of: Iterable[list[Stretch]], calls: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """``calls_of`` for each of some messages; rows of some are taken together, which is much faster."""
     names = ("cpu", "start_ns", "dur_ns", "call_id", "parent_id")
     cpu, begin, length, number, parent = (calls[name].to_numpy(np.int64) for name in names)
     waiting: list[_Within] = []
-    for message in messages:
-        waiting.append(_within(stretches(message), cpu, begin, begin + length, number, parent))
+    for parts in of:
+        waiting.append(_within(parts, cpu, begin, begin + length, number, parent))
         if sum(len(w.rows) for w in waiting) > _TOGETHER:
             yield from _taken(waiting, calls)
             waiting = []

@@ -13,7 +13,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from ..calls.of_message import calls_of, stretches
+from ..calls.of_message import calls_of
 from ..errors import BadInput, UsageError
 from ..export.chosen import marks, no_message
 from ..export.terminal import bar, columns, print_table
@@ -46,8 +46,8 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     number = int(message["message_id"])
     rows = capture.stored_messages.rows(np.array([number]))
     row = next(each(rows))
-    near = capture.calls_around(rows)
-    calls = calls_of(message, near)
+    parts = capture.stretches(rows)[0]
+    calls = calls_of(parts, capture.calls_around(rows))
     anomalies = capture.anomalies[capture.anomalies["message_id"] == number]
     roots = tree(calls, anomalies)
     least = int(message["latency_ns"]) * args.least // 100
@@ -64,7 +64,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
             {"name": m.name, "ns": m.ns, "since_first_ns": m.ns - int(message["first_ns"]), "cpu": m.cpu}
             for m in marks(row)
         ],
-        "segments": [_segment(part, calls) for part in stretches(message)],
+        "segments": [_segment(part, calls) for part in parts],
         "causes": [
             {"cause": f"{a.category} ({a.side})", **{name: _plain(getattr(a, name)) for name in _EVIDENCE}}
             for a in each(anomalies.sort_values("deviation_ns", ascending=False, kind="stable"))
@@ -100,7 +100,8 @@ def _covered(capture: Capture, number: int) -> dict[str, Any]:
 
 
 def _segment(part: Any, calls: pd.DataFrame) -> dict[str, Any]:
-    own = calls[calls["side"] == part.side]
+    begins = calls["within_start_ns"]
+    own = calls[(calls["cpu"] == part.cpu) & (begins >= part.start_ns) & (begins < part.end_ns)]
     gap = own["kind"].astype(str) == "gap"
     known = int(own["within_self_ns"].sum()) - int(own.loc[gap, "within_self_ns"].sum())
     outer = own[~own["parent_id"].isin(own["call_id"])]

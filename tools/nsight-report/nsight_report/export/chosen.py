@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..anomalies.slices import Slice
-from ..calls.windows import Window, around
 from ..errors import BadInput
 from ..frames import each
 from ..summary import selected
+from ..timeline.windows import Window, around
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -34,6 +34,10 @@ MARKS = {
         ("completion_ns", "NIC done", None),
     ),
 }
+
+
+#: Columns of messages that name a core.
+_CORES = ("recv_cpu", "handoff_cpu", "app_cpu")
 
 
 @dataclass(frozen=True)
@@ -135,10 +139,10 @@ def choose(capture: Capture, spec: str) -> Chosen:
 
 def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> pd.DataFrame:
     def near(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        hit = [_overlap(rows, cpu, "first_ns", "last_ns", windows) for cpu in ("recv_cpu", "app_cpu")]
-        return (hit[0] | hit[1]) & ~rows["message_id"].isin(own).to_numpy(bool)
+        hit = [_overlap(rows, cpu, "first_ns", "last_ns", windows) for cpu in _CORES]
+        return np.logical_or.reduce(hit) & ~rows["message_id"].isin(own).to_numpy(bool)
 
-    names = ("message_id", "recv_cpu", "app_cpu", "first_ns", "last_ns")
+    names = ("message_id", *_CORES, "first_ns", "last_ns")
     return messages.rows(messages.columns(names, near)["message_id"].to_numpy())
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..calls.of_message import Stretch, stretches
+from ..calls.of_message import Stretch
 from ..names import printable
 from .call_events import names
 from .chosen import messages_of
@@ -48,8 +48,8 @@ def of_messages(capture: Capture, messages: pd.DataFrame) -> Counter[str]:
     for at in range(0, len(ordered), _BATCH):
         batch = ordered.iloc[at : at + _BATCH]
         calls = _Stacks(capture.calls_around(batch))
-        for i in range(len(batch)):
-            for part in stretches(batch.iloc[i]):
+        for parts in capture.stretches(batch):
+            for part in parts:
                 calls.add(part, found)
     return found
 

@@ -286,9 +286,10 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     in_order = sorted(wanted)
     rows = stored.rows(np.array(in_order, np.int64))
     read = sheet.capture.lifetimes(in_order, timeline.OF_CALLS)
+    where = sheet.capture.stretches(rows)
     for at, (number, calls) in enumerate(zip(in_order, read, strict=True)):
         message = rows.iloc[at]
-        made[number] = embedded(_lifetime(message, calls, drawn.parts(message, calls), usual))
+        made[number] = embedded(_lifetime(message, calls, drawn.parts(message, where[at], calls), usual))
     sizes = np.cumsum([len(made[number]) for number in wanted])
     return {number: made[number] for number, size in zip(wanted, sizes) if size <= room}
 

@@ -133,8 +133,8 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
 
 def _roles(messages: pd.DataFrame) -> dict[int, str]:
     found: dict[int, str] = {}
-    for column, letter in (("recv_cpu", "R"), ("app_cpu", "A")):
-        for cpu in messages[column].dropna().unique():
+    for columns, letter in ((["recv_cpu", "handoff_cpu"], "R"), (["app_cpu"], "A")):
+        for cpu in np.unique(messages[columns].stack().to_numpy(np.int64)):
             found[int(cpu)] = found.get(int(cpu), "") + f" ({letter})"
     return found
 

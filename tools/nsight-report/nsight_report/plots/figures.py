@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -253,9 +254,11 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
 def _timelines(sheet: Sheet) -> Iterator[Figure]:
     slowest, capture = sheet.summary.slowest, sheet.capture
     drawn = timeline.Timelines(capture.stored_messages.columns(timeline.OF_MESSAGES), capture.anomalies)
-    read = capture.lifetimes([int(slow.row["message_id"]) for slow in slowest], timeline.OF_CALLS)
-    for slow, lifetime in zip(slowest, read, strict=True):
-        yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, lifetime)))
+    numbers = [int(slow.row["message_id"]) for slow in slowest]
+    rows = capture.stored_messages.rows(np.array(numbers)).set_index("message_id").loc[numbers]
+    read = capture.lifetimes(numbers, timeline.OF_CALLS)
+    for slow, where, lifetime in zip(slowest, capture.stretches(rows), read, strict=True):
+        yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, where, lifetime)))
 
 
 def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:

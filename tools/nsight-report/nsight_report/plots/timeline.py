@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..calls.of_message import stretches
 from ..frames import words
 from ..names import thread_name
 from ..units import duration
 from .folding import fold
+
+if TYPE_CHECKING:
+    from ..api import Capture
+    from ..calls.of_message import Stretch
 
 Ints = npt.NDArray[np.int64]
 Part = dict[str, Any]  # one of COLUMNS to its value
@@ -74,17 +77,17 @@ _MARKS = {
 }
 
 
-def rows(
-    message: pd.Series[Any], lifetime: pd.DataFrame, messages: pd.DataFrame, anomalies: pd.DataFrame
-) -> pd.DataFrame:
-    """What is drawn for ``message`` (a row of messages): its calls (``Capture.lifetime``), its stamps, its
-    anomalies, and the messages of the same thread or core that were under way.
+def rows(capture: Capture, message_id: int) -> pd.DataFrame:
+    """What is drawn for a message: its calls, its stamps, its causes, and messages of the same thread or core at the time.
 
     ``what`` is call, mark, stretch (of a core that is the message's), anomaly, message or left out; times are
     clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` where its box is drawn;
-    ``red`` marks the calls that an anomaly of the message names.
+    ``red`` marks the calls that an anomaly of the message names. Raises KeyError for a message that is not there.
     """
-    return as_table(Timelines(messages, anomalies).parts(message, lifetime))
+    lifetime = capture.lifetime(message_id)
+    found = capture.stored_messages.rows(np.array([message_id]))
+    drawn = Timelines(capture.stored_messages.columns(OF_MESSAGES), capture.anomalies)
+    return as_table(drawn.parts(found.iloc[0], capture.stretches(found)[0], lifetime))
 
 
 def as_table(parts: list[Part]) -> pd.DataFrame:
@@ -126,12 +129,12 @@ class Timelines:
         self._cpu = anomalies["cpu"].fillna(-1).to_numpy(np.int64)
         self._anomalies_of = anomalies.groupby(anomalies["message_id"].to_numpy(np.int64)).indices
 
-    def parts(self, message: pd.Series[Any], lifetime: pd.DataFrame) -> list[Part]:
-        """What ``rows`` has for one message, row by row."""
+    def parts(self, message: pd.Series[Any], where: list[Stretch], lifetime: pd.DataFrame) -> list[Part]:
+        """What ``rows`` has for one message, row by row. ``where``: its ``Capture.stretches``."""
         low, high = window(message)
         own = self._anomalies(int(message["message_id"]))
         return [
-            *_stretches(message),
+            *_stretches(where),
             *_calls(message, lifetime, own),
             *_anomalies(own, low, high),
             *_marks(message),
@@ -185,15 +188,11 @@ def window(message: pd.Series[Any]) -> tuple[int, int]:
 
 
 def lanes(message: pd.Series[Any]) -> dict[int, str]:
-    """Core to lane name: the receive core (R) and the application core (A), which may be one."""
-    receive, app = message["recv_cpu"], message["app_cpu"]
-    if pd.isna(receive) and pd.isna(app):
-        return {}
-    if pd.isna(receive):
-        return {int(app): "A"}
-    if pd.isna(app) or int(receive) == int(app):
-        return {int(receive): "R and A"}
-    return {int(receive): "R", int(app): "A"}
+    """Core to lane name: receive cores (R, two if it was handed off on another) and the application core (A); one may be both."""
+    receive = [int(message[c]) for c in ("recv_cpu", "handoff_cpu") if not pd.isna(message[c])]
+    app = None if pd.isna(message["app_cpu"]) else int(message["app_cpu"])
+    found = {cpu: "R and A" if app in (None, cpu) else "R" for cpu in receive}
+    return found if app is None else {**found, app: found.get(app, "A")}
 
 
 def lane_of_cause(cpu: int | None, side: str, lane: dict[int, str]) -> int | None:
@@ -206,10 +205,10 @@ def lane_of_cause(cpu: int | None, side: str, lane: dict[int, str]) -> int | Non
     return next((core for core, name in lane.items() if side in name.split(" and ")), next(iter(lane), None))
 
 
-def _stretches(message: pd.Series[Any]) -> list[Part]:
+def _stretches(parts: list[Stretch]) -> list[Part]:
     return [
         _row("stretch", lane=part.side, cpu=part.cpu, start_ns=part.start_ns, end_ns=part.end_ns)
-        for part in stretches(message)
+        for part in parts
     ]
 
 

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from .. import schema
 from ..anomalies import Options, exposure, population
 from ..anomalies.exposure import HOL, Machine
-from ..anomalies.intervals import Int
 from ..anomalies.population import App
 from ..anomalies.recorded import Recorded, Side
-from ..anomalies.windows import SIDES, A, R, column
 from ..attribution.categories import Categories, load
-from ..frames import to_pandas
+from ..frames import column, to_pandas
+from ..timeline import SIDES, A, R
+from ..timeline.intervals import Int
 from .inside import Inside
 
 #: The fastest messages: this share, but not fewer and not more than so many.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..anomalies.intervals import Int
+from ..timeline.intervals import Int
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ import pyarrow as pa
 
 from .. import schema
 from ..anomalies.exposure import Machine
-from ..anomalies.intervals import Int, overlaps
 from ..anomalies.population import App
 from ..anomalies.processing import Asked, Tiles
 from ..anomalies.recorded import Recorded, Side
-from ..anomalies.windows import column
 from ..attribution.symbols import plain_name
-from ..frames import to_pandas
+from ..frames import column, to_pandas
 from ..losses import Ledger
 from ..messages import Messages
+from ..timeline.intervals import Int, overlaps
 from . import occurrences, queues
 from .depth import Served, ahead, once, overtaken
 from .occurrences import Name, Occurrences

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ..anomalies.intervals import Int, overlaps
 from ..anomalies.paths import COLUMNS, MARKS, Trace
 from ..anomalies.recorded import Side
 from ..calls.innermost import stretches
 from ..frames import to_pandas
+from ..timeline.intervals import Int, overlaps
 
 #: What a category is asked with: (kind, subject, object).
 Asked = tuple[str, str, str]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..anomalies.intervals import Int
+from ..timeline.intervals import Int
 
 #: (kind, symbol, dso) of a function; the symbol of one without a name has its address.
 Name = tuple[str, str, str]

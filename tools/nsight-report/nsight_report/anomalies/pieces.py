@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stretches of message lifetimes: on which core each counts, and what the message or its thread was doing.
+
+The application core is followed through the thread that reads: a thread that waits in the queue of one core and is then
+moved to another was delayed by the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from ..frames import column
+from ..timeline import A, Detours, Place, R, sections
+from ..timeline.intervals import Int, overlaps
+
+
+class State(IntEnum):
+    """What the message or its application's thread was doing; those up to WAITING but CORE as in ``thread_states``.
+
+    CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
+    interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
+    SENDING: the NIC's until the completion stamp, whatever the core does.
+    """
+
+    CORE = 0
+    RUNNING = 1
+    RUNNABLE = 2
+    SLEEPING = 3
+    BLOCKED = 4
+    STOPPED = 5
+    DEAD = 6
+    UNKNOWN = 7
+    WAITING = 8
+    LOST = 9
+    UNTOLD = 10
+    QUEUED = 11
+    SENDING = 12
+
+
+_NAMES = [state.name.lower() for state in State]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of message lifetimes; all arrays have one element per stretch.
+
+    ``row``: position of the message in the population; ``side``: R or A; ``cpu``: core that counts
+    (-1 unknown); ``state``: a State; ``start``/``end``: ns, monotonic.
+    """
+
+    row: Int
+    side: Int
+    cpu: Int
+    state: Int
+    start: Int
+    end: Int
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def pieces(
+    messages: pd.DataFrame,
+    rows: Int,
+    thread_states: pd.DataFrame,
+    told: Int | None = None,
+    found: Detours | None = None,
+) -> Pieces:
+    """Cut the lifetimes of ``messages.iloc[rows]`` into their sections, and these at thread state changes.
+
+    ``told``: by row of ``messages``, when an interrupt told the receive core of it; -1 unknown. ``found``: by row, too.
+
+    A message whose thread is not in ``thread_states`` keeps its application core, state unknown. The pieces of one
+    message tile its lifetime exactly.
+    """
+    chosen = messages.iloc[rows]
+    if found is not None:
+        found = Detours(found.left_ns[rows], found.in_backlog[rows])
+    parts = sections(chosen, found)
+    of_app = parts.place == Place.APPLICATION
+    elsewhere = _outside_the_thread(chosen, parts.row[~of_app], parts.place[~of_app], parts.cpu[~of_app],
+                                    parts.start[~of_app], parts.end[~of_app], None if told is None else told[rows])  # fmt: skip
+    row, app_cpu, app_start, app_end = (v[of_app] for v in (parts.row, parts.cpu, parts.start, parts.end))
+    tid = column(chosen["tid"])[row]
+    rx = (chosen["direction"] == "rx").to_numpy(bool)[row]
+    states = thread_states[thread_states["tid"].isin(np.unique(tid[tid > 0]))]
+    code = pd.Categorical(states["state"].astype(str), categories=_NAMES).codes.astype(np.int64)
+    code[code < 0] = State.UNKNOWN
+    query, item, start, end = overlaps(
+        tid, app_start, app_end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
+    )
+    state, cpu = code[item], column(states["cpu"])[item]
+    # Nothing tells when a waiting thread was woken. One that waited before the hand-off was woken by it, and
+    # is in the queue of the core that it runs on next.
+    at = np.flatnonzero(
+        (state == State.WAITING) & rx[query] & (column(states["start_ns"])[item] <= app_start[query])
+    )
+    following = np.minimum(item[at] + 1, len(code) - 1)
+    runs = (code[following] == State.RUNNING) & (
+        column(states["tid"])[following] == column(states["tid"])[item[at]]
+    )
+    state[at] = State.RUNNABLE
+    cpu[at[runs]] = column(states["cpu"])[following[runs]]
+    app = Pieces(row[query], np.full(len(query), A), cpu, state, start, end)
+    rest = uncovered(query, start, end, app_start, app_end)
+    # Time of the thread that the scheduler's events do not cover: its core is the best that is known.
+    n = len(rest[0])
+    unknown = Pieces(
+        row[rest[0]], np.full(n, A), app_cpu[rest[0]], np.full(n, State.UNKNOWN), rest[1], rest[2]
+    )
+    every = [*elsewhere, app, unknown]
+    names = ("row", "side", "cpu", "state", "start", "end")
+    joined = Pieces(*(np.concatenate([getattr(p, name) for p in every]) for name in names))
+    return replace(joined, row=rows[joined.row])
+
+
+def _outside_the_thread(
+    messages: pd.DataFrame, row: Int, place: Int, cpu: Int, start: Int, end: Int, told: Int | None
+) -> list[Pieces]:
+    """Pieces of sections in which no thread of the application counts; ``row``: position in ``messages``."""
+    # What the core does before a packet that was sent again arrives is no cause.
+    arrived = column(messages["arrival_last_ns"].fillna(messages["first_ns"]))
+    again = messages["retransmitted"].fillna(False).to_numpy(bool)
+    receive = place == Place.RECEIVE
+    here = np.where(receive & again[row], np.clip(arrived[row], start, end), start)
+    known = here if told is None else np.where(receive, np.clip(told[row], here, end), here)
+    completed = messages["completion_ns"].notna().to_numpy(bool)[row]
+    state = np.full(len(row), State.CORE)
+    state[place == Place.TRANSMIT_QUEUE] = State.QUEUED
+    state[(place == Place.DRIVER) & completed] = State.SENDING
+    side = np.where(place == Place.BACKLOG, A, R)
+    away = np.isin(state, (State.QUEUED, State.SENDING))
+    found = []
+    for low, high, what in (
+        (start, here, np.full(len(row), State.LOST)),
+        (here, known, np.full(len(row), State.UNTOLD)),
+        (known, end, state),
+    ):
+        there = high > low
+        nowhere = (what == State.LOST) | away
+        on = np.where(nowhere, -1, cpu)
+        found.append(Pieces(row[there], side[there], on[there], what[there], low[there], high[there]))
+    return found
+
+
+def uncovered(query: Int, start: Int, end: Int, low: Int, high: Int) -> tuple[Int, Int, Int]:
+    """What of each window [low, high) no covered stretch (ordered by query, time) reaches."""
+    edge_q = np.concatenate([query, np.arange(len(low))])
+    edge_end = np.concatenate([end, low])  # a window begins where a stretch of zero length ended
+    order = np.lexsort((edge_end, edge_q))
+    q, since = edge_q[order], edge_end[order]
+    starts = np.concatenate([start, high])
+    starts_q = np.concatenate([query, np.arange(len(low))])
+    until = starts[np.lexsort((starts, starts_q))]
+    keep = until > since
+    return q[keep], since[keep], until[keep]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where a message was, by its stamps: on which core from when to when.
+
+Section 4.1 of the paper: up to the hand-off a message lives on its receive core (R), after it on its application core
+(A). The receive core is not always one core: packet steering (RPS) or another device on the way (a bridge, a veth) may
+queue the packet for a second core, whose softirq then hands it off. If the application has locked the socket, the packet
+waits in the socket's backlog, and the thread that unlocks it hands it off (release_sock).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..frames import column
+
+if TYPE_CHECKING:
+    from .detours import Detours
+
+Int = npt.NDArray[np.int64]
+
+R, A = 0, 1
+SIDES = ("R", "A")
+
+
+class Place(IntEnum):
+    """Parts of a lifetime, in order of time for each direction.
+
+    Received: RECEIVE, then one of SECOND_CORE and BACKLOG where there was one, then APPLICATION. Sent: APPLICATION up to the
+    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion.
+    """
+
+    RECEIVE = 0
+    SECOND_CORE = 1
+    BACKLOG = 2
+    APPLICATION = 3
+    TRANSMIT_QUEUE = 4
+    DRIVER = 5
+
+
+_SIDE = np.array([R, R, A, A, R, R])
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Parts of lifetimes, one element each, in order of message and time; those of a message tile its lifetime exactly.
+
+    ``row``: position of the message; ``place``: a Place; ``side``: R or A; ``cpu``: the core that counts, -1 unknown;
+    ``start``, ``end``: ns, monotonic, never equal.
+    """
+
+    row: Int
+    place: Int
+    side: Int
+    cpu: Int
+    start: Int
+    end: Int
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
+    """Parts of the lifetimes of ``messages`` (rows of the table).
+
+    ``found``: by row, what the contexts of the cores tell of the way between two cores. Without it, a packet leaves its
+    receive core at its last arrival, and whatever other core hands it off counts from there. A received message without
+    hand-off stamp is cut at its last arrival; a sent one that never reached a driver lives on the application's core.
+    """
+    first, last, arrival, arrived, handoff, app, driver = (
+        column(messages[name])
+        for name in (
+            "first_ns", "last_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "app_ns", "driver_ns"
+        )
+    )  # fmt: skip
+    recv_cpu, handoff_cpu, app_cpu = (column(messages[c]) for c in ("recv_cpu", "handoff_cpu", "app_cpu"))
+    tx = (messages["direction"] == "tx").to_numpy(bool)
+
+    seen = np.where(arrived >= 0, arrived, np.where(arrival >= 0, arrival, first))
+    cut = np.clip(np.where(handoff >= 0, handoff, seen), first, last)
+    waited = np.zeros(len(messages), bool) if found is None else found.in_backlog
+    moved = (handoff >= 0) & (waited | ((recv_cpu >= 0) & (handoff_cpu >= 0) & (recv_cpu != handoff_cpu)))
+    left = seen if found is None else np.maximum(found.left_ns, seen)
+    left = np.where(moved, np.clip(left, first, cut), cut)
+
+    at_driver = np.clip(np.where(driver >= 0, driver, last), first, last)
+    returned = np.clip(np.where(app >= 0, app, at_driver), first, at_driver)
+
+    parts: list[tuple[Place, npt.NDArray[np.bool_], Int, Int, Int]] = [
+        (Place.RECEIVE, ~tx, recv_cpu, first, left),
+        (Place.SECOND_CORE, ~tx & ~waited, handoff_cpu, left, cut),
+        (Place.BACKLOG, ~tx & waited, handoff_cpu, left, cut),
+        (Place.APPLICATION, ~tx, app_cpu, cut, last),
+        (Place.APPLICATION, tx, app_cpu, first, returned),
+        (Place.TRANSMIT_QUEUE, tx, recv_cpu, returned, at_driver),
+        (Place.DRIVER, tx, recv_cpu, at_driver, last),
+    ]
+    there = [np.flatnonzero((start < end) & of) for _, of, _, start, end in parts]
+    row = np.concatenate(there)
+    place = np.repeat([part[0] for part in parts], [len(rows) for rows in there])
+    cpu = np.concatenate([part[2][rows] for part, rows in zip(parts, there, strict=True)])
+    start = np.concatenate([part[3][rows] for part, rows in zip(parts, there, strict=True)])
+    end = np.concatenate([part[4][rows] for part, rows in zip(parts, there, strict=True)])
+    order = np.lexsort((start, row))
+    return Sections(*(values[order] for values in (row, place, _SIDE[place], cpu, start, end)))
