@@ -292,7 +292,7 @@ def test_tracefs_that_a_killed_recorder_mounted_is_unmounted_by_restore(tmp_path
 
 
 OTHER_PERF = """
-perf record -q -a -e sched:sched_switch -o "$1" 2>/dev/null &
+perf record -q -a $2 -e sched:sched_switch -o "$1" 2>/dev/null &
 while [ ! -s "$1" ]; do sleep 0.05; done
 bpftrace -e 'tracepoint:sched:sched_process_exec { } BEGIN { exit(); }'
 code=$?
@@ -302,8 +302,11 @@ exit $code
 """
 
 
-def test_bpf_programs_that_come_while_another_perf_records_leave_the_capture_readable(tmp_path):
-    code, said = record(tmp_path / "a.nsight", "--", "sh", "-c", OTHER_PERF, "sh", str(tmp_path / "other"))
+@pytest.mark.parametrize("option", ["", "--buildid-mmap"])
+def test_programs_that_come_while_another_perf_records_leave_the_capture_readable(tmp_path, option):
+    """BPF programs, and mappings whose build ids only the other one, or both, asked for."""
+    command = ("sh", "-c", OTHER_PERF, "sh", str(tmp_path / "other"), option)
+    code, said = record(tmp_path / "a.nsight", "--", *command)
     assert code == 0, said
     assert manifest(tmp_path / "a.nsight")["command_exit"] == 0
-    assert "sched:sched_switch" in perf_script(tmp_path / "a.nsight", "-F", "event")
+    assert "sched:sched_switch" in perf_script(tmp_path / "a.nsight", "-F", "event", "--show-mmap-events")

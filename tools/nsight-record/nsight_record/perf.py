@@ -167,10 +167,13 @@ def argv_trace(
     counts their identification twice: perf_event_ksymbol_output() does not put header.size back), and perf script gives
     up at "failed to process type: 17 [Bad address]", or 18. Nobody reads these records at this grade either. Only those
     of type 18 (BPF_EVENT) can be left out; those of type 17 (KSYMBOL) stay, and nsight-report skips them.
+    --buildid-mmap: where another perf asks for build ids (newer ones do by themselves), the kernel marks the mappings of
+    every recording as if they had one (perf_event_mmap_output() does not put header.misc back), and perf script dies of
+    what it takes for one: "assertion failed at util/build-id.c". A recording that has them is right in both cases.
     """
     argv = ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", str(buffers.data // PAGE)]
     argv += ["-D", "-1", "--control", control, "--no-buildid", "--no-buildid-cache", "--synth", "task"]
-    argv += ["--no-bpf-event", "-o", str(output)]
+    argv += ["--no-bpf-event", "--buildid-mmap", "-o", str(output)]
     for t in tracepoints:
         argv += ["-e", t.name]
         if t.system == "raw_syscalls":
