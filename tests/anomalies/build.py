@@ -30,7 +30,7 @@ def message(i: int, nic: int, handoff: int, read: int, **over: object) -> dict[s
 def context(cpu: int, start: int, end: int, kind: str, symbol: str, tid: int, comm: str) -> dict[str, object]:
     return {
         "cpu": cpu, "start_ns": start, "end_ns": end, "kind": kind, "symbol": symbol,
-        "pid": tid, "tid": tid, "comm": comm, "call_id": -1,
+        "pid": tid, "tid": tid, "comm": comm, "call_id": -1, "others": "",
     }  # fmt: skip
 
 

@@ -400,6 +400,23 @@ def test_what_a_thread_was_in_is_not_claimed_where_its_system_calls_were_not_rec
     )
 
 
+def test_packets_that_were_not_recorded_are_interference_except_around_messages_that_were():
+    scene = Scene()
+    t = scene.quiet(40)
+    # Core 0 is in softirq from 0 on, 5,000 ns longer than usual; our message is at 5,400 to 5,500 in it.
+    slow(scene, t, 5500, 6000, [(0, 5800, "softirq", "NET_RX", 7, "client"), (5800, 20_000, "idle", "idle", *IDLE)],
+         [(0, 5600, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 5600, "sleeping"), (5600, 6500, "running")])  # fmt: skip
+    softirq = next(c for c in scene.contexts if c["cpu"] == 0 and c["start_ns"] == t)
+    _, causes = diagnose(scene)
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Receive processing (R)": 5000}
+    softirq["others"] = "redis-server receive"
+    _, causes = diagnose(scene)
+    # The 100 ns from arrival to hand-off are the message's own, which usually has 500 of softirq.
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"redis-server receive (R)": 5000}
+    assert "steer them elsewhere" in causes["redis-server receive (R)"]["advice"]
+
+
 def test_waiting_in_the_queue_of_another_core_blames_what_ran_there():
     scene = Scene()
     t = scene.quiet(40)

@@ -59,7 +59,7 @@ def burst() -> Scene:
     scene.states.append(state(0, 3000, "running"))
     scene.contexts += [
         {"cpu": c, "start_ns": 0, "end_ns": 3000, "kind": "thread", "symbol": "server", "pid": TID, "tid": TID,
-         "comm": "server", "call_id": -1}
+         "comm": "server", "call_id": -1, "others": ""}
         for c in (0, 1)
     ]  # fmt: skip
     return scene

@@ -114,6 +114,17 @@ def retransmit(ts: int, lport: int, rport: int, seq: int, sk: int, laddr: int = 
     return record(TYPE["RETRANSMIT"], ts, lport | rport << 16 | seq << 32, sk, laddr | raddr << 32)
 
 
+def others(ts: int, port: int, proto: int, packets: int) -> bytes:
+    """Packets left out, of the softirq that ends next."""
+    return record(TYPE["OTHERS"], ts, port | proto << 16 | packets << 32)
+
+
+def reader(ts: int, port: int, proto: int, name: bytes) -> bytes:
+    return record(TYPE["READER"], ts, port | proto << 16, *struct.unpack("<QQ", name.ljust(16, b"\0")[:16]))
+
+
+#: Types of two units.
+TWO_UNITS = ("SWITCH_SYSCALL", "SYSCALL", "BLOCK", "DROP", "RETRANSMIT", "READER")
 MESSAGE_FIELDS: dict[str, Any] = {
     "sk": 0, "seq": 0, "len": 0, "laddr": 0x0100000A, "raddr": 0x0200000A, "lport": 11211, "rport": 40000,
     "netns": 4026531840, "tid": 0, "fd": -1, "aux": 0, "proto": 6, "old_state": 0, "stamp": 0,
@@ -165,7 +176,7 @@ def counts(
 
 def split(content: bytes) -> list[bytes]:
     """The records of ``content``, which has no padding and no unknown ones."""
-    units = dict.fromkeys(("SWITCH_SYSCALL", "SYSCALL", "BLOCK", "DROP", "RETRANSMIT"), 2) | {"TASK": 3}
+    units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3}
     made, at = [], 0
     while at < len(content):
         type_ = content[at]

@@ -36,7 +36,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "RETRANSMIT"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "READER"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 
@@ -63,6 +63,21 @@ def test_wake_ups_and_migration(tmp_path: Path) -> None:
         (1200, "sched_wakeup_new", 0, 6, 7, 8, 2, client),
         (1300, "sched_migrate_task", 0, 6, 7, 8, 2, 5),
     ]
+
+
+def test_a_softirq_says_whose_packets_it_received_that_were_left_out(tmp_path: Path) -> None:
+    """The reader is named later, and on another core; the port of no known reader is told; each holds for one softirq."""
+    softirqs = [rf.pair("SOFTIRQ", 1000 * n, 1000 * n + 500, 3) for n in range(1, 6)]
+    content = RUNS + b"".join([
+        rf.others(1400, 6379, 6, 12) + softirqs[0], rf.others(2400, 53, 17, 3) + softirqs[1], softirqs[2],
+        rf.others(4400, 0, 0, 7) + softirqs[3], rf.others(4600, 6379, 17, 1), softirqs[4],
+    ])  # fmt: skip
+    readers = RUNS + rf.reader(9000, 6379, 6, b"redis-server")
+    found, _, info = made(tmp_path, TASKS, cpu0=content, cpu1=readers)
+    ends = [event[6:] for event in found if event[1] == "softirq_exit"]
+    names = [(packets, info["strings"][name]) for packets, name in ends]
+    # What was told before a softirq began is not of it: its own record was lost, or it belonged to one that was.
+    assert names == [(12, "redis-server"), (3, "port 53"), (0, ""), (7, "left out"), (0, "")]
 
 
 def test_pairs_begin_before_their_record(tmp_path: Path) -> None:

@@ -166,6 +166,4 @@ def tids(rng: random.Random) -> int:
 def units(type_: int) -> int:
     if type_ >= rf.MESSAGE:
         return 4 + 2 * (type_ & rf.V6) + (type_ & rf.HW) // 2
-    return {"TASK": 3}.get(rf.TYPES[type_]) or 1 + (
-        rf.TYPES[type_] in ("SWITCH_SYSCALL", "SYSCALL", "BLOCK", "DROP", "RETRANSMIT")
-    )
+    return {"TASK": 3}.get(rf.TYPES[type_]) or 1 + (rf.TYPES[type_] in rf.TWO_UNITS)

@@ -5,8 +5,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import nsight_report
+import numpy as np
 import parity
 import pytest
 from nsight_record import collect
@@ -78,6 +82,52 @@ def test_of_a_server_on_this_machine_its_clients_are_left_out(tmp_path, echo):
     assert n_of(tmp_path / "a.nsight", SEND) == 300
     assert 300 <= n_of(tmp_path / "a.nsight", READ) <= 301
     assert n_of(tmp_path / "a.nsight", ARRIVAL) < n_of(tmp_path / "a.nsight", XMIT)
+
+
+RECEIVER = """
+import socket, sys
+open('/proc/self/comm', 'w').write('other-app')
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', int(sys.argv[1])))
+print('ready', flush=True)
+while True:
+    s.recv(2000)
+"""
+#: Datagrams to one port, then a client's requests, again and again: softirqs of others and of ours.
+BOTH = """
+import socket, subprocess, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(2000):
+    s.sendto(b'x' * 100, ('127.0.0.1', int(sys.argv[1])))
+subprocess.run(sys.argv[2:], check=True)
+for _ in range(2000):
+    s.sendto(b'x' * 100, ('127.0.0.1', int(sys.argv[1])))
+"""
+
+
+def test_whose_packets_a_softirq_received_is_known_although_a_filter_leaves_them_out(tmp_path, echo):
+    directory = tmp_path / "a.nsight"
+    with reserved() as (port,):
+        command = [sys.executable, "-c", RECEIVER, str(port)]
+        receiver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+            both = (sys.executable, "-c", BOTH, str(port), *echo.client(300))
+            code, said = record(directory, "--port", str(echo.port), "--", *both)
+        finally:
+            receiver.kill()
+            receiver.wait()
+    assert code == 0, said
+    capture = nsight_report.open(directory)
+    assert (capture.messages["lport"] == echo.port).all()
+    softirqs = capture.contexts[capture.contexts["others"].astype(str) != ""]
+    assert set(softirqs["symbol"].astype(str)) == {"NET_RX"}
+    told = softirqs.groupby(softirqs["others"].astype(str))["call_id"].nunique()
+    assert told["other-app receive"] > 1000
+    # Around our messages' hand-offs no softirq is another's.
+    at = capture.messages["handoff_ns"].dropna().to_numpy(np.int64)
+    inside = [(softirqs["start_ns"].le(t) & softirqs["end_ns"].gt(t)).any() for t in at.tolist()]
+    assert sum(inside) < len(at) / 10
 
 
 def test_ctrl_c_keeps_the_data(tmp_path, echo):

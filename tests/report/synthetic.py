@@ -137,6 +137,7 @@ class World:
                 "tid": c["tid"],
                 "comm": names[c["tid"]],
                 "call_id": c["call_id"],
+                "others": "",
             }
             for c in self.calls
             if c["depth"] == 0

@@ -272,7 +272,7 @@ class Core:
                 "cpu": self.cpu, "start_ns": begin[of, at], "end_ns": begin[of, at] + ns[of, at],
                 "kind": _category(tree.kind, context), "symbol": _category(tree.symbol, context),
                 "pid": tid[top], "tid": tid[top], "comm": _category(tree.symbol, top),
-                "call_id": number[of, context],
+                "call_id": number[of, context], "others": "",
             }
         )  # fmt: skip
         return calls, contexts

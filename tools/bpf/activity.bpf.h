@@ -3,6 +3,7 @@
 #ifndef NSIGHT_ACTIVITY_BPF_H
 #define NSIGHT_ACTIVITY_BPF_H
 
+#include "others.bpf.h"
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
@@ -12,6 +13,7 @@
 #define REPORT_IDLE	0x80
 #define RTLOCK_WAIT	0x1000
 #define UNINTERRUPTIBLE 0x2
+#define NET_RX		3
 
 static __always_inline __u64 since(__u64 begin, __u64 now)
 {
@@ -137,8 +139,11 @@ int BPF_PROG(on_softirq_entry, unsigned int vector)
 {
 	struct nsr_control *c = control();
 
-	if (c)
-		began(&c->softirq);
+	if (!c)
+		return 0;
+	if (vector == NET_RX)
+		forget_left_out(c);
+	began(&c->softirq);
 	return 0;
 }
 
@@ -147,8 +152,11 @@ int BPF_PROG(on_softirq_exit, unsigned int vector)
 {
 	struct nsr_control *c = control();
 
-	if (c)
-		ended(c, &c->softirq, NSR_SOFTIRQ, vector);
+	if (!c)
+		return 0;
+	if (vector == NET_RX)
+		tell_left_out(c);
+	ended(c, &c->softirq, NSR_SOFTIRQ, vector);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "flight.bpf.h"
+#include "others.bpf.h"
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
@@ -219,8 +220,13 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	bool v6, more = false;
 	__u64 now, id;
 
-	if (!(reads ? rx : tx) || is_other_port(sk))
+	if (!(reads ? rx : tx))
 		return 0;
+	if (is_other_port(sk)) {
+		if (reads)
+			name_reader(sk);
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	id = bpf_get_current_pid_tgid();
 	m.tid = id;
@@ -301,11 +307,19 @@ static __always_inline bool of_transport(struct nsr_control *c, const struct tra
 {
 	__u16 source = bpf_ntohs(th->source), dest = bpf_ntohs(th->dest);
 
-	if (only_port && source != only_port && dest != only_port)
+	if (only_port && source != only_port && dest != only_port) {
+		if (received)
+			left_out(c, m->proto, dest);
 		return false;
+	}
 	/* What a client on this machine sends tells when the server's packet began its way. */
-	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx)))
+	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx))) {
+		if (received)
+			left_out(c, m->proto, dest);
 		return false;
+	}
+	if (received)
+		c->packets.ours++;
 	m->lport = received ? dest : source;
 	m->rport = received ? source : dest;
 	if (m->proto == IPPROTO_UDP) {
@@ -390,14 +404,15 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	if (!rx)
 		return 0;
 	m.fd = skb->dev->ifindex;
-	if (only_ifindex && (__u32)m.fd != only_ifindex)
-		return 0;
 	m.netns = skb->dev->nd_net.net->ns.inum;
-	if (only_netns && m.netns != only_netns)
-		return 0;
 	c = control();
 	if (!c)
 		return 0;
+	if ((only_ifindex && (__u32)m.fd != only_ifindex) ||
+	    (only_netns && m.netns != only_netns)) {
+		left_out(c, 0, 0);
+		return 0;
+	}
 	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
 	l3 = skb->data;
 	eth = bpf_ntohs(skb->protocol);

@@ -53,6 +53,11 @@
  *                 of the code
  * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
  *                 32 remote address (of IPv6 the last four bytes)
+ * OTHERS          16 port, 8 protocol, 8 unused, 32 packets: of the NET_RX softirq that ends next on
+ *                 this core, received packets that the filters leave out, if they are more than
+ *                 the others; the port that most of them went to (0: not told)
+ * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
+ *                 OTHERS
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware stamp
  */
 #define NSR_TYPES(X) \
@@ -73,7 +78,9 @@
 	X(FREQUENCY, 1, "frequency") \
 	X(STEAL, 1, "steal time") \
 	X(DROP, 2, "drop") \
-	X(RETRANSMIT, 2, "retransmission")
+	X(RETRANSMIT, 2, "retransmission") \
+	X(OTHERS, 1, "packets left out") \
+	X(READER, 2, "reader of packets left out")
 /* clang-format on */
 
 enum nsr_type {
@@ -163,6 +170,14 @@ struct nsr_control {
 		__u32 ports; /* source, destination << 16 */
 		__u32 end;   /* sequence number after it */
 	} arrival;
+	/* Of the NET_RX softirq that runs: packets that the filters take, and that they leave out;
+	   the port that may be most of these's, and its lead over the other ports */
+	struct {
+		__u32 ours, others, lead;
+		__u16 port;
+		__u8 proto, unused;
+		__u64 asked; /* when a name of a reader was last asked for */
+	} packets;
 	__u64 produced[NSR_N_TYPES];
 	__u64 lost[NSR_N_TYPES];
 	__u64 counts[NSR_N_COUNTS];

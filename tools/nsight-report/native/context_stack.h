@@ -27,7 +27,8 @@ struct nsight_call {
 	uint8_t kind;
 	uint8_t depth;
 	uint8_t start_known, end_known;
-	uint8_t pad[6];
+	uint16_t pad;
+	uint32_t others; /* softirq: string, who got most packets if no message did; 0: none */
 };
 
 struct nsight_stretch {

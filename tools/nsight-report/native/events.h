@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * IRQ_HANDLER_ENTRY     irq                             name str
  * IRQ_HANDLER_EXIT      irq                 ret
  * SOFTIRQ_ENTRY         vec
- * SOFTIRQ_EXIT          vec
+ * SOFTIRQ_EXIT          vec                 packets     str of who got these
  * SYS_ENTER             id                  args[0]
  * SYS_EXIT              id                  ret
  * NAPI_POLL             work                budget      device str

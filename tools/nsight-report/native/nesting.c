@@ -127,7 +127,7 @@ static void irq_entry(struct builder *b, struct core *core, uint64_t ts, enum co
 }
 
 static void irq_exit(struct builder *b, struct core *core, uint64_t ts, enum context_kind kind,
-		     uint64_t key, uint32_t name, int64_t arg)
+		     uint64_t key, uint32_t name, int64_t arg, uint32_t others)
 {
 	int open = core->depth - 1;
 
@@ -144,6 +144,7 @@ static void irq_exit(struct builder *b, struct core *core, uint64_t ts, enum con
 	}
 	while (core->depth - 1 > open)
 		pop_missing(b, core, ts);
+	core_call(core, open)->others = others;
 	core_pop(core, ts, MEASURED);
 }
 
@@ -267,19 +268,19 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 		irq_entry(b, core, ev->ts, C_SOFTIRQ, SOFTIRQ_KEY(ev->a), ev->a, ev->a);
 		break;
 	case K_SOFTIRQ_EXIT:
-		irq_exit(b, core, ev->ts, C_SOFTIRQ, SOFTIRQ_KEY(ev->a), ev->a, ev->a);
+		irq_exit(b, core, ev->ts, C_SOFTIRQ, SOFTIRQ_KEY(ev->a), ev->a, ev->a, ev->c);
 		break;
 	case K_IRQ_HANDLER_ENTRY:
 		irq_entry(b, core, ev->ts, C_HARDIRQ, IRQ_KEY(ev->a), ev->c, ev->a);
 		break;
 	case K_IRQ_HANDLER_EXIT:
-		irq_exit(b, core, ev->ts, C_HARDIRQ, IRQ_KEY(ev->a), 0, ev->a);
+		irq_exit(b, core, ev->ts, C_HARDIRQ, IRQ_KEY(ev->a), 0, ev->a, 0);
 		break;
 	case K_VECTOR_ENTRY:
 		irq_entry(b, core, ev->ts, C_HARDIRQ, VECTOR_KEY(ev->c), ev->c, ev->a);
 		break;
 	case K_VECTOR_EXIT:
-		irq_exit(b, core, ev->ts, C_HARDIRQ, VECTOR_KEY(ev->c), ev->c, ev->a);
+		irq_exit(b, core, ev->ts, C_HARDIRQ, VECTOR_KEY(ev->c), ev->c, ev->a, 0);
 		break;
 	case K_CPU_IDLE:
 		if (core->depth && core_call(core, 0)->kind == C_IDLE &&

@@ -63,6 +63,42 @@ static uint32_t irq_name(struct raw_recording *rec, uint32_t number)
 	return *name;
 }
 
+#define N_READERS (1u << 24) /* ports of every protocol */
+
+/* Names are told later than the packets that they explain. */
+static void find_readers(struct raw_recording *rec)
+{
+	rec->reader_names = calloc(N_READERS, sizeof(*rec->reader_names));
+	if (!rec->reader_names)
+		die(EXIT_IO, NULL, "out of memory");
+	for (size_t i = 0; i < rec->n_files; i++) {
+		const struct raw_file *file = &rec->files[i];
+
+		for (size_t k = 0; k < file->n_items; k++) {
+			const unsigned char *p;
+
+			if (file->items[k].type != NSR_READER)
+				continue;
+			p = raw_at(file, &file->items[k]);
+			rec->reader_names[load32(p + 8) & (N_READERS - 1)] =
+				strings_intern(&rec->strings, (const char *)p + 16, 16);
+		}
+	}
+}
+
+/* Who reads from a port; where no record tells, the port. */
+static uint32_t reader_name(struct raw_recording *rec, uint32_t port)
+{
+	uint32_t *name = &rec->reader_names[port];
+	char text[32] = "left out";
+
+	if (!*name && port & 0xffff)
+		snprintf(text, sizeof(text), "port %u", port & 0xffff);
+	if (!*name)
+		*name = strings_intern(&rec->strings, text, sizeof(text));
+	return *name;
+}
+
 /* The idle threads have no TASK records. */
 static uint64_t thread_name(const struct merge *m, const struct raw_file *file, int32_t tid)
 {
@@ -196,6 +232,11 @@ static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event
 	switch (item->type) {
 	case NSR_SOFTIRQ:
 		ev->kind = begin ? K_SOFTIRQ_ENTRY : K_SOFTIRQ_EXIT;
+		if (!begin && file->others) {
+			ev->b = (int64_t)(file->others >> 32);
+			ev->c = reader_name(m->rec, file->others & (N_READERS - 1));
+		}
+		file->others = 0;
 		break;
 	case NSR_IRQ:
 		ev->kind = begin ? K_IRQ_HANDLER_ENTRY : K_IRQ_HANDLER_EXIT;
@@ -305,6 +346,9 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->b = (int64_t)raw_word(p, 3);
 		ev->c = load32(p + 16);
 		break;
+	case NSR_OTHERS: /* told with the end of the softirq */
+		file->others = w;
+		return;
 	case NSR_RETRANSMIT:
 		ev->kind = K_TCP_RETRANSMIT;
 		ev->a = w >> 32;
@@ -430,6 +474,7 @@ void raw_write_events(struct raw_recording *rec, FILE *out)
 	for (int i = 0; i < NSR_N_VECTORS; i++)
 		m->vector_names[i] =
 			strings_intern(&rec->strings, vectors[i].name, STRINGS_MAX_LEN);
+	find_readers(rec);
 	put_threads(m);
 	for (size_t i = 0; i < rec->n_files; i++) {
 		struct raw_file *file = &rec->files[i];

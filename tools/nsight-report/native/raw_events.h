@@ -16,7 +16,8 @@ struct raw_recording {
 	struct raw_threads threads;
 	struct strings strings;
 	struct raw_losses losses;
-	uint32_t *irq_names; /* strings by number; 0: not named yet */
+	uint32_t *irq_names;	/* strings by number; 0: not named yet */
+	uint32_t *reader_names; /* the same of ports, protocol << 16 */
 	uint64_t n_events, first_ts, last_ts, n_messages;
 	uint64_t count[K_COUNT];
 };

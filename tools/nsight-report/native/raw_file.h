@@ -74,9 +74,10 @@ struct raw_file {
 	bool told[NSR_N_TYPES];
 	uint64_t produced[NSR_N_TYPES], lost[NSR_N_TYPES], present[NSR_N_TYPES];
 	uint64_t counts[NSR_N_COUNTS];
-	int32_t tid;   /* the thread that runs; -1: unknown */
-	size_t next;   /* item, for those who merge files */
-	uint32_t idle; /* string: name of the core's idle thread */
+	int32_t tid;	 /* the thread that runs; -1: unknown */
+	size_t next;	 /* item, for those who merge files */
+	uint32_t idle;	 /* string: name of the core's idle thread */
+	uint64_t others; /* NSR_OTHERS of the softirq that ends next; 0: none */
 
 	/* while it is read */
 	bool want_activity, want_messages;

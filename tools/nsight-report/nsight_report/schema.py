@@ -274,6 +274,11 @@ CONTEXTS = Table(
         _c("tid", pa.int32(), "thread underneath"),
         _c("comm", _CAT, "name of the thread underneath; 'swapper' when idle"),
         _c("call_id", pa.int64(), "row of calls this stretch is self time of; -1 none"),
+        _c(
+            "others",
+            _CAT,
+            "softirq: '<who> receive', if most packets that it received were left out by the recording's filters: by the name of who reads them, or 'port N'; else ''",
+        ),
     ),
 )
 

@@ -9,7 +9,8 @@ kind          subject
 own           the message's own thread: the system call it was in, or ``user code``
 hol           work on another message of the same application: ``same connection``,
               ``same thread``, ``other thread`` or ``receive queue``
-interference  another application's message being received on this core: ``<comm> receive``
+interference  another application's message being received on this core: ``<comm> receive``; or packets that were not
+              recorded, which the softirq mostly received: the same, or ``port <n> receive``
 thread        another thread, by name
 softirq       its vector
 hardirq       its handler or vector
@@ -88,8 +89,8 @@ class Names:
 class Machine:
     """What the cores and threads did, as arrays; made once per diagnosis.
 
-    ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol`` and
-    ``comm`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
+    ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
+    ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
     received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
@@ -103,6 +104,7 @@ class Machine:
     kind: Int
     symbol: Int
     comm: Int
+    others: Int
     tid: Int
     pid: Int
     threads: Tiles
@@ -168,7 +170,7 @@ class Machine:
         none = np.zeros(0, np.int64)
         return Machine(
             names,
-            none, none, none, none, none, none, none, none,
+            none, none, none, none, none, none, none, none, none,
             threads,
             cores,
             arrival.nothing_told(0),
@@ -196,6 +198,7 @@ class Machine:
             kind=np.where(kind < 0, IN_GAP, kind),
             symbol=self.names.codes(contexts["symbol"]),
             comm=comm,
+            others=self.names.codes(contexts["others"]),
             tid=column(contexts["tid"]),
             pid=column(contexts["pid"]),
         )
@@ -362,6 +365,13 @@ def _rules(
             received,
         ),
         ((kind == IN_SOFTIRQ) & ~a_side & other_received, HOL, name("receive queue"), received),
+        # Packets of others that were not recorded: only their softirq tells of them.
+        (
+            (kind == IN_SOFTIRQ) & (received < 0) & (m.others[ctx] != name("")),
+            INTERFERENCE,
+            m.others[ctx],
+            -1,
+        ),
         (kind == IN_SOFTIRQ, SOFTIRQ, m.symbol[ctx], -1),
         (kind == IN_HARDIRQ, HARDIRQ, m.symbol[ctx], -1),
         (kind == IN_EXCEPTION, EXCEPTION, m.symbol[ctx], -1),

@@ -40,7 +40,7 @@ MESSAGES = 20_000
 #: Parts that are worked on at a time.
 PARTS = 2
 
-_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id")
+_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id", "others")
 _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
 _ENTERED = ("thread", "syscall", "exception")
 _STRETCHES = ("tid", "start_ns", "symbol", "kind", "call_id")

@@ -40,7 +40,8 @@ CALL = np.dtype(
         ("depth", "u1"),
         ("start_known", "u1"),
         ("end_known", "u1"),
-        ("pad", "V6"),
+        ("pad", "V2"),
+        ("others", "<u4"),
     ]
 )
 STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("call", "<i8"), ("comm", "<u4"), ("pad", "<u4")])
@@ -139,6 +140,7 @@ def tables(
         "tid": calls["tid"][of],
         "comm": comms(stretches["comm"], calls["tid"][of], strings),
         "call_id": of,
+        "others": receivers(calls["others"][of], strings),
     }
     return schema.conform("calls", pa.table(call_table)), schema.conform("contexts", pa.table(context_table))
 
@@ -169,6 +171,13 @@ def comms(
         return "" if key == -1 else f"tid {-2 - key}"
 
     return _dictionary(codes, [name(int(key)) for key in uniques])
+
+
+def receivers(numbers: npt.NDArray[np.integer], strings: list[str]) -> pa.DictionaryArray:
+    """Column ``others`` of contexts: the string as interference is named, '' without one."""
+    codes, uniques = pd.factorize(numbers)
+    names = [f"{strings[n]} receive" if 0 < n < len(strings) else "" for n in uniques.tolist()]
+    return _dictionary(codes, names)
 
 
 def _symbols(

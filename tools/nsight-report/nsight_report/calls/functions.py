@@ -260,6 +260,7 @@ def _contexts(
                 "tid": table["tid"].take(row),
                 "comm": _comms(table, found.row),
                 "call_id": found.row + first,
+                "others": pa.DictionaryArray.from_arrays(np.zeros(len(found.row), np.int32), [""]),
             }
         ),
     )
