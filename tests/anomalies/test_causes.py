@@ -11,6 +11,8 @@ from anomalies.build import PID, TID, Scene, context, message, syscall
 from nsight_report.anomalies import Host, Options, Recorded, Slice, deviation, find
 from nsight_report.anomalies.exposure import HOL, OWN, THREAD, Exposure
 from nsight_report.attribution import attribute
+from nsight_report.attribution.categories import ADVICE, read_advice
+from nsight_report.attribution.causes import PLACES
 
 SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 
@@ -140,6 +142,27 @@ def test_tick_inside_the_hog_counts_as_the_hog():
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     _, causes = diagnose(scene)
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"hog (A)": 5000}
+
+
+def test_what_only_has_a_place_is_located_and_not_explained():
+    scene = Scene()
+    t = scene.quiet(40)
+    # 2,000 ns behind a hog, and 3,000 more in the application's own read.
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 2600, "thread", "hog", 50, "hog"), (2600, 6500, "syscall", "read", TID, "server"),
+          (6500, 20_000, "idle", "idle", *IDLE)],
+         [(0, 600, "sleeping"), (600, 2600, "runnable"), (2600, 6500, "running"), (6500, 20_000, "sleeping")])  # fmt: skip
+    result, causes = diagnose(scene)
+    located = {c: (r["total_deviation_ns"], r["located_ns"]) for c, r in causes.items()}
+    assert located == {"Application processing (A)": (3000, 3000), "hog (A)": (2000, 0)}
+    (row,) = result.coverage.to_pylist()
+    assert (row["explained_ns"], row["located_ns"], row["coverage"]) == (2000, 3000, 0.4)
+    assert {r["subject"]: r["located"] for r in result.anomalies.to_pylist()} == {"hog": False, "read": True}
+
+
+def test_places_are_categories_with_advice():
+    known = read_advice(ADVICE)
+    assert set(PLACES) <= set(known)
 
 
 def test_a_hog_that_runs_while_the_thread_is_stopped_is_not_blamed():

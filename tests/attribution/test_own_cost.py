@@ -60,7 +60,7 @@ def _diagnosed(path: str = ""):
     ]  # fmt: skip
     anomalies = [
         {
-            "message_id": m, "side": "A", "anomaly": "context", "subject": subject, "kind": kind, "category": "",
+            "message_id": m, "side": "A", "anomaly": "context", "subject": subject, "kind": kind, "category": "", "located": False,
             "observed_ns": ns, "reference_ns": 0, "deviation_ns": ns, "took_ns": ns, "start_ns": 0, "end_ns": ns, "cpu": 0,
             "other_message_id": -1, "path": path if subject == "hog" else "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
         }

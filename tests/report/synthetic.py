@@ -162,14 +162,14 @@ class World:
             for what, subject, kind, category, extra, begin, end, other in parts:
                 anomalies.append({
                     "message_id": m["message_id"], "side": "A", "anomaly": what, "subject": subject, "kind": kind,
-                    "category": category, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra, "took_ns": extra,
+                    "category": category, "located": False, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra, "took_ns": extra,
                     "start_ns": begin, "end_ns": end, "cpu": 1, "other_message_id": other,
                     "path": "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
                 })  # fmt: skip
             explained = min(deviation, sum(p[4] for p in parts))
             coverage.append({
                 "message_id": m["message_id"], "latency_ns": m["latency_ns"], "reference_latency_ns": 10 * US, "noise_ns": US,
-                "deviation_ns": deviation, "explained_ns": explained,
+                "deviation_ns": deviation, "explained_ns": explained, "located_ns": 0,
                 "coverage": explained / deviation if deviation else 1.0,
             })  # fmt: skip
         compared = [
@@ -204,7 +204,7 @@ class World:
             rows.append({
                 "cause": f"{category} (A)", "core": "A", "category": category, "subject": subject, "subject_share": 1.0, "n_messages": len(values),
                 "median_deviation_ns": values[len(values) // 2], "max_deviation_ns": values[-1],
-                "total_deviation_ns": sum(values), "share": sum(values) / max(whole, 1),
+                "total_deviation_ns": sum(values), "located_ns": 0, "share": sum(values) / max(whole, 1),
                 "advice": "pin it to another core",
             })  # fmt: skip
         return sorted(rows, key=lambda r: -r["total_deviation_ns"])

@@ -17,7 +17,7 @@ US = 1_000
 
 LOSS_KEYS = ["stage", "cause", "severity", "count", "detail", "remedy"]
 CAUSE_KEYS = [
-    "cause", "core", "category", "subject", "n_messages", "median_deviation_ns", "max_deviation_ns", "total_deviation_ns",
+    "cause", "core", "category", "subject", "n_messages", "median_deviation_ns", "max_deviation_ns", "total_deviation_ns", "located_ns",
 ]  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
         "capture", "grade", "messages", "target", "reference", "coverage", "causes", "blocking", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
-    assert list(value["coverage"]) == ["median", "min", "worst"]
+    assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]
     assert all(list(row) == CAUSE_KEYS for row in value["causes"])
     assert all(list(row) == LOSS_KEYS for row in value["losses"])
 

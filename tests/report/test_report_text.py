@@ -181,6 +181,24 @@ def test_terminal_names_causes_shares_and_the_slowest_message(run: Run, capture:
     assert "hog (A) +995 us" in text
 
 
+def test_causes_that_are_only_places_are_marked_and_told_apart(capture: Path) -> None:
+    c = nsight_report.open(capture)
+    assert "not why" not in told(c)
+    half = c.coverage["explained_ns"] // 2
+    c._frames["coverage"] = c.coverage.assign(
+        explained_ns=half, located_ns=half, coverage=half / c.coverage["deviation_ns"]
+    )
+    c._frames["causes"] = c.causes.assign(
+        located_ns=c.causes["total_deviation_ns"].where(c.causes["category"] == "hog", 0)
+    )
+    text = told(c)
+    assert re.search(r"The causes explain (49|50)% of a target message's extra latency \(median\)", text)
+    assert re.search(r"Of (49|50)% they tell where it went, and not why\.", text)
+    assert "hog (A) *" in text
+    assert "Head-of-line blocking (A) *" not in text
+    assert "* tells where the time went, and not why" in text
+
+
 def quiet(capture: Path, ns: int, slower: int) -> Capture:
     """The capture (20 target messages) in which ``slower`` are ``ns`` above the reference by one cause, and the others by 200 ns."""
     c = nsight_report.open(capture)

@@ -29,7 +29,7 @@ from nsight_report.stages import TRACEPOINT_NOISE_NS, _granularity, _host, _nois
 
 from . import emulated_truth
 from .emulated_truth import PRESENT, Truth
-from .table import SHARE, Row
+from .table import SHARE, Row, attributed
 
 OWN_COST = "NSight's own cost"
 #: A cause of a control has weight from here on: in the median of at least so many messages, and of the whole delay.
@@ -95,7 +95,8 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     own = sums[sums["cause"].str.startswith(OWN_COST)].groupby("message_id")["deviation_ns"].sum()
     own = own.reindex(of.index).fillna(0)
     row = Row("emulated", told.scenario, grade, n_target=len(of))
-    row.coverage_median, row.coverage_min = float(of["coverage"].median()), float(of["coverage"].min())
+    named = attributed(of)
+    row.coverage_median, row.coverage_min = float(named.median()), float(named.min())
     row.own_cost = float(own.sum() / max(of["deviation_ns"].sum(), 1))
     if not told.scorable:
         row.note = f"not scored: {told.expect}"

@@ -4,7 +4,7 @@
     .venv/bin/python tests/truth/synthetic_scores.py [--messages N] [--seeds N]
 
 At each grade: whether the largest cause of each message is the injected one, precision and recall of the causes that have
-at least a tenth of a message's deviation, how far off their ns are, coverage, and what is found where nothing was injected.
+at least a tenth of a message's deviation, how far off their ns are, coverage (by causes and places), and what is found where nothing was injected.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from nsight_report.anomalies import Options, Recorded, Slice, find  # noqa: E402
 from nsight_report.attribution import attribute  # noqa: E402
 
 from truth.synthetic import CAUSES, World, world  # noqa: E402
+from truth.table import attributed  # noqa: E402
 
 #: Below this share of a message's deviation a cause is not counted as reported.
 SHARE = 0.1
@@ -67,6 +68,7 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
     kept = kept.groupby(["message_id", "is"], as_index=False)[["deviation_ns", "took_ns"]].sum()
     of = coverage.set_index("message_id")
+    told = attributed(of)
     cause = made.cause[of.index]
     injected = of.index[cause >= 0]
     wanted = pd.Series([expected[names[c]] for c in cause[cause >= 0]], index=injected)
@@ -102,9 +104,9 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
         float(reported[right]["message_id"].nunique() / len(injected)) if len(injected) else np.nan,
         float(np.median(off / truth)) if len(injected) else np.nan,
         float((off <= np.maximum(0.05 * truth, 2 * GRANULARITY_NS)).mean()) if len(injected) else np.nan,
-        float(of["coverage"].median()),
-        float(of["coverage"].min()),
-        int((of["coverage"] < 0.87).sum()),
+        float(told.median()),
+        float(told.min()),
+        int((told < 0.87).sum()),
         [f"{c.cause}: {c.n_messages} messages, {c.median_deviation_ns} ns" for c in heavy.itertuples()]
         if n
         else [],

@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 #: Below this share of a message's deviation a cause is not counted as reported.
 SHARE = 0.1
 
@@ -132,3 +135,11 @@ def verdict(rows: list[Row]) -> str:
         parts.append(f"minimum {min(least):.1%}")
     parts.append(f"false alarms on {sum(bool(r.alarms) for r in controls)} of {len(controls)} controls")
     return f"{rows[0].family if rows else ''}: " + ", ".join(parts)
+
+
+def attributed(coverage: pd.DataFrame) -> pd.Series:
+    """Of each message the share of its deviation that has any name, be it a cause or only a place; 1 if it has none."""
+    named = coverage["explained_ns"] + coverage["located_ns"]
+    share = named.to_numpy(float) / np.maximum(coverage["deviation_ns"].to_numpy(float), 1)
+    nothing = (coverage["coverage"] == 1) & (named == 0)
+    return pd.Series(np.where(nothing, 1.0, share), index=coverage.index)

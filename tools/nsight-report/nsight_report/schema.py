@@ -340,6 +340,7 @@ ANOMALIES = Table(
         _c("subject", _CAT, "the context or function, or what preceded the gap, or the other application"),
         _c("kind", _CAT, "kind of context (anomalies/exposure.py), function or stall"),
         _c("category", _CAT, "from categories.csv or kernel-functions.csv"),
+        _c("located", pa.bool_(), "it only tells where the time went, and not why"),
         _c("observed_ns", pa.int64(), "time of the message in it"),
         _c(
             "reference_ns",
@@ -394,14 +395,15 @@ COMPARED = Table(
 
 COVERAGE = Table(
     "coverage",
-    "one target message: how much of its deviation the reported causes explain",
+    "one target message: how much of its deviation the reported causes explain, or at least locate",
     "message_id",
     (
         _c("message_id", pa.int64(), "row of messages"),
         _c("latency_ns", pa.int64(), "its latency"),
         _c("reference_latency_ns", pa.int64(), "median latency of its reference messages"),
         _c("deviation_ns", pa.int64(), "latency_ns - reference_latency_ns"),
-        _c("explained_ns", pa.int64(), "sum of its anomalies' deviation_ns"),
+        _c("explained_ns", pa.int64(), "sum of the deviation_ns of its anomalies whose cause is known"),
+        _c("located_ns", pa.int64(), "the same of those of which only the place is known"),
         _c(
             "coverage",
             pa.float64(),
@@ -429,6 +431,7 @@ CAUSES = Table(
         _c("median_deviation_ns", pa.int64(), "over those messages"),
         _c("max_deviation_ns", pa.int64(), "over those messages"),
         _c("total_deviation_ns", pa.int64(), "over those messages"),
+        _c("located_ns", pa.int64(), "of that, where it only tells where the time went, and not why"),
         _c(
             "share",
             pa.float64(),

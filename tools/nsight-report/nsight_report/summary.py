@@ -88,6 +88,7 @@ class Summary:
     reference: str
     coverage_median: float | None
     coverage_min: float | None
+    located_median: float | None  # of the rest, whose place is known, and not its cause
     worst_covered: pd.DataFrame
     causes: pd.DataFrame
     losses: pd.DataFrame
@@ -124,6 +125,7 @@ def summarise(capture: Capture) -> Summary:
     slower = beyond_noise(coverage)
     noise = int(coverage["noise_ns"].median()) if len(coverage) else 0
     shares = slower["coverage"].dropna().to_numpy(dtype=float)
+    located = slower["located_ns"].to_numpy(float) / np.maximum(slower["deviation_ns"].to_numpy(float), 1)
     return Summary(
         grade=capture.manifest.grade,
         only_waits=capture.manifest.raw.get("syscalls") == "waits",
@@ -141,6 +143,7 @@ def summarise(capture: Capture) -> Summary:
         reference=_reference(capture),
         coverage_median=float(np.median(shares)) if len(shares) else None,
         coverage_min=float(shares.min()) if len(shares) else None,
+        located_median=float(np.median(located)) if len(located) else None,
         worst_covered=worst_covered(slower),
         causes=capture.causes,
         losses=capture.losses,
@@ -153,6 +156,11 @@ def summarise(capture: Capture) -> Summary:
 def beyond_noise(coverage: pd.DataFrame) -> pd.DataFrame:
     """Target messages that took longer by more than their recording can tell from no difference."""
     return coverage[(coverage["deviation_ns"] > coverage["noise_ns"]).to_numpy(bool)]
+
+
+def only_located(row: Any) -> bool:
+    """Whether a row of ``causes`` for the most part tells where the time went, and not why."""
+    return bool(2 * row.located_ns > row.total_deviation_ns)
 
 
 def own_cost(capture: Capture) -> OwnCost | None:

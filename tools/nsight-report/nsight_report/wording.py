@@ -12,6 +12,7 @@ from .units import counted, percent
 FEW = 10
 _GOOD = 0.9  # coverage from which a diagnosis counts as whole
 _PERVASIVE = 0.5
+_TOLD = 0.01  # share of the extra latency from which it is told
 
 
 def how_sure(s: Summary) -> list[str]:
@@ -30,6 +31,8 @@ def how_sure(s: Summary) -> list[str]:
         if s.coverage_min < _GOOD:
             covered += f", but of the worst only {percent(s.coverage_min)}"
         said.append(covered + ".")
+        if s.located_median and s.located_median >= _TOLD:
+            said.append(f"Of {percent(s.located_median)} they tell where it went, and not why.")
     if s.n_target < FEW:
         what = counted(s.n_target, "message")
         said.append(f"The target is only {what}: one delay need not be a pattern.")

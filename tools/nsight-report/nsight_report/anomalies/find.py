@@ -75,7 +75,7 @@ def find(
     frame = pd.concat(parts, ignore_index=True)
     ids = population.messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]
-    frame["category"] = ""
+    frame["category"], frame["located"] = "", False
     frame["took_ns"] = frame["deviation_ns"]
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     table = pa.Table.from_pandas(_strings(frame), preserve_index=False)

@@ -21,6 +21,7 @@ BUILT_IN = Path(__file__).with_name("categories.csv")
 ADVICE = Path(__file__).with_name("advice.csv")
 MAX_ROWS = 100_000
 FUNCTION = "function"
+OWN = "own"
 #: A thread that is called like the application: rows for threads hold for it, and those of its own.
 SIBLING, THREAD = "sibling", "thread"
 NOWHERE = 1 << 60

@@ -13,13 +13,29 @@ from .. import schema
 from ..anomalies import Options
 from ..anomalies.functions import ARROW
 from ..losses import Ledger
-from .categories import FUNCTION, SIBLING, THREAD, Categories, categorise, load
+from .categories import FUNCTION, OWN, SIBLING, THREAD, Categories, categorise, load
 
 # The paper counts messages covered less than this as badly explained (section 6.3).
 LOW_COVERAGE = 0.87
 # Category of what the recording itself took (section 6.2).
 OWN_COST = "NSight's own cost"
 KERNEL = "[kernel.kallsyms]"
+#: Categories that tell where the time went, and not why; so does any other of the message's own work. A function is more.
+PLACES = frozenset(
+    [
+        "Application processing",
+        "Application waits",
+        "CPU idle",
+        "NIC delay",
+        "NIC transmit delay",
+        "Other",
+        "Other kernel work",
+        "Receive processing",
+        "Transmit processing",
+        "Transmit queue",
+        "Wake-up",
+    ]
+)
 
 
 def attribute(
@@ -73,12 +89,16 @@ def attribute(
         for kind, subject, dso in pairs.itertuples(index=False)
     ]
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
-    frame = frame.drop(columns="category").merge(pairs, on=what)
+    pairs["located"] = (pairs["category"].isin(PLACES) & (pairs["kind"] != FUNCTION)) | (pairs["kind"] == OWN)
+    frame = frame.drop(columns=["category", "located"]).merge(pairs, on=what)
     ours = frame["path"].astype(str).isin(_through_probes(frame["path"].astype(str).unique(), rows))
-    frame.loc[ours, ["category", "advice"]] = OWN_COST, rows.advice(OWN_COST)
+    frame.loc[ours, ["category", "advice", "located"]] = OWN_COST, rows.advice(OWN_COST), False
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 
-    explained = frame.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).to_numpy(np.int64)
+    explained, located = (
+        rows.groupby("message_id")["deviation_ns"].sum().reindex(ids).fillna(0).to_numpy(np.int64)
+        for rows in (frame[~frame["located"]], frame[frame["located"]])
+    )
     share = np.divide(explained, total, out=np.ones(len(ids)), where=total > noise)
     coverage = pd.DataFrame(
         {
@@ -87,6 +107,7 @@ def attribute(
             "reference_latency_ns": usual,
             "deviation_ns": total,
             "explained_ns": explained,
+            "located_ns": located,
             "coverage": share,
             "noise_ns": noise,
         }
@@ -95,7 +116,7 @@ def attribute(
         f"target messages explained to less than {LOW_COVERAGE:.0%}",
         int((share < LOW_COVERAGE).sum()),
         "info",
-        "the rest of their deviation is unexplained",
+        "of the rest of their deviation only the place is known, or nothing",
         "record with Intel PT to see inside the contexts",
     )
     return (
@@ -118,10 +139,15 @@ def _through_probes(paths: Iterable[str], rows: Categories) -> list[str]:
 
 
 def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
+    anomalies = anomalies.assign(located_ns=anomalies["deviation_ns"].where(anomalies["located"], 0))
     # Several anomalies of one message can be of one category: a message counts once per cause.
     per_message = (
         anomalies.groupby(["category", "side", "message_id"], observed=True)
-        .agg(deviation_ns=("deviation_ns", "sum"), advice=("advice", "first"))
+        .agg(
+            deviation_ns=("deviation_ns", "sum"),
+            located_ns=("located_ns", "sum"),
+            advice=("advice", "first"),
+        )
         .reset_index()
     )
     groups = per_message.groupby(["category", "side"], observed=True)
@@ -130,6 +156,7 @@ def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
         median_deviation_ns=("deviation_ns", "median"),
         max_deviation_ns=("deviation_ns", "max"),
         total_deviation_ns=("deviation_ns", "sum"),
+        located_ns=("located_ns", "sum"),
         advice=("advice", "first"),
     ).reset_index()
     subjects = (

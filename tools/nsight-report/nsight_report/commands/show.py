@@ -35,7 +35,7 @@ _NEIGHBOUR = (
     "message_id", "conn_id", "direction", "first_ns", "last_ns", "latency_ns", "tid", "app_cpu", "comm",
 )  # fmt: skip
 _EVIDENCE = (
-    "anomaly", "subject", "kind", "deviation_ns", "took_ns", "observed_ns", "reference_ns", "start_ns", "end_ns", "cpu",
+    "anomaly", "subject", "kind", "located", "deviation_ns", "took_ns", "observed_ns", "reference_ns", "start_ns", "end_ns", "cpu",
     "other_message_id", "path", "n_calls", "reference_n_calls",
 )  # fmt: skip
 
@@ -94,7 +94,7 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
 
 
 def _covered(capture: Capture, number: int) -> dict[str, Any]:
-    names = ("reference_latency_ns", "deviation_ns", "explained_ns", "coverage")
+    names = ("reference_latency_ns", "deviation_ns", "explained_ns", "located_ns", "coverage")
     rows = capture.coverage[capture.coverage["message_id"] == number]
     return {name: _plain(rows.iloc[0][name]) if len(rows) else None for name in names}
 
@@ -215,8 +215,8 @@ def _standing(made: dict[str, Any]) -> str:
         beyond = sum(c["took_ns"] - c["deviation_ns"] for c in made["causes"])
         return (
             f"{duration(made['deviation_ns'])} more than usual ({duration(made['reference_latency_ns'])}); the causes "
-            f"below explain {percent(made['coverage'])} of it, {duration(made['deviation_ns'] - made['explained_ns'])} "
-            "are left"
+            f"below explain {percent(made['coverage'])} of it, locate {duration(made['located_ns'])}, and leave "
+            f"{duration(made['deviation_ns'] - made['explained_ns'] - made['located_ns'])}"
             + (f"; {duration(beyond)} of what they took was made up for elsewhere" if beyond > 0 else "")
         )
     number = made["message"]["message_id"]

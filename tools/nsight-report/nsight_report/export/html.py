@@ -22,7 +22,17 @@ from ..frames import each
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
 from ..store import write_atomically, writing
-from ..summary import GRADE, PERCENTILES, SlowMessage, Summary, advice, selected, summarise, verdict
+from ..summary import (
+    GRADE,
+    PERCENTILES,
+    SlowMessage,
+    Summary,
+    advice,
+    only_located,
+    selected,
+    summarise,
+    verdict,
+)
 from ..units import counted, duration, percent, percentile
 from ..wording import how_sure, next_steps
 from . import page_data
@@ -67,6 +77,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
     environment.filters.update(
         duration=_duration, name=printable, percent=percent, picture=_picture, cell=_cell
     )
+    environment.tests["only_located"] = only_located
     capture, summary = sheet.capture, sheet.summary
     m = capture.manifest
     host = {

@@ -20,6 +20,7 @@ _CAUSE_FIELDS = (
     "median_deviation_ns",
     "max_deviation_ns",
     "total_deviation_ns",
+    "located_ns",
 )
 _BLOCKING_FIELDS = ("cause", "n_messages", "total_deviation_ns", "observed_ns", "fastest_ns", "beyond_ns")
 _LOSS_FIELDS = ("stage", "cause", "severity", "count", "detail", "remedy")
@@ -43,6 +44,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
         "coverage": {
             "median": s.coverage_median,
             "min": s.coverage_min,
+            "located_median": s.located_median,
             "worst": [
                 {
                     "message_id": int(row.message_id),

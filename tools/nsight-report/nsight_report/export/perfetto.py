@@ -312,6 +312,7 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
                 "reference_latency_ns": row.reference_latency_ns,
                 "deviation_ns": row.deviation_ns,
                 "explained_ns": row.explained_ns,
+                "located_ns": row.located_ns,
                 "causes": causes.get(number, {}),
             }
         peer = f"{message.raddr}:{message.rport}"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..frames import each
 from ..names import printable
-from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, own_cost_line, verdict
+from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
 from ..units import counted, duration, percent
 from ..wording import how_sure, next_steps, no_cause
 
@@ -24,6 +24,8 @@ _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _BAR = 20
 _CAUSES = 10  # printed
 _PLAIN_WIDTH = 110
+#: Behind a cause that is only a place.
+LOCATED = " *"
 
 
 def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool = True) -> None:
@@ -168,8 +170,8 @@ def _latencies(console: Console, s: Summary) -> None:
     console.print(f"  target: {s.target} ({counted(s.n_target, 'message')}), compared with: {s.reference}")
     if s.coverage_median is not None and s.coverage_min is not None:
         console.print(
-            f"  coverage: the causes below explain {s.coverage_median:.0%} of a target message's "
-            f"extra latency (median; lowest {s.coverage_min:.0%})"
+            f"  coverage: of a target message's extra latency the causes below explain {s.coverage_median:.0%} "
+            f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
         )
     elif s.n_target and not s.n_slower:
         console.print("  coverage: not told, as none was slower by more than can be told")
@@ -192,7 +194,7 @@ def _causes(console: Console, s: Summary) -> None:
     shown = s.causes.head(_CAUSES)
     for row in each(shown):
         table.add_row(
-            Text(cause_with_subject(row)),
+            Text(cause_with_subject(row) + (LOCATED if only_located(row) else "")),
             percent(row.share),
             bar(console, float(row.share)),
             f"{row.n_messages:,}",
@@ -207,6 +209,8 @@ def _causes(console: Console, s: Summary) -> None:
             f"  and {len(rest)} smaller, together {percent(rest.sum())}: see --json or the report",
             style="dim",
         )
+    if any(only_located(row) for row in each(shown)):
+        console.print(f" {LOCATED} tells where the time went, and not why", style="dim")
     whose = "the target" if s.n_slower == s.n_target else "the slower ones"
     console.print(f"  shares are of {duration(s.extra_ns)}, the extra latency of {whose} in all", style="dim")
     if s.own_cost and s.own_cost.share:
