@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -43,19 +44,24 @@ class Injection:
 
 
 class Hog(Injection):
-    """A program called hog burns ``cpu`` in turns."""
+    """A program called hog, or ``program``, burns ``cpu`` in turns."""
 
     name = "hog"
 
-    def __init__(self, cpu: int, options: list[str] | None = None) -> None:
+    def __init__(self, cpu: int, options: list[str] | None = None, program: str = "hog") -> None:
         super().__init__()
         self.cpu = cpu
         self.options = options or []
+        self.program = program
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
         log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
-        argv = [str(HOG), "-C", str(self.cpu), "-l", str(log), *self.options]
+        binary = HOG
+        if self.program != HOG.name:
+            binary = bed.folder / self.program
+            shutil.copy(HOG, binary)
+        argv = [str(binary), "-C", str(self.cpu), "-l", str(log), *self.options]
         process = bed.start("hog", argv, creates=log)
         yield self
         process.check_alive()

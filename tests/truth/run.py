@@ -26,6 +26,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from testbed.processes import TestbedError  # noqa: E402
 
+from truth.draw import drawn  # noqa: E402
 from truth.live import Agreement, agreement  # noqa: E402
 from truth.measure import ROOT, Recording, Run, diagnose, record  # noqa: E402
 from truth.scenarios import ALWAYS, SCENARIOS, label, sample  # noqa: E402
@@ -49,7 +50,18 @@ def parse() -> argparse.Namespace:
         metavar="N",
         help="so many of them, with two that are always in it, and one control",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument(
+        "--draw",
+        type=int,
+        default=0,
+        metavar="N",
+        help="and N that are drawn at random: servers, loads, intensities, times and names",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="of the sample (default 0) and of what is drawn (default: another one each time)",
+    )
     parser.add_argument(
         "--live-requests", type=int, default=10000, help="requests of each message count check"
     )
@@ -57,8 +69,12 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if not len(ALWAYS) < args.sample <= len(SCENARIOS):
         parser.error(f"--sample {args.sample} is not from {len(ALWAYS) + 1} to {len(SCENARIOS)}")
-    args.scenarios = sample(args.sample, args.seed) if args.sample < len(SCENARIOS) else list(SCENARIOS)
+    args.scenarios = sample(args.sample, args.seed or 0) if args.sample < len(SCENARIOS) else list(SCENARIOS)
     args.scenarios = [s for s in args.scenarios if re.search(args.only, label(s))]
+    if args.draw:
+        seed = int.from_bytes(os.urandom(3)) if args.seed is None else args.seed
+        print(f"{args.draw} scenarios drawn with --seed {seed}", file=sys.stderr)
+        args.scenarios += drawn(args.draw, seed)
     return args
 
 

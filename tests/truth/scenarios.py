@@ -66,6 +66,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         Scenario("none", s, Injection, (), load=("-c", "8", "-r", "500"), live=True)
         for s in ("memcached", "redis", "nginx")
     ),
+    # As they were before their load was made less, when they failed for what a busy host does by itself.
+    *(Scenario("none, 2,000 requests/s", s, Injection, ()) for s in ("memcached", "redis", "nginx")),
+    Scenario(
+        "softirq load of 1,000 datagrams",
+        "memcached",
+        lambda: Flood(0, ["-b", "1000"]),
+        FLOOD,
+        link=LinkOptions(rps_cpu=APP_CPU),
+    ),
     *(
         Scenario(
             "hog on the application core", s, lambda: Hog(APP_CPU, HOG), ("hog (A)",), live=s == "memcached"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import tempfile
@@ -52,6 +53,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", default="", metavar="REGEX", help="live injections whose 'name / server' matches"
     )
+    parser.add_argument(
+        "--draw", type=int, default=9, metavar="N", help="live injections drawn at random (default: 9)"
+    )
+    parser.add_argument("--seed", type=int, help="that they are drawn from (default: another one each time)")
     parser.add_argument("--seconds", type=float, default=3, help="load of each live injection (default: 3)")
     parser.add_argument(
         "-o",
@@ -61,6 +66,8 @@ def parse() -> argparse.Namespace:
         help="for scores.json and live captures",
     )
     args = parser.parse_args()
+    if args.seed is None:
+        args.seed = int.from_bytes(os.urandom(3))
     args.family = args.family.split(",")
     unknown = [name for name in args.family if name not in FAMILIES]
     if unknown:
@@ -114,11 +121,15 @@ def emulated(args: argparse.Namespace) -> Iterator[Row]:
 def live(args: argparse.Namespace) -> Iterator[Row]:
     """Injections into real traffic on this machine."""
     from truth import run
+    from truth.draw import drawn
     from truth.scenarios import SCENARIOS, label
 
+    print(f"{args.draw} injections drawn with --seed {args.seed}")
     scores, agreed, failed = run.suite(
         argparse.Namespace(
-            scenarios=[s for s in SCENARIOS if re.search(args.only, label(s))],
+            scenarios=[
+                s for s in (*SCENARIOS, *drawn(args.draw, args.seed)) if re.search(args.only, label(s))
+            ],
             output=args.output,
             seconds=args.seconds,
             live_requests=10_000,
