@@ -90,6 +90,22 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
     assert advice(replace(options, categories=mine))["server (A)"] == "It is ours."
 
 
+def test_a_worker_of_the_same_process_is_no_program_to_pin_apart_whatever_it_is_called():
+    """Thread 100 reads, thread 105 of its process works on what was read before, on the same core."""
+    for pid, advice in ((PID, "Another thread of the application"), (50, "This program took turns")):
+        scene = Scene()
+        t = scene.quiet(40)
+        slow(scene, t, 500, 6000, SOFTIRQ,
+             [(0, 5600, "thread", "worker-3", 105, "worker-3"), (5600, 6500, "syscall", "read", TID, "server")],
+             [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+        next(c for c in scene.contexts if c["tid"] == 105)["pid"] = pid
+        result, causes = diagnose(scene)
+        assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"worker-3 (A)": 5000}
+        assert causes["worker-3 (A)"]["advice"].startswith(advice)
+        (row,) = result.anomalies.to_pylist()
+        assert row["anomaly"] == "context"
+
+
 def test_a_message_whose_clocks_are_bad_hides_no_other():
     scene = Scene()
     t = scene.quiet(40)
@@ -163,6 +179,22 @@ def test_what_only_has_a_place_is_located_and_not_explained():
 def test_places_are_categories_with_advice():
     known = read_advice(ADVICE)
     assert set(PLACES) <= set(known)
+
+
+def test_a_core_that_the_host_took_away_is_the_cause_and_not_who_was_on_it():
+    scene = Scene()
+    t = scene.quiet(40)
+    # The hog has the core for 1,000 ns of its own; the host has it for 4,000 in the middle of that.
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 1000, "thread", "hog", 50, "hog"), (1000, 5000, "absent", "absent", 50, "hog"),
+          (5000, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
+    _, causes = diagnose(scene)
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {
+        "Host took the core (A)": 4000,
+        "hog (A)": 1000,
+    }
+    assert "vmstat" in causes["Host took the core (A)"]["advice"]
 
 
 def test_a_hog_that_runs_while_the_thread_is_stopped_is_not_blamed():

@@ -52,6 +52,21 @@ def test_self_time_is_duration_less_children() -> None:
     assert calls["arg"].to_pylist()[2] == 5
 
 
+def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
+    _, contexts, _, _ = build(
+        switch(0, 0, 10, names=(0, SERVER)),
+        event(20, "softirq_entry", 10, a=3),
+        event(60, "steal", -1, a=25, b=1),
+        event(60, "softirq_exit", 10, a=3),
+        event(80, "steal", -1, a=500, b=1),  # part of it was before what is known of the core
+        event(85, "steal", -1, a=3, b=0),  # some time since the last look
+        switch(90, 10, 0),
+    )
+    assert stretches(contexts) == [
+        ("server", 0, 20), ("NET_RX", 20, 35), ("absent", 35, 60), ("absent", 60, 80), ("server", 80, 90)
+    ]  # fmt: skip
+
+
 def test_contexts_are_the_innermost_frames_in_time_order() -> None:
     _, contexts, _, _ = build(
         switch(0, 0, 10, names=(0, SERVER)),

@@ -80,6 +80,23 @@ def test_a_softirq_says_whose_packets_it_received_that_were_left_out(tmp_path: P
     assert names == [(12, "redis-server"), (3, "port 53"), (0, ""), (7, "left out"), (0, "")]
 
 
+def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_was_last_looked_at(
+    tmp_path: Path,
+) -> None:
+    """The scheduler looks at the switch at 90,000; the core was away up to the end of the softirq at 50,000."""
+    content = RUNS + b"".join([
+        rf.pair("SOFTIRQ", 10_000, 50_000, 3), rf.pair("VECTOR", 50_000, 51_000, 0),
+        rf.steal(90_000, 35_000, 0), rf.switch(90_000, 7, 8),
+        rf.steal(95_000, 60_000, 0),  # in several pieces: none is as long
+    ])  # fmt: skip
+    found, _, _ = made(tmp_path, TASKS + rf.steal(99_000, 7, 0), cpu0=content)
+    kinds = ("steal", "softirq_exit", "sched_switch")
+    assert [(event[0], event[1], event[5], event[6]) for event in found[3:] if event[1] in kinds] == [
+        (50_000, "steal", 35_000, 1), (50_000, "softirq_exit", 3, 0),
+        (90_000, "sched_switch", 8, 1), (95_000, "steal", 60_000, 0), (99_000, "steal", 7, 0),
+    ]  # fmt: skip
+
+
 def test_pairs_begin_before_their_record(tmp_path: Path) -> None:
     content = RUNS + b"".join([
         rf.pair("SOFTIRQ", 1100, 1200, 3), rf.pair("IRQ", 1300, 1400, 40), rf.pair("VECTOR", 1500, 1600, 1),

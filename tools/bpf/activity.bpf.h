@@ -22,6 +22,28 @@ static __always_inline __u64 since(__u64 begin, __u64 now)
 	return took < 1ull << NSR_DUR_BITS ? took : (1ull << NSR_DUR_BITS) - 1;
 }
 
+/*
+ * What the host took from this core until the scheduler last looked, which it does before each
+ * switch and at each tick. Where the core was away is found later: it ran nothing meanwhile.
+ */
+static __always_inline void look_for_steal(struct nsr_control *c, struct task_struct *current,
+					   __u64 now)
+{
+	__u64 steal, before = c->steal;
+
+	if (!bpf_core_field_exists(struct rq, prev_steal_time_rq) ||
+	    !bpf_core_field_exists(struct cfs_rq, rq))
+		return;
+	steal = current->se.cfs_rq->rq->prev_steal_time_rq;
+	if (steal == before)
+		return;
+	c->steal = steal;
+	if (before && steal > before)
+		put1(c, NSR_STEAL, now,
+		     ((steal - before) & ((1ull << 48) - 1)) | (__u64)bpf_get_smp_processor_id()
+								       << 48);
+}
+
 /* prev_state as the tracepoint prints it */
 static __always_inline __u64 state_of(bool preempt, struct task_struct *task, unsigned int state)
 {
@@ -65,6 +87,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 
 	if (!c)
 		return 0;
+	look_for_steal(c, prev, now);
 	who = (__u64)next->pid | (__u64)prev->pid << NSR_TID_BITS |
 	      state_of(preempt, prev, prev_state) << 2 * NSR_TID_BITS;
 	if (only_waits && is_of_interest(prev)) {

@@ -34,8 +34,21 @@ struct user_pt_regs {
 };
 #endif
 
+struct rq {
+	__u64 prev_steal_time_rq; /* ns that the host took, as the scheduler last saw it */
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
 	unsigned int __state;
+	struct sched_entity se;
 	unsigned int flags;
 	int exit_state;
 	int pid;

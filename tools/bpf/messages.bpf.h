@@ -223,7 +223,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	if (!(reads ? rx : tx))
 		return 0;
 	if (is_other_port(sk)) {
-		if (reads)
+		if (reads && sk->__sk_common.skc_dport != bpf_htons(only_port))
 			name_reader(sk);
 		return 0;
 	}
@@ -313,13 +313,10 @@ static __always_inline bool of_transport(struct nsr_control *c, const struct tra
 		return false;
 	}
 	/* What a client on this machine sends tells when the server's packet began its way. */
-	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx))) {
-		if (received)
-			left_out(c, m->proto, dest);
-		return false;
-	}
 	if (received)
 		c->packets.ours++;
+	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx)))
+		return false;
 	m->lport = received ? dest : source;
 	m->rport = received ? source : dest;
 	if (m->proto == IPPROTO_UDP) {

@@ -48,7 +48,8 @@
  * BLOCK           40 ns from issue to completion, 8 operation, 8 error, 8 unused; 32 bytes,
  *                 32 device; sector
  * FREQUENCY       32 kHz, 16 core
- * STEAL           48 ns that the host took since the record before, 16 core; written by the reader
+ * STEAL           48 ns that the host took, some time since the record before, 16 core; in the file of
+ *                 the core as its scheduler sees it, in that of the machine as /proc/stat tells it
  * DROP            16 reason, 16 protocol, 32 network namespace; 32 length, 32 interface; address
  *                 of the code
  * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
@@ -162,6 +163,7 @@ struct nsr_control {
 	/* Of units n * chunk's length and following, at n modulo the number of chunks: n + 1 << 8,
 	   and the chunk */
 	__u64 place[NSR_CHUNKS];
+	__u64 steal; /* what the host had taken from the core when that was last looked at */
 	/* What is going on: when it began, 0 nothing */
 	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
 	/* Of the flight recorder: the packet that came last */

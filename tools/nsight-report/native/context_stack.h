@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum context_kind { C_THREAD, C_IDLE, C_SYSCALL, C_SOFTIRQ, C_HARDIRQ, C_GAP };
+enum context_kind { C_THREAD, C_IDLE, C_SYSCALL, C_SOFTIRQ, C_HARDIRQ, C_GAP, C_ABSENT };
 
 /* How an end of a call is known; the order is that of the names in calls/contexts.py */
 enum known { MEASURED, INFERRED, MISSING };

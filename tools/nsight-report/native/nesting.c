@@ -210,6 +210,19 @@ static uint64_t switch_time(struct builder *b, const struct core *core,
 	return ev->ts;
 }
 
+/* The host had taken the core away, for ns: nothing can have changed on it meanwhile. */
+static void absent(struct core *core, uint64_t ts, int64_t ns)
+{
+	uint64_t since = ns > 0 && (uint64_t)ns < ts ? ts - ns : 0;
+
+	if (core->base_pending || core->depth == MAX_DEPTH || ns <= 0)
+		return;
+	if (since < core->since)
+		since = core->since;
+	core_push(core, since, C_ABSENT, 0, 0, MEASURED)->arg = ns;
+	core_pop(core, ts, MEASURED);
+}
+
 static void core_event(struct builder *b, const struct nsight_event *ev)
 {
 	struct core *core = b->cores[ev->cpu];
@@ -379,6 +392,8 @@ void nest(struct builder *b)
 		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
 			continue;
 		/* of devices and of the machine: they tell nothing of who ran */
+		if (ev->kind == K_STEAL && ev->b && ev->cpu < NSIGHT_NO_CPU && b->cores[ev->cpu])
+			absent(b->cores[ev->cpu], ev->ts, ev->a);
 		if (ev->kind >= K_BLOCK_IO)
 			continue;
 		if (ev->cpu < NSIGHT_NO_CPU && ev->ts)

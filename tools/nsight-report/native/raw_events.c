@@ -338,6 +338,7 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->a = item->type == NSR_STEAL ? (int64_t)(w & ((1ull << 48) - 1))
 						: (int64_t)(uint32_t)w;
 		ev->cpu = item->type == NSR_STEAL ? w >> 48 : w >> 32;
+		ev->b = item->placed;
 		ev->pid = ev->tid = -1;
 		break;
 	case NSR_DROP:

@@ -25,7 +25,7 @@ struct raw_item {
 	uint32_t unit; /* where its record begins */
 	uint8_t type;  /* enum nsr_type */
 	uint8_t role;
-	uint16_t unused;
+	bool placed; /* NSR_STEAL: ts is when the core was back */
 };
 
 struct raw_gap {

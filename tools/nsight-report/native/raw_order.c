@@ -13,9 +13,15 @@
 /* More switches and calls at one time are damage: where each belongs is not looked for. */
 #define MAX_LOOKED_AT 256
 
+/* How far back a time that the host took is looked for, in items; what its clock and ours may
+ * differ by. */
+#define MAX_LOOKED_BACK 4096
+#define STEAL_SLACK_NS	2000
+
 /* Items of one time, in the order in which they come within a thread's stay on the core */
 enum rank {
-	RANK_LOST, /* before it nothing is known */
+	RANK_LOST,   /* before it nothing is known */
+	RANK_ABSENT, /* so was the core, whatever goes on */
 	RANK_END,
 	RANK_AT,
 	RANK_BEGIN,
@@ -175,6 +181,8 @@ static void place(const struct raw_file *file, struct group *group, size_t n, ui
 	} else if (item->role == ROLE_GAP) {
 		placed->stay = n_switches;
 		placed->rank = RANK_GAP;
+	} else if (item->type == NSR_STEAL) {
+		placed->rank = RANK_ABSENT;
 	} else if (is_switch(item)) {
 		placed->rank = RANK_SWITCH;
 	} else if (pair) {
@@ -260,12 +268,49 @@ static void find_threads(struct raw_file *file)
 	file->tid = any || file->n_gaps ? tid : only_thread(file);
 }
 
+/*
+ * A core that the host took away did nothing meanwhile: it was gone at the end of the longest time
+ * without any item since the host's time was last looked at, if that was long enough.
+ */
+static bool place_steal(struct raw_file *file, size_t at)
+{
+	struct raw_item *items = file->items;
+	uint64_t ns = raw_word(raw_at(file, &items[at]), 1) & ((1ull << 48) - 1), longest = 0;
+	size_t end = at, least = at > MAX_LOOKED_BACK ? at - MAX_LOOKED_BACK : 0;
+
+	for (size_t i = at; i > least && items[i - 1].type != NSR_STEAL; i--) {
+		if (items[i].ts - items[i - 1].ts > longest) {
+			longest = items[i].ts - items[i - 1].ts;
+			end = i;
+		}
+	}
+	items[at].placed = ns && longest + STEAL_SLACK_NS >= ns;
+	if (!items[at].placed || items[end].ts == items[at].ts)
+		return false;
+	items[at].ts = items[end].ts;
+	return true;
+}
+
+static void place_steals(struct raw_file *file)
+{
+	bool moved = false;
+
+	if (file->cpu == NSR_NO_CPU)
+		return;
+	for (size_t i = 0; i < file->n_items; i++)
+		if (file->items[i].type == NSR_STEAL && file->items[i].role == ROLE_AT)
+			moved |= place_steal(file, i);
+	if (moved)
+		sort_by_time(file->items, file->n_items);
+}
+
 void raw_file_order(struct raw_file *file)
 {
 	struct group group = {0};
 	size_t n;
 
 	sort_by_time(file->items, file->n_items);
+	place_steals(file);
 	for (size_t i = 0; i < file->n_items; i += n) {
 		for (n = 1; i + n < file->n_items && file->items[i + n].ts == file->items[i].ts;)
 			n++;

@@ -23,7 +23,7 @@ from .timeline.intervals import Int, overlaps
 
 ROLES = ("target", "reference", "all")
 #: Contexts in the order in which they are drawn.
-CONTEXTS = ("application", "thread", "softirq", "hardirq", "exception", "recording", "idle", "unseen")
+CONTEXTS = ("application", "thread", "softirq", "hardirq", "exception", "recording", "idle", "host", "unseen")
 #: What categories call the recording's own programs.
 OWN_COST = "NSight's own cost"
 
@@ -206,6 +206,8 @@ def _label(kind: str, symbol: str, comm: str, whose: str, rows: Categories) -> t
         return _UNSEEN
     if kind == "idle":
         return "idle", "", "Idle"
+    if kind == "absent":
+        return "host", "steal", rows.find("host", "steal")[0]
     if kind in ("softirq", "hardirq", "exception"):
         return kind, symbol, rows.find(kind, symbol)[0]
     if whose == "recording":

@@ -204,7 +204,7 @@ CALLS = Table(
         _c(
             "kind",
             _CAT,
-            "thread, idle, syscall, hardirq, softirq (grade trace), exception, function, gap (undecoded, not traced or lost), stall (grade pt: the core stood at one instruction); ptwrite, power, frequency: packets, without length, value in arg",
+            "thread, idle, syscall, hardirq, softirq (grade trace), exception, function, gap (undecoded, not traced or lost), stall (grade pt: the core stood at one instruction), absent (the host had taken the core away); ptwrite, power, frequency: packets, without length, value in arg",
         ),
         _c(
             "symbol",
@@ -267,7 +267,7 @@ CONTEXTS = Table(
         _c(
             "kind",
             _CAT,
-            "thread (user or kernel code outside the following), syscall, softirq, hardirq, exception (grade pt), idle, gap",
+            "thread (user or kernel code outside the following), syscall, softirq, hardirq, exception (grade pt), idle, gap, absent (the host had taken the core away)",
         ),
         _c("symbol", _CAT, "as in calls: innermost context"),
         _c("pid", pa.int32(), "process of the thread underneath; 0 is idle; -1 unknown"),

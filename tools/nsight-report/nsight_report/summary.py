@@ -38,7 +38,7 @@ BLIND = {
         "named, but not what it was doing.",
         "Locks in user space, cache misses, CPU frequency and memory bandwidth show only as a longer "
         "thread, system call or softirq.",
-        "Time that the hypervisor or firmware took from a core is not marked: it looks like a longer "
+        "Time that firmware, or a hypervisor other than KVM, took from a core is not marked: it looks like a longer "
         "context.",
     ),
     "waits": (

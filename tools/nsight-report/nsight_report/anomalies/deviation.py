@@ -14,6 +14,7 @@ from .exposure import (
     INTERFERENCE,
     KINDS,
     OWN,
+    SIBLING,
     SOFTIRQ,
     THREAD,
     UNSEEN,
@@ -25,7 +26,7 @@ from .exposure import (
 # An anomaly that fewer than half of the reference messages meet at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
 #: What messages have either this or that of: waits, and turns of others.
-EITHER = (IDLE, WAIT, HOL, INTERFERENCE, THREAD)
+EITHER = (IDLE, WAIT, HOL, INTERFERENCE, SIBLING, THREAD)
 #: What belongs to a message itself: its work, its processing, its waits. A cause can take their place.
 ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT)
 LABEL = ["side", "kind", "subject"]

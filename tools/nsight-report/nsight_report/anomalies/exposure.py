@@ -11,13 +11,15 @@ hol           work on another message of the same application: ``same connection
               ``same thread``, ``other thread`` or ``receive queue``
 interference  another application's message being received on this core: ``<comm> receive``; or packets that were not
               recorded, which the softirq mostly received: the same, or ``port <n> receive``
-thread        another thread, by name
+sibling       another thread of the application's process, by name: it may work on a message that another one read
+thread        a thread of another process, by name
 softirq       its vector
 hardirq       its handler or vector
 exception     its entry (grade pt)
 idle          the core had nothing to run: ``before arrival``; ``core wake-up`` or ``wake-up`` while the thread was ready,
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
               the message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
+host          the host had taken the core away: ``steal``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
               a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``,
               ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
@@ -45,12 +47,16 @@ from .pieces import Pieces, State, uncovered
 from .population import App
 from .processing import Tiles
 
-KINDS = ("own", "hol", "interference", "thread", "softirq", "hardirq", "exception", "idle", "wait", "unseen")
-OWN, HOL, INTERFERENCE, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, WAIT, UNSEEN = range(len(KINDS))
+KINDS = (
+    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "unseen"
+)  # fmt: skip
+OWN, HOL, INTERFERENCE, SIBLING, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, HOST, WAIT, UNSEEN = range(
+    len(KINDS)
+)
 
 # Kinds of contexts, as in schema.CONTEXTS.
-CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap")
-IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP = range(len(CONTEXTS))
+CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap", "absent")
+IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP, IN_ABSENT = range(len(CONTEXTS))
 
 #: What a thread is in outside of system calls and exceptions.
 USER_CODE = "user code"
@@ -348,6 +354,7 @@ def _rules(
 
     rules: list[tuple[npt.NDArray[np.bool_], int, Int | int, Int | int]] = [
         # condition, kind, subject, other message
+        (kind == IN_ABSENT, HOST, name("steal"), -1),
         (untold, IDLE, reasons[m.told.why[row]], -1),
         (throttled, WAIT, name(QUOTA), -1),
         (
@@ -357,6 +364,7 @@ def _rules(
             worked,
         ),
         (runs_other & same_process & other_worked & app_worked & inside, HOL, name("other thread"), worked),
+        (runs_other & same_process & inside, SIBLING, m.comm[ctx], -1),
         (runs_other & inside, THREAD, m.comm[ctx], np.where(other_worked, worked, -1)),
         (
             (kind == IN_SOFTIRQ) & other_received & ~app_received,

@@ -47,9 +47,9 @@ CALL = np.dtype(
 STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("call", "<i8"), ("comm", "<u4"), ("pad", "<u4")])
 
 # In the order of enum context_kind and enum known.
-KINDS = ("thread", "idle", "syscall", "softirq", "hardirq", "gap")
+KINDS = ("thread", "idle", "syscall", "softirq", "hardirq", "gap", "absent")
 KNOWN = ("measured", "inferred", "missing")
-THREAD, IDLE, SYSCALL, SOFTIRQ, HARDIRQ, GAP = range(len(KINDS))
+THREAD, IDLE, SYSCALL, SOFTIRQ, HARDIRQ, GAP, ABSENT = range(len(KINDS))
 
 SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 

@@ -170,7 +170,7 @@ def _latencies(console: Console, s: Summary) -> None:
     console.print(f"  target: {s.target} ({counted(s.n_target, 'message')}), compared with: {s.reference}")
     if s.coverage_median is not None and s.coverage_min is not None:
         console.print(
-            f"  coverage: of a target message's extra latency the causes below explain {s.coverage_median:.0%} "
+            f"  coverage: of a target message's extra latency the causes explain {s.coverage_median:.0%} "
             f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
         )
     elif s.n_target and not s.n_slower:
