@@ -207,7 +207,9 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
     run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536")
     wait_for_records(run.folder, 64 << 10)
     run.process.send_signal(signal.SIGSTOP)
-    threading.Event().wait(2)
+    # Two cores fill some 50 MB a second where nothing else runs: the ring lasts for twice as long, and a block (1 MiB) is full
+    # on a machine that is ten times slower.
+    threading.Event().wait(0.5)
     run.process.send_signal(signal.SIGCONT)
     wait_for_records(run.folder, 2 << 20)
     assert run.end()[0] == 0

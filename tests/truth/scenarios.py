@@ -67,7 +67,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         for s in ("memcached", "redis", "nginx")
     ),
     # As they were before their load was made less, when they failed for what a busy host does by itself.
-    *(Scenario("none, 2,000 requests/s", s, Injection, ()) for s in ("memcached", "redis", "nginx")),
+    *(
+        Scenario("none, 2,000 requests/s", s, Injection, (), live=True)
+        for s in ("memcached", "redis", "nginx")
+    ),
     Scenario(
         "softirq load of 1,000 datagrams",
         "memcached",

@@ -34,3 +34,7 @@ def test_what_is_drawn_is_that_of_its_seed_and_of_every_kind() -> None:
     assert {s.injection().name for s in many} == {"none", "hog", "stop", "neighbour", "flood"}
     assert sum(s.truth == "bursts" for s in many) > 5
     assert len(KINDS) == 7
+
+
+def test_every_control_is_compared_with_the_clients_log() -> None:
+    assert all(s.live for s in SCENARIOS if not s.causes)
