@@ -89,7 +89,8 @@ def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_w
         rf.steal(90_000, 35_000, 0), rf.switch(90_000, 7, 8),
         rf.steal(95_000, 60_000, 0),  # in several pieces: none is as long
     ])  # fmt: skip
-    found, _, _ = made(tmp_path, TASKS + rf.steal(99_000, 7, 0), cpu0=content)
+    found, _, info = made(tmp_path, TASKS + rf.steal(99_000, 7, 0), cpu0=content)
+    assert info["losses"]["steal_without_place"] == 60_000
     kinds = ("steal", "softirq_exit", "sched_switch")
     assert [(event[0], event[1], event[5], event[6]) for event in found[3:] if event[1] in kinds] == [
         (50_000, "steal", 35_000, 1), (50_000, "softirq_exit", 3, 0),

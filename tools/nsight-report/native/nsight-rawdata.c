@@ -261,6 +261,7 @@ static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t miss
 		{"misplaced", l->misplaced},
 		{"saturated", l->saturated},
 		{"enters_missing", l->enters_missing},
+		{"steal_without_place", l->steal_without_place},
 		{"strings_rejected", rec->strings.rejected},
 	};
 	const size_t n = sizeof(losses) / sizeof(*losses);

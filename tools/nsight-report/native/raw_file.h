@@ -49,12 +49,13 @@ struct raw_losses {
 	uint64_t bad_files;	    /* no file of records, or that of another core */
 	uint64_t bad_blocks;	    /* whose sizes or contents contradict themselves */
 	uint64_t unknown_blocks;
-	uint64_t unknown_records; /* types that did not exist when this was written */
-	uint64_t malformed;	  /* records whose sizes or times contradict themselves */
-	uint64_t misplaced;	  /* records of a core in the file of the machine */
-	uint64_t lost_units;	  /* between blocks */
-	uint64_t saturated;	  /* pairs that began earlier than can be told */
-	uint64_t enters_missing;  /* system calls whose begin is on no core */
+	uint64_t unknown_records;     /* types that did not exist when this was written */
+	uint64_t malformed;	      /* records whose sizes or times contradict themselves */
+	uint64_t misplaced;	      /* records of a core in the file of the machine */
+	uint64_t lost_units;	      /* between blocks */
+	uint64_t saturated;	      /* pairs that began earlier than can be told */
+	uint64_t enters_missing;      /* system calls whose begin is on no core */
+	uint64_t steal_without_place; /* ns that the host took from a core, nobody knows when */
 };
 
 struct raw_file {

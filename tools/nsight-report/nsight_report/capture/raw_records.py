@@ -241,6 +241,12 @@ _LOSSES = {
         "its thread's switches before it were not recorded; start marked missing",
         "",
     ),
+    "steal_without_place": (
+        "time that the host took, in pieces without a place (ns)",
+        "info",
+        "it took a core several times between two looks: what ran there seems longer by that",
+        "",
+    ),
     "strings_rejected": (
         "too many different names",
         "warning",
