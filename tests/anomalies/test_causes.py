@@ -186,7 +186,7 @@ def test_a_core_that_the_host_took_away_is_the_cause_and_not_who_was_on_it():
     t = scene.quiet(40)
     # The hog has the core for 1,000 ns of its own; the host has it for 4,000 in the middle of that.
     slow(scene, t, 500, 6000, SOFTIRQ,
-         [(0, 1000, "thread", "hog", 50, "hog"), (1000, 5000, "absent", "absent", 50, "hog"),
+         [(0, 1000, "thread", "hog", 50, "hog"), (1000, 5000, "absent", "steal", 50, "hog"),
           (5000, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     _, causes = diagnose(scene)

@@ -63,7 +63,7 @@ def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
         switch(90, 10, 0),
     )
     assert stretches(contexts) == [
-        ("server", 0, 20), ("NET_RX", 20, 35), ("absent", 35, 60), ("absent", 60, 80), ("server", 80, 90)
+        ("server", 0, 20), ("NET_RX", 20, 35), ("steal", 35, 60), ("steal", 60, 80), ("server", 80, 90)
     ]  # fmt: skip
 
 

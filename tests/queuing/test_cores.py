@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from anomalies.build import TID, Scene, table
 from nsight_report import cores
 from nsight_report.anomalies import Options
 from nsight_report.calls.stored import Stored
+from nsight_report.plots import cores as plot_cores
 from nsight_report.recorder import Recorder
 
 IDLE = ("idle", "idle", 0, "swapper")
@@ -99,3 +101,15 @@ def test_bars_of_every_core_add_up_even_where_two_processes_are_called_alike():
     ax = plot.plot(frame, "target", ax=Figure().subplots())
     bars = [path.get_extents() for bars in ax.collections for path in bars.get_paths()]
     assert 99.9999 <= max(bar.y1 for bar in bars) <= 100.0001
+
+
+def test_every_context_of_a_core_can_be_drawn() -> None:
+    frame = pd.DataFrame(
+        [
+            {"role": "target", "cpu": 0, "context": context, "name": "x", "share": 0.1, "lifetime_share": 0.1}
+            for context in cores.CONTEXTS
+        ]
+    )
+    rows = plot_cores.rows(frame)
+    assert set(rows["context"]) == set(cores.CONTEXTS)
+    assert len(plot_cores.legend(rows)) == len(cores.CONTEXTS)

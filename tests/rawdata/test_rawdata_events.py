@@ -66,7 +66,7 @@ def test_wake_ups_and_migration(tmp_path: Path) -> None:
 
 
 def test_a_softirq_says_whose_packets_it_received_that_were_left_out(tmp_path: Path) -> None:
-    """The reader is named later, and on another core; the port of no known reader is told; each holds for one softirq."""
+    """A reader's record comes later and on another core; without one the port stands; each count is of one softirq."""
     softirqs = [rf.pair("SOFTIRQ", 1000 * n, 1000 * n + 500, 3) for n in range(1, 6)]
     content = RUNS + b"".join([
         rf.others(1400, 6379, 6, 12) + softirqs[0], rf.others(2400, 53, 17, 3) + softirqs[1], softirqs[2],

@@ -27,7 +27,7 @@ def drawn(n: int, seed: int) -> list[Scenario]:
 
 
 def _between(rng: random.Random, low: float, high: float) -> int:
-    """From a range of which each magnitude is as likely."""
+    """Log-uniform: every order of magnitude of the range is equally likely."""
     return round(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 

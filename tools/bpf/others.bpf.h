@@ -12,11 +12,11 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 256);
-	__type(key, __u32);   /* port, protocol << 16: those that a record told */
+	__type(key, __u32);   /* port, protocol << 16, of records so far */
 	__type(value, __u64); /* when its reader was named */
 } told_ports SEC(".maps");
 
-/* A recording of the flight recorder keeps the last seconds only: the name is told again. */
+/* The name is recorded again after this: the flight recorder keeps the last seconds only. */
 #define NAMED_NS 500000000
 /* An update of a map takes longer than a record: each core asks for names this often at most. */
 #define ASKED_NS 1000000
@@ -26,7 +26,8 @@ static __always_inline void forget_left_out(struct nsr_control *c)
 	c->packets.ours = c->packets.others = c->packets.lead = 0;
 }
 
-/* The port that has a majority, if there is one (Boyer and Moore's vote) */
+/* Boyer and Moore's vote: the port that has a majority if one has; without a lead at the end none
+ * has. */
 static __always_inline void left_out(struct nsr_control *c, __u8 proto, __u16 port)
 {
 	c->packets.others++;
@@ -47,9 +48,11 @@ static __always_inline void tell_left_out(struct nsr_control *c)
 
 	if (c->packets.others <= c->packets.ours)
 		return;
+	if (!c->packets.lead)
+		key = 0;
 	now = bpf_ktime_get_ns();
 	put1(c, NSR_OTHERS, now, key | (__u64)c->packets.others << 32);
-	if (now - c->packets.asked < ASKED_NS)
+	if (!key || now - c->packets.asked < ASKED_NS)
 		return;
 	c->packets.asked = now;
 	bpf_map_update_elem(&told_ports, &key, &never, BPF_NOEXIST);

@@ -48,15 +48,15 @@
  * BLOCK           40 ns from issue to completion, 8 operation, 8 error, 8 unused; 32 bytes,
  *                 32 device; sector
  * FREQUENCY       32 kHz, 16 core
- * STEAL           48 ns that the host took, some time since the record before, 16 core; in the file of
- *                 the core as its scheduler sees it, in that of the machine as /proc/stat tells it
+ * STEAL           48 ns that the host took, some time since the record before, 16 core; the source is
+ *                 the scheduler in the file of a core, /proc/stat in that of the machine
  * DROP            16 reason, 16 protocol, 32 network namespace; 32 length, 32 interface; address
  *                 of the code
  * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
  *                 32 remote address (of IPv6 the last four bytes)
  * OTHERS          16 port, 8 protocol, 8 unused, 32 packets: of the NET_RX softirq that ends next on
  *                 this core, received packets that the filters leave out, if they are more than
- *                 the others; the port that most of them went to (0: not told)
+ *                 the others; the port that most of them went to (0: none had a majority)
  * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
  *                 OTHERS
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware stamp

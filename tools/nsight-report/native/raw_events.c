@@ -65,7 +65,7 @@ static uint32_t irq_name(struct raw_recording *rec, uint32_t number)
 
 #define N_READERS (1u << 24) /* ports of every protocol */
 
-/* Names are told later than the packets that they explain. */
+/* The record with the name comes after the packets. */
 static void find_readers(struct raw_recording *rec)
 {
 	rec->reader_names = calloc(N_READERS, sizeof(*rec->reader_names));

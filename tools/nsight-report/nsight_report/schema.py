@@ -209,7 +209,7 @@ CALLS = Table(
         _c(
             "symbol",
             _CAT,
-            "thread: comm; syscall: its name; softirq: NET_RX...; hardirq: handler or vector; function: symbol",
+            "thread: comm; syscall: its name; softirq: NET_RX...; hardirq: handler or vector; function: symbol; absent: steal",
         ),
         _c("dso", _CAT, "object of a function; '' at grade trace"),
         _c("cpu", pa.int32(), "core"),

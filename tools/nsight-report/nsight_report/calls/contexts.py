@@ -203,7 +203,7 @@ def _symbols(
         if kind == SYSCALL:
             signed = number - (1 << 32) if number >> 31 else number
             return names.get(str(signed), f"syscall {signed}")
-        return KINDS[kind]
+        return "steal" if kind == ABSENT else KINDS[kind]
 
     return codes.astype(np.int32), [symbol(int(key)) for key in uniques]
 

@@ -52,6 +52,7 @@ KINDS = (
     "stall",
     "idle",
     "gap",
+    "absent",
 )
 
 

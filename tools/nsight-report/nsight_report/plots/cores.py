@@ -20,11 +20,11 @@ TITLES = {"target": "while target messages were there", "reference": "while refe
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}
 _OTHERS = {"application": "other threads of the application", "thread": "other threads", "softirq": "other softirqs",
            "hardirq": "interrupts", "exception": "page faults and exceptions", "recording": "NSight's own cost",
-           "idle": "idle", "unseen": "not recorded"}  # fmt: skip
+           "idle": "idle", "host": "host took the core", "unseen": "not recorded"}  # fmt: skip
 _COLOURS = {
     "application": (BLUE, "#7FB8D8"), "thread": (VERMILLION, ORANGE, "#F5C26B", "#FBE3B9"),
     "softirq": (GREEN, "#66C4A8", "#B3E2D4", "#D9F0E9"), "hardirq": (PURPLE,), "exception": (YELLOW,),
-    "recording": (DARK,), "idle": ("#E4E4E4",), "unseen": ("white",),
+    "recording": (DARK,), "idle": ("#E4E4E4",), "host": ("#B9B4D6",), "unseen": ("white",),
 }  # fmt: skip
 #: A name of less than this on every core is one of the others.
 _SHOWN = 0.01

@@ -27,6 +27,7 @@ FILL = {
     "exception": "#F7CFA0",
     "function": "#ECEBF7",
     "stall": "#B9B4D6",
+    "absent": "#CFC7BF",
 }
 # The outline of boxes too narrow to have one of their own: their fill, darker.
 _EDGE = {
@@ -37,6 +38,7 @@ _EDGE = {
     "exception": "#D99A4E",
     "function": "#A9A6CF",
     "stall": "#7F78B0",
+    "absent": "#98897C",
 }
 RED = "#F2A07F"  # the fill of a call that an anomaly names
 NAMES = {
@@ -48,6 +50,7 @@ NAMES = {
     "exception": "exception",
     "function": "function",
     "stall": "stands at one instruction",
+    "absent": "host took the core",
 }
 _LANE_NAMES = {
     "R": "receive core (R)",
