@@ -106,8 +106,11 @@ def steal(ts: int, ns: int, cpu: int) -> bytes:
     return record(TYPE["STEAL"], ts, ns | cpu << 48)
 
 
-def drop(ts: int, reason: int, proto: int, netns: int, size: int, ifindex: int, code: int) -> bytes:
-    return record(TYPE["DROP"], ts, reason | proto << 16 | netns << 32, size | ifindex << 32, code)
+def drop(
+    ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0
+) -> bytes:
+    where = code & ((1 << 48) - 1) | proto << 48
+    return record(TYPE["DROP"], ts, reason | 8 << 16 | netns << 32, size | sport << 32 | dport << 48, where)
 
 
 def retransmit(ts: int, lport: int, rport: int, seq: int, sk: int, laddr: int = 0, raddr: int = 0) -> bytes:

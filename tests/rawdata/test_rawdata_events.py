@@ -209,13 +209,22 @@ def test_thread_has_the_name_that_was_told_last_and_before_that_the_first(tmp_pa
 def test_devices_and_machine(tmp_path: Path) -> None:
     content = RUNS + b"".join([
         rf.block_io(1100, 1150, 1, 5, 4096, 0x800001, 77),
-        rf.drop(1200, 6, 0x800, 4026531840, 66, 2, 0xFFFFFFFF81234567),
+        rf.drop(1200, 6, 4026531840, 66, 0xFFFFFFFF81234567, 40000, 11211, 17),
         rf.retransmit(1300, 11211, 40000, 0xFEDCBA98, 0xFFFF888000000040),
     ])  # fmt: skip
     machine = TASKS + rf.steal(1400, 5000, 1) + rf.frequency(1500, 3_400_000, 1)
     assert events(tmp_path, machine, cpu0=content)[3:] == [
         (1150, "block_io", 0, 6, 7, 0x800001, 50, 4096 | 1 << 32 | 5 << 40),
-        (1200, "net_drop", 0, 6, 7, 6, 0xFFFFFFFF81234567 - (1 << 64), 66),
+        (
+            1200,
+            "net_drop",
+            0,
+            6,
+            7,
+            6 | 17 << 16 | 40000 << 32 | 11211 << 48,
+            0xFFFFFFFF81234567 - (1 << 64),
+            66,
+        ),
         (1300, "tcp_retransmit", 0, 6, 7, 0xFEDCBA98, 11211 | 40000 << 16, 0xFFFF888000000040 - (1 << 64)),
         (1400, "steal", 1, -1, -1, 5000, 0, 0),
         (1500, "cpu_frequency", 1, -1, -1, 3_400_000, 0, 0),

@@ -60,7 +60,7 @@ def sample() -> dict[str, bytes]:
         rf.migrate(1310, 7, 1, 0), rf.others(1450, 53, 17, 9), rf.pair("SOFTIRQ", 1400, 1500, 3), rf.reader(1505, 53, 17, b"named"), rf.pair("IRQ", 1390, 1510, 40),
         rf.pair("VECTOR", 1520, 1530, 2), rf.syscall(1600, 1700, 8, 1, 5, 10), rf.fault(1710, 4096, 4, True),
         rf.task(1720, 9, 9, b"new", rf.NEW, 8), rf.task(1721, 9, 9, b"exec", rf.EXEC), rf.exit_(1800, 9, 9),
-        rf.block_io(1810, 1820, 1, 0, 512, 8, 9), rf.drop(1830, 1, 2, 3, 4, 5, 6), rf.pad(3),
+        rf.block_io(1810, 1820, 1, 0, 512, 8, 9), rf.drop(1830, 1, 3, 4, 6, 2, 5), rf.pad(3),
         rf.retransmit(1840, 1, 2, 3, 4), rf.switch(1900, 8, 0), rf.pair("IDLE", 1905, 1990, 2),
     ]  # fmt: skip
     two = [rf.message(kind, 2000 + n, tid=7, fd=3) for n, kind in enumerate(rf.KINDS)]

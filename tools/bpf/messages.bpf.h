@@ -514,22 +514,53 @@ int BPF_PROG(on_tcp_retransmit_skb, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
+/* Of TCP and UDP: 16 source port, 16 destination port, 8 protocol of IP; else 0. */
+static __always_inline __u64 flow_of(const struct sk_buff *skb)
+{
+	const void *l3 = skb->head + skb->network_header;
+	struct {
+		__u16 source, dest;
+	} ports;
+	__u8 first, proto, header = 40;
+
+	/* No layer has told yet where it begins. */
+	if (skb->network_header == (__u16)~0 || bpf_probe_read_kernel(&first, 1, l3))
+		return 0;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		__u16 fragment;
+
+		if (bpf_probe_read_kernel(&fragment, 2, l3 + 6) || fragment & bpf_htons(IP_OFFSET))
+			return 0;
+		header = (first & 0xf) * 4;
+	} else if (skb->protocol != bpf_htons(ETH_P_IPV6)) {
+		return 0;
+	}
+	if (bpf_probe_read_kernel(&proto, 1, l3 + (header == 40 && first >> 4 == 6 ? 6 : 9)))
+		return 0;
+	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) ||
+	    bpf_probe_read_kernel(&ports, sizeof(ports), l3 + header))
+		return 0;
+	return bpf_ntohs(ports.source) | (__u64)bpf_ntohs(ports.dest) << 16 | (__u64)proto << 32;
+}
+
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(on_kfree_skb, struct sk_buff *skb, void *location, int reason)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 	struct net_device *dev = skb->dev;
+	__u64 flow;
 
 	/* Packets of sockets that are closed, and others that nobody has given a reason yet, are
 	 * not told as drops. */
 	if (!c || (__u64)reason <=
 			  bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
 		return 0;
+	flow = flow_of(skb);
 	put2(c, NSR_DROP, now,
 	     (reason & 0xffff) | (__u64)skb->protocol << 16 |
 		     (dev ? (__u64)dev->nd_net.net->ns.inum << 32 : 0),
-	     skb->len | (dev ? (__u64)dev->ifindex << 32 : 0), (__u64)location);
+	     skb->len | flow << 32, ((__u64)location & ((1ull << 48) - 1)) | flow >> 32 << 48);
 	return 0;
 }
 

@@ -50,8 +50,9 @@
  * FREQUENCY       32 kHz, 16 core
  * STEAL           48 ns that the host took, some time since the record before, 16 core; the source is
  *                 the scheduler in the file of a core, /proc/stat in that of the machine
- * DROP            16 reason, 16 protocol, 32 network namespace; 32 length, 32 interface; address
- *                 of the code
+ * DROP            16 reason, 16 protocol of Ethernet, 32 network namespace; 32 length, 16 source
+ *                 port, 16 destination port; 48 lower bits of the code's address, 8 protocol of IP,
+ *                 8 unused. Ports and the protocol of IP are 0 unless it is TCP or UDP
  * RETRANSMIT      16 local port, 16 remote port, 32 sequence number; socket; 32 local address,
  *                 32 remote address (of IPv6 the last four bytes)
  * OTHERS          16 port, 8 protocol, 8 unused, 32 packets: of the NET_RX softirq that ends next on

@@ -45,6 +45,22 @@ static bool has_idle_states(void)
 	return strncmp(driver, "none", 4) != 0;
 }
 
+/* Which number has which name differs from kernel to kernel. */
+static void tell_drop_reasons(const struct btf *kernel)
+{
+	static const char prefix[] = "SKB_DROP_REASON_";
+	int id = btf__find_by_name_kind(kernel, "skb_drop_reason", BTF_KIND_ENUM);
+	const struct btf_type *type = id < 0 ? NULL : btf__type_by_id(kernel, id);
+
+	for (int i = 0; type && i < btf_vlen(type); i++) {
+		const struct btf_enum *reason = btf_enum(type) + i;
+		const char *name = btf__name_by_offset(kernel, reason->name_off);
+
+		if (!strncmp(name, prefix, sizeof(prefix) - 1))
+			printf("reason %d %s\n", reason->val, name + sizeof(prefix) - 1);
+	}
+}
+
 void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls, bool rx, bool tx)
 {
 	struct btf *kernel = btf__load_vmlinux_btf();
@@ -81,5 +97,7 @@ void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls,
 		}
 		bpf_program__set_autoload(program, wanted);
 	}
+	if (activity)
+		tell_drop_reasons(kernel);
 	btf__free(kernel);
 }

@@ -16,6 +16,10 @@ from .probes import Counts, Filters
 PROGRAM = "nsight-collect"
 FOLDER = "records"
 STARTED = b"recording\n"
+#: Number and name of a reason to drop a packet.
+REASON = re.compile(rb"^reason (\d+) (\w+)$", re.MULTILINE)
+#: Bytes of its log up to that line at most: mostly names of drop reasons.
+_MOST_BEFORE = 1 << 16
 
 #: Ring of each core: at two million records a second of 16 to 64 bytes the reader may be away for 150 ms.
 RING_KB = 8192
@@ -109,7 +113,7 @@ def has_started(log: Path) -> bool:
     """Whether every program is attached."""
     try:
         with open(log, "rb") as f:
-            return STARTED in f.read(4096)
+            return STARTED in f.read(_MOST_BEFORE)
     except OSError:
         return False
 
@@ -137,6 +141,15 @@ def count(log: Path) -> tuple[Counts, int, int]:
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         pass
     return counts, records, lost
+
+
+def drop_reasons(log: Path) -> dict[str, str]:
+    """Names of this kernel's reasons to drop a packet, by number."""
+    try:
+        with open(log, "rb") as f:
+            return {m[1].decode(): m[2].decode() for m in REASON.finditer(f.read(_MOST_BEFORE))}
+    except OSError:
+        return {}
 
 
 def missed(log: Path) -> dict[str, int]:

@@ -427,6 +427,8 @@ class Flight:
                 self._recording = True
             elif line.startswith(b"{"):
                 self._said(json.loads(line))
+            elif m := collect.REASON.fullmatch(line):
+                self._about.setdefault("drop_reasons", {})[m[1].decode()] = m[2].decode()
         return self._recording
 
     def _said(self, what: dict[str, Any]) -> None:

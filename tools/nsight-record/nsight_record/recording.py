@@ -168,6 +168,8 @@ class Recording:
         self._start_packets(packets)
         collector.release()
         self._wait(lambda: collect.has_started(collector.log), "attaching the BPF programs")
+        if plan.grade == "trace":
+            self._manifest["drop_reasons"] = collect.drop_reasons(collector.log)
         if self._control:
             self._control.send("enable")
             self._wait(self._control.acknowledged, "enabling perf")

@@ -65,6 +65,7 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * CPU_FREQUENCY         kHz
  * STEAL                 ns before ts        1: right before
  * NET_DROP              reason              code        bytes
+ *                       | protocol of IP << 16 | source port << 32 | destination port << 48
  * TCP_RETRANSMIT        sequence number     local port, remote port << 16   socket
  */
 /* clang-format off */

@@ -345,8 +345,10 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		break;
 	case NSR_DROP:
 		ev->kind = K_NET_DROP;
-		ev->a = w & 0xffff;
-		ev->b = (int64_t)raw_word(p, 3);
+		ev->a = (int64_t)((w & 0xffff) | (raw_word(p, 3) >> 48 & 0xff) << 16 |
+				  raw_word(p, 2) >> 32 << 32);
+		/* Code of the kernel: its upper half of the addresses. */
+		ev->b = (int64_t)(raw_word(p, 3) << 16) >> 16;
 		ev->c = load32(p + 16);
 		break;
 	case NSR_OTHERS: /* told with the end of the softirq */
