@@ -18,10 +18,10 @@ import nsight_report.cli
 import nsight_report.errors
 import nsight_report.manifest
 import pytest
-from nsight_report import stages
+from nsight_report import losses, stages
 from nsight_report.anomalies.options import FEW_REFERENCES, MAX_REFERENCE, REFERENCES_WITH_CALLS
 from nsight_report.anomalies.population import MAX_TARGET
-from nsight_report.capture import clock_readings, event_lines, perf_data, raw_records
+from nsight_report.capture import clock_readings, event_lines, raw_records
 from nsight_report.export import json as json_export
 
 from conftest import skip_or_fail
@@ -254,9 +254,9 @@ def test_links_to_headings_resolve(path):
 
 def test_loss_counters_and_kinds_of_decoded_events_stand_in_the_page():
     page = " ".join(plain(MAN / "nsight-perfdata.1").split())
-    assert [key for key in perf_data._LOSSES if key not in page] == []
+    assert [key for key in losses.of_group("perf_data_") if key not in page] == []
     of_records = " ".join(plain(MAN / "nsight-rawdata.1").split())
-    assert [key for key in raw_records._LOSSES if key not in of_records] == []
+    assert [key for key in losses.of_group("records_") if key not in of_records] == []
     fields = re.sub(r", (?=\w)", " ", of_records).split()
     assert [name for name in raw_records.STAMP.names if name != "pad" and name not in fields] == []
     header = (ROOT / "tools/nsight-report/native/events.h").read_text()

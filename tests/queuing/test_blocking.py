@@ -116,6 +116,7 @@ def test_in_the_summary_categories_are_named_after_the_blocking():
         "Head-of-line blocking: TCP (A)",
         "Head-of-line blocking: Application processing (A)",
     ]
+    assert list(frame["subject"]) == ["tcp_sendmsg", "parse"]
     assert list(frame["beyond_ns"]) == [400, 0]
     assert [round(s, 3) for s in frame["share"]] == [0.583, 0.417]
 

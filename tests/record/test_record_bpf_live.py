@@ -14,6 +14,7 @@ import numpy as np
 import parity
 import pytest
 from nsight_record import collect
+from nsight_report import drops
 from recorder_run import (
     NO_TRACEFS,
     SMALL_DISK,
@@ -128,6 +129,54 @@ def test_whose_packets_a_softirq_received_is_known_although_a_filter_leaves_them
     at = capture.messages["handoff_ns"].dropna().to_numpy(np.int64)
     inside = [(softirqs["start_ns"].le(t) & softirqs["end_ns"].gt(t)).any() for t in at.tolist()]
     assert sum(inside) < len(at) / 10
+
+
+# In a network namespace of its own: datagrams to a socket with hardly a buffer, then through a queue that holds a few.
+DROPPING = """
+import json, pathlib, socket, subprocess, sys
+port, out = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+subprocess.run("ip link set lo up", shell=True, check=True)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+server.bind(("127.0.0.1", port))
+server.settimeout(1)
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", port))
+
+def sent_and_read(n):
+    for _ in range(n):
+        client.send(bytes(500))
+    try:
+        for read in range(n):
+            server.recv(600)
+    except TimeoutError:
+        return n, read
+    return n, n
+
+counts = [sent_and_read(100)]
+SO_RCVBUFFORCE = 33
+server.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+subprocess.run("tc qdisc add dev lo root tbf rate 1mbit burst 2000 limit 3000", shell=True, check=True)
+counts.append(sent_and_read(100))
+out.write_text(json.dumps(counts))
+"""
+
+
+def test_every_dropped_packet_is_told_with_the_kernels_reason(tmp_path):
+    directory, counts = tmp_path / "a.nsight", tmp_path / "counts"
+    with reserved() as (port,):
+        command = ("unshare", "-n", sys.executable, "-c", DROPPING, str(port), str(counts))
+        code, said = record(directory, "--port", str(port), "--", *command)
+    assert code == 0, said
+    (sent, read), (queued, passed) = json.loads(counts.read_text())
+    assert 0 < read < sent
+    assert 0 < passed < queued
+    capture = nsight_report.open(directory)
+    found = drops.of_messages(capture.drops, capture.messages)
+    by_reason = found[found["direction"] == "to"].set_index("reason")["n_packets"]
+    assert by_reason.pop("SOCKET_RCVBUFF") == sent - read
+    assert all(reason.startswith("QDISC_") for reason in by_reason.index)
+    assert by_reason.sum() == queued - passed
 
 
 def test_ctrl_c_keeps_the_data(tmp_path, echo):

@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 from nsight_report import losses, schema
 from nsight_report.pipeline import Pipeline
-from nsight_report.stages import STAGES, Options
+from nsight_report.stage import Options
+from nsight_report.stages import STAGES
 
 US = 1_000
 MS = 1_000_000
@@ -236,7 +237,7 @@ def blocking_of(message: int, **spent: tuple[int, int]) -> pa.Table:
     return table(
         "hol",
         [
-            {"message_id": message, "side": "A", "category": category, "n_ahead": 2, "observed_ns": observed,
+            {"message_id": message, "side": "A", "category": category, "subject": f"of {category}", "n_ahead": 2, "observed_ns": observed,
              "fastest_ns": fastest, "beyond_ns": observed - fastest, "in_fastest": True, "deviation_ns": observed}
             for category, (observed, fastest) in spent.items()
         ],
@@ -260,10 +261,8 @@ def write_capture(
     for stage in STAGES:
         ledger = losses.Ledger(stage.name)
         if stage.name == "messages":
-            ledger.add(
-                "read without arrival", 3, "warning", "their network side is unknown", "record earlier"
-            )
-            ledger.add("keep-alives", 2, "info", "ignored")
+            ledger.add("read_without_arrival", 3)
+            ledger.add("keep_alive_probes", 2)
         made = {name: tables[name] for name in stage.tables}
         pipeline.store.save(
             stage.name, {**made, f"losses-{stage.name}": ledger.table()}, pipeline._made_from(stage)

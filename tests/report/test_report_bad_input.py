@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from nsight_report import files, schema
+from nsight_report.anomalies.stage import host
 from nsight_report.calls.stored import Stored
 from nsight_report.consistency import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
 from nsight_report.messages import Messages
-from nsight_report.stages import Context, Options, _host
+from nsight_report.stage import Context, Options
 from nsight_report.store import Store
 
 from .conftest import Run
@@ -36,6 +37,13 @@ def _remove(name: str) -> Break:
     return lambda c: (c / name).unlink()
 
 
+def _nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 # How the capture is broken, and a word that the error must contain.
 BROKEN: dict[str, tuple[Break, str]] = {
     "no manifest": (_remove("manifest.json"), "manifest.json"),
@@ -43,6 +51,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "empty manifest": (_write("manifest.json", b""), "truncated"),
     "binary manifest": (_write("manifest.json", bytes(range(256))), "not JSON"),
     "nested manifest": (_write("manifest.json", b"[" * 200_000), "not JSON"),
+    "manifest nested as deep as can be read": (_manifest(command=_nested(900)), "nested too deeply"),
     "foreign manifest": (_write("manifest.json", b'{"name": "left-pad"}'), "not the manifest"),
     "manifest is a list": (_write("manifest.json", b"[1, 2]"), "not the manifest"),
     "newer version": (_manifest(version=2), "version '2'"),
@@ -50,6 +59,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "unknown grade": (_manifest(grade="gold"), "gold"),
     "unknown state": (_manifest(state="half"), "half"),
     "stops before it starts": (_manifest(stop={"monotonic_ns": 5}), "impossible times"),
+    "a wall clock that no table holds": (
+        _manifest(start={"monotonic_ns": 5, "realtime_ns": 1 << 63}),
+        "impossible times",
+    ),
     "negative start": (_manifest(start={"monotonic_ns": -5}), "impossible times"),
     "missing clock.tsv": (_remove("clock.tsv"), "clock.tsv: missing"),
     "empty clock.tsv": (_write("clock.tsv", b""), "clock.tsv: empty"),
@@ -84,8 +97,23 @@ def test_settings_that_cannot_be_are_as_if_not_recorded(value: object) -> None:
         host={"idle_states": [{"latency_us": value}, {"latency_us": 9}]},
         throttled=[{"pids": value}, {"pids": [7, value]}, value],
     )
-    host = _host(Manifest("trace", False, told))
-    assert (host.coalesce_ns, max(host.exit_ns), host.throttled[-1]) == (3_000, 9_000, 7)
+    found = host(Manifest("trace", False, told))
+    assert (found.coalesce_ns, max(found.exit_ns), found.throttled[-1]) == (3_000, 9_000, 7)
+
+
+def test_texts_of_a_manifest_that_are_no_unicode_can_be_written(tmp_path: Path) -> None:
+    """JSON can name half a character; a recorder's argument that is no UTF-8 becomes one."""
+    told = manifest(
+        command=["nsight-record", "\udc80"],
+        host={"hostname": "\ud800"},
+        losses=[{"tool": "\udfff", "what": "lost", "count": 1 << 61}] * 5,
+        imported={"losses": [{"severity": "info", "count": 1, "cause": "\ud800"}]},
+    )
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    read = load(tmp_path)
+    assert (read.command(), read.text("host", "hostname")) == ("nsight-record ?", "?")
+    rows = {row["cause"]: row["count"] for row in read.losses().table().to_pylist()}
+    assert rows == {"?: lost": 2**63 - 1, "?": 1}
 
 
 def test_path_that_is_no_capture(run: Run, tmp_path: Path) -> None:

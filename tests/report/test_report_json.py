@@ -15,7 +15,7 @@ from .synthetic import World, blocking_of, write_capture
 
 US = 1_000
 
-LOSS_KEYS = ["stage", "cause", "severity", "count", "detail", "remedy"]
+LOSS_KEYS = ["key", "stage", "cause", "severity", "count", "detail", "remedy"]
 CAUSE_KEYS = [
     "cause", "core", "category", "subject", "n_messages", "median_deviation_ns", "max_deviation_ns", "total_deviation_ns", "located_ns",
 ]  # fmt: skip
@@ -26,7 +26,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "grade", "messages", "target", "reference", "coverage", "causes", "blocking", "own_cost", "losses",
+        "capture", "grade", "messages", "target", "reference", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]
@@ -62,9 +62,9 @@ def test_what_head_of_line_blocking_consists_of_is_told(capture: Path) -> None:
     c._frames["hol"] = to_pandas(blocking_of(201, TCP=(6000, 6000), Locks=(9000, 500)))
     name = "Head-of-line blocking: {} (A)".format
     assert json.loads(json.dumps(summary_object(c)["blocking"])) == [
-        {"cause": name("Locks"), "n_messages": 1, "total_deviation_ns": 9000, "observed_ns": 9000, "fastest_ns": 500,
+        {"cause": name("Locks"), "subject": "of Locks", "n_messages": 1, "total_deviation_ns": 9000, "observed_ns": 9000, "fastest_ns": 500,
          "beyond_ns": 8500},
-        {"cause": name("TCP"), "n_messages": 1, "total_deviation_ns": 6000, "observed_ns": 6000, "fastest_ns": 6000,
+        {"cause": name("TCP"), "subject": "of TCP", "n_messages": 1, "total_deviation_ns": 6000, "observed_ns": 6000, "fastest_ns": 6000,
          "beyond_ns": 0},
     ]  # fmt: skip
 
@@ -79,9 +79,9 @@ def test_losses_come_worst_first_with_their_remedy(run: Run, capture: Path) -> N
     losses = json.loads(run(capture, "--json").stdout)["losses"]
     assert [(row["severity"], row["cause"], row["count"]) for row in losses] == [
         ("warning", "read without arrival", 3),
-        ("info", "keep-alives", 2),
+        ("info", "keep-alive probes", 2),
     ]
-    assert losses[0]["remedy"] == "record earlier"
+    assert losses[0]["remedy"].startswith("narrow the filter of the probes")
 
 
 def test_percentiles_that_n_does_not_support_are_null(run: Run, tmp_path: Path) -> None:

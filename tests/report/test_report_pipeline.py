@@ -3,6 +3,8 @@
 
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -12,14 +14,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from nsight_report import losses, pipeline, schema, stages
+from nsight_report.anomalies.stage import granularity_ns, noise_of
+from nsight_report.attribution.stage import own as of_this_capture
 from nsight_report.errors import BadInput
 from nsight_report.export.html import write_report
 from nsight_report.export.json import summary_object
 from nsight_report.pipeline import Pipeline
-from nsight_report.stages import Context, Options, Result, Stage
+from nsight_report.stage import RECORDS, Context, Options, Result, Stage
 from nsight_report.summary import summarise
 
 from .synthetic import World
+
+
+def instead(stage: Stage, run: Callable[[Context], Result]) -> Stage:
+    """The stage with other work, which passes for its own."""
+    made = replace(stage, run=run)
+    made.__dict__["identity"] = stage.identity
+    return made
 
 
 @pytest.fixture
@@ -32,16 +43,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def run(ctx: Context) -> Result:
             calls.append(stage.name)
             for name in stage.raw:
-                if name not in ("payload.pcap", stages.RECORDS):
+                if name not in ("payload.pcap", RECORDS):
                     ctx.raw(name)
             for needed in stage.needs:
                 for name in stages.BY_NAME[needed].tables:
                     ctx.table(name)
             return {name: tables[name] for name in stage.tables}, losses.Ledger(stage.name).table()
 
-        return Stage(
-            stage.name, run, stage.needs, stage.raw, stage.options, stage.tables, stage.code, stage.by_message
-        )
+        return instead(stage, run)
 
     faked = tuple(fake(stage) for stage in stages.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", faked)
@@ -147,7 +156,7 @@ def test_references_of_another_capture_are_no_messages_of_this_one(
     against: str | None, own: list[int]
 ) -> None:
     compared = pa.table({"message_id": [7, 9, 3], "role": ["target", "target", "reference"]})
-    assert sorted(stages._own(compared, Options(against=against)).tolist()) == own
+    assert sorted(of_this_capture(compared, Options(against=against)).tolist()) == own
 
 
 def test_other_capture_is_not_diagnosed_itself(capture: Path, ran: list[str], tmp_path: Path) -> None:
@@ -260,10 +269,7 @@ def test_failed_stage_does_not_count_as_done(
     def fails(_ctx: Context) -> Result:
         raise BadInput("no")
 
-    broken = tuple(
-        Stage(s.name, fails if s.name == "anomalies" else s.run, s.needs, s.raw, s.options, s.tables, s.code)
-        for s in real
-    )
+    broken = tuple(instead(s, fails) if s.name == "anomalies" else s for s in real)
     monkeypatch.setattr(pipeline, "STAGES", broken)
     touch(capture / "perf.data")
     with pytest.raises(BadInput):
@@ -302,7 +308,7 @@ def test_granularity_is_that_of_the_recording(step: int | None, expected: int) -
     columns = {name: [row[i] for row in trace] for i, name in enumerate(names)}
     tables = {"trace": pa.table(columns, schema.TABLES["trace"].arrow())}
     context = SimpleNamespace(table=tables.__getitem__)
-    assert stages._granularity(cast(Context, context)) == expected
+    assert granularity_ns(cast(Context, context)) == expected
 
 
 def test_clocks_that_were_bad_for_a_while_hide_only_what_was_then() -> None:
@@ -318,4 +324,4 @@ def test_clocks_that_were_bad_for_a_while_hide_only_what_was_then() -> None:
     tables = {"clock_map": schema.conform("clock_map", pa.Table.from_pylist(rows, schema=pa.schema(plain)))}
     first, last = (np.array(of) for of in zip(*messages, strict=True))
     context = SimpleNamespace(table=tables.__getitem__)
-    assert stages._noise(cast(Context, context))(first, last).tolist() == [6, 1400, 1400, 1400, 6, 1400]
+    assert noise_of(cast(Context, context))(first, last).tolist() == [6, 1400, 1400, 1400, 6, 1400]

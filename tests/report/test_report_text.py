@@ -293,7 +293,10 @@ def test_help_documents_every_exit_code(run: Run) -> None:
     assert documented == set(codes)
 
 
-def test_stage_names_of_the_command_line_are_the_pipelines() -> None:
-    from nsight_report import cli, stages
+def test_stage_names_of_the_command_line_are_the_pipelines(run: Run) -> None:
+    from nsight_report import stages
 
-    assert list(cli._STAGES) == [stage.name for stage in stages.STAGES]
+    assert f"stages, in order: {', '.join(stages.BY_NAME)}\n" in run("--help").stdout
+    wrong = run("x.nsight", "--stage", "nothing")
+    assert wrong.returncode == 2
+    assert all(f"'{name}'" in wrong.stderr for name in stages.BY_NAME)

@@ -33,7 +33,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def ledger(text: str) -> pa.Table:
     made = losses.Ledger("clocks")
-    made.add(text, 1, "info", "none", "none")
+    made.told(losses.Loss("some", "info", text, "none", "none"), 1)
     return made.table()
 
 
@@ -83,6 +83,7 @@ FORGED: dict[str, Callable[[Path], Any]] = {
     "a mark that is no ASCII": edit(lambda s: s["clocks"].update(mark="\ud800")),
     "another entry's mark": edit(lambda s: s["clocks"].update(mark=s["messages"]["mark"])),
     "an entry of another stage": edit(lambda s: s.update(clocks=s["messages"])),
+    "an entry that names its stage": edit(lambda s: s.update(clocks={**s["messages"], "stage": "messages"})),
     "made from other files": edit(lambda s: s["clocks"]["made_from"].update(files=[9])),
     "other content by its entry": edit(lambda s: s["clocks"].update(tables=s["messages"]["tables"])),
     "a word more": edit(lambda s: s["clocks"].update(more=1)),

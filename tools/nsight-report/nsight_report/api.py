@@ -22,7 +22,7 @@ from . import schema
 from .frames import to_pandas
 from .manifest import Manifest
 from .pipeline import Pipeline, Progress, _quiet
-from .stages import Options
+from .stage import Options
 
 if TYPE_CHECKING:
     from .calls.of_message import Stretch
@@ -205,7 +205,7 @@ def open_capture(
     progress: Progress = _quiet,
     **options: Any,
 ) -> Capture:
-    """Open a capture directory; ``options`` are those of ``stages.Options`` (target, reference, app, ...).
+    """Open a capture directory; ``options`` are those of ``stage.Options`` (target, reference, app, ...).
 
     Nothing is computed before a table is asked for.
     """

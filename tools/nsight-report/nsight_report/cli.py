@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -25,8 +25,6 @@ EXIT_INTERNAL = 1
 
 COMMANDS = ("top", "show", "compare", "export", "import")
 
-_STAGES = ("clocks", "events", "messages", "contexts", "anomalies", "attribution", "queuing", "cores")
-
 _EPILOG = """\
 other commands (nsight-report COMMAND --help tells their options):
   top CAPTURE                    rank causes, or messages
@@ -36,7 +34,7 @@ other commands (nsight-report COMMAND --help tells their options):
   import PERF_DATA               make a capture of a perf.data that was recorded without BPF
 A capture directory that is called like a command is written ./top.
 
-stages, in order: clocks, events, messages, contexts, anomalies, attribution, queuing, cores
+stages, in order: STAGES
 
 exit codes:
   0    the report was made
@@ -55,9 +53,26 @@ examples:
 """
 
 
+class _Stages(Container[str]):
+    """Their names, in order. What makes tables is loaded only if somebody asks."""
+
+    def __iter__(self) -> Iterator[str]:
+        from .stages import BY_NAME
+
+        return iter(BY_NAME)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        return super().format_help().replace("STAGES", ", ".join(_Stages()))
+
+
 def parser() -> argparse.ArgumentParser:
     """The options of nsight-report; the manual page is held against its help."""
-    p = argparse.ArgumentParser(
+    p = _Parser(
         prog="nsight-report",
         description="Say what delayed the slow messages of a capture, on which core, and by how much.",
         epilog=_EPILOG,
@@ -77,10 +92,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--stage",
         metavar="NAME",
-        choices=_STAGES,
+        choices=_Stages(),
         help="run only this stage, from its stored input, and make no report; with -o: tables of a read-only capture go to DIR",
     )
-    p.add_argument("--rerun", metavar="NAME", choices=_STAGES, help="run this stage and those after it again")
+    p.add_argument(
+        "--rerun", metavar="NAME", choices=_Stages(), help="run this stage and those after it again"
+    )
     p.add_argument("--version", action="version", version=f"nsight-report {__version__}")
     return p
 
@@ -322,12 +339,12 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
         raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
+    from .anomalies.options import Options as AnalysisOptions
     from .anomalies.population import slices_overlap
-    from .stages import analysis_options
 
     before = _open(args, args.before)
     # By itself a capture leaves the messages of the target out of the reference: a yardstick that AFTER has not.
-    if slices_overlap(before.diagnosed(False).stored_messages, analysis_options(before.options)):
+    if slices_overlap(before.diagnosed(False).stored_messages, AnalysisOptions.of(before.options)):
         before = _open(args, args.before, against=str(args.before))
     after = _open(args, args.capture, against=str(args.before))
     sides = [module.Side.of(capture) for capture in (before, after)]

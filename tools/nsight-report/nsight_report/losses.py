@@ -1,54 +1,98 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The loss ledger: everything missing, rejected or inferred, by stage and cause."""
+"""The loss ledger: everything missing, rejected or inferred, by stage and cause. ``losses.csv`` has the words."""
 
 from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 
 from . import schema
 
 SEVERITIES = ("error", "warning", "info")
+_MOST = (1 << 63) - 1  # a column holds; counts of a damaged file may add up to more
+_FILE = Path(__file__).with_name("losses.csv")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One kind of loss; words in braces in its texts are filled in where it is counted. ``key``: stable, in tables and JSON."""
+
+    key: str
+    severity: str
+    cause: str
+    detail: str
+    remedy: str
+
+
+@cache
+def registry() -> dict[str, Loss]:
+    """Every kind, by key. A severity that is none raises ValueError."""
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        known = {row["key"]: Loss(**row) for row in rows}
+    for loss in known.values():
+        if loss.severity not in SEVERITIES:
+            raise ValueError(f"{_FILE}: severity {loss.severity!r} of {loss.key} is not one of {SEVERITIES}")
+    return known
+
+
+def of_group(prefix: str) -> list[str]:
+    """What follows ``prefix`` in the keys that begin with it.
+
+    >>> "entry_missing" in of_group("activity_softirq_")
+    True
+    """
+    return [key.removeprefix(prefix) for key in registry() if key.startswith(prefix)]
 
 
 class Ledger:
     """Collects losses of one stage; ``table()`` gives rows of ``schema.LOSSES``.
 
     >>> ledger = Ledger("lifetimes")
-    >>> ledger.add("read without arrival", 3, "warning", "their NIC side is unknown", "record earlier")
-    >>> ledger.table().num_rows
-    1
+    >>> ledger.add("read_without_arrival", 3)
+    >>> ledger.table()["severity"].to_pylist()
+    ['warning']
     """
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
-        self._rows: dict[tuple[str, str, str, str], list[int]] = {}
+        self._rows: dict[Loss, list[int]] = {}
 
-    def add(
-        self, cause: str, count: int, severity: str, detail: str, remedy: str = "", places: int = 0
-    ) -> None:
-        """Enter ``count`` cases of ``cause``; a count of 0 is not entered, and the same entry again adds up.
+    def add(self, key: str, count: int, places: int = 0, **words: object) -> None:
+        """Enter ``count`` cases of a kind of the registry; a count of 0 is not entered, and the same entry again adds up.
 
-        ``places`` adds up too, and stands for ``{places}`` in ``detail``.
+        ``places`` adds up too, and stands for ``{places}``; ``words`` are filled in. An unknown key raises KeyError.
         """
-        if severity not in SEVERITIES:
-            raise ValueError(f"severity {severity!r} is not one of {SEVERITIES}")
+        loss = registry()[key]
+        texts = (text.format(places="{places}", **words) for text in (loss.cause, loss.detail, loss.remedy))
+        self.told(Loss(key, loss.severity, *texts), count, places)
+
+    def told(self, loss: Loss, count: int, places: int = 0) -> None:
+        """Enter what another program counted, in its own words."""
+        if loss.severity not in SEVERITIES:
+            raise ValueError(f"severity {loss.severity!r} is not one of {SEVERITIES}")
         if count:
-            entry = self._rows.setdefault((cause, severity, detail, remedy), [0, 0])
-            entry[0] += int(count)
+            entry = self._rows.setdefault(loss, [0, 0])
+            entry[0] = min(entry[0] + int(count), _MOST)
             entry[1] += places
 
     def table(self) -> pa.Table:
         """The ledger as a table, worst first."""
         rows = [
             {
+                "key": loss.key,
                 "stage": self.stage,
-                "cause": cause,
-                "severity": severity,
+                "cause": loss.cause,
+                "severity": loss.severity,
                 "count": count,
-                "detail": detail.replace("{places}", str(places)),
-                "remedy": remedy,
+                "detail": loss.detail.replace("{places}", str(places)),
+                "remedy": loss.remedy,
             }
-            for (cause, severity, detail, remedy), (count, places) in self._rows.items()
+            for loss, (count, places) in self._rows.items()
         ]
         rows.sort(key=lambda row: SEVERITIES.index(str(row["severity"])))
         if not rows:

@@ -17,6 +17,9 @@ VERSIONS = (1,)
 GRADES = ("trace", "pt")
 STATES = ("recording", "cut", "complete")
 _MAX_BYTES = 16 << 20
+_MAX_DEPTH = (
+    64  # a recorder's is 4 deep; what is nested far deeper cannot be printed from everywhere in the program
+)
 
 _RERECORD = "record again with nsight-record"
 
@@ -53,9 +56,16 @@ class Manifest:
 
     def syscall_names(self) -> dict[str, str]:
         """System call number to name on the recorded machine; entries of other shapes are left out."""
+        return self._by_number("syscall_names")
+
+    def drop_reasons(self) -> dict[str, str]:
+        """The same of the kernel's reasons to drop a packet."""
+        return self._by_number("drop_reasons")
+
+    def _by_number(self, key: str) -> dict[str, str]:
         return {
             str(number): name
-            for number, name in self.mapping("syscall_names").items()
+            for number, name in self.mapping(key).items()
             if str(number).isdecimal() and len(str(number)) < 8 and isinstance(name, str)
         }
 
@@ -68,40 +78,30 @@ class Manifest:
         """What the recorder itself counted as lost, and whether the capture was cut."""
         ledger = losses.Ledger("record")
         if self.cut:
-            ledger.add(
-                "capture was cut",
-                1,
-                "warning",
-                "the recorder, or a program it ran, did not finish; only what was written before is analysed, and the "
-                "probes' final counts may be missing",
-                _RERECORD,
-            )
+            ledger.add("capture_was_cut", 1)
         for row in self.list("losses"):
             count = row.get("count")
             if isinstance(count, int) and 0 < count < 1 << 62:
-                ledger.add(
-                    f"{row.get('tool', 'recorder')}: {row.get('what', 'lost')}",
-                    count,
-                    "warning",
-                    "lost while recording; messages of that time may be missing or incomplete",
-                    "filter by --port or --pid, or give the recording more buffer",
-                )
+                tool, what = row.get("tool", "recorder"), row.get("what", "lost")
+                ledger.add("recorder_lost", count, tool=tool, what=what)
         imported = self.mapping("imported").get("losses")
         for row in imported if isinstance(imported, builtins.list) else []:
-            ledger.add(**_loss(row))
+            ledger.told(*_loss(row))
         stopped = self.raw.get("stopped_by")
         if isinstance(stopped, str) and stopped.startswith("error"):
-            ledger.add("recording stopped early", 1, "warning", stopped, _RERECORD)
+            ledger.add("recording_stopped_early", 1, stopped=stopped)
         return ledger
 
 
-def _loss(row: Any) -> dict[str, Any]:
+def _loss(row: Any) -> tuple[losses.Loss, int]:
     """A row of table ``losses`` that an import wrote; count 0, which enters nothing, if it is none."""
     row = row if isinstance(row, dict) else {}
     count, severity = row.get("count"), row.get("severity")
     good = isinstance(count, int) and 0 < count < 1 << 62 and severity in losses.SEVERITIES
-    texts = {name: str(row.get(name, ""))[:1000] for name in ("cause", "detail", "remedy")}
-    return {**texts, "count": count if good else 0, "severity": severity if good else "info"}
+    key, cause, detail, remedy = (
+        str(row.get(name, ""))[:1000] for name in ("key", "cause", "detail", "remedy")
+    )
+    return losses.Loss(key, severity if good else "info", cause, detail, remedy), count if good else 0
 
 
 def load(capture: Path) -> Manifest:
@@ -128,13 +128,32 @@ def load(capture: Path) -> Manifest:
     if len(data) > _MAX_BYTES:
         raise BadInput(f"{path}: larger than {_MAX_BYTES >> 20} MiB, not a manifest", _RERECORD)
     try:
-        raw = json.loads(data)
+        raw = _writable(json.loads(data), _MAX_DEPTH)
+    except _TooDeepError:
+        raise BadInput(f"{path}: nested too deeply, not a manifest", _RERECORD) from None
     except (ValueError, RecursionError):
         raise BadInput(
             f"{path}: truncated or not JSON",
             f"restore the file from where the capture came from, or {_RERECORD}",
         ) from None
     return _check(path, raw)
+
+
+class _TooDeepError(Exception):
+    """A value is nested deeper than allowed."""
+
+
+def _writable(value: Any, depth: int) -> Any:
+    """``value`` with texts that can be written: JSON can name half a character."""
+    if not depth:
+        raise _TooDeepError
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, builtins.list):
+        return [_writable(of, depth - 1) for of in value]
+    if isinstance(value, dict):
+        return {_writable(key, depth - 1): _writable(of, depth - 1) for key, of in value.items()}
+    return value
 
 
 def _no_directory(path: Path) -> str:
@@ -167,10 +186,13 @@ def _check(path: Path, raw: Any) -> Manifest:
     if state not in STATES:
         raise BadInput(f"{path}: unknown state {str(state)[:20]!r}", _RERECORD)
     manifest = Manifest(grade, state != "complete", raw)
-    start, stop = manifest.ns("start", "monotonic_ns"), manifest.ns("stop", "monotonic_ns")
-    impossible = (start is not None and not 0 <= start < 1 << 62) or (
-        start is not None and stop is not None and not start <= stop < 1 << 62
-    )
-    if impossible:
-        raise BadInput(f"{path}: impossible times: start {start}, stop {stop}", _RERECORD)
+    for clock in ("monotonic_ns", "realtime_ns"):
+        _check_times(path, manifest.ns("start", clock), manifest.ns("stop", clock), clock == "monotonic_ns")
     return manifest
+
+
+def _check_times(path: Path, start: int | None, stop: int | None, ascending: bool) -> None:
+    """Raise BadInput for times that no table holds; ``ascending``: of a clock that nobody sets."""
+    known = [ns for ns in (start, stop) if ns is not None]
+    if not all(0 <= ns < 1 << 62 for ns in known) or (ascending and known != sorted(known)):
+        raise BadInput(f"{path}: impossible times: start {start}, stop {stop}", _RERECORD)

@@ -15,14 +15,14 @@ import pyarrow as pa
 from . import losses, schema
 from . import manifest as manifests
 from .errors import BadInput
-from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES, Context, Options, Stage
+from .stage import Context, Options, Stage
+from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES
 from .store import Store, Written, place
 
 if TYPE_CHECKING:
     from .calls.stored import Stored
     from .messages import Messages
 
-_PACKAGE = Path(__file__).parent
 _LONG = 1000
 
 #: Tables that grow with the recording: they are read in parts, and none is kept in memory.
@@ -206,7 +206,7 @@ class Pipeline:
         needs, options = stage.inputs(self.options)
         return {
             "schema": schema.SCHEMA_VERSION,
-            "code": _digest(stage.code),
+            "code": stage.identity,
             "files": {name: list(_stat(self.capture / name)) for name in stage.raw},
             "options": {name: self._choice(name) for name in options},
             "stages": {name: self._fresh.get(name, self.store).entry(name).get("run", "") for name in needs},
@@ -260,17 +260,3 @@ def _stat(path: Path) -> Iterator[int]:
         except OSError:
             continue
         yield from (status.st_size, status.st_mtime_ns)
-
-
-def _digest(code: tuple[str, ...]) -> str:
-    """Identity of the code of a stage, so that an upgrade does not leave old results behind."""
-    digest = hashlib.sha256()
-    for name in (*code, "schema.py", "stages.py"):
-        path = _PACKAGE / name
-        files = sorted(p for p in path.rglob("*") if p.suffix in (".py", ".csv")) if path.is_dir() else [path]
-        for file in files:
-            try:
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
-            except OSError:
-                continue  # a stage whose program is not built says so when it runs
-    return digest.hexdigest()[:16]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .errors import BadInput
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _CAT = pa.dictionary(pa.int32(), pa.string())
 
@@ -312,6 +312,7 @@ LOSSES = Table(
     "one reason why something is missing, rejected or inferred",
     "severity (error first), stage, cause",
     (
+        _c("key", _CAT, "of losses.csv, stable; what another program counted has its own"),
         _c("stage", _CAT, "record, capture, clocks, lifetimes, calls, anomalies, attribution, queuing"),
         _c("cause", _CAT, "short name, such as 'perf lost samples'"),
         _c(
@@ -322,6 +323,21 @@ LOSSES = Table(
         _c("count", pa.int64(), "how many"),
         _c("detail", pa.string(), "what it means for the results"),
         _c("remedy", pa.string(), "what to do about it; '' if nothing"),
+    ),
+)
+
+DROPS = Table(
+    "drops",
+    "one packet that the kernel dropped and gave a reason for; with --recorder bpf only",
+    "ts_ns",
+    (
+        _c("ts_ns", pa.int64(), "when, monotonic"),
+        _c("cpu", pa.int32(), "core that dropped it"),
+        _c("reason", _CAT, "the kernel's name without SKB_DROP_REASON_, or reason N"),
+        _c("proto", pa.int32(), "protocol of IP: 6 TCP, 17 UDP; 0 neither, then without ports"),
+        _c("sport", pa.int32(), "source port"),
+        _c("dport", pa.int32(), "destination port"),
+        _c("nbytes", pa.int64(), "length with what headers it still had"),
     ),
 )
 
@@ -485,6 +501,7 @@ HOL = Table(
         _c("message_id", pa.int64(), "row of messages: the one that waited"),
         _c("side", _CAT, "R before, A after the hand-off"),
         _c("category", _CAT, "of the functions or contexts in which the time was spent"),
+        _c("subject", _CAT, "the function or context in which most of it was spent"),
         _c("n_ahead", pa.int64(), "messages that it waited for, whatever the category"),
         _c("observed_ns", pa.int64(), "time that it waited for this"),
         _c(
@@ -542,6 +559,7 @@ TABLES = {
         CONTEXTS,
         THREAD_STATES,
         LOSSES,
+        DROPS,
         COMPARED,
         ANOMALIES,
         COVERAGE,

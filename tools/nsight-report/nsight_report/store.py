@@ -174,15 +174,9 @@ class Store:
         try:
             with files.opened(self._regular(_STAGES)) as file:
                 value = json.loads(file.read(_MAX_STAGES_BYTES))
+            return _own(value if isinstance(value, dict) else {})
         except (OSError, ValueError, RecursionError, BadInput):
             return {}
-        if not isinstance(value, dict):
-            return {}
-        return {
-            stage: entry
-            for stage, entry in value.items()
-            if isinstance(entry, dict) and _is_own(stage, entry)
-        }
 
     def _is_as_written(self, name: str) -> bool:
         """Whether a table has the content that this user's entry says."""
@@ -266,7 +260,7 @@ class Store:
         run = hashlib.sha256(os.urandom(16)).hexdigest()[:16]
         # As JSON has it: what is read again is compared.
         entry = json.loads(json.dumps({"made_from": made_from, "run": run, "tables": digests}))
-        self._stages[stage] = entry | {"mark": seal.mark({"stage": stage, **entry})}
+        self._stages[stage] = entry | {"mark": seal.mark(_marked(stage, entry))}
         self._write_stages()
 
     def _write_stages(self) -> None:
@@ -279,9 +273,21 @@ def _digests(stages: dict[str, Any], name: str) -> list[str]:
     return [entry["tables"][name] for entry in stages.values() if name in entry["tables"]]
 
 
+def _own(stages: dict[str, Any]) -> dict[str, Any]:
+    """Those that this user made, each of its stage."""
+    return {
+        stage: entry for stage, entry in stages.items() if isinstance(entry, dict) and _is_own(stage, entry)
+    }
+
+
 def _is_own(stage: str, entry: dict[str, Any]) -> bool:
     content = {key: value for key, value in entry.items() if key != "mark"}
-    return seal.is_marked({"stage": stage, **content}, entry.get("mark"))
+    return seal.is_marked(_marked(stage, content), entry.get("mark"))
+
+
+def _marked(stage: str, content: dict[str, Any]) -> dict[str, Any]:
+    """What the mark is of; the content is by itself, or it could name another stage."""
+    return {"stage": stage, "entry": content}
 
 
 def place(capture: Path, output: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:

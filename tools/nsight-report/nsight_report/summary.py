@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from . import drops
+from .anomalies.options import Options
+from .anomalies.stage import TRACEPOINT_NOISE_NS
 from .attribution.causes import LOW_COVERAGE, OWN_COST
 from .frames import cause_names, each
 from .names import printable
-from .stages import TRACEPOINT_NOISE_NS, analysis_options
 from .units import counted, duration, percent, percentile, supported
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Summary:
     losses: pd.DataFrame
     slowest: list[SlowMessage]
     blocking: pd.DataFrame
+    drops: pd.DataFrame  # as drops.of_messages has them
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
 
@@ -110,7 +113,7 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
     """
     from .anomalies.population import choose_app, of_app
 
-    every, options = capture.stored_messages, analysis_options(capture.options)
+    every, options = capture.stored_messages, Options.of(capture.options)
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)
 
 
@@ -150,6 +153,7 @@ def summarise(capture: Capture) -> Summary:
         slowest=slowest(capture, N_SLOWEST),
         own_cost=own_cost(capture),
         blocking=blocking(capture.hol),
+        drops=drops.of_messages(capture.drops, selected(capture, ["proto", "lport"])),
     )
 
 
@@ -186,11 +190,11 @@ def own_cost_line(cost: OwnCost) -> str:
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:
     """What head-of-line blocking consists of, by category of what the messages ahead did, the largest first.
 
-    cause (``Head-of-line blocking: <category> (A)``), n_messages (that waited for it), total_deviation_ns, share (of all
+    cause (``Head-of-line blocking: <category> (A)``), subject (function or context with most of it), n_messages (that waited for it), total_deviation_ns, share (of all
     head-of-line blocking), observed_ns, fastest_ns (as many of the fastest messages take this) and beyond_ns (what the ones
     ahead took more than that: they were slow, not only many).
     """
-    text = hol.astype({"category": str, "side": str})
+    text = hol.astype({"category": str, "side": str, "subject": str})
     frame = text.assign(cause="Head-of-line blocking: " + text["category"] + " (" + text["side"] + ")")
     rows = (
         frame.groupby("cause")
@@ -203,6 +207,9 @@ def blocking(hol: pd.DataFrame) -> pd.DataFrame:
         )
         .reset_index()
     )
+    most = frame.groupby(["cause", "subject"])["deviation_ns"].sum().reset_index()
+    most = most.sort_values(["deviation_ns", "subject"], ascending=[False, True]).drop_duplicates("cause")
+    rows = rows.merge(most[["cause", "subject"]], on="cause")
     rows["share"] = rows["total_deviation_ns"].astype(float) / max(int(rows["total_deviation_ns"].sum()), 1)
     return rows.sort_values(["total_deviation_ns", "cause"], ascending=[False, True]).reset_index(drop=True)
 

@@ -21,8 +21,8 @@ idle          the core had nothing to run: ``before arrival``; ``core wake-up`` 
               the message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
 host          the host had taken the core away: ``steal``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
-              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``,
-              ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
+              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``
+              (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
 unseen        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -67,6 +67,7 @@ NESTED_FLOOR_NS = 50_000
 #: A core that idles for longer beside a ready thread of a process that was throttled meanwhile is not waking up.
 THROTTLED_NS = 50_000
 QUOTA = "CPU quota"
+LOST = "retransmission"
 
 
 class Names:
@@ -100,7 +101,8 @@ class Machine:
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
     received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
-    of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay.
+    of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
+    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops.
     """
 
     names: Names
@@ -124,6 +126,7 @@ class Machine:
     app: App
     recorder: Recorder
     host: arrival.Host
+    lost: Int | None = None
 
     def was_in(self, tid: Int, time: Int) -> Int:
         """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""
@@ -189,6 +192,14 @@ class Machine:
             recorder,
             host or arrival.Host(),
         ).during(gaps)  # fmt: skip
+
+    def after_drops(self, reasons: npt.NDArray[np.object_] | None) -> Machine:
+        """The same, knowing why this machine dropped an earlier copy of each measured message ('': it is not known to have)."""
+        if reasons is None:
+            return self
+        codes, known = pd.factorize(reasons)
+        table = [self.names.code(f"{LOST}: dropped here, {r}" if r else LOST) for r in known]
+        return replace(self, lost=np.array([*table, 0], np.int64)[codes])
 
     def during(self, contexts: pd.DataFrame) -> Machine:
         """The same with these rows of ``contexts`` for what cores did."""
@@ -437,13 +448,14 @@ def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -
     table = np.array(
         [m.names.code(_wait_name(State(s).name.lower(), m.names.list[c])) for s, c in pairs.T], np.int64
     )
-    return table[inverse.reshape(-1)] if len(at) else np.zeros(0, np.int64)
+    named = table[inverse.reshape(-1)] if len(at) else np.zeros(0, np.int64)
+    return named if m.lost is None else np.where(state == State.LOST, m.lost[pieces.row[at]], named)
 
 
 def _wait_name(state: str, syscall: str) -> str:
     alone = {
         "stopped": "stopped",
-        "lost": "retransmission",
+        "lost": LOST,
         "queued": "in the transmit queue",
         "sending": "in the NIC",
     }

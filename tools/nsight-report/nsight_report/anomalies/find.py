@@ -65,13 +65,7 @@ def find(
             frame = pd.concat([_without(frame, looked_into, names.list), inside])
         late = latencies(target) - int(np.median(latencies(reference)))
         parts.append(without_saved(frame, saved(target, usual), late))
-    ledger.add(
-        "target messages with time nothing was recorded for",
-        n_unseen,
-        "warning",
-        f"{unseen_ns} ns of their lifetimes stay unexplained",
-        "see the losses of the recording; record longer than the load runs",
-    )
+    ledger.add("slow_messages_with_untraced_time", n_unseen, unseen_ns=unseen_ns)
     frame = pd.concat(parts, ignore_index=True)
     ids = population.messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]

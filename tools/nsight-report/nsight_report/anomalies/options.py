@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..stage import CHOSEN
+from ..stage import Options as Choices
 from .slices import Slice
 
 # More messages than this say nothing new about a median, and windows cost memory.
@@ -36,3 +38,17 @@ class Options:
     categories: str | None = None
     max_reference: int = MAX_REFERENCE
     explained: float = 0.8
+
+    @staticmethod
+    def of(choices: Choices) -> Options:
+        """From what the user wrote. Raises errors.UsageError for a slice that is none."""
+        return Options(
+            target=Slice.parse(choices.target),
+            reference=Slice.parse(choices.reference),
+            app=choices.app,
+            port=choices.port,
+            direction=choices.direction,
+            categories=choices.categories,
+            explained=choices.nested / 100,
+            max_reference=FEW_REFERENCES if choices.decode == CHOSEN else MAX_REFERENCE,
+        )

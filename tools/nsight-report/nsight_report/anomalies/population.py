@@ -244,13 +244,7 @@ def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger)
 
 def _slowest(target: np.ndarray, chosen: pd.DataFrame, ledger: Ledger) -> np.ndarray:
     if len(target) > MAX_TARGET:
-        ledger.add(
-            "target messages not analysed",
-            len(target) - MAX_TARGET,
-            "info",
-            f"the slowest {MAX_TARGET} of the target slice were analysed",
-            "choose a narrower --target",
-        )
+        ledger.add("slow_messages_left_out", len(target) - MAX_TARGET)
         latency = chosen["latency_ns"].to_numpy(np.int64)[target]
         target = np.sort(target[np.argsort(latency, kind="stable")[-MAX_TARGET:]])
     return target
@@ -260,13 +254,7 @@ def _thinned(reference: np.ndarray, options: Options, ledger: Ledger) -> np.ndar
     enough = options.max_reference
     if len(reference) <= enough:
         return reference
-    ledger.add(
-        "reference messages not looked at",
-        len(reference) - enough,
-        "info",
-        f"{enough} of the reference slice, evenly over time, are enough for a median",
-        "choose a narrower --reference",
-    )
+    ledger.add("baseline_messages_left_out", len(reference) - enough, enough=enough)
     return reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
 
 
@@ -286,13 +274,7 @@ def _name(chosen: pd.DataFrame) -> str:
 def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose: str) -> pd.DataFrame:
     first, last = (messages[name].to_numpy(np.int64) for name in ("first_ns", "last_ns"))
     inside = (first >= seen[0]) & (last <= seen[1])
-    ledger.add(
-        f"messages{whose} outside of the trace",
-        int((~inside).sum()),
-        "warning",
-        "nothing says what the cores did then: these messages were not compared",
-        "record as long as the load runs",
-    )
+    ledger.add("messages_outside_trace", int((~inside).sum()), whose=whose)
     if not inside.any():
         raise BadInput(
             "no message lies in the time that perf traced",
@@ -314,13 +296,7 @@ def _groups(
     few = counts[group] < MIN_REFERENCE
     if few.all() or not few[target].any():
         return np.where(few, 0, group)
-    ledger.add(
-        "request types without enough messages to compare with",
-        len(np.unique(group[target[few[target]]])),
-        "info",
-        f"fewer than {MIN_REFERENCE} of the reference are of their type: compared with those of every type",
-        "choose a wider --reference, or record longer",
-    )
+    ledger.add("request_types_with_few_messages", len(np.unique(group[target[few[target]]])))
     # Then all types are one: a reference of only the rare ones would be none.
     return np.zeros(len(group), np.int64)
 

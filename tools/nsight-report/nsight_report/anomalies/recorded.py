@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from .. import drops
 from ..calls.stored import Stored, union
 from ..frames import column, to_pandas
 from ..messages import Messages
@@ -52,7 +53,7 @@ class Recorded(NamedTuple):
     """Tables of schema.py of one capture; ``seen``: messages outside of that time are not compared.
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
-    nothing where the options alone say it. ``recorder``: whose threads were the recording's own.
+    nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
     """
 
     messages: pa.Table | Messages
@@ -63,6 +64,7 @@ class Recorded(NamedTuple):
     host: arrival.Host | None = None
     noise: Noise | None = None
     recorder: Recorder = NOBODY
+    drops: pa.Table | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -103,6 +105,8 @@ class Side:
         threads = processing.by_thread(reads, tid, since)
         self.machine = Machine.build(
             gaps, entered, threads, cores, received, app, names, recorded.recorder, self._host
+        ).after_drops(
+            drops.reasons(messages, to_pandas(recorded.drops)) if recorded.drops is not None else None
         )
         # Their calls have the function's kind: that they are contexts only this table says.
         self._softirqs = (

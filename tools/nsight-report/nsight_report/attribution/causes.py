@@ -65,18 +65,8 @@ def attribute(
     left = (frame["message_id"].map(late) - claimed).clip(lower=0)
     trimmed = np.minimum(frame["deviation_ns"], left).astype(np.int64)
     cut = (frame["deviation_ns"] - trimmed)[frame["message_id"].map(late) > 0]
-    ledger.add(
-        "deviations made up for elsewhere",
-        int((cut > 0).sum()),
-        "info",
-        f"{int(cut.sum())} ns were trimmed so that no message's causes exceed its own deviation",
-    )
-    ledger.add(
-        "target messages no slower than can be told",
-        int((late == 0).sum()),
-        "info",
-        "they took no more than the reference and the recording's noise: they have no causes",
-    )
+    ledger.add("deviations_offset_by_savings", int((cut > 0).sum()), ns=int(cut.sum()))
+    ledger.add("slow_messages_within_noise", int((late == 0).sum()))
     frame["deviation_ns"] = trimmed
     frame = frame[trimmed > 0].copy()
 
@@ -112,13 +102,7 @@ def attribute(
             "noise_ns": noise,
         }
     ).sort_values("message_id")
-    ledger.add(
-        f"target messages explained to less than {LOW_COVERAGE:.0%}",
-        int((share < LOW_COVERAGE).sum()),
-        "info",
-        "of the rest of their deviation only the place is known, or nothing",
-        "record with Intel PT to see inside the contexts",
-    )
+    ledger.add("slow_messages_poorly_explained", int((share < LOW_COVERAGE).sum()), low_coverage=LOW_COVERAGE)
     return (
         _table("anomalies", frame.drop(columns="advice")),
         _table("coverage", coverage),

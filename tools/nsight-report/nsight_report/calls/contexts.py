@@ -22,7 +22,7 @@ import pyarrow as pa
 from .. import schema
 from ..capture import native
 from ..errors import BadInput, OutputError
-from ..losses import Ledger
+from ..losses import Ledger, of_group
 
 # Mirror struct nsight_call and struct nsight_stretch of native/context_stack.h.
 CALL = np.dtype(
@@ -208,45 +208,11 @@ def _symbols(
     return codes.astype(np.int32), [symbol(int(key)) for key in uniques]
 
 
-# repair: cause, severity, detail
-_REPAIRS = {
-    "gaps": ("gap: perf lost events", "error", "stretches of a core of which nothing is known"),
-    "lost_without_place": ("perf lost events somewhere", "error", "neither core nor time is known"),
-    "switch_missing": (
-        "context switch not seen",
-        "warning",
-        "another thread ran than the last switch said; its start is missing. "
-        "On some virtual machines no tracepoint fires on an idle core",
-    ),
-    "syscall_enter_missing": (
-        "system call without enter",
-        "info",
-        "begun before the recording or where events were lost; start marked missing",
-    ),
-    "syscall_exit_missing": ("system call without exit", "warning", "end marked missing"),
-    "softirq_entry_missing": ("softirq without entry", "warning", "start marked missing"),
-    "softirq_exit_missing": ("softirq without exit", "warning", "end marked missing"),
-    "hardirq_entry_missing": ("hard interrupt without entry", "warning", "start marked missing"),
-    "hardirq_exit_missing": ("hard interrupt without exit", "warning", "end marked missing"),
-    "too_deep": ("contexts nested too deeply", "error", "exits must be missing; the interrupts were closed"),
-    "cut_at_start": ("core's first context begun before the recording", "info", "start marked inferred"),
-    "cut_at_end": ("context open at the end of the recording", "info", "end marked inferred"),
-    "cut_by_switch": (
-        "system call cut at a context switch",
-        "info",
-        "it continues when its thread runs again; ends marked inferred",
-    ),
-}
-
-
 def account(repairs: Mapping[str, int], ledger: Ledger, source: str = "perf.data") -> None:
     """Enter the repairs that nsight-contexts made of the events in ``source``."""
     of_perf = source == "perf.data"
-    for key, (cause, severity, detail) in _REPAIRS.items():
-        larger = "give perf a larger buffer (-m)" if of_perf else "record again, with larger buffers"
-        remedy = larger if severity == "error" else ""
-        if not of_perf:
-            cause = cause.replace("perf lost events", "records were lost")
-        if key == "gaps" and repairs[key]:
-            detail += f", {repairs['gap_ns']} ns together"
-        ledger.add(cause, repairs[key], severity, detail, remedy)
+    lost = "perf lost events" if of_perf else "records were lost"
+    remedy = "give perf a larger buffer (-m)" if of_perf else "record again, with larger buffers"
+    for key in of_group("activity_"):
+        n = repairs[key]
+        ledger.add(f"activity_{key}", n, lost=lost, remedy=remedy, gap_ns=repairs["gap_ns"])

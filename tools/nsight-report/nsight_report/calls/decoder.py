@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from .. import files
 from ..capture import native
 from ..errors import BadInput, OutputError
-from ..losses import Ledger
+from ..losses import Ledger, Loss
 
 I64 = npt.NDArray[np.int64]
 
@@ -83,6 +84,7 @@ def account(decoded: Decoded, ledger: Ledger) -> None:
     for loss in decoded.account.get("losses", []):
         if not isinstance(loss, dict) or loss.get("severity") not in ("error", "warning", "info"):
             raise BadInput("nsight-decode is of another version than this package", "run: make build")
-        ledger.add(
-            str(loss["cause"]), int(loss["count"]), loss["severity"], str(loss["detail"]), str(loss["remedy"])
-        )
+        cause, detail, remedy = (str(loss[name]) for name in ("cause", "detail", "remedy"))
+        # Behind a colon stands what of the recording it is about.
+        key = re.sub(r"[^a-z0-9]+", "_", cause.partition(":")[0].lower()).strip("_")
+        ledger.told(Loss(f"decode_{key}", loss["severity"], cause, detail, remedy), int(loss["count"]))

@@ -73,13 +73,7 @@ def load(
     try:
         native.find(decoder.DECODER)
     except Missing:
-        ledger.add(
-            "functions not decoded",
-            1,
-            "warning",
-            f"{decoder.DECODER} is not built: only who had the core is known, from context switches",
-            "make decoder",
-        )
+        ledger.add("functions_not_decoded", 1, decoder=decoder.DECODER)
         return {}, ledger.table()
     root = Path(symfs) if symfs else None
     span = decoder.traced(perf_data, root)
@@ -97,13 +91,7 @@ def load(
             calls.write(of_batch)
             contexts.write(within)
             outside += left_out
-    ledger.add(
-        "call outside the clock mapping",
-        outside,
-        "warning",
-        "its time is in the perf clock, which no reading covers then; it was left out",
-        "record clock readings for as long as perf records",
-    )
+    ledger.add("calls_outside_clock_map", outside)
     ends, _ = convert(np.array(span), "perf")
     trace = _trace(ends, decoded.account)
     return {**written, "trace": trace}, ledger.table()

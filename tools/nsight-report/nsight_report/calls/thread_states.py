@@ -236,25 +236,12 @@ def _stretches(
     ready = np.where(preempted, runs.end, until)
     ready[woken] = np.maximum(line.ts[woken_by[woken]], runs.end[woken])
     ledger.add(
-        "wake-up not seen",
+        "waking_event_missing",
         int((returns & ~woken & np.isin(runs.state, [SLEEPING, BLOCKED, STOPPED])).sum()),
-        "warning",
-        "the thread's wait for a core counts as sleep; some hosts trace nothing on an idle core",
     )
-    ledger.add(
-        "state off the core not known",
-        int((runs.state[: runs.n] == UNKNOWN).sum() - _open_ends(runs, last)),
-        "warning",
-        "the switch that took the thread off its core was not seen",
-    )
+    ledger.add("off_cpu_state_unknown", int((runs.state[: runs.n] == UNKNOWN).sum() - _open_ends(runs, last)))
 
-    ledger.add(
-        "wake-ups not recorded",
-        int((runs.state[: runs.n] == WAITING).sum()),
-        "info",
-        "switch records tell that a thread waits, not what for or until when: a thread that waited for events when its "
-        "message came is taken to be woken by it, and one that waits where nothing was decoded to be done with its last one",
-    )
+    ledger.add("wake_ups_not_recorded", int((runs.state[: runs.n] == WAITING).sum()))
 
     # runnable: from the wake-up (or preemption) on, cut where the thread changes queues
     waiting = np.flatnonzero(ready < until)

@@ -190,19 +190,11 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
         readings.end = tuple(int(cell) for cell in kinds[b"E"][-1].split(b"\t")[1:])
 
     ledger = readings.ledger
-    ledger.add(
-        "clock reading not understood", sum(lost.values()), "warning",
-        "lines of the clock readings are damaged; times around them have wider error bounds",
-        "record again",
-    )  # fmt: skip
+    ledger.add("clock_reading_not_understood", sum(lost.values()))
     if readings.end is None:
-        ledger.add(
-            "clock readings cut", 1, "info",
-            "the clock recorder did not stop by itself; times after its last line cannot be converted"
-            + (" (an incomplete last line was left out)" if tail else ""),
-        )  # fmt: skip
+        ledger.add("clock_readings_cut", 1, tail=" (an incomplete last line was left out)" if tail else "")
     elif tail:
-        ledger.add("clock reading incomplete", 1, "warning", "the last line is incomplete and was left out")
+        ledger.add("clock_reading_incomplete", 1)
     if not (len(readings.polled) or len(readings.probed) or readings.brackets):
         raise BadInput(
             f"{name}: no clock reading in it", "record again; nsight-clock says on stderr what failed"

@@ -126,12 +126,12 @@ def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
         | (raw["tid"] < 0)
         | (np.maximum(raw["pid"], raw["tid"]) >= 1 << 31),
         "impossible sequence number": (raw["seq"] < 0) | (raw["seq"] >= 1 << 32),
-        "impossible length": (np.abs(raw["len"]) >= MAX_LEN),
+        "impossible length": _beyond(raw["len"], MAX_LEN),
         "unknown protocol or address family": ~np.isin(raw["proto"], (6, 17))
         | ~np.isin(raw["family"], (AF_INET, AF_INET6)),
         "impossible port": (np.minimum(raw["lport"], raw["rport"]) < 0)
         | (np.maximum(raw["lport"], raw["rport"]) >= 1 << 16),
-        "impossible descriptor, namespace or stamp": (np.abs(raw["fd"]) >= 1 << 31)
+        "impossible descriptor, namespace or stamp": _beyond(raw["fd"], 1 << 31)
         | (raw["netns"] < 0)
         | (raw["netns"] >= 1 << 32)
         | (raw["hwstamp"] < 0)
@@ -140,15 +140,14 @@ def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
         | (raw["aux"] >= 1 << 39),
     }
     for reason, bad in tests.items():
-        ledger.add(
-            f"events with {reason}",
-            int(np.count_nonzero(bad & good)),
-            "warning",
-            "they were rejected",
-            "the file is damaged or was not written by the probes",
-        )
+        ledger.add("events_invalid", int(np.count_nonzero(bad & good)), reason=reason)
         good &= ~bad
     return good
+
+
+def _beyond(values: I64, limit: int) -> npt.NDArray[np.bool_]:
+    """Which are as far from 0 as ``limit`` or farther; abs() of the least integer is negative."""
+    return np.asarray((values <= -limit) | (values >= limit))
 
 
 def _hex(column: pa.ChunkedArray) -> U64:

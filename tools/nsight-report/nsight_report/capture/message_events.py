@@ -22,7 +22,7 @@ import pyarrow.csv as csv
 
 from .. import files, schema
 from ..errors import BadInput
-from ..losses import Ledger
+from ..losses import Ledger, of_group
 from ..runs import Rows, Runs, to_table
 from ..store import Writer, Written, writing
 from . import event_fields as fields
@@ -133,20 +133,8 @@ def store(
         n_unknown += int(np.count_nonzero(~known))
         runs.add(rows if known.all() else rows[known])
     rejected = order.rejected()
-    ledger.add(
-        "events far out of order",
-        order.n_rejected,
-        "warning",
-        "their time is more than 10 s away from their neighbours'; they were rejected",
-        "the file is damaged or holds two recordings",
-    )
-    ledger.add(
-        "events outside the clock readings",
-        n_unknown - order.n_marked,
-        "warning",
-        "their time cannot be converted; they were left out",
-        "let the clock readings span the recording",
-    )
+    ledger.add("events_out_of_order", order.n_rejected)
+    ledger.add("events_outside_clock_readings", n_unknown - order.n_marked)
     written = Written(scratch / "events.parquet")
     texts = words.lists()
     with writing(written.path), Writer(written.path, schema.EVENTS.arrow()) as writer:
@@ -185,7 +173,8 @@ def _header(file: BinaryIO, path: str | Path) -> tuple[int, str]:
     match = _HEADER.search(file.read(65536))
     if match is None:
         raise BadInput(f"{path}: no '#nsight-events' line: not a file of message events", _HINT)
-    if not match[1] or int(match[1]) not in _AT_ONCE:
+    version = int(match[1][:9])  # Python refuses to read thousands of digits
+    if version not in _AT_ONCE:
         raise BadInput(
             f"{path}: version {match[1].decode()[:20]} of message events is unknown (known: 1, 2)",
             "use the nsight-report of the release that recorded it",
@@ -193,7 +182,7 @@ def _header(file: BinaryIO, path: str | Path) -> tuple[int, str]:
     clock = match[2].decode()
     if clock not in ("boottime", "monotonic"):
         raise BadInput(f"{path}: clock {clock[:20]!r} is unknown (known: boottime, monotonic)", _HINT)
-    return int(match[1]), clock
+    return version, clock
 
 
 def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.Table, int]]:
@@ -207,17 +196,9 @@ def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.T
             if not block:
                 continue
             table, malformed = _parse(block, columns)
-            ledger.add(
-                "event lines with impossible numbers", malformed, "warning", "these events are missing", _HINT
-            )
+            ledger.add("event_lines_impossible", malformed)
             room = (MAX_EVENTS - n_events) // each
-            ledger.add(
-                "event lines beyond the limit",
-                max(0, table.num_rows - room),
-                "error",
-                f"more than {MAX_EVENTS} events: the rest was not read",
-                "record for a shorter time or with a filter",
-            )
+            ledger.add("event_lines_beyond_limit", max(0, table.num_rows - room))
             table = table.slice(0, max(0, room))
             if table.num_rows:
                 yield table.unify_dictionaries().combine_chunks(), n_events
@@ -285,51 +266,21 @@ def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
         lost = notes.counts.get(kind, 0) - seen[kind]
         if lost > 0:
             missing += lost
-            ledger.add(
-                f"{kind} events lost",
-                lost,
-                "warning",
-                "the probe produced them, bpftrace did not deliver them",
-                again,
-            )
+            ledger.add("probe_events_lost", lost, kind=kind, again=again)
         elif lost < 0 and notes.ended and kind in notes.counts:
-            ledger.add(
-                f"more {kind} events than the probes counted",
-                -lost,
-                "warning",
-                "the file was changed or holds more than one recording",
-                _HINT,
-            )
+            ledger.add("more_events_than_counted", -lost, kind=kind)
     # The two counts see the same losses from two sides; only the excess is news.
-    ledger.add(
-        "events lost by bpftrace",
-        max(0, notes.reported_lost - missing),
-        "warning",
-        "bpftrace says so; of which kind is not known",
-        again,
-    )
+    ledger.add("bpftrace_events_lost", max(0, notes.reported_lost - missing), again=again)
     account_counts(notes.counts, ledger)
     if not notes.ended:
-        ledger.add(
-            "message events were cut",
-            1,
-            "warning",
-            "the recording did not end by itself; lost events are known up to its last second",
-        )
+        ledger.add("events_file_cut", 1)
     elif not notes.counts:
-        ledger.add("probe counts missing", 1, "warning", "lost events cannot be known", _HINT)
-    ledger.add("unfinished last line", notes.truncated, "warning", "the recording was cut in it")
-    ledger.add("foreign lines among the events", notes.foreign, "warning", "they were ignored", _HINT)
+        ledger.add("probe_counts_missing", 1)
+    ledger.add("events_file_unfinished_line", notes.truncated)
+    ledger.add("events_file_foreign_lines", notes.foreign)
 
 
 def account_counts(counts: Mapping[str, int], ledger: Ledger) -> None:
     """Enter what the probes counted and did not write."""
-    for key, severity, detail in (
-        ("unparsed", "warning", "packets whose headers the probe could not parse have no stamps"),
-        ("ack", "info", "pure acknowledgements carry no message and are not printed"),
-        ("peek", "info", "reads that leave the data in the socket are no end of a message"),
-        ("evicted", "warning", "stamps found no room while they waited for their message, which lacks them"),
-        ("fast", "warning", "messages faster than the recording's minimum: every share is one of the others"),
-        ("unsampled", "warning", "messages that sampling left out: counts and rates are of the others"),
-    ):
-        ledger.add(f"probe count: {key}", counts.get(key, 0), severity, detail)
+    for key in of_group("probe_count_"):
+        ledger.add(f"probe_count_{key}", counts.get(key, 0))

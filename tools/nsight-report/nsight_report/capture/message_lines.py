@@ -39,13 +39,7 @@ def decode(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
     known = {letter: words.of("kind").setdefault(letter, len(words.of("kind"))) for letter in "AHRSX"}
     is_read, is_send = line["kind"] == known["R"], line["kind"] == known["S"]
     good = (is_read | is_send) & (line["p_ts"] <= line["ts"]) & (line["h_ts"] <= line["ts"])
-    ledger.add(
-        "message lines with impossible stamps",
-        int(np.count_nonzero(~good)),
-        "warning",
-        "they were rejected",
-        "the file is damaged or was not written by the probes",
-    )
+    ledger.add("message_lines_impossible", int(np.count_nonzero(~good)))
     line = {name: values[good] for name, values in line.items()}
     is_read = is_read[good]
     main = _main(line, words)

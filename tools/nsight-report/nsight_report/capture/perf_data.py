@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from .. import files
 from ..errors import BadInput, OutputError
-from ..losses import Ledger
+from ..losses import Ledger, of_group
 from . import native
 
 # Mirrors struct nsight_event of native/events.h.
@@ -199,13 +199,7 @@ def _convert(
 ) -> npt.NDArray[np.void]:
     timed = events["ts"] > 0
     converted, good = convert(events["ts"][timed].astype(np.int64), clock)
-    ledger.add(
-        "perf event outside the clock mapping",
-        int((~good).sum()),
-        "warning",
-        f"its time is in the {clock} clock, which no reading covers at that time; it was dropped",
-        "record clock readings for as long as perf records",
-    )
+    ledger.add("perf_events_outside_clock_map", int((~good).sum()), clock=clock)
     before, timed_events = events[~timed], events[timed][good]
     timed_events["ts"] = converted[good]
     # a mapping is monotonic up to its error: restore the order where it is not
@@ -213,109 +207,12 @@ def _convert(
     return np.concatenate([before, timed_events])
 
 
-# key in perf-events.json: cause, severity, detail, remedy
-_LOSSES = {
-    "lost_events": (
-        "perf lost events",
-        "error",
-        "perf's buffer was full; that time of that core is a gap",
-        "record fewer events, or give perf a larger buffer (-m)",
-    ),
-    "lost_samples": (
-        "perf lost samples",
-        "error",
-        "the kernel dropped samples and does not say when",
-        "record fewer events, or give perf a larger buffer (-m)",
-    ),
-    "throttled": (
-        "perf throttled an event",
-        "error",
-        "the kernel switched an event off for a while",
-        "raise kernel.perf_event_max_sample_rate",
-    ),
-    "truncated_bytes": (
-        "perf.data truncated (bytes)",
-        "error",
-        "the file ends early: what follows was not recorded or not copied",
-        "copy the file again, or record again",
-    ),
-    "undecodable_bytes": (
-        "perf.data undecodable (bytes)",
-        "error",
-        "a damaged record hides where the next one starts; the rest of the file was not read",
-        "record again",
-    ),
-    "malformed": (
-        "perf record malformed",
-        "error",
-        "its lengths or its time contradict themselves",
-        "record again",
-    ),
-    "unknown_records": (
-        "perf record type unknown",
-        "warning",
-        "written by a newer perf or kernel than this program knows; skipped",
-        "use a newer version of this program",
-    ),
-    "unknown_ids": (
-        "perf record of an unknown event",
-        "error",
-        "its id is not in the file's header",
-        "record again",
-    ),
-    "samples_without_format": (
-        "perf sample without format",
-        "error",
-        "perf was killed before it wrote the tracepoints' formats, and there is no copy of them",
-        "record with nsight-record, which keeps copies in formats/",
-    ),
-    "samples_with_bad_format": (
-        "perf sample lacks a field",
-        "error",
-        "the recording kernel's tracepoint has other fields than this program knows",
-        "report the kernel version",
-    ),
-    "broken_formats": (
-        "tracepoint format unreadable",
-        "warning",
-        "events of that format are not decoded",
-        "",
-    ),
-    "truncated_tracing_data": (
-        "tracepoint formats truncated",
-        "warning",
-        "later formats are missing",
-        "record again",
-    ),
-    "broken_features": ("perf.data header section unreadable", "warning", "host or clock may be unknown", ""),
-    "strings_rejected": (
-        "too many different names",
-        "warning",
-        "more than a million thread names: the later ones are empty",
-        "record for a shorter time",
-    ),
-    "aux_truncated": (
-        "perf AUX buffer overflow",
-        "error",
-        "Intel PT data was lost while the buffer was full",
-        "give perf a larger AUX buffer (-m,SIZE)",
-    ),
-    "aux_errors": ("perf AUX trace error", "error", "perf reports errors in the trace data", ""),
-}
-
-
 def account(info: dict[str, Any], ledger: Ledger) -> None:
     """Enter the losses that nsight-perfdata counted."""
     counted = dict(info["losses"])
     # at the end perf adds per-event totals of what its LOST records have already announced
     counted["lost_samples"] = max(0, counted.get("lost_samples", 0) - counted.get("lost_events", 0))
-    for key, (cause, severity, detail, remedy) in _LOSSES.items():
-        ledger.add(cause, counted.get(key, 0), severity, detail, remedy)
+    for key in of_group("perf_data_"):
+        ledger.add(f"perf_data_{key}", counted.get(key, 0))
     if info["cut"]:
-        ledger.add(
-            "perf.data was cut",
-            1,
-            "error",
-            "perf was killed while recording; everything it had written was read",
-            "let the recorder stop perf",
-        )
+        ledger.add("perf_file_cut", 1)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import BadInput, OutputError
-from ..losses import Ledger
+from ..losses import Ledger, of_group
 from ..runs import Rows
 from ..store import Written
 from . import event_fields as fields
@@ -119,11 +119,9 @@ def _pieces(path: Path, strings: list[str], words: fields.Words, ledger: Ledger)
     comm = np.array([comms.setdefault(name, len(comms)) for name in names], np.int32)
     n_stamps = path.stat().st_size // STAMP.itemsize
     ledger.add(
-        "message events beyond the limit",
+        "record_events_beyond_limit",
         max(0, n_stamps - message_events.MAX_EVENTS),
-        "error",
-        f"more than {message_events.MAX_EVENTS} events: the rest was not read",
-        "record for a shorter time or with a filter",
+        most=message_events.MAX_EVENTS,
     )
     n_stamps = min(n_stamps, message_events.MAX_EVENTS)
     with path.open("rb") as file:
@@ -142,12 +140,7 @@ def _numbers(
     }
     numbers["kind"], numbers["comm"] = kind[stamps["kind"]], comm[stamps["comm"]]
     unknown = numbers["pid"] < 0
-    ledger.add(
-        "message events of a thread whose process is not known",
-        int(np.count_nonzero(unknown)),
-        "info",
-        "nothing tells of the thread; its own number stands for that of the process",
-    )
+    ledger.add("event_process_unknown", int(np.count_nonzero(unknown)))
     numbers["pid"] = np.where(unknown, numbers["tid"], numbers["pid"])
     return numbers
 
@@ -160,100 +153,10 @@ def _account_messages(info: dict[str, Any], ledger: Ledger) -> None:
         if what == "message":
             lost[kind[0]] += entry["lost"] + entry["missing"]
     for letter in LETTERS:
-        ledger.add(
-            f"{letter} events lost",
-            lost[letter],
-            "warning",
-            "the probe produced them, and they are not in records/",
-            _AGAIN + " or a narrower filter",
-        )
+        ledger.add("record_events_lost", lost[letter], letter=letter)
     message_events.account_counts(info["probe_counts"], ledger)
     if info["cut"]:
-        ledger.add(
-            "message events were cut",
-            1,
-            "warning",
-            "the recording did not end by itself; lost events are known up to the last time that they were counted",
-        )
-
-
-# key in perf-events.json: cause, severity, detail, remedy
-_LOSSES = {
-    "lost_units": (
-        "records lost at a known place (units of 16 bytes)",
-        "error",
-        "the recorder did not write all of a core's buffer; that time of that core is a gap",
-        _AGAIN,
-    ),
-    "truncated_bytes": (
-        "records truncated (bytes)",
-        "error",
-        "a file ends inside a block: what follows was not recorded or not copied",
-        "copy the files again, or record again",
-    ),
-    "undecodable_bytes": (
-        "records undecodable (bytes)",
-        "error",
-        "nothing tells what they are: damaged, or written by a newer recorder",
-        "copy the files again, or record again",
-    ),
-    "bad_files": (
-        "file of records damaged",
-        "error",
-        "it does not begin as such a file does, or is of another core than its name says; it was not read",
-        "copy the files again, or record again",
-    ),
-    "bad_blocks": (
-        "block of records damaged",
-        "error",
-        "its sizes, place or contents contradict themselves",
-        "copy the files again, or record again",
-    ),
-    "unknown_blocks": (
-        "block of records unknown",
-        "warning",
-        "written by a newer recorder than this program knows; skipped",
-        "use a newer version of this program",
-    ),
-    "unknown_records": (
-        "record of unknown type",
-        "error",
-        "damaged, or written by a newer recorder; the rest of its page was not read",
-        "use a newer version of this program, or record again",
-    ),
-    "malformed": ("record malformed", "error", "its size or its time contradicts itself", "record again"),
-    "misplaced": ("record misplaced", "error", "one of a core in the file of the machine", "record again"),
-    "surplus_records": (
-        "more records than were counted",
-        "warning",
-        "the files were changed or hold more than one recording",
-        "record again",
-    ),
-    "saturated": (
-        "longer than a record can tell",
-        "info",
-        "softirqs, interrupts, idle times and system calls of over 18 minutes may have begun earlier",
-        "",
-    ),
-    "enters_missing": (
-        "system call whose begin is on no known core",
-        "info",
-        "its thread's switches before it were not recorded; start marked missing",
-        "",
-    ),
-    "steal_without_place": (
-        "time that the host took, in pieces without a place (ns)",
-        "info",
-        "it took a core several times between two looks: what ran there seems longer by that",
-        "",
-    ),
-    "strings_rejected": (
-        "too many different names",
-        "warning",
-        "more than a million thread names: the later ones are empty",
-        "record for a shorter time",
-    ),
-}
+        ledger.add("record_messages_cut", 1)
 
 
 def account(info: dict[str, Any], ledger: Ledger) -> None:
@@ -261,26 +164,8 @@ def account(info: dict[str, Any], ledger: Ledger) -> None:
     for entry in info["lost"]:
         if entry["type"].startswith("message "):
             continue
-        ledger.add(
-            f"records lost: {entry['type']}",
-            entry["lost"],
-            "error",
-            "the buffer of the core was full; when is not known",
-            _AGAIN,
-        )
-        ledger.add(
-            f"records missing: {entry['type']}",
-            entry["missing"],
-            "error",
-            "they were written, and are not in the file",
-            "copy the files again, or record again",
-        )
-    for key, (cause, severity, detail, remedy) in _LOSSES.items():
-        ledger.add(cause, info["losses"].get(key, 0), severity, detail, remedy)
-    ledger.add(
-        "records were cut",
-        info["n_cut_files"],
-        "error",
-        "the recorder was killed while recording, or files were not copied whole; what there is was read",
-        "let the recorder end by itself",
-    )
+        ledger.add("record_type_lost", entry["lost"], type=entry["type"])
+        ledger.add("record_type_missing", entry["missing"], type=entry["type"])
+    for key in of_group("records_"):
+        ledger.add(f"records_{key}", info["losses"].get(key, 0))
+    ledger.add("record_files_cut", info["n_cut_files"])

@@ -31,17 +31,11 @@ def _knots(b: Brackets, domain: str, ledger: Ledger) -> npt.NDArray[np.bool_]:
     good = (width >= 0) & (b.before >= 0)
     ordered = b.before > np.maximum.accumulate(np.concatenate([[-1], np.where(good, b.after, -1)[:-1]]))
     bad = ~(good & ordered)
-    ledger.add(
-        "paired clock reading impossible", int(np.count_nonzero(bad)), "error",
-        f"readings of {domain} that end before they begin, or overlap others, were left out", "record again",
-    )  # fmt: skip
+    ledger.add("paired_clock_reading_impossible", int(np.count_nonzero(bad)), domain=domain)
     if bool(np.all(bad)):
         return ~bad
     wide = ~bad & (width > WIDE * max(1.0, float(np.median(width[~bad]))))
-    ledger.add(
-        "paired clock reading wide", int(np.count_nonzero(wide)), "info",
-        f"readings of {domain} that were interrupted were not used",
-    )  # fmt: skip
+    ledger.add("paired_clock_reading_wide", int(np.count_nonzero(wide)), domain=domain)
     return ~bad & ~wide
 
 
@@ -62,17 +56,11 @@ def build(b: Brackets, domain: str, source: str, ledger: Ledger, extra_ns: I64 |
     if not usual > 0:
         usual = float(dur.sum() / cycles.sum())
     if not 1e-3 < usual < 1e3:
-        ledger.add(
-            "paired clock readings implausible", len(ns), "error",
-            f"{domain} does not advance with the TSC; its readings were left out", "record again",
-        )  # fmt: skip
+        ledger.add("paired_clock_readings_implausible", len(ns), domain=domain)
         return empty()
 
     step = np.abs(rate / usual - 1) > MAX_RATE_CHANGE
-    ledger.add(
-        "clock stepped between paired readings", int(np.count_nonzero(step)), "warning",
-        f"{domain} jumped; when exactly is not known, so times around it have a bound as wide as the jump",
-    )  # fmt: skip
+    ledger.add("clock_stepped_between_paired_readings", int(np.count_nonzero(step)), domain=domain)
 
     shift = int(np.clip(31 - np.ceil(np.log2(usual * (1 + MAX_RATE_CHANGE))), 0, 32))
     drawn = np.where(step, usual, rate)

@@ -99,20 +99,11 @@ def build(readings: Readings) -> tuple[pa.Table, pa.Table]:
         maps[domain] = phc.build(paired, domain, table, ledger)
     table = to_table({d: s for d, s in maps.items() if len(s)})
     if not table.num_rows:
-        ledger.add(
-            "no clock map", 1, "error", "no two readings of any clock can be used; nothing can be converted",
-            "record again; nsight-clock says on stderr what failed",
-        )  # fmt: skip
+        ledger.add("no_clock_map", 1)
     return table, merge([*losses, ledger.table()])
 
 
 def _check(domain: str, segments: Segments, paired: Brackets, ledger: Ledger) -> None:
     wrong, outside = check_brackets(segments, paired)
-    ledger.add(
-        "clock map contradicted", wrong, "error",
-        f"{wrong} of {len(paired)} direct readings of {domain} disagree with the map beyond its error bound",
-        "do not trust the order of events of this capture; record again",
-    )  # fmt: skip
-    ledger.add(
-        "clock reading not checked", outside, "info", f"direct readings of {domain} outside the mapped range"
-    )
+    ledger.add("clock_map_contradicted", wrong, wrong=wrong, compared=len(paired), domain=domain)
+    ledger.add("clock_reading_not_checked", outside, domain=domain)

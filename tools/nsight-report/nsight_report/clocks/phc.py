@@ -20,18 +20,12 @@ def build(b: Brackets, domain: str, clock_map: pa.Table, ledger: Ledger) -> Segm
     """
     known = ClockMap(clock_map)
     if "realtime" not in known.domains:
-        ledger.add(
-            "PHC reading without realtime map", len(b), "error",
-            f"{domain} cannot be converted: CLOCK_REALTIME itself is not mapped", "record with nsight-clock",
-        )  # fmt: skip
+        ledger.add("phc_reading_without_realtime_map", len(b), domain=domain)
         return empty()
     before, e1, ok1 = known.convert_masked(b.before, "realtime", "tsc")
     after, e2, ok2 = known.convert_masked(b.after, "realtime", "tsc")
     ok = ok1 & ok2
-    ledger.add(
-        "PHC reading outside the clock map", int(np.count_nonzero(~ok)), "warning",
-        f"readings of {domain} taken when CLOCK_REALTIME was not mapped, or stepped, were left out",
-    )  # fmt: skip
+    ledger.add("phc_reading_outside_clock_map", int(np.count_nonzero(~ok)), domain=domain)
     kept = Brackets(before[ok], b.ns[ok], after[ok])
     # The kernel's reading of realtime is a whole ns: the TSC found for it is the first of that ns.
     return brackets.build(kept, domain, "phc", ledger, extra_ns=np.maximum(e1, e2)[ok] + 1)

@@ -58,11 +58,7 @@ def _keep_possible(s: States, tsc_khz: int, ledger: Ledger) -> States:
     latest = np.maximum.accumulate(np.where(good, s.tsc_now, 0))
     good &= s.tsc_now >= latest
     dropped = ~good
-    ledger.add(
-        "timekeeper state impossible", int(np.count_nonzero(dropped)), "error",
-        "states of the timekeeper that no kernel writes were left out; times around them are uncertain",
-        "record again",
-    )  # fmt: skip
+    ledger.add("timekeeper_state_impossible", int(np.count_nonzero(dropped)))
     after = np.cumsum(dropped)[good]
     kept = s.take(good)
     kept.gap_before = kept.gap_before | (np.diff(after, prepend=0) > 0)
@@ -83,19 +79,11 @@ def build(states: States, source: str, end_tsc: int, tsc_khz: int, ledger: Ledge
     if not len(s):
         return {}
     usable = s.mode == MODE_TSC
-    ledger.add(
-        "clocksource not TSC", int(np.count_nonzero(~usable)), "warning",
-        "for a time the kernel did not keep time with the TSC; paired readings serve instead, less exactly",
-        "see what the kernel log says about the clocksource",
-    )  # fmt: skip
+    ledger.add("clocksource_not_tsc", int(np.count_nonzero(~usable)))
 
     missed = (np.diff(s.seq, prepend=s.seq[:1] - 2) % (1 << 32)) // 2 - 1
     missed[0] = 0
-    ledger.add(
-        "timekeeper update missed", int(np.count_nonzero(missed > 0)), "info",
-        "times in which more than one update fell between two looks have a wider error bound",
-        "poll more often (nsight-clock --poll-us)",
-    )  # fmt: skip
+    ledger.add("timekeeper_update_missed", int(np.count_nonzero(missed > 0)))
     unsure = s.gap_before | (missed > 0)
 
     # The bracket of each state: it cannot have been published before its own cycle_last was

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from . import schema
-from .anomalies import Options
-from .anomalies.population import of_app
-from .attribution.categories import Categories, load
-from .calls.stored import Stored, union
-from .frames import column
-from .messages import Messages
-from .names import thread_name
-from .recorder import NOBODY, Recorder, named
-from .timeline import detours, sections
-from .timeline.intervals import Int, overlaps
+from .. import schema
+from ..anomalies import Options
+from ..anomalies.population import of_app
+from ..attribution.categories import Categories, load
+from ..calls.stored import Stored, union
+from ..frames import column
+from ..messages import Messages
+from ..names import thread_name
+from ..recorder import NOBODY, Recorder, named
+from ..timeline import detours, sections
+from ..timeline.intervals import Int, overlaps
 
 ROLES = ("target", "reference", "all")
 #: Contexts in the order in which they are drawn.

@@ -36,7 +36,7 @@ from ..summary import (
 from ..units import counted, duration, percent, percentile
 from ..wording import how_sure, next_steps
 from . import page_data
-from .terminal import describe
+from .terminal import describe, described
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -75,7 +75,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        duration=_duration, name=printable, percent=percent, picture=_picture, cell=_cell
+        duration=_duration, name=printable, percent=percent, picture=_picture, cell=_cell, dropped=described
     )
     environment.tests["only_located"] = only_located
     capture, summary = sheet.capture, sheet.summary

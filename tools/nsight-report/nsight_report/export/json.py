@@ -22,8 +22,17 @@ _CAUSE_FIELDS = (
     "total_deviation_ns",
     "located_ns",
 )
-_BLOCKING_FIELDS = ("cause", "n_messages", "total_deviation_ns", "observed_ns", "fastest_ns", "beyond_ns")
-_LOSS_FIELDS = ("stage", "cause", "severity", "count", "detail", "remedy")
+_BLOCKING_FIELDS = (
+    "cause",
+    "subject",
+    "n_messages",
+    "total_deviation_ns",
+    "observed_ns",
+    "fastest_ns",
+    "beyond_ns",
+)
+_DROP_FIELDS = ("direction", "port", "proto", "reason", "n_packets")
+_LOSS_FIELDS = ("key", "stage", "cause", "severity", "count", "detail", "remedy")
 
 
 def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str, Any]:
@@ -58,6 +67,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
             s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
         ),
         "blocking": _rows(s.blocking, _BLOCKING_FIELDS),
+        "drops": _rows(s.drops, _DROP_FIELDS),
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
     }

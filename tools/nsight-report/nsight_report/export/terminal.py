@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..drops import MEANING
 from ..frames import each
 from ..names import printable
 from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _BAR = 20
 _CAUSES = 10  # printed
+_BLOCKING, _TOLD = 5, 0.05  # of what head-of-line blocking consists of, and from which share of it on
 _PLAIN_WIDTH = 110
 #: Behind a cause that is only a place.
 LOCATED = " *"
@@ -35,8 +37,10 @@ def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool 
     _words(console, summary)
     _blind(console, summary)
     _losses(console, summary)
+    _drops(console, summary)
     _latencies(console, summary)
     _causes(console, summary)
+    _blocking(console, summary)
     _slowest(console, summary)
     if hints:
         console.print(
@@ -158,6 +162,29 @@ def _losses(console: Console, s: Summary) -> None:
         _item(console, f"{n_info} harmless entries more: see --json or the report.", "dim")
 
 
+def _drops(console: Console, s: Summary) -> None:
+    if not len(s.drops):
+        return
+    _title(console, "Packets that this machine dropped")
+    for row in each(s.drops.head(_CAUSES)):
+        _item(console, described(row))
+
+
+def described(row: Any) -> str:
+    """A row of ``drops.of_messages`` in words.
+
+    >>> from types import SimpleNamespace as Row
+    >>> described(Row(direction="to", port=53, proto=17, reason="SOCKET_RCVBUFF", n_packets=1200))
+    "1,200 packets to UDP port 53: SOCKET_RCVBUFF (the socket's receive buffer was full)"
+    """
+    protocol = {6: "TCP", 17: "UDP"}.get(row.proto, "IP")
+    meaning = MEANING.get(row.reason, "")
+    return (
+        f"{counted(row.n_packets, 'packet')} {row.direction} {protocol} port {row.port}: {printable(row.reason)}"
+        + (f" ({meaning})" if meaning else "")
+    )
+
+
 def _latencies(console: Console, s: Summary) -> None:
     _title(console, f"Messages: {s.n:,}")
     parts = [f"p{p:g} {duration(ns)}" for p, ns in s.percentiles.items()]
@@ -216,6 +243,26 @@ def _causes(console: Console, s: Summary) -> None:
     if s.own_cost and s.own_cost.share:
         console.print("  " + own_cost_line(s.own_cost))
     console.print("  (R) receive core: before the hand-off. (A) application core: after it.", style="dim")
+
+
+def _blocking(console: Console, s: Summary) -> None:
+    """What the messages ahead did, as far as it matters."""
+    rows = s.blocking[s.blocking["share"] >= _TOLD].head(_BLOCKING)
+    if not len(rows):
+        return
+    _title(console, "Head-of-line blocking: what the messages ahead did meanwhile")
+    table = columns(console, "what", ">share", "", ">messages", ">total", ">the fastest take")
+    for row in each(rows):
+        name = printable(row.cause).removeprefix("Head-of-line blocking: ")
+        table.add_row(
+            Text(f"{name}: {printable(row.subject)}" if row.subject else name),
+            percent(row.share),
+            bar(console, float(row.share)),
+            f"{row.n_messages:,}",
+            duration(row.observed_ns),
+            duration(row.fastest_ns),
+        )
+    print_table(console, table)
 
 
 def _slowest(console: Console, s: Summary) -> None:

@@ -153,17 +153,10 @@ def _ends(columns: Columns, ledger: Ledger) -> tuple[I64, I64]:
     sent = _coalesce(columns["call_ns"], np.where(driver != NONE, np.minimum(driver, app), app))
     last = _coalesce(columns["completion_ns"], driver, app)
     ledger.add(
-        "received messages without a begin",
+        "received_without_begin",
         int(np.count_nonzero(rx & (columns["nic_ns"] == NONE) & (columns["arrival_ns"] == NONE))),
-        "info",
-        "neither NIC nor arrival stamp: their latency is too short and says nothing",
     )
-    ledger.add(
-        "sent messages without the time of the call",
-        int(np.count_nonzero(~rx & (columns["call_ns"] == NONE))),
-        "info",
-        "the system call was entered before the capture, or was none (io_uring, kernel)",
-    )
+    ledger.add("sent_without_call_time", int(np.count_nonzero(~rx & (columns["call_ns"] == NONE))))
     return np.where(rx, first, sent), np.where(rx, app, last)
 
 

@@ -155,11 +155,6 @@ def _check_driver(result: Columns, ledger: Ledger) -> None:
         & (result["call_ns"] != NONE)
         & (result["driver_ns"] < result["call_ns"])
     )
-    ledger.add(
-        "negative interval: driver before the send call",
-        int(np.count_nonzero(bad)),
-        "warning",
-        "the stamp was taken out, the message kept",
-    )
+    ledger.add("driver_before_send_call", int(np.count_nonzero(bad)))
     for name in ("driver_ns", "recv_cpu", "completion_ns"):
         result[name][bad] = NONE

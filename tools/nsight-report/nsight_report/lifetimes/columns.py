@@ -91,13 +91,7 @@ FIELDS: Mapping[str, npt.DTypeLike] = dict.fromkeys((f.name for f in fields(Even
 def once(events: Events, ledger: Ledger) -> Events:
     """Events without those that were recorded twice, which are counted."""
     twice = _recorded_twice(events)
-    ledger.add(
-        "events recorded twice",
-        int(np.count_nonzero(twice & (events.kind != ord(GUEST)))),
-        "warning",
-        "identical in every field; one copy was kept",
-        "run one recording at a time",
-    )
+    ledger.add("events_recorded_twice", int(np.count_nonzero(twice & (events.kind != ord(GUEST)))))
     return events.take(~twice) if twice.any() else events
 
 

@@ -76,12 +76,7 @@ def streams(events: Events, ledger: Ledger) -> Streams:
         offset[part], valid[part] = offsets, good
         syn_seen.append(seen)
     lost = int(np.count_nonzero(~valid & (kind != PEER)))
-    ledger.add(
-        "sequence number far outside its connection",
-        lost,
-        "warning",
-        "the event was left out: it belongs to no byte of this connection",
-    )
+    ledger.add("sequence_number_outside_connection", lost)
     return Streams(
         row[valid],
         kind[valid],

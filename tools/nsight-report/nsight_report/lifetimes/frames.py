@@ -16,28 +16,10 @@ import pyarrow.csv
 
 from ..capture import native
 from ..errors import BadInput, OutputError
-from ..losses import Ledger
+from ..losses import Ledger, of_group
 from .columns import I64
 
 _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
-
-# What nsight-framing counts: severity, meaning, remedy.
-_LOSSES = {
-    "truncated_records": ("warning", "packets cut short in payload.pcap", "record again"),
-    "holes": (
-        "warning",
-        "packets missing in payload.pcap: messages across a hole are unknown",
-        "record fewer packets",
-    ),
-    "resyncs": ("info", "places where framing began again after a hole", ""),
-    "skipped_bytes": ("warning", "bytes that are no message of this protocol", "choose another --framing"),
-    "unfinished": ("info", "messages that began but did not end in payload.pcap", ""),
-    "streams_refused": (
-        "warning",
-        "connections beyond what framing keeps at a time",
-        "record a narrower filter",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -90,10 +72,10 @@ def _parse(descriptor: int, payload: Path, ledger: Ledger) -> Frames:
         raise BadInput(
             f"{payload}: framing was cut short", "run again; is there space in the temporary folder?"
         )
+    counted = of_group("framing_")
     for row in table.filter(pc.equal(kind, "L")).to_pylist():  # a dozen
-        if row["a"] in _LOSSES:
-            severity, detail, remedy = _LOSSES[row["a"]]
-            ledger.add(f"framing: {row['a'].replace('_', ' ')}", int(row["b"]), severity, detail, remedy)
+        if row["a"] in counted:
+            ledger.add(f"framing_{row['a']}", int(row["b"]))
     streams = table.filter(pc.equal(kind, "C")).to_pydict()
     messages = table.filter(pc.equal(kind, "M"))
     types = messages["d"].combine_chunks().dictionary_encode()

@@ -68,23 +68,17 @@ def cut(
     whole = began & ended
     what = "read" if received else "sent"
     ledger.add(
-        f"framed messages that were not {what} in the capture",
+        "framed_messages_not_in_capture",
         int(np.count_nonzero(~whole)),
-        "info",
-        f"payload.pcap holds them, but not the {'reads' if received else 'sends'} of all of their bytes",
+        what=what,
+        calls="reads" if received else "sends",
     )
     start, end, first, last = start[whole], end[whole], first[whole], last[whole]
     touched = np.zeros(len(position) + 1, np.int64)
     np.add.at(touched, first, 1)
     np.add.at(touched, last + 1, -1)
     alone = np.flatnonzero(np.cumsum(touched)[:-1] == 0)
-    ledger.add(
-        f"{what} calls without framing",
-        len(alone),
-        "warning",
-        "none of their bytes is in a framed message: each is one message without a type",
-        "record with --payload, and choose the framing that the port speaks",
-    )
+    ledger.add("calls_without_framing", len(alone), what=what)
     n_in_call = np.bincount(last, minlength=len(position))[last] if len(last) else last
     plain = unframed(events, streams, position[alone])
     return Cut(

@@ -55,23 +55,12 @@ def hw_times(events: Events, rows: I64, options: Options, ledger: Ledger) -> Nic
     if not len(present):
         return none
     if options.phc_to_monotonic is None:
-        ledger.add(
-            "hardware stamps without a NIC clock",
-            len(present),
-            "warning",
-            "the NIC's clock was not read, so its stamps cannot be converted",
-            "record with the clock readings of that interface",
-        )
+        ledger.add("hardware_stamps_without_nic_clock", len(present))
         return none
     where = rows[present]
     ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where].astype(np.int64))
     good = (error >= 0) & (np.abs(ns - events.ts[where]) < _NEAR_NS)
-    ledger.add(
-        "hardware stamps that cannot be converted",
-        int(np.count_nonzero(~good)),
-        "warning",
-        "outside the readings of the NIC's clock, or more than 10 s from the event",
-    )
+    ledger.add("hardware_stamps_unconvertible", int(np.count_nonzero(~good)))
     none.ns[present[good]] = ns[good]
     none.error[present[good]] = error[good]
     none.source[present[good]] = HW
@@ -98,7 +87,7 @@ def classify_software_stamps(events: Events, options: Options, ledger: Ledger) -
         (tai, "TAI", "taken in the receive softirq; the arrival event is used instead"),
         (~monotonic & ~realtime & ~tai, "unknown clock", "matches no clock of this host; rejected"),
     ):
-        ledger.add(f"software stamps in {clock}", int(np.count_nonzero(mask)), "info", detail)
+        ledger.add("software_stamps_kept_out", int(np.count_nonzero(mask)), clock=clock, detail=detail)
 
 
 def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> None:
@@ -129,11 +118,5 @@ def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> Non
 
 def _reject(columns: dict[str, npt.NDArray[Any]], name: str, limit: I64, cause: str, ledger: Ledger) -> None:
     bad: Bool = (columns[name] != NONE) & (limit != NONE) & (columns[name] > limit)
-    ledger.add(
-        f"negative interval: {cause}",
-        int(np.count_nonzero(bad)),
-        "warning",
-        "the stamp was taken out, the message kept",
-        "a stamp of a retransmitted copy after a lost event; else the clocks disagree",
-    )
+    ledger.add("negative_interval", int(np.count_nonzero(bad)), cause=cause)
     columns[name][bad] = NONE

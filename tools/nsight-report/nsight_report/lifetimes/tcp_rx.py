@@ -24,38 +24,20 @@ def reads(events: Events, streams: Streams, ledger: Ledger) -> I64:
     row = streams.row[position]
     peek = (events.flags[row] & MSG_PEEK) != 0
     length = events.length[row]
-    ledger.add("reads that only peeked", int(np.count_nonzero(peek)), "info", "they take no data: no message")
-    ledger.add(
-        "reads at the end of the stream",
-        int(np.count_nonzero(~peek & (length == 0))),
-        "info",
-        "the peer had closed: no message",
-    )
-    ledger.add(
-        "reads that failed",
-        int(np.count_nonzero(~peek & (length < 0))),
-        "info",
-        "such as EAGAIN on an empty socket: no message",
-    )
+    ledger.add("reads_that_only_peeked", int(np.count_nonzero(peek)))
+    ledger.add("reads_at_end_of_stream", int(np.count_nonzero(~peek & (length == 0))))
+    ledger.add("reads_that_failed", int(np.count_nonzero(~peek & (length < 0))))
     position = position[~peek & (length > 0)]
     key, end = streams.key[position], streams.key[position] + events.length[streams.row[position]]
     order = np.lexsort((end, key))
     follows = streams.conn[position[order[1:]]] == streams.conn[position[order[:-1]]]
     gap = key[order[1:]] - end[order[:-1]]
     ledger.add(
-        "bytes that no read event took",
+        "bytes_without_read",
         int(gap[follows & (gap > 0)].sum()),
-        "warning",
-        "in {places} places read events are missing: so are their messages",
-        "narrow the filter of the probes",
-        int(np.count_nonzero(follows & (gap > 0))),
+        places=int(np.count_nonzero(follows & (gap > 0))),
     )
-    ledger.add(
-        "bytes that two reads took",
-        int(-gap[follows & (gap < 0)].sum()),
-        "warning",
-        "overlapping reads: both are kept as messages",
-    )
+    ledger.add("bytes_read_twice", int(-gap[follows & (gap < 0)].sum()))
     return position
 
 
@@ -158,12 +140,7 @@ def _arrivals(events: Events, streams: Streams, ledger: Ledger) -> _Arrivals:
     single = np.flatnonzero(length == 1)
     before = all_packets.coverage.first(all_packets.start[single])
     probe = (before != single) & (length[before] > 1) & (all_packets.end[before] == all_packets.end[single])
-    ledger.add(
-        "keep-alive probes",
-        int(np.count_nonzero(probe)),
-        "info",
-        "one byte that had arrived before: no message, no retransmission",
-    )
+    ledger.add("keep_alive_probes", int(np.count_nonzero(probe)))
     if not probe.any():
         return all_packets
     keep = np.ones(len(length), dtype=bool)
@@ -239,32 +216,10 @@ def _count_missing(
     np.minimum.at(first_byte, arrived.conn, arrived.start)
     earlier = (start < first_byte[conn]) & ~streams.rx_syn_seen[conn]
     missing = (arrival_row == NONE) | (last_row == NONE)
-    ledger.add(
-        "read without arrival: older than the capture",
-        int(np.count_nonzero(missing & earlier)),
-        "info",
-        "the message arrived before the recording began; its first stamps are null",
-    )
-    ledger.add(
-        "read without arrival",
-        int(np.count_nonzero(missing & ~earlier)),
-        "warning",
-        "arrival events are missing (lost, or not recorded); the stamps are null",
-        "narrow the filter of the probes; record both directions for loopback",
-    )
-    ledger.add(
-        "read without hand-off",
-        int(np.count_nonzero((handoff_row == NONE) & ~earlier)),
-        "warning",
-        "hand-off events are missing; handoff_ns is null",
-        "narrow the filter of the probes",
-    )
-    ledger.add(
-        "read without hand-off: older than the capture",
-        int(np.count_nonzero((handoff_row == NONE) & earlier)),
-        "info",
-        "the message was handed off before the recording began",
-    )
+    ledger.add("read_older_than_capture", int(np.count_nonzero(missing & earlier)))
+    ledger.add("read_without_arrival", int(np.count_nonzero(missing & ~earlier)))
+    ledger.add("read_without_hand_off", int(np.count_nonzero((handoff_row == NONE) & ~earlier)))
+    ledger.add("hand_off_older_than_capture", int(np.count_nonzero((handoff_row == NONE) & earlier)))
 
 
 def _count_unread(
@@ -275,26 +230,11 @@ def _count_unread(
     np.maximum.at(read_to, conn, end)
     is_read = read_to[arrived.conn] != NONE
     unread = arrived.end > read_to[arrived.conn]
-    ledger.add(
-        "arrived but not read",
-        int(np.count_nonzero(unread & is_read)),
-        "info",
-        "packets at the end of the capture or of a connection: their messages are not in the table",
-    )
-    ledger.add(
-        "arrived on connections without reads",
-        int(np.count_nonzero(~is_read)),
-        "info",
-        "packets of connections that no recorded application read from",
-    )
+    ledger.add("arrived_but_not_read", int(np.count_nonzero(unread & is_read)))
+    ledger.add("arrived_without_readers", int(np.count_nonzero(~is_read)))
     handed = streams.of("H")
     # A hand-off for the peer's FIN counts one number beyond the data.
     waiting = (streams.key[handed] > read_to[streams.conn[handed]] + 1) & (
         read_to[streams.conn[handed]] != NONE
     )
-    ledger.add(
-        "handed off but not read",
-        int(np.count_nonzero(waiting)),
-        "info",
-        "hand-offs at the end of the capture or of a connection",
-    )
+    ledger.add("handed_off_but_not_read", int(np.count_nonzero(waiting)))

@@ -37,19 +37,8 @@ def lifetimes(
     np.maximum.at(reached, sent.conn, sent.end)
     missing = driver_row == NONE
     at_end = missing & (end > reached[conn])
-    ledger.add(
-        "sent but not handed to the driver",
-        int(np.count_nonzero(at_end)),
-        "info",
-        "still queued when the capture or the connection ended, or the device was not recorded",
-    )
-    ledger.add(
-        "sent without driver event",
-        int(np.count_nonzero(missing & ~at_end)),
-        "warning",
-        "hand-to-driver events are missing; driver_ns is null",
-        "narrow the filter of the probes",
-    )
+    ledger.add("sent_but_not_driven", int(np.count_nonzero(at_end)))
+    ledger.add("sent_without_driver_event", int(np.count_nonzero(missing & ~at_end)))
     return {
         "driver_ns": driver_ns,
         "recv_cpu": np.where(driver_row >= 0, events.cpu[driver_row], NONE) if len(events) else driver_row,
@@ -75,10 +64,5 @@ def _completions(
     software = np.where((stamp_row >= 0) & (events.hw[stamp_row] == 0), events.ts[stamp_row], NONE)
     stamp = np.where(hardware != NONE, hardware, software)
     bad = (stamp != NONE) & (driver_ns != NONE) & (stamp < driver_ns)
-    ledger.add(
-        "negative interval: completion before the driver",
-        int(np.count_nonzero(bad)),
-        "warning",
-        "the stamp was taken out, the message kept",
-    )
+    ledger.add("completion_before_driver", int(np.count_nonzero(bad)))
     return np.where(bad, NONE, stamp)

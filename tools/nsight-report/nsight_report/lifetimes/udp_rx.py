@@ -40,26 +40,10 @@ def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, di
     arrival_row = np.where(handoff_row >= 0, arrival_of[handoff_row], NONE) if len(events) else handoff_row
     size, room = pick(events.length, arrival_row), events.length[read_row]
     wrong = (arrival_row >= 0) & (room > size)
-    ledger.add(
-        "datagram read longer than it arrived",
-        int(np.count_nonzero(wrong)),
-        "warning",
-        "events are missing, so reads and arrivals were paired wrongly; these stamps are null",
-        "narrow the filter of the probes",
-    )
+    ledger.add("datagram_longer_than_arrival", int(np.count_nonzero(wrong)))
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
-    ledger.add(
-        "datagrams cut short by the reader",
-        int(np.count_nonzero((arrival_row >= 0) & (room < size))),
-        "info",
-        "the read took less than had arrived",
-    )
-    ledger.add(
-        "datagram read without arrival",
-        int(np.count_nonzero(arrival_row == NONE)),
-        "warning",
-        "arrived before the capture, or its events are missing; the stamps are null",
-    )
+    ledger.add("datagrams_cut_short", int(np.count_nonzero((arrival_row >= 0) & (room < size))))
+    ledger.add("datagram_read_without_arrival", int(np.count_nonzero(arrival_row == NONE)))
     # Without arrivals (a recording without BPF) the hand-off has the hardware stamp.
     stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
     peer_row = peers(events, ledger)[arrival_row] if len(events) else arrival_row
@@ -104,13 +88,7 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
     result[rows[fits]] = candidate[fits]
     dropped = arrival & (events.proto == UDP) & np.isin(events.lport, np.unique(events.lport[handoff]))
     dropped[candidate[fits]] = False
-    ledger.add(
-        "datagrams dropped before the socket",
-        int(np.count_nonzero(dropped)),
-        "warning",
-        "arrived, but no hand-off followed: the socket's buffer was full, or the event was lost",
-        "compare with UdpRcvbufErrors in /proc/net/snmp",
-    )
+    ledger.add("datagrams_dropped_before_socket", int(np.count_nonzero(dropped)))
     return result
 
 
@@ -136,12 +114,7 @@ def _handoff_by_number(events: Events, reads: I64, ledger: Ledger) -> I64:
     """As ``_handoffs``, of numbered datagrams."""
     found = _by_number(events, "H", reads)
     n_handed = int(np.count_nonzero(events.of("H") & (events.proto == UDP)))
-    ledger.add(
-        "datagrams not read",
-        n_handed - len(np.unique(found[found != NONE])),
-        "info",
-        "they waited in the socket when the recording ended, or their reads are missing",
-    )
+    ledger.add("datagrams_not_read", n_handed - len(np.unique(found[found != NONE])))
     return found
 
 
@@ -164,12 +137,7 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     epoch = np.cumsum(first | (role == 2))
     bounded = np.isin(epoch + 1, epoch[(role == 2) & ~first])
     older = _older(epoch, role, first, bounded)
-    ledger.add(
-        "datagrams older than the capture",
-        int(np.count_nonzero(older)),
-        "info",
-        "they waited in the socket when the recording began",
-    )
+    ledger.add("datagrams_older_than_capture", int(np.count_nonzero(older)))
     use = (role != 2) & ~older
     index = np.flatnonzero(use)
     taken, _ = fifo.pair(epoch[index], role[index] == 1)
@@ -179,19 +147,8 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     left = np.zeros(len(rows), dtype=bool)
     left[index[role[index] == 0]] = True
     left[index[taken[done]]] = False
-    ledger.add(
-        "datagrams handed off without read",
-        int(np.count_nonzero(left & bounded)),
-        "warning",
-        "the socket was empty later, so they were read: the read events are missing",
-        "narrow the filter of the probes",
-    )
-    ledger.add(
-        "datagrams not read",
-        int(np.count_nonzero(left & ~bounded)),
-        "info",
-        "still in the socket when the capture ended, or nobody reads it",
-    )
+    ledger.add("datagrams_without_read", int(np.count_nonzero(left & bounded)))
+    ledger.add("datagrams_left_in_socket", int(np.count_nonzero(left & ~bounded)))
     return handoff_of[reads]
 
 
@@ -252,12 +209,7 @@ def peers(events: Events, ledger: Ledger) -> I64:
     )
     taken = np.where(leaky, np.where(alone, previous, NONE), taken)
     unclear = int(np.count_nonzero(leaky & is_arrival & ~alone))
-    ledger.add(
-        "sender of a datagram ambiguous",
-        unclear,
-        "warning",
-        "a datagram was lost between the two drivers; nic_ns is null where order does not tell which",
-    )
+    ledger.add("datagram_sender_ambiguous", unclear)
     found = is_arrival & (taken >= 0)
     result[rows[found]] = rows[taken[found]]
     return result

@@ -152,26 +152,11 @@ def _fill(
 
 def _unknowable(ledger: Ledger, decoded: Decoded, grade: str) -> None:
     """What no recording without BPF has."""
-    ledger.add(
-        "sent messages not recorded", 1, "info",
-        "the kernel's tracepoints tell of received data only; replies are not in the report",
-        "record with nsight-record (BPF)",
-    )  # fmt: skip
-    ledger.add(
-        "network namespaces not recorded", 1, "info", "the tracepoints do not tell them: shown as 0",
-        "record with nsight-record (BPF)",
-    )  # fmt: skip
-    ledger.add(
-        "reads past the socket's queue not recorded", 1, "info",
-        "data that splice(), zero-copy receive or BPF sockmaps take is queued and never read",
-    )  # fmt: skip
+    ledger.add("sent_messages_not_recorded", 1)
+    ledger.add("network_namespaces_not_recorded", 1)
+    ledger.add("reads_past_socket_queue", 1)
     if decoded.info["auxtrace_bytes"] and grade != "pt":
-        ledger.add(
-            "trace data of another kind",
-            1,
-            "warning",
-            "only Intel PT is decoded; tracepoints are used instead",
-        )
+        ledger.add("trace_data_of_another_kind", 1)
 
 
 def _link(path: Path, target: Path) -> None:

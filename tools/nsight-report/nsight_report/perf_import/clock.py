@@ -81,11 +81,7 @@ def clock_tsv(
     Raises BadInput when nothing tells how perf's clock and CLOCK_MONOTONIC relate.
     """
     found = updates(wide)
-    ledger.add(
-        "clock update impossible", len(found.rejected), "error",
-        "updates of the clocks that no kernel writes were left out; times around them have a wider error bound",
-        "record again",
-    )  # fmt: skip
+    ledger.add("clock_update_impossible", len(found.rejected))
     conversion = _conversion(decoded.info)
     if decoded.clock not in ("perf", "monotonic"):
         raise BadInput(
@@ -197,11 +193,7 @@ def _lost_before(decoded: Decoded, ts: I64) -> npt.NDArray[np.bool_]:
 
 def _states(u: Updates, tsc: I64, last: I64, gap: npt.NDArray[np.bool_], ledger: Ledger) -> list[str]:
     """K lines, and one more for how long the last state is known to have been in force."""
-    ledger.add(
-        "perf lost events between clock updates", int(np.count_nonzero(gap)), "warning",
-        "an update of the clocks may be among them: times around it have a wider error bound",
-        "give perf a larger buffer (-m)",
-    )  # fmt: skip
+    ledger.add("clock_updates_lost", int(np.count_nonzero(gap)))
     gap = gap.copy()
     gap[np.searchsorted(u.ts, u.rejected, side="left")] = True
     v = np.concatenate((u.v, u.v[-1:]))
@@ -258,12 +250,7 @@ def _readings(u: Updates, tsc: I64, conversion: tuple[int, int, int]) -> list[st
 
 def _identity(ends: tuple[int, int], ledger: Ledger) -> str:
     """A file in CLOCK_MONOTONIC that tells nothing else of the clocks: that clock is its own counter."""
-    ledger.add(
-        "clocks not recorded", 1, "info",
-        "times are CLOCK_MONOTONIC as perf took them; what is stamped in another clock (hardware, CLOCK_REALTIME) "
-        "cannot be converted",
-        "record timekeeping:timekeeping_update too",
-    )  # fmt: skip
+    ledger.add("clocks_not_recorded", 1)
     lines = [f"B\tmonotonic\t{ns}\t{ns}\t{ns}" for ns in (max(ends[0] - 1000, 0), ends[1] + 1000)]
     return "\n".join(
         ["#nsight-clock 1 tsc_khz=1000000 clocksource=monotonic", *lines, "E\t0\t0\t0\t0\t0", ""]

@@ -119,10 +119,7 @@ def _rows(
 ) -> _Rows:
     rows = wide[wide["kind"] == WIDE_CODE[kind]]
     ts, good = to_monotonic(rows["ts"].astype(np.int64), clock)
-    ledger.add(
-        f"{kind} outside the clock mapping", int(np.count_nonzero(~good)), "warning",
-        "before the first update of the clocks that was recorded; left out",
-    )  # fmt: skip
+    ledger.add("import_outside_clock_map", int(np.count_nonzero(~good)), kind=kind)
     rows = rows[good]
     wide_ints = (rows[name].astype(np.int64) for name in ("cpu", "pid", "tid", "v"))
     return _Rows(ts[good], *wide_ints)
@@ -171,10 +168,7 @@ def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger:
     stamp = queued.v[:, SW]
     wall, good = to_monotonic(np.where(stamp > 0, stamp, 0), "realtime")
     stamped = good & (stamp > 0) & (wall <= queued.ts) & (queued.ts - wall < MAX_WAIT_NS)
-    ledger.add(
-        "software stamps not used", int(np.count_nonzero((stamp > 0) & ~stamped)), "info",
-        "no time of CLOCK_REALTIME before the hand-off: the sender's (veth, loopback), or realtime is not mapped",
-    )  # fmt: skip
+    ledger.add("software_stamps_not_used", int(np.count_nonzero((stamp > 0) & ~stamped)))
     known = np.flatnonzero(seen | stamped)
     row = queued.take(known)
     by_event = seen[known]
@@ -185,16 +179,9 @@ def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger:
             setattr(row, name, np.where(by_event, getattr(received, name)[source], getattr(row, name)))
     else:
         row.ts = wall[known]
-    ledger.add(
-        "arrival from the software stamp", int(np.count_nonzero(~by_event)), "info",
-        "its core is taken to be that of the hand-off",
-        "record net:netif_receive_skb too",
-    )  # fmt: skip
-    ledger.add(
-        "hand-off without arrival", len(queued) - len(known), "info",
-        "no net:netif_receive_skb and no software stamp of its data: the message begins at its hardware stamp or hand-off",
-        "" if len(received) else "record net:netif_receive_skb too",
-    )  # fmt: skip
+    ledger.add("arrival_from_software_stamp", int(np.count_nonzero(~by_event)))
+    remedy = "" if len(received) else "record net:netif_receive_skb too"
+    ledger.add("hand_off_without_arrival", len(queued) - len(known), remedy=remedy)
     tcp = row.v[:, PROTO] == TCP
     return _Arrived(row, np.where(tcp, row.v[:, POS] & _SEQ, known + 1), row.v[:, LEN])
 
@@ -207,11 +194,7 @@ def _calls(
     enters = events[events["kind"] == CODE["sys_enter"]]
     exits = events[events["kind"] == CODE["sys_exit"]]
     if not len(enters):
-        ledger.add(
-            "system calls not recorded", 1, "warning",
-            "a read of several packets counts as several messages, and when the application asked for it is not known",
-            "record raw_syscalls:sys_enter and raw_syscalls:sys_exit too",
-        )  # fmt: skip
+        ledger.add("system_calls_not_recorded", 1)
         return np.zeros(len(read), np.int64), np.full(len(read), -1, np.int64)
     entered, good = to_monotonic(enters["ts"].astype(np.int64), decoded.clock)
     enters, entered = enters[good], entered[good]
@@ -327,11 +310,7 @@ class _Addresses:
     def account(self, queued: _Rows, read: _Rows, ledger: Ledger) -> None:
         sockets = np.unique(np.concatenate((queued.v[:, COOKIE], read.v[:, COOKIE])))
         unknown = int(np.count_nonzero(~np.isin(sockets, self._cookie)))
-        ledger.add(
-            "address of a socket unknown", unknown, "info",
-            "the events tell its ports only; addresses are shown as 0.0.0.0 or ::, connections are kept apart",
-            "give import --sockets what ss -tunae prints meanwhile, or record tcp:tcp_rcv_space_adjust (TCP)",
-        )  # fmt: skip
+        ledger.add("socket_address_unknown", unknown)
 
 
 def _of_states(states: _Rows, queued: _Rows, read: _Rows) -> tuple[I64, I64]:

@@ -35,15 +35,21 @@ _COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid")
 
 @dataclass(frozen=True)
 class _Work:
-    """What stretches (``of``: whose) consist of: one row per whose and category."""
+    """What stretches (``of``: whose) consist of, by functions or contexts (``subject``)."""
 
     of: Int
     category: npt.NDArray[np.object_]
+    subject: npt.NDArray[np.object_]
     ns: Int
 
     def frame(self) -> pd.DataFrame:
-        frame = pd.DataFrame({"of": self.of, "category": self.category, "ns": self.ns})
-        return frame.groupby(["of", "category"])["ns"].sum().reset_index()
+        """One row per whose and category; ``subject``: the one with the most of it."""
+        columns = {"of": self.of, "category": self.category, "subject": self.subject, "ns": self.ns}
+        keys = ["of", "category"]
+        frame = pd.DataFrame(columns).groupby([*keys, "subject"])["ns"].sum().reset_index()
+        frame = frame.sort_values([*keys, "ns", "subject"], ascending=[True, True, False, True])
+        frame["ns"] = frame.groupby(keys)["ns"].transform("sum")
+        return frame.drop_duplicates(keys).reset_index(drop=True)
 
 
 def break_down(
@@ -115,8 +121,11 @@ def _own_work(ids: Int, recorded: Side) -> tuple[Int, Int, Int, Int]:
 def _categorised(of: Int, cpu: Int, start: Int, end: Int, inside: Inside, rows: Categories) -> _Work:
     query, name, ns = inside.of(cpu, start, end)
     used, at = np.unique(name, return_inverse=True)
-    words = np.array([rows.find(*inside.names[int(n)])[0] for n in used], object)
-    return _Work(of[query], words[at.reshape(-1)] if len(used) else np.zeros(0, object), ns)
+    asked = [inside.names[int(n)] for n in used]
+    words = np.array([rows.find(*name)[0] for name in asked] + [""], object)
+    subjects = np.array([subject for _, subject, _ in asked] + [""], object)
+    at = at.reshape(-1)
+    return _Work(of[query], words[at], subjects[at], ns)
 
 
 def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_fastest: int) -> pd.DataFrame:
@@ -185,5 +194,5 @@ def _shared(frame: pd.DataFrame) -> Int:
 
 def _table(frame: pd.DataFrame) -> pa.Table:
     names = schema.TABLES["hol"].names()
-    text = {"side": "category", "category": "category"}
+    text = dict.fromkeys(("side", "category", "subject"), "category")
     return schema.conform("hol", pa.Table.from_pandas(frame[names].astype(text), preserve_index=False))

@@ -115,13 +115,7 @@ def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
     """Say for which queues no function was found, at grade pt."""
     directions = set(own["direction"].astype(str))
     without = [q.name for q in QUEUES if q.name not in counted and q.direction in directions]
-    ledger.add(
-        "queues without a function that tells their depth",
-        len(without),
-        "info",
-        f"{', '.join(without)}: no function was called once for each message, or its name is not known",
-        "install debug symbols of the application, or name its function in queuing/queues.csv",
-    )
+    ledger.add("queues_without_function", len(without), queues=", ".join(without))
 
 
 def _servers(calls: pa.Table, messages: Messages, own: pd.DataFrame, busy: Tiles) -> list[_Server]:

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The registry of losses: every kind that is counted is in it, and every kind in it is counted somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+from nsight_report import losses
+
+PACKAGE = Path(losses.__file__).parent
+ROOT = PACKAGE.parents[2]
+
+
+def counted() -> tuple[set[str], set[str]]:
+    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` name."""
+    keys, prefixes = set(), set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_add = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add"
+            if not is_add or not node.args or len(node.args) + len(node.keywords) < 2:
+                continue
+            key = node.args[0]
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                keys.add(key.value)
+            elif isinstance(key, ast.JoinedStr):
+                prefixes.add(key.values[0].value)
+    return keys, prefixes
+
+
+def test_what_is_counted_is_registered_and_the_reverse() -> None:
+    keys, prefixes = counted()
+    assert keys - set(losses.registry()) == set()
+    unused = [k for k in losses.registry() if k not in keys and not k.startswith(tuple(prefixes))]
+    assert unused == []
+    assert len(keys) > 90
+    assert len(prefixes) >= 5
+
+
+def test_keys_are_plain_and_sorted() -> None:
+    keys = list(losses.registry())
+    assert keys == sorted(keys)
+    assert [key for key in keys if not re.fullmatch(r"[a-z][a-z0-9_]*", key)] == []
+
+
+@pytest.mark.parametrize("loss", losses.registry().values(), ids=lambda loss: loss.key)
+def test_errors_and_warnings_say_what_they_mean(loss: losses.Loss) -> None:
+    assert loss.cause
+    assert loss.detail or loss.severity == "info"
+
+
+def test_an_unknown_key_and_a_missing_word_are_bugs() -> None:
+    ledger = losses.Ledger("clocks")
+    with pytest.raises(KeyError):
+        ledger.add("no_such_loss", 1)
+    with pytest.raises(KeyError):
+        ledger.add("clock_reading_not_checked", 1)  # of which clock?
+
+
+def test_the_same_loss_adds_up_and_another_word_is_another_row() -> None:
+    ledger = losses.Ledger("clocks")
+    for domain, n in (("tai", 1), ("tai", 2), ("perf", 4)):
+        ledger.add("clock_reading_not_checked", n, domain=domain)
+    ledger.add("bytes_without_read", 10, places=1)
+    ledger.add("bytes_without_read", 20, places=2)
+    ledger.add("no_clock_map", 0)
+    rows = {row["detail"]: (row["key"], row["count"]) for row in ledger.table().to_pylist()}
+    assert rows == {
+        "direct readings of tai outside the mapped range": ("clock_reading_not_checked", 3),
+        "direct readings of perf outside the mapped range": ("clock_reading_not_checked", 4),
+        "in 3 places read events are missing: so are their messages": ("bytes_without_read", 30),
+    }
+
+
+def test_words_of_a_capture_are_not_read_as_places_to_fill() -> None:
+    ledger = losses.Ledger("record")
+    ledger.add("recorder_lost", 1, tool="{places}{0}", what="{x}")
+    assert ledger.table()["cause"].to_pylist() == ["{places}{0}: {x}"]
+
+
+def test_the_page_of_losses_is_the_registry() -> None:
+    loader = SourceFileLoader("writer", str(ROOT / "tools/nsight-report/write-loss-page"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    writer = module_from_spec(spec)
+    loader.exec_module(writer)
+    page = (ROOT / "Documentation/losses.md").read_text()
+    assert page == writer.page()  # make scripts writes it
+    assert page.count("\n| `") == len(losses.registry())

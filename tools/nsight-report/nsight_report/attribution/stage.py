@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From anomalies to causes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..stage import ANALYSIS, Context, Result, Stage
+from ..stage import Options as Choices
+
+
+def own(compared: pa.Table, options: Choices) -> npt.NDArray[np.int64]:
+    """Numbers of the compared messages that are of this capture: references may be of another."""
+    if options.against is not None:
+        compared = compared.filter(pc.equal(compared["role"].cast(pa.string()), "target"))
+    return compared["message_id"].to_numpy()
+
+
+def _run(ctx: Context) -> Result:
+    from ..anomalies.options import Options
+    from ..names import thread_name
+    from .causes import attribute
+
+    compared = ctx.table("compared")
+    ours = ctx.messages().rows(own(compared, ctx.options), ["comm"])
+    programs = frozenset(map(thread_name, ours["comm"].unique()))
+    kept, coverage, causes, lost = attribute(
+        ctx.table("found_anomalies"), compared, Options.of(ctx.options), programs
+    )
+    return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
+
+
+STAGE = Stage(
+    "attribution",
+    _run,
+    needs=("messages", "anomalies"),
+    options=(*ANALYSIS, "categories"),
+    tables=("anomalies", "coverage", "causes"),
+    diagnosis=True,
+)

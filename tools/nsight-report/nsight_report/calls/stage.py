@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What cores and threads did: from records or perf.data, and of Intel PT the calls."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .. import losses, schema
+from ..stage import CHOSEN, RECORDS, Context, Result, Stage
+from ..store import Written
+
+if TYPE_CHECKING:
+    from ..clocks import ClockMap
+
+
+def _run(ctx: Context) -> Result:
+    from .. import drops
+    from ..capture import perf_data, raw_records
+    from ..clocks import ClockMap
+    from . import build, functions
+
+    clock = ClockMap(ctx.table("clock_map"))
+
+    def to_monotonic(
+        ns: npt.NDArray[np.int64], domain: str
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        converted, _error, good = clock.convert_masked(ns, domain, "monotonic")
+        return converted, good
+
+    if ctx.activity_of_records:
+        decoded, lost_decoding = raw_records.activity(ctx.raw(RECORDS))
+    else:
+        decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
+    *tables, lost = build(decoded, ctx.manifest.syscall_names())
+    names = ("calls", "contexts", "thread_states")
+    made: dict[str, pa.Table | Written] = dict(zip(names, tables, strict=True))
+    made["trace"] = schema.empty("trace")
+    made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
+    lost_tracing = losses.merge([])
+    if ctx.manifest.grade == "pt":
+        ledger = losses.Ledger("calls")
+        choose = (
+            partial(_chosen, ctx, clock, made["thread_states"], ledger)
+            if ctx.options.decode == CHOSEN
+            else None
+        )
+        assert ctx.scratch is not None  # of a stage that runs
+        found, lost_tracing = functions.load(
+            ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, ctx.scratch, choose
+        )
+        lost_tracing = losses.merge([lost_tracing, ledger.table()])
+        made |= found
+    return made, losses.merge([lost_decoding, lost, lost_tracing])
+
+
+def _chosen(
+    ctx: Context, clock: ClockMap, thread_states: pa.Table, ledger: losses.Ledger, traced: tuple[int, int]
+) -> npt.NDArray[np.int64]:
+    """Windows around the messages that are compared, or that another capture is compared with, in the perf clock."""
+    from ..anomalies.options import Options
+    from ..anomalies.population import looked_at
+    from ..frames import to_pandas
+    from ..timeline.windows import on_cores
+
+    ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
+    seen = int(ends[0]), int(ends[1])
+    messages = ctx.messages()
+    chosen = messages.rows(looked_at(messages, Options.of(ctx.options), seen))
+    stretches = on_cores(chosen, to_pandas(thread_states))
+    flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
+    known = good.reshape(-1, 2).all(axis=1)
+    ledger.add("windows_outside_clock_map", int((~known).sum()))
+    return np.column_stack([flat.reshape(-1, 2), stretches[:, 2]])[known]
+
+
+STAGE = Stage(
+    "contexts",
+    _run,
+    needs=("clocks",),
+    raw=("manifest.json", "perf.data", RECORDS),
+    options=("symfs",),
+    tables=("calls", "contexts", "thread_states", "trace", "drops"),
+    programs=("nsight-perfdata", "nsight-rawdata", "nsight-contexts"),
+    by_message=True,
+)

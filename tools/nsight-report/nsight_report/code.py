@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Identity of the code that makes a table, so that an upgrade, or an edit, leaves no old result behind.
+
+That is a module, what it imports of this package, and so on; lists beside these modules (CSV); and native programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_NATIVE = _PACKAGE.parent / "native"
+#: Relative imports, wherever they stand; names may stand in parentheses.
+_IMPORT = re.compile(r"^[ ]*from (\.+)([\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
+#: Read by type checkers alone.
+_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ ]+[^\n]*\n|\n)+", re.MULTILINE)
+
+
+def identity(module: Path, programs: Iterable[str] = ()) -> str:
+    """Of what ``module`` and these native programs (names) do; a program that is not built says so when it runs."""
+    digest = hashlib.sha256()
+    for path in (*modules(module), *(_NATIVE / name for name in programs)):
+        digest.update(path.name.encode() + b"\0" + _content(path))
+    return digest.hexdigest()[:16]
+
+
+def modules(module: Path) -> list[Path]:
+    """The module, what it imports of this package, directly or not, and the lists beside these."""
+    found: set[Path] = set()
+    waiting = [module.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting.extend(_imported(path))
+    lists = {table for path in found for table in path.parent.glob("*.csv")}
+    return sorted(found | lists)
+
+
+@cache
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    text = _FOR_TYPES.sub("", _content(path).decode("utf-8", "replace"))
+    for dots, name, names in _IMPORT.findall(text):
+        base = path.parent
+        for _ in dots[1:]:
+            base = base.parent
+        base = base.joinpath(*filter(None, name.split(".")))
+        for word in re.findall(r"(\w+)(?: as \w+)?", names.partition("#")[0]):
+            # A module of a package, or a name in a module.
+            target = _file(base / word) or _file(base)
+            if target:
+                yield target
+
+
+def _file(path: Path) -> Path | None:
+    candidates = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((p for p in candidates if p.is_file()), None)

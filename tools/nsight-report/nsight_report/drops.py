@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Packets that the kernel dropped: why, and which messages came later for it.
+
+The kernel's own reasons (enum skb_drop_reason) differ in number from one to the next; the recording has their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from . import schema
+from .capture.perf_data import CODE, Decoded
+from .frames import column
+
+#: What the commonest reasons say.
+MEANING = {
+    "SOCKET_RCVBUFF": "the socket's receive buffer was full",
+    "SOCKET_BACKLOG": "the socket's backlog was full while its program held the socket",
+    "PROTO_MEM": "the protocol's memory was used up",
+    "TCP_ZEROWINDOW": "the receive window was closed",
+    "TCP_OVERWINDOW": "it lay beyond the receive window",
+    "TCP_LISTEN_OVERFLOW": "the accept queue was full",
+    "NO_SOCKET": "no socket had that port",
+    "NETFILTER_DROP": "a firewall rule said so",
+    "SOCKET_FILTER": "a filter of the socket said so",
+    "QDISC_DROP": "the queue of the queueing discipline was full, or it drops by design",
+    "QDISC_OVERLIMIT": "the queue of the queueing discipline was full",
+    "CPU_BACKLOG": "the core's input queue was full (net.core.netdev_max_backlog)",
+    "FULL_RING": "the ring of a device was full",
+    "NOMEM": "no memory",
+}
+
+
+def table(decoded: Decoded, names: Mapping[str, str]) -> pa.Table:
+    """Table ``drops``; ``names``: reasons by number, as text."""
+    events = decoded.events[decoded.events["kind"] == CODE["net_drop"]]
+    packed = events["a"].astype(np.uint64)
+    reason, words = pd.factorize(packed.astype(np.int64) & 0xFFFF)
+    text = [names.get(str(n), f"reason {n}") for n in words.tolist()]
+    columns = {
+        "ts_ns": events["ts"].astype(np.int64),
+        "cpu": events["cpu"].astype(np.int32),
+        "reason": pa.array(np.array([*text, ""], object)[reason], pa.string()),
+        "proto": _bits(packed, 16, 8),
+        "sport": _bits(packed, 32, 16),
+        "dport": _bits(packed, 48, 16),
+        "nbytes": events["c"],
+    }
+    return schema.conform("drops", pa.table(columns))
+
+
+def _bits(packed: npt.NDArray[np.uint64], low: int, n: int) -> npt.NDArray[np.int32]:
+    return (packed >> np.uint64(low) & np.uint64((1 << n) - 1)).astype(np.int32)
+
+
+def reasons(messages: pd.DataFrame, drops: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """Of each message that was sent again, why this machine had dropped an earlier copy; '' where it is not known to have.
+
+    That is the last packet of its connection which was dropped between its first and its last arrival.
+    """
+    found = np.full(len(messages), "", object)
+    again = np.flatnonzero(messages["retransmitted"].fillna(False).to_numpy(bool))
+    if not len(again) or not len(drops):
+        return found
+    keys = ["proto", "rport", "lport"]
+    wanted = messages.iloc[again][[*keys, "first_ns", "arrival_last_ns"]].assign(row=again)
+    dropped = drops.rename(columns={"sport": "rport", "dport": "lport"})[[*keys, "ts_ns", "reason"]]
+    both = wanted.astype(dict.fromkeys(keys, "int64")).merge(
+        dropped.astype(dict.fromkeys(keys, "int64")), on=keys
+    )
+    inside = (both["first_ns"] <= both["ts_ns"]) & (both["ts_ns"] <= both["arrival_last_ns"])
+    last = both[inside.fillna(False).to_numpy(bool)].drop_duplicates("row", keep="last")
+    found[last["row"].to_numpy()] = last["reason"].astype(str).to_numpy(object)
+    return found
+
+
+def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
+    """Dropped packets to or from ports of ``messages``, the commonest first: direction (to, from), port, proto, reason, n_packets."""
+    served = messages[["proto", "lport"]].drop_duplicates()
+    ends = [drops.assign(direction=way, port=drops[end]) for way, end in (("to", "dport"), ("from", "sport"))]
+    every = pd.concat(ends, ignore_index=True)
+    known = {(int(p), int(n)) for p, n in zip(column(served["proto"]), column(served["lport"]))}
+    of_ours = [pair in known for pair in zip(column(every["proto"]).tolist(), column(every["port"]).tolist())]
+    every = every[np.array(of_ours, bool)].astype({"reason": str})
+    counts: Any = every.groupby(["direction", "port", "proto", "reason"]).size()
+    frame = counts.rename("n_packets").reset_index()
+    return frame.sort_values(["n_packets", "reason", "direction"], ascending=[False, True, True]).reset_index(
+        drop=True
+    )

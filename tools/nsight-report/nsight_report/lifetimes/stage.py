@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Message events to messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from ..manifest import Manifest
+from ..stage import Context, Result, Stage
+
+if TYPE_CHECKING:
+    from ..clocks import ClockMap
+    from .options import PhcToMonotonic
+
+
+def _run(ctx: Context) -> Result:
+    from ..clocks import ClockMap
+    from .build import build
+    from .options import Options
+
+    framing = None if ctx.options.framing == "none" else ctx.options.framing
+    wall, uptime = ctx.manifest.ns("start", "realtime_ns"), ctx.manifest.ns("start", "monotonic_ns")
+    options = Options(
+        phc_to_monotonic=phc_converter(ClockMap(ctx.table("clock_map")), ctx.manifest),
+        realtime_offset_ns=wall - uptime if wall is not None and uptime is not None else None,
+        framing=framing,
+        payload=_payload(ctx) if framing else None,
+    )
+    assert ctx.scratch is not None  # of a stage that runs
+    table, lost = build(ctx.stored("events"), ctx.scratch, options)
+    return {"messages": table}, lost
+
+
+def _payload(ctx: Context) -> Path:
+    if not (ctx.capture / "payload.pcap").exists():
+        raise BadInput(
+            f"{ctx.capture}: no payload.pcap, so messages cannot be framed",
+            "record with --payload, or leave --framing out",
+        )
+    return ctx.raw("payload.pcap")
+
+
+def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
+    """Converts hardware stamps by the interface that took them; None when no NIC clock was read.
+
+    An interface whose clock was not read gets the error -1: its stamps cannot be used.
+    """
+    domains = [d for d in clock.domains if d.startswith("phc:")]
+    if not domains:
+        return None
+    by_interface = {
+        nic["ifindex"]: f"phc:ptp{nic['phc']}"
+        for nic in manifest.list("nics")
+        if isinstance(nic.get("ifindex"), int) and isinstance(nic.get("phc"), int)
+    }
+
+    def convert(
+        stamps: npt.NDArray[np.int64], interfaces: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        ns, error = np.zeros(len(stamps), np.int64), np.full(len(stamps), -1, np.int64)
+        for interface in np.unique(interfaces):
+            # With a single NIC clock there is nothing to confuse.
+            domain = by_interface.get(int(interface), domains[0] if len(domains) == 1 else None)
+            if domain in domains:
+                rows = np.flatnonzero(interfaces == interface)
+                ns[rows], bound, good = clock.convert_masked(stamps[rows], domain, "monotonic")
+                error[rows] = np.where(good, bound, -1)
+        return ns, error
+
+    return convert
+
+
+STAGE = Stage(
+    "messages",
+    _run,
+    needs=("events", "clocks"),
+    raw=("payload.pcap",),
+    options=("framing",),
+    tables=("messages",),
+    programs=("nsight-framing",),
+)

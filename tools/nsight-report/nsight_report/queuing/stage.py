@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Depths of queues, and what those that blocked a message did."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from ..stage import ANALYSIS, CHOSEN, Context, Result, Stage
+
+
+def _run(ctx: Context) -> Result:
+    from ..anomalies.options import Options
+    from ..anomalies.population import looked_at
+    from ..anomalies.stage import recorded, seen
+    from .blocking import break_down
+    from .find import find
+
+    compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
+    here, there = recorded(ctx), recorded(ctx.other) if ctx.other else None
+    options, span = Options.of(ctx.options), seen(ctx)
+    only = looked_at(ctx.messages(), options, span) if ctx.options.decode == CHOSEN else None
+    # Neither needs the other, and both wait for what they read.
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(find, here, compared, there)
+        blocked = pool.submit(break_down, here, anomalies, options, span, only)
+        table, lost = found.result()
+        return {"queuing": table, "hol": blocked.result()}, lost
+
+
+STAGE = Stage(
+    "queuing",
+    _run,
+    needs=("messages", "contexts", "anomalies", "attribution"),
+    options=(*ANALYSIS, "categories"),
+    tables=("queuing", "hol"),
+    diagnosis=True,
+)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a stage of the pipeline is: what it reads, what it makes, and the call that makes it.
+
+A stage imports what it needs when it runs, so that a report from stored tables starts fast.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from . import code, files
+from .errors import BadInput
+from .manifest import Manifest
+from .store import Written
+
+if TYPE_CHECKING:
+    from .calls.stored import Stored
+    from .messages import Messages
+
+#: Folder of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
+RECORDS = "records"
+
+#: Value of ``decode``: Intel PT around the messages of target and reference, and no other.
+CHOSEN = "chosen"
+
+#: Options that say which messages are compared.
+SLICES = ("target", "reference", "app", "port", "direction", "decode")
+#: And how.
+ANALYSIS = (*SLICES, "against", "nested")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose. Each stage names the ones that change its result."""
+
+    target: str = "p99-100"
+    reference: str = "p25-75"
+    app: str | None = None
+    port: int | None = None
+    direction: str = "rx"
+    framing: str = "none"
+    categories: str | None = None
+    symfs: str | None = None
+    decode: str = "all"
+    against: str | None = None
+    nested: int = 80
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a running stage sees: the raw files, the manifest, the options, stored tables.
+
+    ``table``: a whole table by name; ``stored``, and ``messages``: the same, of which only what is asked for is read.
+    ``scratch``: an empty folder on the disk of the tables, for the running stage;
+    ``other``: the same of the capture that is compared with.
+    """
+
+    capture: Path
+    manifest: Manifest
+    options: Options
+    table: Callable[[str], pa.Table]
+    stored: Callable[[str], Stored]
+    messages: Callable[[], Messages]
+    scratch: Path | None = None
+    other: Context | None = None
+
+    def raw(self, name: str) -> Path:
+        """The path of a raw file. Raises BadInput when it is absent, empty or not readable."""
+        path = self.capture / name
+        try:
+            if stat.S_ISDIR(path.lstat().st_mode):
+                return path  # perf.data is one when recorded with --kcore
+            with files.opened(path) as file:
+                size = os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            raise BadInput(
+                f"{path}: missing from the capture", "copy the whole capture directory, or record again"
+            ) from None
+        except PermissionError:
+            raise BadInput(
+                f"{path}: not readable by this user", f"it is private: sudo chown -R $USER {self.capture}"
+            ) from None
+        except OSError as error:
+            raise BadInput(
+                f"{path}: {error.strerror}", "copy the whole capture directory, or record again"
+            ) from None
+        if not size:
+            raise BadInput(
+                f"{path}: empty", "see the .log file of the same name in the capture; record again"
+            )
+        return path
+
+    @property
+    def has_records(self) -> bool:
+        """Was it recorded by the BPF recorder?"""
+        return (self.capture / RECORDS).is_dir()
+
+    @property
+    def activity_of_records(self) -> bool:
+        """Do records tell what cores did? Beside Intel PT they tell of messages only."""
+        return self.has_records and self.manifest.grade != "pt"
+
+
+Result = tuple[dict[str, pa.Table | Written], pa.Table]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``.
+
+    ``options``: names of those that change its result. ``programs``: native ones that it runs. ``by_message``: with
+    ``decode`` chosen, which messages are chosen changes its result too. ``diagnosis``: its tables depend on which messages
+    are the target, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
+    """
+
+    name: str
+    run: Callable[[Context], Result]
+    needs: tuple[str, ...] = ()
+    raw: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    by_message: bool = False
+    diagnosis: bool = False
+    schemas: tuple[tuple[str, str], ...] = ()
+
+    def inputs(self, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Stages whose tables it reads with these options, and names of the options it heeds."""
+        if self.by_message and options.decode == CHOSEN:
+            return (*self.needs, "messages"), (*self.options, *SLICES)
+        return self.needs, self.options
+
+    @cached_property
+    def identity(self) -> str:
+        """Of the code that it runs."""
+        module = sys.modules[self.run.__module__].__file__
+        assert module is not None
+        return code.identity(Path(module), self.programs)
