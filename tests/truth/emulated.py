@@ -10,6 +10,7 @@ cost is not in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,13 +20,15 @@ import pyarrow as pa
 from nsight_report import schema
 from nsight_report.anomalies import Options, Recorded, find
 from nsight_report.anomalies.slices import Condition, Slice
+from nsight_report.anomalies.stage import TRACEPOINT_NOISE_NS, granularity_ns, host, noise_of
 from nsight_report.api import Capture, open_capture
 from nsight_report.attribution import attribute
 from nsight_report.calls.innermost import nearest
 from nsight_report.clocks import ClockMap
 from nsight_report.frames import cause_names, to_pandas
+from nsight_report.queuing import break_down
 from nsight_report.recorder import Recorder
-from nsight_report.stages import TRACEPOINT_NOISE_NS, _granularity, _host, _noise
+from pt_emulation.scenarios.table import SCENARIOS
 
 from . import emulated_truth
 from .emulated_truth import PRESENT, Truth
@@ -71,8 +74,8 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     """Compare the diagnosis of the delayed messages, and of the slowest, with the truth."""
     tables = {t: capture.pipeline.table(t) for t in ("messages", "calls", "contexts", "thread_states")}
     context = capture.pipeline._context()
-    noise = _noise(context)(*(tables["messages"][c].to_numpy() for c in ("first_ns", "last_ns")))
-    granularity = max(_granularity(context), int(noise.max(initial=0)))
+    noise = noise_of(context)(*(tables["messages"][c].to_numpy() for c in ("first_ns", "last_ns")))
+    granularity = max(granularity_ns(context), int(noise.max(initial=0)))
     if grade == "trace":
         tables |= at_trace(tables["calls"], tables["contexts"])
         granularity = max(granularity, TRACEPOINT_NOISE_NS)
@@ -84,11 +87,12 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     )
     trace = capture.frame("trace").iloc[0]
     seen = int(trace["begin_ns"]), int(trace["end_ns"])
-    compared, found, _ = find(
-        Recorded(*tables.values(), seen, _host(context.manifest), recorder=Recorder.of(context.manifest)),
-        options,
+    recorded = Recorded(
+        *tables.values(), seen, host(context.manifest), recorder=Recorder.of(context.manifest)
     )
-    kept, coverage, _, _ = (to_pandas(t) for t in attribute(found, compared, options))
+    compared, found, _ = find(recorded, options)
+    anomalies, *rest = attribute(found, compared, options)
+    kept, coverage = to_pandas(anomalies), to_pandas(rest[0])
     kept["cause"] = cause_names(kept)
     sums = kept.groupby(["message_id", "cause"])[["deviation_ns", "took_ns"]].sum().reset_index()
     of = coverage.set_index("message_id")
@@ -123,6 +127,11 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     # As a reader of the report has it: whatever else was there may be larger, the recording's own cost too.
     blamed = sums[~sums["cause"].isin(answers)].groupby("message_id")["deviation_ns"].max()
     row.first = _share((right > blamed.reindex(of.index).fillna(0))[truth > 0])
+    if grade == "pt":
+        cause = SCENARIOS[told.scenario].cause
+        assert cause is not None  # else it has no answers
+        hol = to_pandas(break_down(recorded, anomalies, options, seen))
+        row.named = _share(names_one_of(kept, hol, cause.names).reindex(of.index, fill_value=False)[most])
     weighty = (truth >= SHARE * of["deviation_ns"]) & (truth > granularity) & (of["deviation_ns"] > 0)
     reported = right >= np.maximum(SHARE * of["deviation_ns"], granularity)
     row.recall = _share(reported[weighty])
@@ -151,6 +160,22 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
             + ", ".join(f"{r.cause} {r.deviation_ns}" for r in top.itertuples())
         )
     return row
+
+
+def names_one_of(kept: pd.DataFrame, hol: pd.DataFrame, words: tuple[str, ...]) -> pd.Series:  # type: ignore[type-arg]
+    """By message: whether its largest cause (NSight's own cost aside) names one of ``words``.
+
+    Of head-of-line blocking the report names what the messages ahead did most, too.
+    """
+    others = kept[~kept["cause"].str.startswith(OWN_COST)]
+    sums = others.groupby(["message_id", "cause"])["deviation_ns"].sum().sort_values(ascending=False)
+    largest = sums.reset_index().drop_duplicates("message_id")[["message_id", "cause"]]
+    rows = others.merge(largest, on=["message_id", "cause"])
+    held_up = largest["message_id"][largest["cause"].isin(emulated_truth.HELD_UP)]
+    ahead = hol[hol["message_id"].isin(held_up)].sort_values("deviation_ns", ascending=False)
+    rows = pd.concat([rows, ahead.drop_duplicates("message_id").assign(path="")], ignore_index=True)
+    text = rows["category"].astype(str) + " " + rows["subject"].astype(str) + " " + rows["path"].astype(str)
+    return text.str.contains("|".join(map(re.escape, words))).groupby(rows["message_id"]).any()
 
 
 def _references(compared: pa.Table) -> pd.Series:  # type: ignore[type-arg]

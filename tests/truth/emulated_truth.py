@@ -7,7 +7,8 @@ after it has read is no longer part of it, and delays only the messages that wai
 taken from the observer's log (marks, executions of functions, wake-ups, the timer that ends a deferred interrupt) and cut
 by lifetimes. Of a cause inside one task only the time in which that task had the core counts: if the recorder's own program
 preempts a marked function, that is the recorder's doing. Where a cause is another thread's turn, or the wait for it, perf's
-switch records say who had the core. Without a log (the committed captures) the client's times must do.
+switch records say who had the core. The committed captures have no log,
+but the intervals that it told. Where neither is there, the client's times must do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pandas as pd
 from nsight_report.anomalies.processing import READS, WAITS
 from nsight_report.clocks import ClockMap
 from pt_emulation.scenarios import truth as log_truth
+from pt_emulation.scenarios.acted import intervals
 from pt_emulation.scenarios.base import Cause
 from pt_emulation.scenarios.table import SCENARIOS
 
@@ -112,7 +114,7 @@ def read(folder: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], 
         chosen[c].to_numpy(np.int64) for c in ("message_id", "first_ns", "last_ns", "arrival_ns")
     )
     low, high, until = (clock.convert(t, "monotonic", "tsc")[0] for t in (first, last, arrival))
-    found, exact, least = intervals(folder, cause), True, log_truth.MIN_NS
+    found, exact, least = acted(folder, told, cause), True, log_truth.MIN_NS
     log = folder / "observer.log"
     if cause.id == "coalescing" and log.exists():
         inside, least = _deferred(folder, low, until), DEFERRED_NS
@@ -253,56 +255,11 @@ def match(requests: list[dict[str, Any]], messages: pd.DataFrame) -> pd.DataFram
     return pd.DataFrame(rows, columns=["message_id", "latency_ns", "cause_ns", "number"])
 
 
-def intervals(folder: Path, cause: Cause) -> Intervals | None:
-    """When the cause acted, TSC; None when there is no log or it has no intervals."""
+def acted(folder: Path, told: dict[str, Any], cause: Cause) -> Intervals | None:
+    """When the cause acted, TSC: as truth.json has it of the observer's log, else from that log; None when neither tells."""
+    if "acted" in told:
+        return [(a, b) for a, b in told["acted"]] if told["acted"] is not None else None
     log = folder / "observer.log"
-    if cause.evidence == "excess" or cause.id == "neighbour" or not log.exists() or not WALK.exists():
+    if not log.exists() or not WALK.exists():
         return None
-    symbols = log_truth.read_symbols(folder / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms")
-    if cause.evidence == "functions":
-        found = log_truth._functions(WALK, log, symbols, cause.symbols)
-        return [(a, b) for a, b in found if b - a >= cause.above]
-    if cause.evidence == "wake-ups":
-        return log_truth.wake_ups(log_truth._entries(WALK, log, symbols), 0, 0)
-    text = subprocess.run([str(WALK), "marks", str(log)], check=True, capture_output=True, text=True).stdout
-    if cause.id in OF_OTHERS:  # others have the core meanwhile
-        return log_truth.merged(log_truth.parse_marks(text).disturbances.get(cause.mark or 0, []))
-    return on_core(text, cause.mark or 0)
-
-
-def on_core(text: str, mark: int) -> Intervals:
-    """From a mark's begin to its end, what of it the task that made it had the core; ``text``: of ``pt-walk marks``.
-
-    Here task 0x1 marks, is switched out at 20 for 0x2, and comes back at 50:
-
-    >>> on_core("0\\t10\\tmark\\t18\\t0x4\\t0x0\\n0\\t20\\twatch\\t0xf\\t0x1\\t0x2\\n0\\t50\\twatch\\t0xf\\t0x2\\t0x1\\n"
-    ...         "0\\t70\\tmark\\t19\\t0x4\\t0x0\\n", 4)
-    [(10, 20), (50, 70)]
-    """
-    rows = [line.split("\t") for line in text.splitlines()]
-    # Whoever is switched out first had the core until then.
-    running: dict[str, str] = {}
-    for row in reversed(rows):
-        if row[2] == "watch":
-            running[row[0]] = row[4]
-    since: dict[str, int] = {}  # task that is within its marks -> when it got the core, -1: it has not
-    found: Intervals = []
-    for row in rows:
-        cpu, tsc = row[0], int(row[1])
-        if row[2] == "watch":
-            before, after = row[4], row[5]
-            if since.get(before, -1) >= 0:
-                found.append((since[before], tsc))
-                since[before] = -1
-            if after in since:
-                since[after] = tsc
-            running[cpu] = after
-        elif row[2] == "mark" and int(row[4], 16) == mark:
-            task = running.get(cpu, "")
-            if int(row[3]) == log_truth.BEGIN:
-                since[task] = tsc
-            elif int(row[3]) == log_truth.END and task in since:
-                if since[task] >= 0:
-                    found.append((since[task], tsc))
-                del since[task]
-    return found
+    return intervals(WALK, log, folder / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms", cause)

@@ -109,7 +109,7 @@ def emulated(args: argparse.Namespace) -> Iterator[Row]:
     from truth import emulated as of
 
     with tempfile.TemporaryDirectory(prefix="nsight-truth-") as work:
-        for name in unpack.names():
+        for name in unpack.every():
             for row in of.scores(unpack.unpack(name, Path(work)), Path(work) / "tables" / name):
                 row.name += " (fixture)"
                 yield row

@@ -13,7 +13,7 @@ import pandas as pd
 SHARE = 0.1
 
 #: Goals: column, at least.
-GOALS = {"top": 0.95, "within": 0.95, "coverage_median": 0.99, "coverage_min": 0.90}
+GOALS = {"top": 0.95, "named": 0.95, "within": 0.95, "coverage_median": 0.99, "coverage_min": 0.90}
 
 
 @dataclass
@@ -22,7 +22,8 @@ class Row:
 
     ``n_injected``: messages with the cause inside their lifetime; ``n_top``: those of which it is most of the
     delay, less NSight's own cost; ``top``, ``error_median`` and ``within`` (5 %, or the clock bound) are of
-    these. ``first``: of all of ``n_injected``, nothing set aside, those whose largest cause is the injected one. ``alarms``: causes of weight on a control; None: it is none. ``exact``: ns are of the log's intervals.
+    these. ``first``: of all of ``n_injected``, nothing set aside, those whose largest cause is the injected one. ``named``: of
+    ``n_top``, those whose largest cause names a function or thread of the scenario's list (grade pt). ``alarms``: causes of weight on a control; None: it is none. ``exact``: ns are of the log's intervals.
     """
 
     family: str
@@ -33,6 +34,7 @@ class Row:
     n_top: int = 0
     top: float | None = None
     first: float | None = None
+    named: float | None = None
     precision: float | None = None
     recall: float | None = None
     error_median: float | None = None
@@ -61,7 +63,7 @@ class Row:
 
 
 HEAD = (
-    "family", "scenario or stream", "grade", "target", "delayed", "first", "top-1 of", "top-1", "precision", "recall", "ns off",
+    "family", "scenario or stream", "grade", "target", "delayed", "first", "top-1 of", "top-1", "named", "precision", "recall", "ns off",
     "within", "coverage", "min", "own cost", "goals",
 )  # fmt: skip
 
@@ -79,8 +81,8 @@ def cells(row: Row) -> tuple[str, ...]:
     is_control = row.alarms is not None
     return (
         row.family, row.name, row.grade, f"{row.n_target:,}",
-        *(("control",) + ("",) * 7 if is_control else (
-            f"{row.n_injected:,}", _percent(row.first), f"{row.n_top:,}", _percent(row.top), _percent(row.precision), _percent(row.recall),
+        *(("control",) + ("",) * 8 if is_control else (
+            f"{row.n_injected:,}", _percent(row.first), f"{row.n_top:,}", _percent(row.top), _percent(row.named), _percent(row.precision), _percent(row.recall),
             _percent(row.error_median, 1), _percent(row.within) + ("" if row.exact else "~"),
         )),
         _percent(row.coverage_median, 1), _percent(row.coverage_min), _percent(row.own_cost), verdict,

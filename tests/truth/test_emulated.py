@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pt_emulation.fixtures import decoded, unpack
+from pt_emulation.scenarios import acted
 
 from conftest import skip_or_fail
 from truth import emulated, emulated_truth, table
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.tools
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module", params=unpack.names())
+@pytest.fixture(scope="module", params=unpack.every())
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     """Both grades of one capture."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
@@ -50,8 +51,8 @@ def test_time_of_others_is_not_the_marked_tasks() -> None:
         "0\t10\tmark\t18\t0x4\t0x0\n0\t20\twatch\t0xf\t0x1\t0x2\n"
         "0\t50\twatch\t0xf\t0x2\t0x1\n0\t70\tmark\t19\t0x4\t0x0\n"
     )
-    assert emulated_truth.on_core(text, 4) == [(10, 20), (50, 70)]
-    assert emulated_truth.on_core(text, 5) == []
+    assert acted.on_core(text, 4) == [(10, 20), (50, 70)]
+    assert acted.on_core(text, 5) == []
 
 
 def test_other_interrupts_are_not_the_deferral() -> None:
@@ -90,6 +91,30 @@ def test_waiting_for_others_is_an_alarm_on_a_control() -> None:
     sums = pd.DataFrame(rows, columns=["message_id", "cause", "deviation_ns"])
     rest = pd.Series(40_000, index=ids)
     assert emulated._alarms(sums, rest) == ["Head-of-line blocking (A): 3 messages, 20000 ns"]
+
+
+def test_the_largest_cause_of_a_message_must_name_what_was_injected() -> None:
+    kept = pd.DataFrame(
+        [
+            (1, "Netfilter (R)", "Netfilter", "nft_do_chain", "", 500),
+            (1, "spin (A)", "spin", "spin", "", 100),
+            (2, "Head-of-line blocking (A)", "Head-of-line blocking", "same thread", "", 900),
+            (3, "Head-of-line blocking (A)", "Head-of-line blocking", "same thread", "", 900),
+            (4, "NSight's own cost (A)", "NSight's own cost", "spin", "", 900),
+            (4, "TCP (R)", "TCP", "tcp_v4_rcv", "net_rx_action;spin", 9),
+        ],
+        columns=["message_id", "cause", "category", "subject", "path", "deviation_ns"],
+    )
+    hol = pd.DataFrame(
+        [
+            (2, "Application processing", "spin", 800),
+            (2, "TCP", "x", 100),
+            (3, "TCP", "x", 800),
+            (3, "y", "spin", 9),
+        ],
+        columns=["message_id", "category", "subject", "deviation_ns"],
+    )
+    assert emulated.names_one_of(kept, hol, ("spin",)).to_dict() == {1: False, 2: True, 3: False, 4: True}
 
 
 def test_goals_that_are_missed_are_named() -> None:
