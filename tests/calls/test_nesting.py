@@ -17,6 +17,7 @@ from event_arrays import (
     record,
     stretches,
     switch,
+    wake,
 )
 
 BLOCKING_READ = (
@@ -65,6 +66,25 @@ def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
     assert stretches(contexts) == [
         ("server", 0, 20), ("NET_RX", 20, 35), ("steal", 35, 60), ("steal", 60, 80), ("server", 80, 90)
     ]  # fmt: skip
+
+
+def test_steal_after_the_last_event_is_within_what_it_interrupted() -> None:
+    """The thread has the core from 0 to 60; the host took 50 of that: 10 are its own."""
+    calls_, contexts, _, _ = build(switch(0, 0, 10, names=(0, SERVER)), event(60, "steal", -1, a=50, b=1))
+    assert [row[4:] for row in nesting(calls_)][-2:] == [(0, 60, 10), (10, 60, 50)]
+    assert stretches(contexts) == [("server", 0, 10), ("steal", 10, 60)]
+
+
+def test_thread_that_was_woken_while_the_core_was_gone_did_not_run_before_it_came_back() -> None:
+    """Woken at 30, when the host had the core (10 to 50); that it leaves again at 70 is the first sign of it."""
+    calls_, contexts, _, _ = build(
+        switch(0, 10, 0, names=(CLIENT, 0)),
+        wake(30, 10, by=20, target=0, cpu=1),
+        event(50, "steal", -1, a=40, b=1),
+        switch(70, 10, 0),
+    )
+    assert all(row[6] >= 0 for row in nesting(calls_))
+    assert all(start < end for _, start, end in stretches(contexts))
 
 
 def test_contexts_are_the_innermost_frames_in_time_order() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -208,3 +209,52 @@ def test_full_disk_is_an_output_error() -> None:
         Path(directory, "perf-events.bin").symlink_to("/dev/full")
         with pytest.raises(OutputError, match="No space left"):
             native.run("nsight-perfdata", [str(LOOPBACK), directory], 0)
+
+
+def test_lists_of_ids_that_overlap_are_refused(tmp_path: Path) -> None:
+    """perf writes one list after the other. 65536 events with one list of a million ids would take days."""
+    content = bytearray(make_file([SWITCH] * 4))
+    for attr in range(2):  # each event's list: the whole file
+        struct.pack_into("<QQ", content, 104 + 144 * attr + 128, 0, len(content) & ~7)
+    with pytest.raises(BadInput, match="event ids"):
+        load(tmp_path, bytes(content))
+
+
+def test_lists_of_ids_far_from_their_events_are_read_in_seconds(tmp_path: Path) -> None:
+    """65536 events, each id 5 MB behind them: going there and back once read 8 MB of the file each time."""
+    n, attr_size, far = 65536, 80, 12 << 20
+    attr = struct.pack("<IIQQQQQ", 1, 64, 0, 1, 0, 0, 0).ljust(64, b"\0")
+    header = b"PERFILE2" + struct.pack(
+        "<QQQQQQQQ", 104, attr_size, 104, n * attr_size, 104 + n * attr_size, 8, 0, 0
+    )
+    attrs = b"".join(attr + struct.pack("<QQ", far + 8 * i, 8) for i in range(n))
+    content = (header + bytes(32) + attrs).ljust(far, b"\0") + bytes(8 * n + (5 << 20))
+    (tmp_path / "perf.data").write_bytes(content)
+    program = native.find("nsight-perfdata")
+    done = subprocess.run([program, tmp_path / "perf.data", tmp_path], capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        ("unsigned char common_flags;\toffset:2;", "unsigned char common_flags;\toft:2;"),
+        ("\toffset:24;\tsize:4;", "\toffset:24;\tsize4;"),
+        ("prev_comm[16];", "prev_comm[16]"),
+        ("ID: ", "ID: x"),
+        ("name: sched_switch", "name: "),
+        ("format:", ""),
+        ("\tfield:pid_t", "\tfeld:pid_t"),
+    ],
+)
+def test_damaged_format_is_none(tmp_path: Path, damaged: tuple[str, str]) -> None:
+    """libtraceevent, which once read them, was ended by a signal at the first two."""
+    formats = tmp_path / "formats" / "sched"
+    formats.mkdir(parents=True)
+    text = (FORMATS / "sched" / "sched_switch").read_text()
+    assert damaged[0] in text
+    (formats / "sched_switch").write_text(text.replace(*damaged, 1))
+    decoded, losses = load(tmp_path, make_file([SWITCH]), formats.parent)
+    assert len(decoded.events) == 0
+    assert losses["perf sample without format"] == 1
+    assert decoded.info["losses"]["broken_formats"] == 1

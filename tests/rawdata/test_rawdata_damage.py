@@ -16,6 +16,7 @@ import record_files as rf
 from nsight_report import calls
 from nsight_report.capture import native, raw_records
 from nsight_report.errors import BadInput, OutputError
+from nsight_report.losses import of_group
 
 RUNS = rf.switch(1000, 0, 7, state=0)
 WAKES = [rf.waking(1100 + n, 8, 7, 0) for n in range(8)]
@@ -318,6 +319,16 @@ def test_block_that_grows_beyond_the_limit_is_not_unpacked(tmp_path: Path) -> No
     assert load(tmp_path, cpu0=whole(block))[1] == {"bad_blocks": 1, "undecodable_bytes": len(block) - 32}
 
 
+def test_block_that_grows_as_no_records_do_is_not_unpacked(tmp_path: Path) -> None:
+    """A file of 64 KiB must not make gigabytes: of 65536 equal records 60 bytes are left, of real ones a tenth."""
+    content = RUNS * (1 << 16)
+    stored = pa.compress(content, "zstd", asbytes=True)
+    assert len(content) > 128 * len(stored)
+    events, losses = load(tmp_path, cpu0=whole(rf.block(content, 1000, flags=rf.ZSTD, stored=stored)))
+    assert events == []
+    assert losses == {"bad_blocks": 1, "undecodable_bytes": len(stored)}
+
+
 def test_unknown_kind_of_block_is_passed_over(tmp_path: Path) -> None:
     file = whole(rf.block(bytes(7), 1000, kind=4), rf.block(bytes(3), 1000, kind=0), rf.block(RUNS, 1000))
     events, losses = load(tmp_path, cpu0=file)
@@ -420,4 +431,20 @@ def test_full_disk_is_an_output_error(tmp_path: Path) -> None:
 def test_every_count_of_losses_has_an_entry_in_the_ledger(tmp_path: Path) -> None:
     info = rf.decode(rf.write(tmp_path, cpu0=rf.whole(0, RUNS)), tmp_path / "out")[2]
     of_types = {"lost_records", "missing_records"}  # told by type
-    assert set(info["losses"]) == set(raw_records._LOSSES) | of_types
+    assert set(info["losses"]) == set(of_group("records_")) | of_types
+
+
+def test_names_of_a_thread_that_only_ends_are_not_searched_for_each_message(tmp_path: Path) -> None:
+    """300,000 ends of a thread without a name, and as many messages: one by the other would take minutes."""
+    n, per_block = 300_000, 1 << 13
+    blocks = [rf.exit_(900, 7, 7) * per_block, rf.message("R", 1000, tid=7) * per_block]
+    made, at = [rf.header(0)], 0
+    for content in blocks:
+        for _ in range(n // per_block):
+            made.append(rf.block(content, 1000, at))
+            at += len(content) // 16
+    records = rf.write(tmp_path, cpu0=b"".join(made))
+    _, stamps, info = rf.decode(records, tmp_path / "out", only="messages")  # within 60 s
+    assert len(stamps) == n // per_block * per_block
+    assert set(stamps["comm"].tolist()) == {0} and set(stamps["pid"].tolist()) == {7}
+    assert info["losses"]["bad_blocks"] == 0

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "formats.h"
 
+#include "format_text.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <traceevent/event-parse.h>
-#include <traceevent/event-utils.h>
 #include <unistd.h>
 
 #define MAX_FORMAT  (256u << 10) /* the largest of a 6.18 kernel has 20 kB */
@@ -112,36 +112,34 @@ static const struct kind_desc *find_kind(const char *system, const char *name)
 					  : NULL;
 }
 
-bool make_slot(const struct tep_format_field *field, enum slot_dest dest, struct slot *slot)
+bool make_slot(const struct format_field *field, enum slot_dest dest, struct slot *slot)
 {
-	uint32_t size = field->size;
+	bool elsewhere = field->flags & (FIELD_DATA_LOC | FIELD_REL_LOC);
+	uint32_t size = field->flags & FIELD_ARRAY ? field->element : field->size;
 
 	*slot = (struct slot){.off = field->offset, .dest = dest};
-	if (field->offset < 0 || field->size <= 0 || field->offset > 65535 || field->size > 65535)
+	if (!field->size || field->offset > 65535 || field->size > 65535)
 		return false;
 	if (dest == TO_STR || dest == TO_STR2) {
-		slot->type = SLOT_CHARS;
-		if (field->flags & TEP_FIELD_IS_DYNAMIC)
-			slot->type = SLOT_DATA_LOC;
-		if (field->flags & TEP_FIELD_IS_RELATIVE)
-			slot->type = SLOT_REL_LOC;
-		slot->size = size;
-		return slot->type == SLOT_CHARS || size == 4;
+		slot->type = field->flags & FIELD_REL_LOC    ? SLOT_REL_LOC
+			     : field->flags & FIELD_DATA_LOC ? SLOT_DATA_LOC
+							     : SLOT_CHARS;
+		slot->size = field->size;
+		return !elsewhere || slot->size == 4;
 	}
-	if (field->flags & TEP_FIELD_IS_ARRAY) /* sys_enter: args[6], the first is wanted */
-		size = field->elementsize;
+	/* sys_enter: of args[6] the first is wanted */
 	slot->type = SLOT_INT;
 	slot->size = size;
-	slot->is_signed = !!(field->flags & TEP_FIELD_IS_SIGNED);
-	return size == 1 || size == 2 || size == 4 || size == 8;
+	slot->is_signed = !!(field->flags & FIELD_SIGNED);
+	return !elsewhere && (size == 1 || size == 2 || size == 4 || size == 8);
 }
 
 /* NULL: the event is not decoded; evt->fate says why. */
-static const struct plan *make_plan(struct tep_event *event, struct perf_evt *evt,
+static const struct plan *make_plan(const struct format *event, struct perf_evt *evt,
 				    struct strings *strings)
 {
 	const struct kind_desc *desc = find_kind(event->system, event->name);
-	struct tep_format_field *field;
+	struct format_field field;
 	struct plan *plan;
 
 	evt->fate = FATE_UNUSED;
@@ -158,12 +156,11 @@ static const struct plan *make_plan(struct tep_event *event, struct perf_evt *ev
 	 * Who was current, as the tracepoint saw it: right for dying threads too, which the
 	 * sample's own TID is not (it is -1 once the thread has no pid any more).
 	 */
-	field = tep_find_common_field(event, "common_pid");
-	if (field && make_slot(field, TO_TID, &plan->slots[0]))
+	if (format_field(event, "common_pid", &field) && make_slot(&field, TO_TID, &plan->slots[0]))
 		plan->n_slots++;
 	for (int i = 0; i < MAX_WANTS && desc->want[i].field; i++) {
-		field = tep_find_field(event, desc->want[i].field);
-		if (!field || !make_slot(field, desc->want[i].dest, &plan->slots[plan->n_slots])) {
+		if (!format_field(event, desc->want[i].field, &field) ||
+		    !make_slot(&field, desc->want[i].dest, &plan->slots[plan->n_slots])) {
 			evt->fate = FATE_BAD_FORMAT;
 			free(plan);
 			return NULL;
@@ -177,24 +174,12 @@ static const struct plan *make_plan(struct tep_event *event, struct perf_evt *ev
 	return plan;
 }
 
-static void parse_format(struct tep_handle *tep, const char *system, const char *text, size_t size,
-			 struct formats *out)
+static void parse_format(struct format_list *list, const char *system, const char *text,
+			 size_t size, struct formats *out)
 {
-	static const char no_print[] = "\nprint fmt: \"\"\n";
-	const char *print = memmem(text, size, "\nprint fmt:", 11);
-	char *buf;
-
-	/* The print format is a C expression from an untrusted file, and nobody here prints. */
-	if (print)
-		size = print - text;
-	buf = xrealloc(NULL, size + sizeof(no_print), 1);
-	memcpy(buf, text, size);
-	memcpy(buf + size, no_print, sizeof(no_print));
-	size += sizeof(no_print) - 1;
 	out->n_formats++;
-	if (memchr(buf, 0, size) || tep_parse_event(tep, buf, size, system))
+	if (!format_list_add(list, system, text, size))
 		out->n_broken++;
-	free(buf);
 }
 
 /* A place in the tracing data, which is read strictly forward. */
@@ -254,7 +239,7 @@ static void take_string(struct cursor *c, char *out, size_t max)
  * The layout of trace.dat version 0.5/0.6 up to the event formats, see
  * tools/perf/util/trace-event-info.c of the kernel tree.
  */
-static void read_tracing_data(struct perf_file *pf, struct tep_handle *tep, struct formats *out)
+static void read_tracing_data(struct perf_file *pf, struct format_list *list, struct formats *out)
 {
 	uint64_t off = pf->feature[FEAT_TRACING_DATA].off;
 	struct cursor c = {&pf->r, off, off + pf->feature[FEAT_TRACING_DATA].size, false};
@@ -284,7 +269,7 @@ static void read_tracing_data(struct perf_file *pf, struct tep_handle *tep, stru
 			size = p ? load64(p) : UINT64_MAX;
 			p = size <= MAX_FORMAT ? take(&c, size) : NULL;
 			if (p)
-				parse_format(tep, text, (const char *)p, size, out);
+				parse_format(list, text, (const char *)p, size, out);
 			else
 				c.failed = true;
 		}
@@ -294,7 +279,7 @@ static void read_tracing_data(struct perf_file *pf, struct tep_handle *tep, stru
 
 /* dir/SYSTEM/EVENT */
 static void read_format_file(int system_fd, const char *system, const char *name,
-			     struct tep_handle *tep, struct formats *out)
+			     struct format_list *list, struct formats *out)
 {
 	int fd = openat(system_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	struct stat st;
@@ -306,7 +291,7 @@ static void read_format_file(int system_fd, const char *system, const char *name
 		len = read(fd, buf, MAX_FORMAT);
 	}
 	if (len > 0)
-		parse_format(tep, system, buf, len, out);
+		parse_format(list, system, buf, len, out);
 	else
 		out->n_broken++;
 	free(buf);
@@ -314,7 +299,7 @@ static void read_format_file(int system_fd, const char *system, const char *name
 		close(fd);
 }
 
-static void read_format_dir(const char *path, struct tep_handle *tep, struct formats *out)
+static void read_format_dir(const char *path, struct format_list *list, struct formats *out)
 {
 	DIR *dir = opendir(path), *sub;
 	struct dirent *d, *e;
@@ -332,7 +317,7 @@ static void read_format_dir(const char *path, struct tep_handle *tep, struct for
 		sub = fd < 0 ? NULL : fdopendir(fd);
 		while (sub && (e = readdir(sub)) && out->n_formats < MAX_FORMATS)
 			if (e->d_name[0] != '.')
-				read_format_file(fd, d->d_name, e->d_name, tep, out);
+				read_format_file(fd, d->d_name, e->d_name, list, out);
 		if (sub)
 			closedir(sub);
 	}
@@ -340,18 +325,19 @@ static void read_format_dir(const char *path, struct tep_handle *tep, struct for
 }
 
 /* Give every tracepoint event without a format yet the one with its id; true: all have one. */
-static bool assign(struct perf_file *pf, struct tep_handle *tep, struct strings *strings, bool wide)
+static bool assign(struct perf_file *pf, struct format_list *list, struct strings *strings,
+		   bool wide)
 {
 	bool all = true;
 
+	format_list_sort(list);
 	for (uint32_t i = 0; i < pf->n_evts; i++) {
 		struct perf_evt *evt = &pf->evts[i];
-		struct tep_event *event;
+		const struct format *event;
 
 		if (evt->attr.type != PERF_TYPE_TRACEPOINT || evt->fate != FATE_NO_FORMAT)
 			continue;
-		event = evt->attr.config <= INT32_MAX ? tep_find_event(tep, evt->attr.config)
-						      : NULL;
+		event = format_list_find(list, evt->attr.config);
 		if (!event) {
 			all = false;
 			continue;
@@ -367,22 +353,19 @@ static bool assign(struct perf_file *pf, struct tep_handle *tep, struct strings 
 void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings, bool wide,
 		     struct formats *out)
 {
-	struct tep_handle *tep = tep_alloc();
+	struct format_list list = {0};
 	bool all;
 
-	if (!tep)
-		die(EXIT_IO, NULL, "out of memory");
-	tep_set_loglevel(TEP_LOG_NONE);
 	memset(out, 0, sizeof(*out));
 	for (uint32_t i = 0; i < pf->n_evts; i++)
 		pf->evts[i].fate = pf->evts[i].attr.type == PERF_TYPE_TRACEPOINT ? FATE_NO_FORMAT
 										 : FATE_UNUSED;
 	if (pf->feature[FEAT_TRACING_DATA].size)
-		read_tracing_data(pf, tep, out);
-	all = assign(pf, tep, strings, wide);
+		read_tracing_data(pf, &list, out);
+	all = assign(pf, &list, strings, wide);
 	if (!all && dir) {
-		read_format_dir(dir, tep, out);
-		assign(pf, tep, strings, wide);
+		read_format_dir(dir, &list, out);
+		assign(pf, &list, strings, wide);
 	}
-	tep_free(tep);
+	format_list_free(&list);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * From a tracepoint's format to a plan: which bytes of a raw sample go into which field of
- * struct nsight_event. libtraceevent reads the formats once; samples are then plain loads.
+ * struct nsight_event. Formats are read once (format_text.h); samples are then plain loads.
  */
 #ifndef NSIGHT_FORMATS_H
 #define NSIGHT_FORMATS_H
@@ -43,17 +43,17 @@ struct formats {
 void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings, bool wide,
 		     struct formats *out);
 
-struct tep_event;
-struct tep_format_field;
+struct format;
+struct format_field;
 struct records;
 struct sample_id;
 
 /* Where a field lies; false: it cannot be read as what dest wants. */
-bool make_slot(const struct tep_format_field *field, enum slot_dest dest, struct slot *slot);
+bool make_slot(const struct format_field *field, enum slot_dest dest, struct slot *slot);
 int64_t load_int(const unsigned char *p, const struct slot *slot);
 
 /* The plan of an event of wide.h; NULL: it is none, or evt->fate says that a field is missing. */
-const struct plan *wide_plan(struct tep_event *event, struct perf_evt *evt);
+const struct plan *wide_plan(const struct format *event, struct perf_evt *evt);
 void wide_decode(struct records *rec, const struct plan *plan, const struct sample_id *id,
 		 const unsigned char *raw, uint32_t raw_len);
 /* The clock of a PERF_RECORD_TIME_CONV, if it has one; p: the record's body. */

@@ -221,6 +221,7 @@ static void absent(struct core *core, uint64_t ts, int64_t ns)
 		since = core->since;
 	core_push(core, since, C_ABSENT, 0, 0, MEASURED)->arg = ns;
 	core_pop(core, ts, MEASURED);
+	core->last = ts; /* what it interrupted cannot end before it */
 }
 
 static void core_event(struct builder *b, const struct nsight_event *ev)
@@ -371,6 +372,16 @@ static void look_ahead(struct builder *b)
 	}
 }
 
+static void end_all(struct builder *b)
+{
+	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
+		if (!b->cores[i])
+			continue;
+		b->repairs.cut_at_end += b->cores[i]->depth;
+		pop_all(b->cores[i], b->cores[i]->last, INFERRED);
+	}
+}
+
 void nest(struct builder *b)
 {
 	threads_init(&b->threads);
@@ -403,10 +414,5 @@ void nest(struct builder *b)
 		if ((ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) && ev->tid > 0)
 			threads_get(&b->threads, ev->tid)->next_sys = b->next_sys[i];
 	}
-	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
-		if (!b->cores[i])
-			continue;
-		b->repairs.cut_at_end += b->cores[i]->depth;
-		pop_all(b->cores[i], b->cores[i]->last, INFERRED);
-	}
+	end_all(b);
 }

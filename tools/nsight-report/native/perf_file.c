@@ -64,7 +64,8 @@ static void add_id(struct perf_file *pf, uint64_t id, uint32_t evt)
 static void read_attrs(struct perf_file *pf, const struct perf_header *h)
 {
 	uint64_t attr_size = h->attr_size;
-	uint64_t n;
+	/* perf writes one list after the other: together they are not longer than the file */
+	uint64_t n, ids_left = pf->r.size / 8;
 
 	/* a perf_event_attr (64 bytes in its first version) and a file section of ids */
 	if (attr_size < PERF_ATTR_SIZE_VER0 + 16 || attr_size > 4096 || h->attrs.size % attr_size ||
@@ -97,9 +98,10 @@ static void read_attrs(struct perf_file *pf, const struct perf_header *h)
 			pf->use_clockid = true;
 			pf->clockid = evt->attr.clockid;
 		}
-		if (ids_size / 8 > MAX_IDS - pf->n_ids)
+		if (ids_size / 8 > MAX_IDS - pf->n_ids || ids_size / 8 > ids_left)
 			die(EXIT_BAD_INPUT, RECORD_HINT, "%s: damaged list of event ids",
 			    pf->r.path);
+		ids_left -= ids_size / 8;
 		for (uint64_t off = 0; off + 8 <= ids_size; off += 8) {
 			p = reader_at(&pf->r, ids_off + off, 8);
 			if (!p)

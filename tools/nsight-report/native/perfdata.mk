@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # nsight-perfdata and nsight-contexts: from perf.data to events, from events to contexts.
-PERFDATA_SRC := nsight-perfdata.c perf_file.c formats.c records.c samples.c wide.c sort.c util.c
+PERFDATA_SRC := nsight-perfdata.c perf_file.c format_text.c formats.c records.c samples.c wide.c sort.c util.c
 CONTEXTS_SRC := nsight-contexts.c nesting.c context_stack.c thread_table.c util.c
-PERFDATA_HDR := events.h util.h perf_file.h formats.h records.h nesting.h context_stack.h \
+PERFDATA_HDR := events.h util.h perf_file.h format_text.h formats.h records.h nesting.h context_stack.h \
                 thread_table.h wide.h
 
 PROGRAMS      += nsight-perfdata nsight-contexts
 ASAN_PROGRAMS += build/asan/nsight-perfdata build/asan/nsight-contexts
 
 nsight-perfdata: $(PERFDATA_SRC) $(PERFDATA_HDR)
-	$(CC) $(BASE) $(HARDEN) $(CFLAGS) $(LDFLAGS) -o $@ $(PERFDATA_SRC) -ltraceevent
+	$(CC) $(BASE) $(HARDEN) $(CFLAGS) $(LDFLAGS) -o $@ $(PERFDATA_SRC)
 
 nsight-contexts: $(CONTEXTS_SRC) $(PERFDATA_HDR)
 	$(CC) $(BASE) $(HARDEN) $(CFLAGS) $(LDFLAGS) -o $@ $(CONTEXTS_SRC)
 
 build/asan/nsight-perfdata: $(PERFDATA_SRC) $(PERFDATA_HDR)
 	mkdir -p $(@D)
-	$(CC) $(BASE) $(ASAN) -o $@ $(PERFDATA_SRC) -ltraceevent
+	$(CC) $(BASE) $(ASAN) -o $@ $(PERFDATA_SRC)
 
 build/asan/nsight-contexts: $(CONTEXTS_SRC) $(PERFDATA_HDR)
 	mkdir -p $(@D)

@@ -13,6 +13,12 @@
 #define MAX_TIME ((uint64_t)INT64_MAX / 2)
 /* 64 GiB of one core; an item has 32 bits for the place of its record */
 #define MAX_UNITS UINT32_MAX
+/*
+ * What a compressed block may grow by. Each record differs from the one before, if only in its
+ * time, which takes about a byte, and the longest has 112 bytes. More would let a small file fill
+ * the memory.
+ */
+#define MAX_GROWTH 128
 
 static bool is_message(unsigned int type)
 {
@@ -268,7 +274,8 @@ static bool sane(const struct nsr_block *block)
 		return false;
 	if (block->kind == NSR_RECORDS && block->bytes % NSR_UNIT)
 		return false;
-	return packed || block->stored_bytes == block->bytes;
+	return packed ? block->bytes / MAX_GROWTH <= block->stored_bytes
+		      : block->stored_bytes == block->bytes;
 }
 
 /* Units that are in the ring and not in the file */

@@ -37,8 +37,9 @@ struct raw_gap {
 struct raw_task {
 	uint64_t ts;
 	int32_t tid, pid;
-	uint32_t name; /* string; 0: not told */
-	uint8_t why;   /* enum nsr_task */
+	uint32_t name;	/* string; 0: not told */
+	uint32_t known; /* the name, else that told last before it, else next after it */
+	uint8_t why;	/* enum nsr_task */
 	bool is_exit;
 	char text[16];
 };

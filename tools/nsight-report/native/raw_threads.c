@@ -16,6 +16,19 @@ static int compare(const void *left, const void *right)
 	return b->is_exit - a->is_exit;
 }
 
+/* That a thread ended says nothing of its name. */
+static void carry_names(struct raw_task *tasks, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool same = i && tasks[i - 1].tid == tasks[i].tid;
+
+		tasks[i].known = tasks[i].name || !same ? tasks[i].name : tasks[i - 1].known;
+	}
+	for (size_t i = n; i-- > 1;)
+		if (!tasks[i - 1].known && tasks[i - 1].tid == tasks[i].tid)
+			tasks[i - 1].known = tasks[i].known;
+}
+
 void raw_threads_init(struct raw_threads *threads, struct raw_file *files, size_t n_files,
 		      struct strings *strings)
 {
@@ -49,6 +62,7 @@ void raw_threads_init(struct raw_threads *threads, struct raw_file *files, size_
 		if (!thread->name)
 			thread->name = task->name;
 	}
+	carry_names(threads->tasks, n);
 }
 
 void raw_threads_at(const struct raw_threads *threads, uint32_t tid, uint64_t ts, uint32_t *name,
@@ -75,9 +89,5 @@ void raw_threads_at(const struct raw_threads *threads, uint32_t tid, uint64_t ts
 			high = middle;
 	}
 	*pid = threads->tasks[low].pid;
-	/* that a thread ended says nothing of its name */
-	for (size_t i = low + 1; i-- > thread->first_task && !*name;)
-		*name = threads->tasks[i].name;
-	for (size_t i = low; i < thread->first_task + thread->n_tasks && !*name; i++)
-		*name = threads->tasks[i].name;
+	*name = threads->tasks[low].known;
 }

@@ -90,15 +90,19 @@ void reader_open_at(struct reader *r, int dir, const char *name)
 
 const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len)
 {
+	size_t want = READER_WINDOW;
+
 	if (off > r->size || len > r->size - off || len > READER_WINDOW)
 		return NULL;
 	if (off >= r->start && off + len <= r->start + r->len)
 		return r->buf + (off - r->start);
 
+	if (off < r->start || off > r->start + r->len)
+		want = len > READER_JUMP ? len : READER_JUMP;
 	r->start = off;
 	r->len = 0;
-	while (r->len < READER_WINDOW && off + r->len < r->size) {
-		ssize_t got = pread(r->fd, r->buf + r->len, READER_WINDOW - r->len, off + r->len);
+	while (r->len < want && off + r->len < r->size) {
+		ssize_t got = pread(r->fd, r->buf + r->len, want - r->len, off + r->len);
 
 		if (got < 0 && errno == EINTR)
 			continue;

@@ -31,6 +31,8 @@ void *xrealloc(void *p, size_t n, size_t size);
  * read must give an error, not SIGBUS.
  */
 #define READER_WINDOW (4u << 20)
+/* Of a place that does not follow what was read last: a file may send its reader to and fro. */
+#define READER_JUMP (64u << 10)
 
 struct reader {
 	int fd;

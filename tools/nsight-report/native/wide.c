@@ -2,12 +2,12 @@
 /* Tracepoints with many fields: plans from their formats, and samples decoded by them. */
 #include "wide.h"
 
+#include "format_text.h"
 #include "formats.h"
 #include "records.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <traceevent/event-parse.h>
 
 const char *const nsight_wide_names[W_COUNT] = {
 #define X(id, name) [W_##id] = name,
@@ -67,14 +67,14 @@ static const struct wide_desc {
 };
 
 /* A word within an array of bytes. */
-static bool word_slot(const struct tep_format_field *field, uint32_t at, struct slot *slot)
+static bool word_slot(const struct format_field *field, uint32_t at, struct slot *slot)
 {
 	*slot = (struct slot){.off = field->offset + at, .size = 8, .type = SLOT_INT};
-	return field->offset >= 0 && field->size > 0 && field->offset <= 65535 &&
-	       at + 8 <= (uint32_t)field->size && field->elementsize == 1;
+	return field->offset <= 65535 && field->size <= 65535 && at + 8 <= field->size &&
+	       field->flags & FIELD_ARRAY && field->element == 1;
 }
 
-const struct plan *wide_plan(struct tep_event *event, struct perf_evt *evt)
+const struct plan *wide_plan(const struct format *event, struct perf_evt *evt)
 {
 	const struct wide_desc *desc = NULL;
 	struct plan *plan;
@@ -91,11 +91,12 @@ const struct plan *wide_plan(struct tep_event *event, struct perf_evt *evt)
 	plan->wide_kind = desc->kind;
 	for (int i = 0; i < WIDE_VALUES && desc->want[i].field; i++) {
 		const struct wide_want *want = &desc->want[i];
-		struct tep_format_field *field = tep_find_field(event, want->field);
 		struct slot *slot = &plan->slots[i];
+		struct format_field field;
 
-		if (!field || !(want->at ? word_slot(field, want->at - 1, slot)
-					 : make_slot(field, TO_A, slot))) {
+		if (!format_field(event, want->field, &field) ||
+		    !(want->at ? word_slot(&field, want->at - 1, slot)
+			       : make_slot(&field, TO_A, slot))) {
 			evt->fate = FATE_BAD_FORMAT;
 			free(plan);
 			return NULL;
