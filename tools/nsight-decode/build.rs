@@ -1,7 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! libipt is Debian's: libipt-dev 2.0, a shared library without pkg-config file.
+//! Compiles libipt, whose sources are in libipt/, to be linked statically.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Of the sources: major, minor, patch.
+const VERSION: [&str; 3] = ["2", "1", "1"];
 
 fn main() {
-    println!("cargo:rustc-link-lib=ipt");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=libipt");
+    let generated = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    write_header(&generated);
+    let library = Path::new("libipt/libipt");
+    let mut build = cc::Build::new();
+    for folder in ["src", "src/posix"] {
+        build.files(sources(&library.join(folder)));
+    }
+    for folder in ["libipt/include", "libipt/libipt/internal/include", "libipt/libipt/internal/include/posix"]
+    {
+        build.include(folder);
+    }
+    // Without FEATURE_THREADS: each thread has an image, sections and decoders of its own.
+    build.include(generated).define("_POSIX_C_SOURCE", "200809L").define("pt_export", "");
+    build.std("c11").warnings(false).compile("ipt");
+}
+
+/// intel-pt.h, with the version that upstream's CMake would write into it.
+fn write_header(folder: &Path) {
+    let mut text = fs::read_to_string("libipt/libipt/include/intel-pt.h.in").expect("a header");
+    for (name, number) in ["MAJOR", "MINOR", "PATCH"].iter().zip(VERSION) {
+        text = text.replace(&format!("${{PT_VERSION_{name}}}"), number);
+    }
+    fs::write(folder.join("intel-pt.h"), text).expect("OUT_DIR can be written");
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("libipt's sources").flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
+    files.sort();
+    files
 }

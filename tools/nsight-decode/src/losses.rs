@@ -4,7 +4,6 @@
 use nsight_decode::calls::LOSSES;
 use nsight_decode::edges::Code;
 use nsight_decode::pipeline::Counts;
-use nsight_decode::pt::return_stack::Returns;
 use serde_json::{json, Value};
 
 use crate::cli::Opened;
@@ -78,12 +77,6 @@ impl Losses {
                 why,
                 "record with --kcore, or give --kcore /proc on the same boot",
             );
-        }
-        if recording.config.ret_compression && Returns::of_libipt() == Returns::Unknown {
-            let why =
-                "this libipt keeps addresses of returns elsewhere than 2.0 and 2.1 do: they may go astray";
-            let remedy = "record with noretcomp=1, or decode with libipt 2.0";
-            self.add("RET compression".into(), "error", 1, why, remedy);
         }
         let pokes = "what the kernel changed in its code after that is not followed";
         self.add(

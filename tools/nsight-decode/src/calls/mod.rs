@@ -8,6 +8,8 @@ mod account;
 mod columns;
 mod encode;
 mod file;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod stack;
 mod table;
 mod texts;

@@ -383,7 +383,7 @@ impl Core {
         let kernel = self.stack.iter().position(|f| is_kernel(f.address));
         let left = first.or(kernel).unwrap_or(self.stack.len());
         let resumes = match first.map(|at| self.stack[at].entry) {
-            Some(Entry::Syscall(from)) => Some(from + SYSCALL_LEN),
+            Some(Entry::Syscall(from)) => Some(from.wrapping_add(SYSCALL_LEN)),
             Some(Entry::Interrupt(at)) => Some(at),
             _ => None,
         };
@@ -443,12 +443,16 @@ impl Core {
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
-    /// Where the trace goes on behind a loss is told before the time is: by the first edge, or a stop.
+    /// Where the trace goes on behind a loss is told before the time is: by the first edge, a stop, or what packets tell.
     fn lasts_until(&mut self, time: u64) {
-        let Some(lost) = self.lost.take() else { return };
+        // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
+        let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };
         self.row(lost).end = time;
         let first = (lost - self.base) as usize + 1;
-        self.rows[first..].iter_mut().for_each(|row| row.start = time);
+        for row in &mut self.rows[first..] {
+            // The one that returned from there is over already.
+            (row.start, row.end) = (time, time);
+        }
         self.last = time;
     }
 
@@ -477,6 +481,7 @@ impl Core {
         }
         let (symbol, dso) = (texts.number(super::KINDS[kind as usize]), texts.number(""));
         let time = event.time.max(self.last);
+        self.lasts_until(time);
         let row = self.open(kind, symbol, dso, time, Known::Measured);
         self.row(row).arg = event.value as i64;
         self.close(row, time, Known::Measured);
@@ -487,6 +492,8 @@ impl Core {
     pub fn cut(&mut self, texts: &mut Texts) {
         let Some((_, pid, tid)) = self.thread else { return };
         let frames = self.suspend(self.last, Known::Inferred);
+        // Rows that are done stay as they are.
+        self.lost = None;
         self.resume(pid, tid, frames, self.last, Known::Inferred, texts);
     }
 

@@ -15,8 +15,8 @@ use crate::pt::ffi;
 
 /// Images kept for each thread that decodes; beyond, all are made anew.
 const MAX_IMAGES: usize = 512;
-/// Entries of the cache of symbols: a power of 2.
-const CACHED: usize = 1 << 14;
+/// Entries of the cache of symbols: a power of 2. A fuzzer makes it anew for each input.
+const CACHED: usize = 1 << if cfg!(fuzzing) { 5 } else { 14 };
 
 struct UserMap {
     map: Arc<Map>,
@@ -125,7 +125,7 @@ impl<'a> Images<'a> {
             }
             let object = self.code.object(&map);
             if let Some(object) = &object {
-                let (path, size) = (object.path.clone(), map.end - map.begin);
+                let (path, size) = (object.path.clone(), object.held(map.offset, map.end - map.begin));
                 add(&Piece { path, offset: map.offset, size, address: map.begin });
             }
             image.maps.push(UserMap { map, object });

@@ -138,6 +138,15 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// Code alone.
+    #[cfg(fuzzing)]
+    pub(super) fn of_kcore(recording: &Recording, file: &File, path: &Path) -> Result<Self> {
+        let segments = segments(file, 0).map_err(|e| Error::input(path, e, ""))?;
+        let mut kernel = Self::default();
+        kernel.lay_over(recording, file, path, &segments)?;
+        Ok(kernel)
+    }
+
     pub fn is_known(&self) -> bool {
         !self.base.is_empty()
     }
@@ -261,7 +270,8 @@ fn segments(file: &File, slide: u64) -> std::io::Result<Vec<Segment>> {
             offset: u64_at(&entry, 8),
         };
         let loaded = u32_at(&entry, 0) == 1 && segment.size > 0;
-        let ends = segment.address.checked_add(segment.size).is_some();
+        let ends = |begin: u64| begin.checked_add(segment.size).is_some();
+        let ends = ends(segment.address) && ends(segment.offset);
         if loaded && ends && segment.address >= CODE_BEGIN && segment.size <= MAX_SEGMENT {
             segments.push(segment);
         }
@@ -399,6 +409,22 @@ mod tests {
             lifetimes(&[k(1, 0, false, "a"), k(2, 16, false, "b"), k(5, 0, true, "a"), k(7, 16, false, "c")]);
         let times: Vec<_> = all.iter().map(|(k, to, _)| (k.time, *to)).collect();
         assert_eq!(times, [(1, 5), (2, 7), (7, u64::MAX)]);
+    }
+
+    #[test]
+    fn a_segment_behind_the_end_of_any_file_is_none() {
+        let folder = crate::scratch::Folder::new();
+        let path = folder.path().join("kcore");
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[32] = 64;
+        (bytes[54], bytes[56]) = (56, 1);
+        bytes[64] = 1;
+        for (at, word) in [(8, u64::MAX - 0xfff), (16, CODE_BEGIN), (32, 2 * PAGE)] {
+            bytes[64 + at..64 + at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        std::fs::write(&path, bytes).unwrap();
+        assert!(segments(&files::open(&path).unwrap(), 0).is_err());
     }
 
     #[test]

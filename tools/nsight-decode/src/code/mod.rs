@@ -2,6 +2,8 @@
 //! Code that ran, over time: of the kernel, of each process, with symbols.
 
 mod bpf;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod image;
 mod kallsyms;
 mod kernel;

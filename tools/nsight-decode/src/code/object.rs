@@ -68,6 +68,12 @@ impl Object {
         self.segments.iter().find(inside).map(|&(begin, _, address)| address.wrapping_add(offset - begin))
     }
 
+    /// How many of `size` bytes from an offset on the file has: a recording may tell any size.
+    pub fn held(&self, offset: u64, size: u64) -> u64 {
+        let length = self.map.as_ref().map_or(0, |map| map.len() as u64);
+        size.min(length.saturating_sub(offset))
+    }
+
     pub fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| {
             let mut symbols = Vec::new();
@@ -175,5 +181,26 @@ fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
             binding: Binding::Global,
             label: false,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Folder;
+
+    #[test]
+    fn of_a_mapping_counts_what_the_file_has() {
+        let folder = Folder::new();
+        let path = folder.path().join("program");
+        let mut bytes = vec![0; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        bytes[18] = 62;
+        std::fs::write(&path, bytes).unwrap();
+        let object = Object::new(&files::open(&path).unwrap(), &path, "/program", folder.path()).unwrap();
+        assert_eq!(
+            [(0, 16), (60, 16), (0, u64::MAX), (100, 1)].map(|(at, n)| object.held(at, n)),
+            [16, 4, 64, 0]
+        );
     }
 }

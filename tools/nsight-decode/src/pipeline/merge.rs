@@ -220,8 +220,10 @@ impl<'a> Merger<'a> {
     /// Gives on the first item of a lane, and what the side-band tells before it.
     fn give(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        let Some(item) = lane.items.pop_front() else { return Ok(()) };
+        let Some(mut item) = lane.items.pop_front() else { return Ok(()) };
+        // A slice may begin with a TSC before the end of the last one.
         lane.clock = lane.clock.max(item.time);
+        item.time = lane.clock;
         let task = lane.task;
         while let Some(&event) = self.lanes[index].side.front().filter(|event| event.time <= item.time) {
             self.lanes[index].side.pop_front();

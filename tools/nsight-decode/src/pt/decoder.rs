@@ -5,7 +5,6 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 
 use super::ffi;
-use super::return_stack::{self, ReturnStack, Returns};
 use crate::code::Image;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
@@ -17,8 +16,6 @@ pub struct Decoder {
     image: Option<Rc<Image>>,
     /// Of a `Vec`, as a pointer: libipt reads what `patch` writes.
     trace: *mut [u8],
-    /// With RET compression: what libipt keeps wrong.
-    returns: Option<ReturnStack>,
 }
 
 /// What libipt's functions return: flags, or an error code as a negative number.
@@ -51,8 +48,7 @@ impl Decoder {
             drop(unsafe { Box::from_raw(trace) });
             return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
         }
-        let returns = Returns::of_libipt().kept().filter(|_| recording.config.ret_compression);
-        Ok(Self { pointer, image: None, trace, returns })
+        Ok(Self { pointer, image: None, trace })
     }
 
     pub fn trace(&self) -> &[u8] {
@@ -81,7 +77,7 @@ impl Decoder {
         // libipt leaves the block alone where it fails early.
         block.ninsn = 0;
         // SAFETY: the decoder and its trace exist.
-        unsafe { return_stack::next(self.pointer, self.returns, block) }
+        unsafe { ffi::pt_blk_next(self.pointer, block, std::mem::size_of::<ffi::Block>()) }
     }
 
     pub fn event(&mut self, event: &mut ffi::Event) -> Status {
@@ -99,7 +95,7 @@ impl Decoder {
     pub fn tsc(&mut self) -> Option<u64> {
         let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);
         let status = unsafe { ffi::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
-        // Before the first, libipt 2.0 fails, and 2.1 gives 0 or all bits.
+        // Before the first, libipt gives 0 or all bits.
         (status >= 0 && tsc != 0 && tsc >> 56 == 0).then_some(tsc)
     }
 }

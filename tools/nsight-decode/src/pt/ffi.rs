@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! libipt 2.0 as <intel-pt.h> declares it: what the decoder uses, and no more.
+//! libipt (the one in libipt/) as <intel-pt.h> declares it: what the decoder uses, and no more.
 //!
-//! By hand, since bindgen needs libclang at build time, and the crates bring a libipt of their own
-//! that Debian does not keep repaired. Sizes are checked below and by libipt, which gets them.
+//! By hand, since bindgen needs libclang at build time. Sizes are checked below and by libipt, which gets them.
 
 use std::os::raw::{c_char, c_int, c_void};
 
@@ -124,12 +123,14 @@ pub mod iclass {
     pub const RETURN: u32 = 3;
     pub const JUMP: u32 = 4;
     pub const COND_JUMP: u32 = 5;
-    /// `ptic_error`: an indirect jump or far transfer out of the block cache, or no branch at all.
+    /// No branch at all, as a rule.
     pub const UNKNOWN: u32 = 0;
     pub const OTHER: u32 = 1;
     pub const FAR_CALL: u32 = 6;
     pub const FAR_RETURN: u32 = 7;
     pub const FAR_JUMP: u32 = 8;
+    /// An indirect jump or far transfer out of the block cache.
+    pub const INDIRECT: u32 = 10;
 }
 
 pub mod status {
@@ -217,7 +218,7 @@ pub fn error_text(code: i32) -> String {
     unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-// What libipt 2.0.5's header says on x86-64.
+// What libipt 2.1.1's header says on x86-64.
 const _: () = assert!(std::mem::size_of::<Config>() == 280);
 const _: () = assert!(std::mem::offset_of!(Config, cpuid_0x15_eax) == 112);
 const _: () = assert!(std::mem::offset_of!(Config, flags) == 124);

@@ -9,7 +9,8 @@ pub mod item;
 pub mod packets;
 pub mod replay;
 pub mod resync;
-pub mod return_stack;
+#[cfg(test)]
+mod return_stack;
 pub mod stitch;
 pub mod switches;
 pub mod tail_calls;

@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
     /// It is `time`; true if that is behind a switch that was not seen.
     pub fn pass(&mut self, time: u64) -> bool {
         let mut passed = false;
-        while time >= self.deadline {
+        while self.next < self.pairs.len() && time >= self.deadline {
             self.apply();
             passed = true;
         }
@@ -197,6 +197,14 @@ mod tests {
         assert!(!c.pass(900) && !c.pass(949));
         assert!(c.pass(950));
         assert_eq!(c.task, task(3));
+    }
+
+    #[test]
+    fn behind_the_last_switch_no_time_is_too_late() {
+        let p = pairs(&[switch(100, true, 1, 2), switch(120, false, 2, 1)]);
+        let mut c = Cursor::new(&p, 50, UNKNOWN, 30);
+        assert!(c.pass(u64::MAX) && !c.pass(u64::MAX));
+        assert_eq!(c.task, task(2));
     }
 
     #[test]

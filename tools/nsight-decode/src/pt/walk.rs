@@ -34,6 +34,8 @@ pub use slice::{Lane, Output, Slice};
 pub const OVERLAP_ITEMS: usize = 512;
 /// So many instructions without a packet are a loop that will not end.
 const MAX_IDLE: u32 = 1 << 17;
+/// So many of them end a slice: each takes as long as many packets do. A fuzzer has less time.
+const MAX_ENDLESS: u32 = if cfg!(fuzzing) { 2 } else { 8 };
 /// A core that needs longer for an instruction than this many ns waits.
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
@@ -118,6 +120,7 @@ impl<'a> Walker<'a> {
             recent: Recent::default(),
             insns_since: 0,
             idle: 0,
+            endless: 0,
             marks: Vec::new(),
             output,
         };
@@ -174,6 +177,8 @@ struct State<'w, 'a> {
     recent: Recent,
     insns_since: u64,
     idle: u32,
+    /// Loops without end that were met.
+    endless: u32,
     /// Told by packets, and later than what runs.
     marks: Vec<Item>,
     output: Output,
@@ -218,6 +223,11 @@ impl State<'_, '_> {
             // Of a stretch without code one error is enough.
             if !nowhere && code != GUEST {
                 self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+            }
+            self.endless += u32::from(code == NEVER_ENDING);
+            if self.endless >= MAX_ENDLESS {
+                self.output.lost_at_end = true;
+                return Ok(());
             }
             place = self.next_address(code, next.unwrap_or(usize::MAX).min(self.end));
             if place.is_some() {

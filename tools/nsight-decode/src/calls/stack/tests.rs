@@ -228,6 +228,77 @@ fn a_loss_lasts_until_the_time_is_told_again() {
 }
 
 #[test]
+fn a_return_at_the_end_of_a_loss_lasts_no_time() {
+    let mut m = Machine::new();
+    m.main();
+    m.event(Code::Overflow, 0);
+    m.edge(Way::Return, 0x2040, "read", 0x1015, "main");
+    m.time += 100;
+    m.edge(Way::Call, 0x1030, "main", 0x2000, "read");
+    assert_eq!(
+        m.rows()[2..],
+        [
+            "0 gap overflow 100-220 me me",
+            "0 thread tid 7 220-220 mi in",
+            "1 function read 220-220 mi me",
+            "1 function main 220-220 mi in",
+            "2 function read 220-220 me in",
+        ]
+    );
+}
+
+#[test]
+fn a_loss_right_behind_another_begins_where_that_one_ends() {
+    let mut m = Machine::new();
+    m.main();
+    m.event(Code::Overflow, 0);
+    m.edge(Way::TraceBegin, 0, "", 0x1020, "main").event(Code::Overflow, 0);
+    m.time += 100;
+    m.edge(Way::TraceBegin, 0, "", 0x1020, "main").edge(Way::Call, 0x1030, "main", 0x2000, "read");
+    assert_eq!(
+        m.rows()[2..],
+        [
+            "0 gap overflow 100-110 me me",
+            "0 thread tid 7 110-110 mi mi",
+            "1 function main 110-110 mi mi",
+            "0 gap overflow 110-230 me me",
+            "0 thread tid 7 230-230 mi in",
+            "1 function main 230-230 mi in",
+            "2 function read 230-230 me in",
+        ]
+    );
+}
+
+#[test]
+fn what_packets_tell_of_time_ends_a_loss() {
+    let mut m = Machine::new();
+    m.main();
+    m.event(Code::Overflow, 0);
+    m.edge(Way::TraceBegin, 0, "", 0x1020, "main").event(Code::Ptwrite, 1);
+    m.time += 100;
+    m.edge(Way::Call, 0x1030, "main", 0x2000, "read");
+    assert_eq!(
+        m.rows()[2..],
+        [
+            "0 gap overflow 100-120 me me",
+            "0 thread tid 7 120-220 mi in",
+            "1 function main 120-220 mi in",
+            "2 ptwrite ptwrite 120-120 me me",
+            "2 function read 220-220 me in",
+        ]
+    );
+}
+
+#[test]
+fn a_system_call_at_the_end_of_memory_returns_to_its_begin() {
+    let mut m = Machine::new();
+    m.main();
+    m.edge(Way::Syscall, u64::MAX, "main", K, "entry_SYSCALL_64");
+    m.edge(Way::Sysret, K + 0x40, "entry_SYSCALL_64", 1, "main");
+    assert_eq!(m.rows()[2..], ["2 syscall entry_SYSCALL_64 110-120 me me"]);
+}
+
+#[test]
 fn calls_go_on_over_code_that_is_not_traced() {
     let mut m = Machine::new();
     m.main();
