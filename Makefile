@@ -9,14 +9,16 @@ VENV    := .venv
 PY      := $(VENV)/bin/python
 
 # What each job needs from Debian; `make deps-demo` and `make deps-test` install what is missing.
-DEPS_BUILD := build-essential pkg-config python3 python3-venv libtraceevent-dev libbpf-dev libzstd-dev linux-perf \
+DEPS_BUILD := build-essential pkg-config python3 python3-venv libbpf-dev libzstd-dev linux-perf \
 	clang bpftool
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procps
+# libFuzzer and AddressSanitizer of the release's clang, which may not be installed yet.
+CLANG_VERSION := $(shell . /etc/os-release 2>/dev/null; [ "$$VERSION_ID" = 12 ] && echo 14 || echo 19)
 # A cargo of one's own serves too; rust-version in tests/pt_emulation/Cargo.toml says which.
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
-	universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
+	libclang-rt-$(CLANG_VERSION)-dev universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
 	chromium chromium-driver liblwip-dev
 
 # tools/downloads --list says what a first run downloads.
@@ -26,13 +28,13 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test test-fast flake lint format build emulation decoder fixtures figures lock pins scripts vendor clean distclean \
+.PHONY: help demo test test-fast flake fuzz fuzzers lint format build emulation decoder fixtures figures lock pins scripts vendor clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: flake build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
+	@echo "Also: flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
 		"bench case-study kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -66,6 +68,16 @@ decoder:
 	@cd tools/nsight-decode && $(MEASURED) "crates of the decoder" -- $(CRATES)
 	@cd tools/nsight-decode && cargo build -q --release --locked --offline
 
+# What reads hostile files, as libFuzzer targets: Documentation/testing.md. A group that this machine cannot have is left out.
+fuzzers: $(VENV)/.stamp
+	@echo "fuzzers: building (several minutes the first time)"
+	@$(PY) tests/fuzz/run --build
+
+MINUTES ?= 10
+fuzz: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/fuzz/run --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY))
+
 # Every committed capture anew: half an hour.
 fixtures: deps-test
 	@$(MAKE) -s build emulation
@@ -73,6 +85,7 @@ fixtures: deps-test
 	@$(PY) tests/pt_emulation/make-capture --out build/fixtures
 	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures \
 		$$($(PY) tests/pt_emulation/make-capture --list | cut -d' ' -f1)
+	@$(PY) tests/pt_emulation/fixtures/make-fixture --logged build/fixtures hog lock slow-function
 
 # One of them: make fixture-hog
 fixture-%: deps-test
@@ -110,7 +123,7 @@ lint: $(VENV)/.stamp
 format: $(VENV)/.stamp
 	$(VENV)/bin/ruff check --fix-only -q .
 	$(VENV)/bin/ruff format -q .
-	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format -i
+	git ls-files '*.c' '*.h' ':!tools/nsight-decode/libipt/' | xargs $(VENV)/bin/clang-format -i
 	cd tests/pt_emulation && cargo fmt
 	cd tools/nsight-decode && cargo fmt
 
@@ -164,9 +177,10 @@ lock:
 pins:
 	@$(PYTHON) tests/guest/pins
 
-# Maintainers: write the scripts that have one source.
+# Maintainers: write the scripts that have one source, and the page of losses.
 scripts:
 	@bpftrace/source/generate
+	@$(PY) tools/nsight-report/write-loss-page
 
 # Maintainers: renew the bundled browser library from the npm registry; without VERSION, the pinned one again.
 vendor:

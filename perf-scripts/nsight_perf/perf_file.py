@@ -277,10 +277,11 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
             if at + length > end:
                 recording.truncated_at = at
                 break
-        elif kind in _HANDLERS and length >= 16 + trailer.size:
+        elif kind in _HANDLERS and length >= 16:
             if by_id:
                 trailer = by_id.get(U64.unpack_from(data, at + length - 8)[0], trailer)
-            _HANDLERS[kind](data, at + 8, at + length, misc, trailer, recording)
+            if length >= 16 + trailer.size:
+                _HANDLERS[kind](data, at + 8, at + length, misc, trailer, recording)
         at += length
     if at + 8 > end and size and size + start > len(data):
         recording.truncated_at = len(data)
@@ -310,6 +311,7 @@ def _lost_totals(recording: Recording) -> None:
     rest = sum(event.value for event in recording.lost_totals) - told
     if rest > 0:
         last = recording.lost_totals[-1]
+        rest = min(rest, (1 << 64) - 1)  # more than the stream holds is damage
         recording.events.append(stream.Event(last.time, -1, -1, -1, stream.LOST, rest))
 
 

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-TARGETS = ("deps-kernel", "emulation", "decoder", "trixie")
+TARGETS = ("deps-kernel", "emulation", "decoder", "fuzzers", "trixie")
 NEEDS = {
     "calls": ("decoder",),
     "decode": ("emulation", "decoder"),
     "docs": ("decoder",),
+    "fuzz": ("fuzzers",),
     "kernel_patches": ("deps-kernel",),
     "perf_import": ("decoder",),
     "perf_scripts": ("trixie",),

@@ -87,6 +87,12 @@ def _package(name: str) -> Callable[[], str]:
     return lambda: "" if importlib.util.find_spec(name) else f"Python package {name} is not installed"
 
 
+def _fuzzers(group: str) -> list[Path]:
+    """One program of the group stands for all."""
+    names = {"native": "rawdata", "decode": "packets", "readers": "manifest"}
+    return [ROOT / "build/fuzz/bin" / f"{group}-{names[group]}"]
+
+
 _SERVERS = ("memcached", "redis-server", "redis-cli", "nginx")
 _NETWORK = ("ip", "ss", "nsenter", "setpriv", "taskset", "chrt", "ethtool", "nft", "socat")
 _KERNEL = ("bison", "flex", "bc", "ccache", "dpkg-deb", "git", "cpio", "perl")
@@ -106,6 +112,12 @@ TABLE: tuple[Capability, ...] = (
                "liblwip-dev is not installed", _DEPS),
     Capability("tcpdump", "packets beside the probes", programs("tcpdump"), _DEPS),
     Capability("decoder", "nsight-decode", files(CARGO / "nsight-decode"), "make decoder"),
+    Capability("fuzz-native", "the readers in C as fuzz targets", files(*_fuzzers("native")), "make fuzzers"),
+    # Debian's Rust has no AddressSanitizer, and atheris is not made for every Python.
+    Capability("fuzz-decode", "nsight-decode as fuzz targets", files(*_fuzzers("decode")), "make fuzzers with rustup's Rust",
+               everywhere=False),
+    Capability("fuzz-readers", "the readers in Python as fuzz targets", files(*_fuzzers("readers")), "make fuzzers",
+               everywhere=False),
     Capability("emulation", "emulated Intel PT", every(programs("cargo"), files(
         CARGO / "pt-gate", CARGO / "libpt_observer.so", ROOT / "build/pt_emulation/pt-libipt")), "make emulation"),
     Capability("guest", "stock kernels in QEMU", programs("qemu-system-x86_64", "busybox", "depmod"), _DEPS),

@@ -127,6 +127,12 @@ def test_cut_recording_says_so_and_its_last_heartbeat_still_bounds_the_loss(tmp_
     assert losses == {"A events lost": 3, "message events were cut": 1, "unfinished last line": 1}
 
 
+def test_counts_beyond_what_a_table_holds_are_the_most_it_holds(tmp_path: Path) -> None:
+    """Ten lines of 10^18 - 1 lost events are more than 2^63."""
+    _, losses = load(tmp_path, HEADER, line(), *["Lost 999999999999999999 events"] * 10, "#end")
+    assert losses["events lost by bpftrace"] == 2**63 - 1
+
+
 def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path: Path) -> None:
     # aux 536 = 0x218 may be the begin of 5364
     rows, losses = load(tmp_path, HEADER, line(ts=1), line(ts=2), end="")
@@ -144,6 +150,8 @@ def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path:
         ({"tid": -1}, "events with impossible process or thread"),
         ({"seq": 2**32}, "events with impossible sequence number"),
         ({"len": 2**40}, "events with impossible length"),
+        ({"len": -(2**63)}, "events with impossible length"),
+        ({"fd": -(2**63)}, "events with impossible descriptor, namespace or stamp"),
         ({"proto": 1}, "events with unknown protocol or address family"),
         ({"rport": 70000}, "events with impossible port"),
         ({"ts": "12345678901234567890"}, "event lines with impossible numbers"),
@@ -194,6 +202,7 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
         (b"hello\nworld\n", "not a file of message events"),
         (b"\x7fELF\x02\x01" + bytes(range(256)) * 40, "not a file of message events"),
         (b"#nsight-events 3 clock=boottime\n", "version 3"),
+        (b"#nsight-events " + b"1" * 5000 + b" clock=boottime\n", "version 1111"),
         (b"#nsight-events 1 clock=tea\n", "clock 'tea'"),
     ],
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from perf_scripts import files, runs
 
 sys.path.insert(0, str(runs.SCRIPTS))
-from nsight_perf import perf_file, second_pass
+from nsight_perf import edge_stream, perf_file, second_pass
 
 pytestmark = pytest.mark.tools
 
@@ -56,6 +57,41 @@ def test_lists_of_ids_that_overlap_are_damage_and_not_read_for_ever(tmp_path):
     path.write_bytes(header.ljust(at, b"\0") + bytes(attribute) * n)
     with pytest.raises(perf_file.Unusable, match="header is damaged"):
         perf_file.read(str(path))
+
+
+def _file(tmp_path, records: bytes, sample_types: tuple[int, ...]) -> str:
+    """A perf.data of these records, whose event n has the id 100 + n; their trailers are by its sample type."""
+    attr_size, at = 80, 104
+    ids = at + attr_size * len(sample_types)
+    start = ids + 8 * len(sample_types)
+    header = b"PERFILE2" + struct.pack(
+        "<QQQQQQ", 104, attr_size, at, attr_size * len(sample_types), start, len(records)
+    )
+    attributes = bytearray(attr_size * len(sample_types))
+    for n, sample_type in enumerate(sample_types):
+        struct.pack_into("<QQQ", attributes, n * attr_size + 24, sample_type, 0, perf_file.SAMPLE_ID_ALL)
+        struct.pack_into("<QQ", attributes, n * attr_size + 64, ids + 8 * n, 8)
+    numbers = struct.pack(f"<{len(sample_types)}Q", *range(100, 100 + len(sample_types)))
+    path = tmp_path / "perf.data"
+    path.write_bytes(header.ljust(at, b"\0") + attributes + numbers + records)
+    return str(path)
+
+
+def test_lost_samples_that_add_up_to_more_than_a_stream_holds_are_the_most_it_holds(tmp_path):
+    record = struct.pack("<IHHQ", 13, 0, 16, (1 << 64) - 1)
+    recording = perf_file.read(_file(tmp_path, record * 3, (0,)))
+    assert [event.value for event in recording.events] == [(1 << 64) - 1]
+    written = io.BytesIO()
+    edge_stream.Writer(written).events(list(zip(*recording.events)))
+    assert written.getvalue()
+
+
+def test_record_too_short_for_the_layout_of_its_event_is_left_out(tmp_path):
+    """Its id tells that core, time and thread stand before it, where another record is, or nothing."""
+    short = struct.pack("<IHHiiQ", files.COMM, 0, 24, 7, 7, 101)
+    wide = perf_file.TRAILER["tid"] | perf_file.TRAILER["time"] | perf_file.TRAILER["cpu"] | 1 << 16
+    recording = perf_file.read(_file(tmp_path, short, (1 << 16, wide)))
+    assert (recording.names, recording.truncated_at) == ([], None)
 
 
 def test_command_line_keeps_what_decoding_depends_on():

@@ -294,5 +294,5 @@ def _stretches(
 
 def _open_ends(runs: _Runs, last: int) -> int:
     """Runs that the end of the recording cut: nothing is missing about them."""
-    final = np.append(runs.tid[1 : runs.n] != runs.tid[: runs.n - 1], True)[: runs.n]
+    final = np.append(np.diff(runs.tid[: runs.n]) != 0, True)[: runs.n]
     return int((final & (runs.state[: runs.n] == UNKNOWN)).sum())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A small analysed capture, and its summary with a name of the fuzzer's wherever a capture can put one."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import guard
+
+sys.path.insert(0, str(guard.ROOT / "tests"))
+
+with guard.instrumented():
+    from nsight_report import api, frames, summary
+    from nsight_report.api import Capture
+    from nsight_report.manifest import Manifest
+    from nsight_report.summary import SlowMessage, Summary
+    from report import synthetic
+
+#: As thread names have it: what precedes the fuzzer's bytes is never empty.
+HARMLESS = "name"
+
+
+def analysed() -> Capture:
+    """One of 400 messages, four of which are slow, and its tables stored."""
+    path = synthetic.write_capture(guard.folder() / "x.nsight", synthetic.World(400))
+    capture = api.open_capture(path)
+    capture.analyse()
+    return capture
+
+
+def decoded(data: bytes) -> str:
+    """A name as a reader makes it of bytes, or (every other one) of UTF-16, in which any character is near."""
+    if data[:1] and data[0] & 1:
+        return HARMLESS + data[1:].decode("utf-16-le", "surrogatepass" if len(data) % 2 else "replace")
+    return HARMLESS + data[1:].decode("utf-8", "backslashreplace")
+
+
+def written(name: str) -> str:
+    """As a manifest that was read and the tables have it: without half characters, which only paths may have."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def manifest(name: str) -> Manifest:
+    """Told by somebody else: every text of it is ``name``."""
+    host = dict.fromkeys(("hostname", "kernel", "cpu_model", "clocksource"), name)
+    tools = {name: {"version": name, "argv": [name, name]}}
+    told = {"host": host, "command": [name, name], "stopped_by": name, "tools": tools}
+    return Manifest("trace", True, told)
+
+
+def named(of: Summary, name: str) -> Summary:
+    """``of`` with ``name`` in causes, subjects, advice, losses, blocking and the slowest messages."""
+    causes = of.causes.assign(cause=name, subject=name, category=name, advice=name)
+    losses = of.losses.assign(stage=name, cause=name, detail=name, remedy=name)
+    slowest = [dataclasses.replace(slow, row=_row(slow, name), causes=[(name, 5)]) for slow in of.slowest]
+    return dataclasses.replace(of, causes=causes, losses=losses, slowest=slowest, blocking=_blocking(name))
+
+
+def _row(slow: SlowMessage, name: str) -> Any:
+    row = slow.row.copy()
+    row["comm"] = row["raddr"] = name
+    return row
+
+
+def _blocking(name: str) -> Any:
+    """Of one message that waited for two things, every text of it ``name``."""
+    waits = frames.to_pandas(synthetic.blocking_of(7, first=(300, 200), second=(100, 100)))
+    made = summary.blocking(waits)
+    return made.assign(**dict.fromkeys(made.select_dtypes(exclude="number"), name))
+
+
+CAPTURE = analysed()
+SUMMARY = summary.summarise(CAPTURE)

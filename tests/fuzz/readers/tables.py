@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stored tables that this user did not make: never believed, and not a byte of them reaches the Parquet reader.
+
+The first byte says whose the store was. Of a stranger's everything agrees but the mark: DIGEST in its stages.json
+(up to the first zero byte) becomes that of the table behind it. In the user's own one file is replaced; ENTRY in
+its stages.json becomes what is in the user's entry, mark and all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import guard
+
+with guard.instrumented():
+    from nsight_report import files, losses, seal, store
+    from nsight_report.stages import BY_NAME
+
+FOLDER = guard.folder() / "tables"
+TABLE, STAGE = "losses-clocks", "clocks"
+OWN, DIGEST, ENTRY = 1, b"DIGEST", b"ENTRY"
+
+
+def one(data: bytes) -> None:
+    """Look into a store with ``data`` in it."""
+    own, text, content = data[:1] and data[0] & OWN, *_cut(data[1:])
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    if own:
+        _replaced(text, content)
+    else:
+        _stranger(text, content)
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes]:
+    text, _, content = data.partition(b"\0")
+    return text, content
+
+
+def _stranger(text: bytes, content: bytes) -> None:
+    FOLDER.mkdir()
+    digest = hashlib.sha256(content).hexdigest().encode()
+    (FOLDER / "stages.json").write_bytes(text.replace(DIGEST, digest))
+    (FOLDER / f"{TABLE}.parquet").write_bytes(content)
+    with _unread():
+        found = store.Store(FOLDER)
+        assert not any(found.entry(name) for name in BY_NAME), "a stranger's stage is believed"
+        assert found.load(TABLE, "losses") is None and not found.holds(TABLE, "losses")
+
+
+def _replaced(text: bytes, content: bytes) -> None:
+    """The user's own store, with its table or, if there is a text, its stages.json changed by somebody."""
+    made = _ledger()
+    own = store.Store(FOLDER)
+    own.save(STAGE, {TABLE: made}, {"files": [1]})
+    if text:
+        entry = json.dumps(own.entry(STAGE))[1:-1].encode()
+        (FOLDER / "stages.json").write_bytes(text.replace(ENTRY, entry))
+        _check_entries(store.Store(FOLDER), own.entry(STAGE))
+    else:
+        (FOLDER / f"{TABLE}.parquet").write_bytes(content)
+        with _unread():
+            assert store.Store(FOLDER).load(TABLE, "losses") is None, "what was changed is believed"
+
+
+def _check_entries(found: store.Store, own: dict[str, Any]) -> None:
+    """Only the user's entry is believed, and only of its stage."""
+    for name in BY_NAME:
+        assert found.entry(name) in ({}, own if name == STAGE else {}), "what was changed is believed"
+    loaded = found.load(TABLE, "losses")
+    assert loaded is None or (found.entry(STAGE) and loaded.to_pylist() == _ledger().to_pylist())
+
+
+def _ledger() -> Any:
+    ledger = losses.Ledger(STAGE)
+    ledger.add("keep_alive_probes", 1)
+    return ledger.table()
+
+
+@contextmanager
+def _unread() -> Iterator[None]:
+    """Nobody calls the Parquet reader."""
+
+    def reached(*_arguments: object) -> None:
+        raise AssertionError("a stranger's bytes reach the Parquet reader")
+
+    real, files.parquet = files.parquet, reached  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        files.parquet = real
+
+
+seal._key()
+guard.fuzz(one)

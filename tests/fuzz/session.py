@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One target fuzzed once: what libFuzzer says of it, and what it left behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .targets import Target
+
+#: Files that libFuzzer writes for an input that it stopped at.
+ARTEFACTS = ("crash-*", "timeout-*", "oom-*", "leak-*")
+#: Beyond the target's own limit: it was killed, which is a finding as well.
+GRACE_S = 60
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a session showed. ``edges``: covered; ``findings``: files that repeat what went wrong."""
+
+    target: Target
+    executions: int
+    seconds: float
+    edges: int
+    peak_mb: int
+    findings: list[Path]
+    ended: bool
+    log: str
+
+    @property
+    def passed(self) -> bool:
+        """It ended by itself, ran inputs, and found nothing."""
+        return self.ended and not self.findings and self.executions > 0
+
+
+def replay(target: Target, inputs: list[Path], seconds: int = 600) -> Result:
+    """Run these inputs, each once."""
+    return _run(target, ["-runs=1", *map(str, inputs)], seconds, Path(tempfile.gettempdir()), len(inputs))
+
+
+def fuzz(target: Target, kept: Path, options: list[str], seconds: int) -> Result:
+    """Fuzz in a copy of the corpus; ``kept`` gets what went wrong, and the corpus as it grew."""
+    kept.mkdir(parents=True, exist_ok=True)
+    corpus = kept / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for path in sorted(target.corpus.iterdir()):
+        shutil.copyfile(path, corpus / path.name)
+    return _run(target, [*options, str(corpus)], seconds, kept)
+
+
+def _run(target: Target, options: list[str], seconds: int, kept: Path, given: int = 0) -> Result:
+    before = _artefacts(kept)
+    argv = target.command("-print_final_stats=1", f"-artifact_prefix={kept}/", *options)
+    since = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="nsight-fuzz-") as work, open(Path(work) / "log", "w+b") as log:
+        process = subprocess.Popen(argv, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            code: int | None = process.wait(seconds + target.timeout + GRACE_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        text = log.read().decode(errors="replace")
+    found = sorted(_artefacts(kept) - before)
+    executions = max(_last(r"^stat::number_of_executed_units: +(\d+)", text), _executed(text), 0)
+    return Result(
+        target,
+        executions or (given if code == 0 else 0),
+        time.monotonic() - since,
+        _last(r"cov: (\d+)", text),
+        _last(r"^stat::peak_rss_mb: +(\d+)", text),
+        found,
+        code == 0,
+        text,
+    )
+
+
+def _artefacts(folder: Path) -> set[Path]:
+    return {path for pattern in ARTEFACTS for path in folder.glob(pattern)}
+
+
+def _executed(text: str) -> int:
+    return _last(r"^#(\d+)\t", text)
+
+
+def _last(pattern: str, text: str) -> int:
+    found = re.findall(pattern, text, re.M)
+    return int(found[-1]) if found else 0
