@@ -99,7 +99,10 @@ def decoded(path: Path) -> None:
     pipeline = Pipeline(path)
     pipeline.run_alone("clocks")
     made_from = pipeline._made_from(BY_NAME["contexts"])
-    tables = {name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables}
+    tables: dict[str, pa.Table | Written] = {
+        name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables
+    }
+    tables["drops"] = schema.empty("drops")  # nothing was dropped
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
     pipeline.store.save("contexts", {**tables, **lost}, made_from)
 

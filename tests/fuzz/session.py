@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -15,6 +18,8 @@ from .targets import Target
 
 #: Files that libFuzzer writes for an input that it stopped at.
 ARTEFACTS = ("crash-*", "timeout-*", "oom-*", "leak-*")
+#: libFuzzer takes a process's largest RSS for its own, and across exec() that is the one of whoever forked it: a small shell.
+_SMALL = ("sh", "-c", '"$@"; exit $?', "sh")
 #: Beyond the target's own limit: it was killed, which is a finding as well.
 GRACE_S = 60
 
@@ -58,13 +63,21 @@ def _run(target: Target, options: list[str], seconds: int, kept: Path, given: in
     argv = target.command("-print_final_stats=1", f"-artifact_prefix={kept}/", *options)
     since = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nsight-fuzz-") as work, open(Path(work) / "log", "w+b") as log:
-        process = subprocess.Popen(argv, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*_SMALL, *argv],
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         try:
             code: int | None = process.wait(seconds + target.timeout + GRACE_S)
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         log.seek(0)
         text = log.read().decode(errors="replace")

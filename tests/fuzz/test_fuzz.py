@@ -76,3 +76,12 @@ def test_a_target_that_hangs_is_ended_and_told(
 ) -> None:
     monkeypatch.setattr(session, "GRACE_S", 1)
     assert not session._run(fake("exec sleep 100", 0), [], 0, tmp_path).passed
+
+
+def test_memory_of_who_starts_a_target_is_not_the_targets(tmp_path: Path) -> None:
+    target = _program(next(t for t in targets.of_group("native") if t.name == "contexts"))
+    touched = b"x" * ((target.memory + 100) << 20)
+    del touched
+    result = session.fuzz(target, tmp_path, ["-runs=10", "-seed=1"], 60)
+    assert result.passed, result.log[-2000:]
+    assert result.peak_mb < target.memory

@@ -7,7 +7,9 @@ exception, a warning of numpy (arithmetic that nobody meant), a program below th
 
 from __future__ import annotations
 
+import dis
 import functools
+import operator
 import os
 import resource
 import shutil
@@ -30,6 +32,27 @@ MOST_MB = 256
 _PREFIX = "nsight-fuzz-"
 #: What ``capture/native.py`` says of a program that did not end by itself.
 _DIED = ("killed by signal", ": not done after ")
+
+_OPERATORS = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
+
+
+@functools.cache
+def _free_results() -> None:
+    """atheris never frees what a comparison results in: of arrays that is all memory within minutes.
+
+    It sets its function when it begins to fuzz, so this is done with the first input.
+    """
+    traced = atheris._trace_cmp
+
+    def compared(left: Any, right: Any, which: int, *place: Any) -> Any:
+        if type(left) in _PLAIN and type(right) in _PLAIN:
+            return traced(left, right, which, *place)
+        return _OPERATORS[dis.cmp_op[which]](left, right)
+
+    atheris._trace_cmp = compared
 
 
 def instrumented() -> AbstractContextManager[None]:
@@ -71,6 +94,7 @@ def fuzz(
     warnings.simplefilter("error", RuntimeWarning)
 
     def guarded(data: bytes) -> None:
+        _free_results()
         before = _peak_mb()
         try:
             one(data)

@@ -54,8 +54,9 @@ def named(of: Summary, name: str) -> Summary:
     """``of`` with ``name`` in causes, subjects, advice, losses, blocking and the slowest messages."""
     causes = of.causes.assign(cause=name, subject=name, category=name, advice=name)
     losses = of.losses.assign(stage=name, cause=name, detail=name, remedy=name)
+    blocking = BLOCKING.assign(**dict.fromkeys(BLOCKING.select_dtypes(exclude="number"), name))
     slowest = [dataclasses.replace(slow, row=_row(slow, name), causes=[(name, 5)]) for slow in of.slowest]
-    return dataclasses.replace(of, causes=causes, losses=losses, slowest=slowest, blocking=_blocking(name))
+    return dataclasses.replace(of, causes=causes, losses=losses, slowest=slowest, blocking=blocking)
 
 
 def _row(slow: SlowMessage, name: str) -> Any:
@@ -64,12 +65,12 @@ def _row(slow: SlowMessage, name: str) -> Any:
     return row
 
 
-def _blocking(name: str) -> Any:
-    """Of one message that waited for two things, every text of it ``name``."""
-    waits = frames.to_pandas(synthetic.blocking_of(7, first=(300, 200), second=(100, 100)))
-    made = summary.blocking(waits)
-    return made.assign(**dict.fromkeys(made.select_dtypes(exclude="number"), name))
+def _blocking() -> Any:
+    """Of one message that waited for two things."""
+    waits = synthetic.blocking_of(7, first=(300, 200), second=(100, 100))
+    return summary.blocking(frames.to_pandas(waits))
 
 
+BLOCKING = _blocking()
 CAPTURE = analysed()
 SUMMARY = summary.summarise(CAPTURE)

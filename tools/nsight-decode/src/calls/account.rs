@@ -143,7 +143,8 @@ pub struct Account {
 impl Account {
     pub fn event(&mut self, event: &Event) {
         let by = if event.code == Code::LostRecords { event.value } else { 1 };
-        *self.events.entry(event.code).or_default() += by;
+        let events = self.events.entry(event.code).or_default();
+        *events = events.saturating_add(by);
     }
 
     fn losses(&self) -> Vec<Value> {
@@ -188,6 +189,14 @@ mod tests {
         }
         assert_eq!((g.quantile(0.5), g.quantile(0.99)), (Some(2), Some(100)));
         assert_eq!(g.json()["edges_per_time"], 2.5);
+    }
+
+    #[test]
+    fn as_many_lost_records_as_a_file_may_tell_are_counted() {
+        let mut account = Account::default();
+        let lost = Event { time: 1, cpu: 0, pid: 0, tid: 0, code: Code::LostRecords, value: u64::MAX };
+        (0..2).for_each(|_| account.event(&lost));
+        assert_eq!(account.json(0)["losses"][0]["count"], u64::MAX);
     }
 
     #[test]

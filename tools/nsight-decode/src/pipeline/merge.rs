@@ -269,7 +269,8 @@ impl<'a> Merger<'a> {
             Code::LostRecords => event.value,
             _ => 1,
         };
-        *self.counts.events.entry(event.code).or_default() += by;
+        let events = self.counts.events.entry(event.code).or_default();
+        *events = events.saturating_add(by);
         if event.code == Code::DecodeError {
             *self.counts.errors.entry(event.value).or_default() += 1;
         }

@@ -270,14 +270,11 @@ mod tests {
 
     #[test]
     fn a_trace_without_time_is_not_looked_through_again_and_again() {
-        let bytes = trace(&[TIP; 20_000]);
+        let bytes = trace(&[TIP; 6_000]);
         let mut replay = Replay::new(RATES);
-        let begun = std::time::Instant::now();
-        for _ in 0..20_000 {
-            replay.begin(&bytes, 0);
-        }
-        assert!(replay.n_ahead <= AHEAD * bytes.len() as u64);
-        assert!(begun.elapsed().as_secs() < 60);
+        (0..6_000).for_each(|_| replay.begin(&bytes, 0));
+        // Each time all of it would be 72 million packets.
+        assert_eq!(replay.n_ahead, AHEAD * bytes.len() as u64);
     }
 
     #[test]
