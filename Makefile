@@ -62,7 +62,7 @@ emulation:
 	@$(MAKE) -s -C tests/pt_emulation/guest
 	@$(MAKE) -s -C tests/load
 
-# Intel PT to calls: nsight-decode. Needs Rust and libipt-dev; nsight-report uses it when it is there.
+# Intel PT to calls: nsight-decode. Needs Rust and a C compiler; nsight-report uses it when it is there.
 decoder:
 	@echo "decoder: building (several minutes the first time)"
 	@cd tools/nsight-decode && $(MEASURED) "crates of the decoder" -- $(CRATES)

@@ -260,17 +260,16 @@ def _parse_carefully(block: bytes, columns: list[str]) -> tuple[pa.Table, int]:
 
 def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
     """Enter what the probes produced and the file does not have."""
-    again = "narrow the filter, or raise BPFTRACE_PERF_RB_PAGES"
     missing = 0
     for kind in KINDS:
         lost = notes.counts.get(kind, 0) - seen[kind]
         if lost > 0:
             missing += lost
-            ledger.add("probe_events_lost", lost, kind=kind, again=again)
+            ledger.add("probe_events_lost", lost, kind=kind)
         elif lost < 0 and notes.ended and kind in notes.counts:
             ledger.add("more_events_than_counted", -lost, kind=kind)
     # The two counts see the same losses from two sides; only the excess is news.
-    ledger.add("bpftrace_events_lost", max(0, notes.reported_lost - missing), again=again)
+    ledger.add("bpftrace_events_lost", max(0, notes.reported_lost - missing))
     account_counts(notes.counts, ledger)
     if not notes.ended:
         ledger.add("events_file_cut", 1)
