@@ -13,9 +13,10 @@ import re
 from pathlib import Path
 
 import nsight_report
+import pandas as pd
 import pytest
 from nsight_report.api import Capture
-from nsight_report.export.html import render
+from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
 from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
@@ -300,3 +301,26 @@ def test_stage_names_of_the_command_line_are_the_pipelines(run: Run) -> None:
     wrong = run("x.nsight", "--stage", "nothing")
     assert wrong.returncode == 2
     assert all(f"'{name}'" in wrong.stderr for name in stages.BY_NAME)
+
+
+def test_dropped_packets_stand_in_terminal_and_page(capture: Path, tmp_path: Path) -> None:
+    c = nsight_report.open(capture)
+    proto, port = (int(c.messages[name].iloc[0]) for name in ("proto", "lport"))
+    row = {
+        "ts_ns": 1,
+        "cpu": 0,
+        "reason": "SOCKET_RCVBUFF<b>",
+        "proto": proto,
+        "sport": 9,
+        "dport": port,
+        "nbytes": 60,
+    }
+    c._frames["drops"] = pd.DataFrame([row, row, {**row, "dport": port + 1}])
+    summary = summarise(c)
+    out = io.StringIO()
+    print_summary(c, summary, out)
+    line = f"2 packets to TCP port {port}: SOCKET_RCVBUFF<b>"
+    assert line in out.getvalue()
+    page = write_report(c, summary, tmp_path / "report").read_text()
+    assert line.replace("<b>", "&lt;b&gt;") in page
+    assert line not in page

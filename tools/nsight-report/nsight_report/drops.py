@@ -70,26 +70,28 @@ def reasons(messages: pd.DataFrame, drops: pd.DataFrame) -> npt.NDArray[np.objec
         return found
     keys = ["proto", "rport", "lport"]
     wanted = messages.iloc[again][[*keys, "first_ns", "arrival_last_ns"]].assign(row=again)
+    wanted = wanted.dropna().astype("int64").sort_values("arrival_last_ns")
     dropped = drops.rename(columns={"sport": "rport", "dport": "lport"})[[*keys, "ts_ns", "reason"]]
-    both = wanted.astype(dict.fromkeys(keys, "int64")).merge(
-        dropped.astype(dict.fromkeys(keys, "int64")), on=keys
-    )
-    inside = (both["first_ns"] <= both["ts_ns"]) & (both["ts_ns"] <= both["arrival_last_ns"])
-    last = both[inside.fillna(False).to_numpy(bool)].drop_duplicates("row", keep="last")
+    dropped = dropped.astype(dict.fromkeys([*keys, "ts_ns"], "int64")).sort_values("ts_ns", kind="stable")
+    last = pd.merge_asof(wanted, dropped, left_on="arrival_last_ns", right_on="ts_ns", by=keys)
+    last = last[(last["ts_ns"] >= last["first_ns"]).fillna(False).to_numpy(bool)]
     found[last["row"].to_numpy()] = last["reason"].astype(str).to_numpy(object)
     return found
 
 
 def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
     """Dropped packets to or from ports of ``messages``, the commonest first: direction (to, from), port, proto, reason, n_packets."""
-    served = messages[["proto", "lport"]].drop_duplicates()
+    served = np.unique(_port(messages["proto"], messages["lport"]))
     ends = [drops.assign(direction=way, port=drops[end]) for way, end in (("to", "dport"), ("from", "sport"))]
     every = pd.concat(ends, ignore_index=True)
-    known = {(int(p), int(n)) for p, n in zip(column(served["proto"]), column(served["lport"]))}
-    of_ours = [pair in known for pair in zip(column(every["proto"]).tolist(), column(every["port"]).tolist())]
-    every = every[np.array(of_ours, bool)].astype({"reason": str})
+    every = every[np.isin(_port(every["proto"], every["port"]), served)].astype({"reason": str})
     counts: Any = every.groupby(["direction", "port", "proto", "reason"]).size()
     frame = counts.rename("n_packets").reset_index()
     return frame.sort_values(["n_packets", "reason", "direction"], ascending=[False, True, True]).reset_index(
         drop=True
     )
+
+
+def _port(proto: pd.Series[Any], port: pd.Series[Any]) -> npt.NDArray[np.int64]:
+    """A protocol and its port as one number."""
+    return column(proto) << 16 | column(port)
