@@ -25,9 +25,9 @@ _BYTES_PER_BYTE = 16
 
 def find(name: str) -> Path:
     """The program ``name``: beside this package, else on PATH. Raises Missing."""
-    for folder in _DIRS:
-        if (folder / name).is_file():
-            return folder / name
+    for directory in _DIRS:
+        if (directory / name).is_file():
+            return directory / name
     if on_path := shutil.which(name):
         return Path(on_path)
     raise Missing(f"{name} is not built", "run: make build")
