@@ -19,7 +19,18 @@ from nsight_report.api import Capture
 from nsight_report.calls import stacks
 from nsight_report.commands.call_tree import tree
 from nsight_report.export import page_data
-from nsight_report.plots import balloon, causes, cdf, flame, folding, queuing, timeline, timeline_axes
+from nsight_report.plots import (
+    balloon,
+    causes,
+    cdf,
+    figures,
+    flame,
+    folding,
+    queuing,
+    style,
+    timeline,
+    timeline_axes,
+)
 from nsight_report.plots.figures import Sheet, draw
 from nsight_report.plots.style import (
     _COLOURS,
@@ -295,7 +306,7 @@ def test_a_flame_graph_of_the_difference_shows_what_is_longer() -> None:
     ax = axes()
     flame.plot(rows.reset_index(), 1, ax=ax, n_reference=1)
     colours = {to_hex(c) for c in ax.collections[0].get_facecolor()}
-    assert to_hex(VERMILLION) in colours
+    assert to_hex(style.MORE) in colours
     assert "copy +500 ns" in [t.get_text() for t in ax.texts]
 
 
@@ -469,7 +480,7 @@ def test_a_short_stretch_keeps_its_red_boxes_and_the_title_counts_the_others(wor
     assert len(boxes.get_paths()) == len(calls) - 2
     reds = [to_hex(c) == to_hex(timeline_axes.RED) for c in boxes.get_facecolor()]
     assert sum(reds) == (calls["red"] != "").sum() == 2
-    assert "not drawn: 2 calls too short beside the longer stretch" in ax.get_title(loc="left")
+    assert "not drawn: 2 calls too short beside the longer interval" in ax.get_title(loc="left")
 
 
 # --- deep stacks
@@ -532,7 +543,7 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
     assert (
         max(path.get_extents().width for path in boxes.get_paths()) < 100
     )  # us: nothing where the hog's 995 were
-    assert timeline_axes.NOT_DECODED in [t.get_text() for t in ax.texts]
+    assert timeline_axes.UNTRACED in [t.get_text() for t in ax.texts]
 
 
 @pytest.mark.parametrize("receive", [None, 1])
@@ -592,3 +603,23 @@ def test_capture_without_causes_still_has_its_figures(world: Capture) -> None:
         world._frames[name] = getattr(world, name).iloc[:0]
     figures = draw(world, summarise(world))
     assert [f.name for f in figures[:2]] == ["balloon", "cdf"]
+
+
+def test_both_axes_of_every_figure_have_a_title(world: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list[tuple[str, str]]] = {}
+
+    def titles(name: str, *_words: object) -> None:
+        fig = Figure()
+        plot = _words[-1]
+        assert callable(plot)
+        plot(fig)
+        found[name] = [(ax.get_xlabel(), ax.get_ylabel()) for ax in fig.axes]
+        for ax, (_x, y) in zip(fig.axes, found[name]):  # panels that share an axis share its title
+            assert y or ax.get_shared_y_axes().joined(ax, fig.axes[0]), name
+
+    monkeypatch.setattr(figures, "_figure", titles)
+    sheet = Sheet.of(world, summarise(world))
+    for make in figures.DRAWN:
+        list(make(sheet))
+    assert {"balloon", "causes", "cdf", "flame", "flame-difference"} <= found.keys()
+    assert [name for name, axes in found.items() if not axes[0][1] or not all(x for x, _y in axes)] == []

@@ -30,6 +30,7 @@ _ACT = 0.05  # share of the delay from which a cause is worth acting on
 _FEW_SLOWER = 0.5  # share of the target below which the words are about the slower ones only
 _MOST_SEARCHED = 500  # target messages looked at for them
 
+MODE = {"trace": "tracepoints", "pt": "Intel PT"}
 GRADE = {
     "trace": "scheduler, interrupt and system call tracepoints (no Intel PT)",
     "pt": "Intel PT: every function call and return on every core",

@@ -14,7 +14,7 @@ from ..names import printable
 from ..units import percent
 from .style import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, VERMILLION, YELLOW
 
-TITLES = {"target": "while target messages were there", "reference": "while reference messages were there",
+TITLES = {"target": "while slow messages were there", "reference": "while baseline messages were there",
           "all": "whole recording"}  # fmt: skip
 #: Names told apart, of each kind of context; the others share one.
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}

@@ -22,7 +22,7 @@ from ..comparison import CallPaths, call_paths
 from ..frames import cause_names, each
 from ..names import printable
 from ..store import write_atomically
-from ..summary import SlowMessage, Summary, selected
+from ..summary import MODE, SlowMessage, Summary, selected
 from ..units import duration, percent
 from . import balloon, causes, cdf, cores, flame, queuing, timeline, timeline_axes
 from .style import NOT_SLOWER, RC, UNEXPLAINED, Look, looks
@@ -55,15 +55,19 @@ class Figure:
         )
 
 
-def caption(capture: Capture, summary: Summary) -> str:
+def _workload(capture: Capture) -> str:
+    """The threads that most messages are of."""
+    return ", ".join(selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3])
+
+
+def caption(capture: Capture, summary: Summary, workload: str) -> str:
     """Host, kernel, workload, coverage and command: where a figure comes from."""
     m = capture.manifest
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
-    apps = selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3]
     parts = [
-        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, grade {summary.grade}",
-        f"workload {', '.join(apps) or 'none'}, {summary.n:,} messages",
-        f"target {summary.target}, reference {summary.reference}, coverage {coverage}",
+        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {MODE[summary.grade]}",
+        f"workload {workload or 'none'}, {summary.n:,} messages",
+        f"slow messages {summary.target}, baseline {summary.reference}, coverage {coverage}",
         f"recorded with: {m.command() or 'unknown'}",
     ]
     return printable("; ".join(parts), 600)
@@ -79,14 +83,16 @@ class Sheet:
     look: dict[str, Look]
     top: str
     note: str
+    workload: str
 
     @classmethod
     def of(cls, capture: Capture, summary: Summary) -> Sheet:
         """For an analysed capture."""
         top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
-        note = caption(capture, summary)
+        workload = _workload(capture)
+        note = caption(capture, summary, workload)
         messages = selected(capture, OF_MESSAGES)
-        return cls(capture, summary, messages, cause_looks(capture), top, note)
+        return cls(capture, summary, messages, cause_looks(capture), top, note, workload)
 
     @cached_property
     def paths(self) -> CallPaths:
@@ -116,7 +122,7 @@ def _balloons(sheet: Sheet) -> Iterator[Figure]:
     rows = balloon.rows(sheet.messages, sheet.capture.coverage, sheet.capture.anomalies)
     yield _figure(
         "balloon", "Slow messages and their causes",
-        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_target:,} target messages are "
+        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_target:,} slow messages are "
         f"balloons coloured by cause. Largest causes: {sheet.top}.",
         sheet.note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, sheet.look, ax=fig.subplots()),
     )  # fmt: skip
@@ -126,7 +132,7 @@ def _causes(sheet: Sheet) -> Iterator[Figure]:
     names: tuple[tuple[str, causes.By], ...] = (("causes", "deviation"), ("causes-by-messages", "messages"))
     for name, by in names:
         rows = causes.rows(sheet.capture.anomalies, by)
-        alt = f"Box plot of the delay that each cause adds to a target message: {sheet.top}."
+        alt = f"Box plot of the delay that each cause adds to a slow message: {sheet.top}."
         if len(rows) and (by == "deviation" or rows["cause"].nunique() > 1):
             yield _boxes(sheet, name, causes.TITLES[by], alt, rows)
 
@@ -144,8 +150,8 @@ def _closer(sheet: Sheet) -> Iterator[Figure]:
         number = int(slow.row["message_id"])
         rows = causes.rows_of_message(sheet.capture.anomalies, number)
         if len(rows):
-            title = f"What delayed message {number} (black diamonds) beside all target messages"
-            alt = f"What delayed message {number}, each with a box plot of the same in all target messages."
+            title = f"What delayed message {number} (diamonds) beside all slow messages"
+            alt = f"What delayed message {number}, each with a box plot of the same in all slow messages."
             yield _boxes(sheet, f"message-{number}-causes", title, alt, rows)
 
 
@@ -197,7 +203,7 @@ def _queuing(sheet: Sheet) -> Iterator[Figure]:
         for queue, more in rows.groupby("queue", sort=False)["more"]
     )
     yield _figure(
-        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of target messages at each queue. {told}.",
+        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of slow messages at each queue. {told}.",
         sheet.note, rows, (_WIDTH, 6.2), both,
     )  # fmt: skip
 
@@ -220,7 +226,7 @@ def _cores(sheet: Sheet) -> Iterator[Figure]:
     told = ", ".join(f"{printable(label)} {percent(share)}" for label, share in busy.head(4).items())
     yield _figure(
         "cores", "Contexts on each core",
-        f"Share of each core's time by context. Of the target messages' lifetimes: {told}. Above a bar: the part of "
+        f"Share of each core's time by context. Of the slow messages' lifetimes: {told}. Above a bar: the part of "
         "the messages' lifetimes that passed on this core.",
         sheet.note, rows, (_WIDTH, 4.6), three,
     )  # fmt: skip
@@ -233,8 +239,8 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
         return
     size = (_WIDTH, flame.height_inches(rows))
     yield _figure(
-        "flame", "Where the time of target messages goes",
-        f"Flame graph of the mean time of {paths.n_target:,} target messages: mostly what is always there.",
+        "flame", "Where the time of slow messages goes",
+        f"Flame graph of the mean time of {paths.n_target:,} slow messages: mostly what is always there.",
         sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots()),
     )  # fmt: skip
     if not paths.n_reference:
@@ -244,8 +250,8 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
     )
     longest = ", ".join(f"{printable(r.name, 60)} +{duration(r.more)}" for r in each(more))
     yield _figure(
-        "flame-difference", "What took longer than in the reference",
-        f"Flame graph of target messages, coloured by the difference to {paths.n_reference:,} reference messages. Most: {longest}.",
+        "flame-difference", "What took longer than in baseline messages",
+        f"Flame graph of slow messages, coloured by the difference to {paths.n_reference:,} baseline messages. Most: {longest}.",
         sheet.note, rows, size,
         lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots(), n_reference=paths.n_reference),
     )  # fmt: skip
@@ -268,7 +274,7 @@ def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
     title = f"Message {number}: {latency} (usual {duration(slow.reference_ns)})"
     return _figure(
         f"message-{number}-timeline", title,
-        f"What the cores did during the {latency} of message {number}, from its first to its last stamp. Causes: {why}.",
+        f"What the cores did during the {latency} of message {number}, from its first to its last timestamp. Causes: {why}.",
         sheet.note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
         lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots()),
     )  # fmt: skip
