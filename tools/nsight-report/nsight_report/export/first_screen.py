@@ -34,7 +34,8 @@ def facts(sheet: Sheet) -> dict[str, str]:
     """Host, time, mode and workload of a recording, as far as they are known."""
     m = sheet.capture.manifest
     kernel, cores = m.text("host", "kernel"), m.text("host", "n_cpus")
-    host = (m.text("host", "hostname"), kernel and f"kernel {kernel}", cores and f"{cores} cores")
+    cores = cores and f"{cores} core{'' if cores == '1' else 's'}"
+    host = (m.text("host", "hostname"), kernel and f"kernel {kernel}", cores)
     ports = [str(port) for port in sheet.messages["lport"].value_counts().index[:_PORTS]]
     work = (sheet.workload, ports and f"port {', '.join(ports)}", counted(sheet.summary.n, "message"))
     found = {

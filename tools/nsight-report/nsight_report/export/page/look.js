@@ -29,7 +29,7 @@ const icon = (cause) => {
 /* ---- axes */
 const FONT = "12px system-ui, sans-serif";
 const axisLook = {
-	stroke: () => colourOf("--ink"), font: FONT, labelFont: FONT, labelSize: 20, size: 32, border: {show: true, width: 1, stroke: () => colourOf("--ink")},
+	stroke: () => colourOf("--ink"), font: FONT, labelFont: FONT, labelSize: 20, size: 32, space: 64, border: {show: true, width: 1, stroke: () => colourOf("--ink")},
 	grid: {stroke: () => colourOf("--grid"), width: 1}, ticks: {stroke: () => colourOf("--ink"), width: 1, size: 4},
 };
 /* Labels of a logarithmic axis: decades, and 2 and 5 where few decades are shown. */
@@ -46,7 +46,7 @@ const decades = (low, high) => {
 };
 /* Lines only where a label is, as in the figures. */
 const labelled = (u, splits) => splits.map((v) => (isRound(v, splits) ? v : null));
-const logAxis = {...axisLook, grid: {...axisLook.grid, filter: labelled}, splits: (u, axis, low, high) => decades(low, high), filter: (u, splits) => splits};
+const logAxis = {...axisLook, space: 30, grid: {...axisLook.grid, filter: labelled}, splits: (u, axis, low, high) => decades(low, high), filter: (u, splits) => splits};
 
 /* ---- box plots in a table, on one logarithmic axis that stands in its heading */
 const BOX = 220;

@@ -65,7 +65,7 @@
 		ctx.clip();
 		// Points that fall on one pixel are drawn once: 100,000 stay fluid.
 		const seen = new Uint8Array((Math.ceil(box.width) + 1) * (Math.ceil(box.height) + 1)), wide = Math.ceil(box.width) + 1;
-		const from = u.scales.x.min, to = u.scales.x.max, dot = Math.round(2 * ratio);
+		const from = u.scales.x.min, to = u.scales.x.max, dot = Math.round((n > 5000 ? 2 : n > 500 ? 3 : 4) * ratio);
 		const ink = colourOf("--ink"), colours = data.causes.map((cause) => colourOf(`--c-${cause.colour.slice(1)}`));
 		ctx.fillStyle = colourOf("--c-9A9A9A");
 		for (let i = 0; i < n; i++) {
