@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from nsight_report.export import html, page_data
-from nsight_report.frames import cause_names, to_pandas
 from nsight_report.plots.figures import Sheet
 from nsight_report.summary import summarise
+from nsight_report.tables.data_frames import cause_names, to_pandas
 
 from .pages import choose, click_balloon, keys, listed, load, run, shows, text, write_page
 from .synthetic import World, blocking_of, write_capture

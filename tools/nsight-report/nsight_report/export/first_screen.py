@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from ..frames import each
 from ..manifest import Manifest
 from ..names import printable
 from ..plots.figures import Sheet
 from ..plots.style import DARK
+from ..report_text import how_sure, next_steps
 from ..summary import GRADE, MODE, Summary, advice, verdict
+from ..tables.data_frames import each
 from ..units import counted, duration
-from ..wording import how_sure, next_steps
 
 BARS = 4  # causes drawn above the fold
 _PORTS = 3

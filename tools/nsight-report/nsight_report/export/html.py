@@ -18,11 +18,11 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..errors import BadInput
-from ..frames import each
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
-from ..store import write_atomically, writing
 from ..summary import GRADE, MODE, PERCENTILES, SlowMessage, Summary, only_located, selected, summarise
+from ..tables.data_frames import each
+from ..tables.store import write_atomically, writing
 from ..units import duration, percent, percentile
 from . import first_screen, page_data, theme
 from .terminal import describe, described
