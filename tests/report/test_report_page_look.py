@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
+from nsight_report.api import Capture
 from nsight_report.export import html, theme
 from nsight_report.plots import style
 from nsight_report.plots.figures import Sheet
@@ -36,18 +37,23 @@ CAUSES = (("b10", 0.5, 9, 900, 2_000_000), ("b9", 0.3, 30, 30_000, 9_000), ("Zoo
 
 @pytest.fixture(scope="module")
 def causes_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five causes, four of which come with two lines of advice."""
+    """Five causes, three of which come with two lines of advice."""
     folder = tmp_path_factory.mktemp("causes")
     c = nsight_report.open(write_capture(folder / "c.nsight", World(n=400)))
+    return page_of_causes(c, folder / "c.html", CAUSES)
+
+
+def page_of_causes(c: Capture, path: Path, causes: Iterable[tuple[str, float, int, int, int]]) -> Path:
+    """The page of ``c``, as if these were its causes: name, share, messages, median and total of each."""
     one = c.causes.iloc[:1]
     made = [
-        one.assign(cause=f"{name} (A)", category=name, share=share, n_messages=n, median_deviation_ns=median,
+        one.assign(cause=f"{name} (A)", category=name, subject=name, share=share, n_messages=n, median_deviation_ns=median,
                    max_deviation_ns=2 * median, total_deviation_ns=total, advice=f"{name}: {ADVICE}")
-        for name, share, n, median, total in CAUSES
+        for name, share, n, median, total in causes
     ]  # fmt: skip
     c._frames["causes"] = pd.concat(made, ignore_index=True)
-    (folder / "c.html").write_text(html.render(Sheet.of(c, summarise(c)), []))
-    return folder / "c.html"
+    path.write_text(html.render(Sheet.of(c, summarise(c)), []))
+    return path
 
 
 @contextmanager
@@ -105,8 +111,24 @@ def test_header_leaves_out_what_a_recorder_did_not_say(tmp_path: Path) -> None:
     assert "<dt>Recorded</dt>" not in header
 
 
-def test_four_answers_are_on_the_first_screen_of_a_laptop(browser: Any, causes_page: Path) -> None:
-    window(browser, causes_page, 1280, 800)
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 causes with names that are as long as those of kernel threads, on a host with a long name."""
+    folder = tmp_path_factory.mktemp("long")
+    host = {"hostname": "ip-10-123-234-234.eu-central-1.compute.internal.example.com", "kernel": "6.12.1-cloud-amd64-long-suffix",
+            "n_cpus": 384}  # fmt: skip
+    told = manifest(host=host, start={"monotonic_ns": START, "realtime_ns": 1_700_000_000_000_000_000})
+    c = nsight_report.open(write_capture(folder / "c.nsight", World(n=400, app="W" * 15), told=told))
+    names = [f"kubernetes-sidecar-proxy-{i:03d}/worker<{i}>" for i in range(300)]
+    causes = [(name, 0.16 / (1 + i), 20, 90_000 - i, 900_000 - i) for i, name in enumerate(names)]
+    return page_of_causes(c, folder / "long.html", causes)
+
+
+@pytest.mark.parametrize("which", ["causes_page", "long_page"])
+def test_four_answers_are_on_the_first_screen_of_a_laptop(
+    browser: Any, which: str, request: pytest.FixtureRequest
+) -> None:
+    window(browser, request.getfixturevalue(which), 1280, 720)
     order = run(
         browser, "return [...document.querySelectorAll('.answers > div > dt')].map(d => d.textContent)"
     )
@@ -117,7 +139,7 @@ def test_four_answers_are_on_the_first_screen_of_a_laptop(browser: Any, causes_p
         "What to do next",
     ]
     answers = [box(browser, f".answers > .{kind}") for kind in ("what", "much", "sure", "next")]
-    assert max(b["bottom"] for b in answers) <= 800
+    assert max(b["bottom"] for b in answers) <= 720
     assert max(b["right"] for b in answers) <= 1280
     for one, other in itertools.combinations(answers, 2):  # none covers another
         assert (
@@ -125,10 +147,52 @@ def test_four_answers_are_on_the_first_screen_of_a_laptop(browser: Any, causes_p
             or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
         )  # fmt: skip
     assert box(browser, ".facts")["bottom"] <= answers[0]["top"]
-    lengths = run(
-        browser, "return [...document.querySelectorAll('.bars rect')].map(r => +r.getAttribute('width'))"
+
+
+def test_bars_have_the_length_of_the_shares_and_say_how_many_messages(
+    browser: Any, causes_page: Path
+) -> None:
+    window(browser, causes_page, 1280, 720)
+    drawn = "return [...document.querySelectorAll('.bars li')].map(li => [+li.querySelector('rect').getAttribute('width'), li.querySelector('.told').textContent])"
+    assert run(browser, drawn) == [
+        [50, "9 messages, up to 1.80 us"],
+        [30, "30 messages, up to 60.0 us"],
+        [15, "200 messages, up to 8.00 us"],
+        [0.4, "4 messages, up to 2.00 ms"],
+    ]
+
+
+def test_link_of_the_first_screen_opens_the_slowest_message(opened: Any) -> None:
+    opened.find_element("css selector", ".answers .next a").click()
+    shows(opened, 200)  # the first that the hog delays, for 1.01 ms
+
+
+def test_first_screen_says_where_nothing_was_slower(browser: Any, tmp_path: Path) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "n.nsight", World(n=400)))
+    c._frames["coverage"] = c.coverage.assign(deviation_ns=200, explained_ns=200, coverage=1.0)
+    for name in ("causes", "anomalies"):
+        c._frames[name] = getattr(c, name).iloc[:0]
+    (tmp_path / "n.html").write_text(html.render(Sheet.of(c, summarise(c)), []))
+    window(browser, tmp_path / "n.html", 1280, 720)
+    assert "None of them took longer" in text(browser, ".answers .what")
+    assert "extra" not in text(browser, ".answers .much")
+    assert "1 warning" in text(browser, ".answers .sure")
+    assert "Nothing." in text(browser, ".answers .next")
+    assert box(browser, ".answers")["bottom"] <= 720
+
+
+def test_a_cause_that_is_only_a_place_is_marked(browser: Any, tmp_path: Path) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "p.nsight", World(n=400)))
+    c._frames["causes"] = c.causes.assign(
+        located_ns=c.causes["total_deviation_ns"].where(c.causes["category"] == "hog", 0)
     )
-    assert lengths == [50, 30, 15, 0.4]
+    (tmp_path / "p.html").write_text(html.render(Sheet.of(c, summarise(c)), []))
+    load(browser, tmp_path / "p.html")
+    names = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())"
+    assert browser.execute_script(names, ".bars .cause")[0] == "hog (A) *"
+    assert browser.execute_script(names, "#cause-table .name")[0] == "hog (A) *"
+    assert len([n for n in browser.execute_script(names, "#cause-table .name") if n.endswith("*")]) == 1
+    assert "*: where the time went, but not why" in text(browser, ".answers .what")
 
 
 # --- light and dark
@@ -180,23 +244,27 @@ def test_every_text_stands_out_from_what_is_behind_it(browser: Any, page: Path, 
     assert weak == []
 
 
-def test_dark_screen_turns_page_charts_and_pictures_dark(browser: Any, page: Path) -> None:
-    def brightness(selector: str) -> float:
-        run(browser, f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
-        run(browser, "return new Promise(done => setTimeout(done, 300))")
-        area = box(browser, selector)
-        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
-        picture = Image.open(io.BytesIO(base64.b64decode(shot))).convert("L")
-        inside = (area["left"], max(area["top"], 60), area["right"], min(area["bottom"], 880))
-        return float(np.median(np.asarray(picture.crop(tuple(map(round, inside))))))
+def brightness(driver: Any, selector: str) -> float:
+    """Of most of what is there, 0 (black) to 255."""
+    run(driver, f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+    run(driver, "return new Promise(done => setTimeout(done, 300))")
+    area = box(driver, selector)
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
+    picture = Image.open(io.BytesIO(base64.b64decode(shot))).convert("L")
+    inside = (area["left"], max(area["top"], 60), area["right"], min(area["bottom"], 880))
+    return float(np.median(np.asarray(picture.crop(tuple(map(round, inside))))))
 
+
+def test_dark_screen_turns_page_charts_and_pictures_dark(browser: Any, page: Path) -> None:
     seen = {}
     for scheme in ("light", "dark"):
         with media(browser, scheme):
             load(browser, page)
             run(browser, "location.hash = '#message-1000'")
             shows(browser, 1000)
-            seen[scheme] = [brightness(s) for s in (".answers", "#balloon", "#lifetime", ".figures img")]
+            seen[scheme] = [
+                brightness(browser, s) for s in (".answers", "#balloon", "#lifetime", ".figures img")
+            ]
     assert min(seen["light"]) > 200
     assert max(seen["dark"]) < 60
 
@@ -217,13 +285,34 @@ def test_chart_follows_a_screen_that_becomes_dark(browser: Any, page: Path) -> N
         assert axis() != light
 
 
+def test_switch_turns_the_page_dark_and_is_remembered(browser: Any, page: Path) -> None:
+    parts = (".answers", "#balloon", ".figures img")
+    with media(browser, "light"):
+        load(browser, page)
+        switch = browser.find_element("id", "scheme")
+        assert switch.get_attribute("aria-pressed") == "false"
+        light = [brightness(browser, part) for part in parts]
+        try:
+            switch.click()
+            assert switch.get_attribute("aria-pressed") == "true"
+            assert max(brightness(browser, part) for part in parts) < 60 < 200 < min(light)
+            load(browser, page)
+            assert browser.find_element("id", "scheme").get_attribute("aria-pressed") == "true"
+            assert brightness(browser, ".answers") < 60
+            browser.find_element("id", "scheme").click()
+            assert [brightness(browser, part) for part in parts] == light
+        finally:
+            run(browser, "localStorage.clear()")
+
+
 def test_paper_is_white_whatever_the_screen(browser: Any, page: Path) -> None:
     with media(browser, "dark", "print"):
         load(browser, page)
         assert run(browser, "return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert (
-            run(browser, "return getComputedStyle(document.body).getPropertyValue('--c-000000')") == "#000000"
-        )
+        for chosen in ("dark", "light"):  # nor of the switch
+            run(browser, f"document.documentElement.dataset.scheme = '{chosen}'")
+            assert run(browser, "return colourOf('--paper')") == "rgb(255, 255, 255)"
+            assert run(browser, "return colourOf('--c-000000')") == "rgb(0, 0, 0)"
 
 
 def test_causes_on_a_dark_screen_are_seen_and_are_not_alike() -> None:
@@ -240,8 +329,7 @@ def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 def test_page_and_figures_have_the_colours_of_one_place(browser: Any, page: Path) -> None:
     sheet = theme.stylesheet()
     for colour in style.PALETTE:
-        assert f"--c-{colour[1:]}:{colour};" in sheet
-        assert f"--c-{colour[1:]}:{style.at_night(colour)};" in sheet
+        assert f"--c-{colour[1:]}:light-dark({colour},{style.at_night(colour)});" in sheet
     load(browser, page)
     drawn = run(
         browser,
@@ -314,6 +402,25 @@ def test_causes_sort_by_number_and_back(browser: Any, causes_page: Path, heading
         assert told == way
         assert rows == (largest if way == "descending" else largest[::-1])
     assert text(browser, "#status") == f"sorted by {heading}, {other}"
+
+
+def test_table_of_many_causes_is_folded_and_sorts_all_of_them(browser: Any, long_page: Path) -> None:
+    def seen() -> list[str]:
+        return [
+            str(name)
+            for name in run(
+                browser,
+                "return [...document.querySelectorAll('#cause-table tbody tr')].filter(r => r.checkVisibility()).map(r => r.dataset.cause)",
+            )
+        ]
+
+    load(browser, long_page)
+    assert len(seen()) == 20
+    assert names_by(browser, "#cause-table", "cause")[1] == "ascending"
+    names_by(browser, "#cause-table", "cause")
+    assert seen()[0] == "kubernetes-sidecar-proxy-299/worker<299> (A)"
+    browser.find_element("id", "unfold").click()
+    assert len(seen()) == 300
 
 
 def test_causes_sort_by_name(browser: Any, causes_page: Path) -> None:

@@ -241,14 +241,15 @@ def advice(causes: pd.DataFrame) -> list[tuple[list[str], str]]:
     return [(names, printable(text, 600)) for text, names in texts.items() if text]
 
 
-def verdict(s: Summary) -> str:
-    """The report in one or two sentences."""
+def compared(s: Summary) -> str:
+    """What was compared with what, and how many were not slower."""
     if not s.n:
         return "No message matches the options, so there is nothing to explain."
     if not s.n_target:
         return f"{s.n:,} messages were seen, but none lies in the target {s.target}."
+    were = "was" if s.n_target == 1 else "were"
     begin = (
-        f"Of {s.n:,} messages, the {s.n_target:,} of {s.target} were compared with those of {s.reference}."
+        f"Of {s.n:,} messages, the {s.n_target:,} of {s.target} {were} compared with those of {s.reference}."
     )
     if not s.n_slower:
         why = f", since its clocks are known to {duration(s.noise_ns // 2)} only" if s.by_clocks else ""
@@ -256,11 +257,20 @@ def verdict(s: Summary) -> str:
             f"{begin} None of them took longer by more than this recording can tell from nothing (about "
             f"{duration(s.noise_ns)}{why})."
         )
-    few = s.n_slower < _FEW_SLOWER * s.n_target
-    if few:
+    if _few(s):
         begin += f" Only {s.n_slower:,} of them took longer by more than this recording can tell (about {duration(s.noise_ns)})."
-    if not len(s.causes):
-        return f"{begin} No cause for their extra latency was found."
+    return begin if len(s.causes) else f"{begin} No cause for their extra latency was found."
+
+
+def _few(s: Summary) -> bool:
+    return s.n_slower < _FEW_SLOWER * s.n_target
+
+
+def verdict(s: Summary) -> str:
+    """The report in one or two sentences."""
+    begin, few = compared(s), _few(s)
+    if not s.n_slower or not len(s.causes):
+        return begin
     parts = [
         f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, 'message')}, up to "
         f"{duration(c.max_deviation_ns)})"

@@ -13,12 +13,24 @@ from ..names import printable
 from ..plots.figures import Sheet
 from ..plots.style import DARK
 from ..report_text import how_sure, next_steps
-from ..summary import GRADE, MODE, Summary, advice, verdict
+from ..summary import GRADE, MODE, Summary, advice, cause_with_subject, compared, only_located
 from ..tables.data_frames import each
 from ..units import counted, duration
 
 BARS = 4  # causes drawn above the fold
+_NAME = 36  # letters of their names: two lines
 _PORTS = 3
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One of the largest causes: ``share`` of the extra latency, ``told`` what it did to how many messages."""
+
+    cause: str
+    colour: str
+    share: float
+    told: str
+    located: bool
 
 
 @dataclass(frozen=True)
@@ -62,21 +74,20 @@ def _recorded(m: Manifest) -> str:
 
 
 def answers(s: Summary) -> list[Answer]:
-    """The summary in words; only what, and what next, where there is no result."""
-    found = [Answer("what", "What delayed the slow messages?", verdict(s))]
+    """The summary in words; only what, where there are no slow messages."""
+    found = [Answer("what", "What delayed the slow messages?", compared(s))]
     if not s.n or not s.n_target:
         return found
-    if not s.n_slower:
-        return [*found, Answer("next", "What to do next", " ".join(next_steps(s)))]
     extra = int(s.causes["total_deviation_ns"].sum()) if len(s.causes) else 0
-    added = f"The causes below add {duration(extra)} to {counted(s.n_target, 'message')} in all."
+    added = f"The causes add {duration(extra)} to {counted(s.n_target, 'slow message')} in all."
     sure = " ".join([*how_sure(s), f"Seen with {GRADE[s.grade]}."])
+    steps = " ".join(next_steps(s))
     none = "No cause is large enough to act on: choose other messages with --target."
     return [
         *found,
-        Answer("much", "By how much?", added),
+        Answer("much", "By how much?", added if extra else ""),
         Answer("sure", "Confidence", sure),
-        Answer("next", "What to do next", advice(s.causes) or none),
+        Answer("next", "What to do next", (advice(s.causes) or none) if len(s.causes) else steps),
     ]
 
 
@@ -85,14 +96,24 @@ def latencies(s: Summary) -> list[tuple[str, str]]:
     known = [p for p in s.percentiles if p != 50.0]
     shown = [p for p in (50.0, *known[-1:]) if p in s.percentiles]
     found = [("median" if p == 50.0 else f"p{p:g}", duration(s.percentiles[p])) for p in shown]
-    extra = f"+{duration(s.extra_ns / s.n_slower)}" if s.n_slower else duration(None)
-    return [("extra, mean", extra), *found, ("slowest", duration(s.max_ns))]
+    extra = [("extra, mean", f"+{duration(s.extra_ns / s.n_slower)}")] if s.n_slower else []
+    return [*extra, *found, ("slowest", duration(s.max_ns))]
 
 
-def bars(sheet: Sheet) -> list[tuple[str, str, float]]:
-    """Name, colour and share of the largest causes."""
-    rows = each(sheet.summary.causes.head(BARS))
-    return [(printable(c.cause), colour(sheet, str(c.cause)), float(c.share)) for c in rows]
+def bars(sheet: Sheet) -> list[Bar]:
+    """The largest causes, the largest first."""
+    return [
+        Bar(
+            _short(c), colour(sheet, str(c.cause)), float(c.share),
+            f"{counted(c.n_messages, 'message')}, up to {duration(c.max_deviation_ns)}", only_located(c),
+        )
+        for c in each(sheet.summary.causes.head(BARS))
+    ]  # fmt: skip
+
+
+def _short(cause: Any) -> str:
+    whole = cause_with_subject(cause)
+    return whole if len(whole) <= _NAME else printable(cause.cause, _NAME)
 
 
 def colour(sheet: Sheet, cause: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..plots.style import BLACK, PALETTE, at_night
 from ..plots.timeline_axes import FILL, NARROW_FUNCTION, RED
 
-_DARK = "@media screen and (prefers-color-scheme: dark)"  # never on paper
+_DARK = "@media screen and (prefers-color-scheme: dark)"  # as the page shows a picture; never on paper
 _PAINT = re.compile(r'(fill|stroke)(: |=")(#[0-9a-f]{6})')
 _SELECTED = {": ": '[style*="{}: {}"]', '="': '[{}="{}"]'}
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
@@ -22,10 +22,9 @@ def stylesheet() -> str:
     kinds = {kind.replace(" ", "-"): fill for kind, fill in FILL.items()}
     kinds |= {"red": RED, "narrow-function": NARROW_FUNCTION}
     colours |= {f"--k-{kind}": fill for kind, fill in kinds.items()}
-    day = "".join(f"{name}:{colour};" for name, colour in colours.items())
-    night = "".join(f"{name}:{at_night(colour)};" for name, colour in colours.items())
+    both = "".join(f"{name}:light-dark({colour},{at_night(colour)});" for name, colour in colours.items())
     classes = "".join(f".k-{kind}{{fill:var(--k-{kind});background:var(--k-{kind})}}" for kind in kinds)
-    return f":root{{{day}}}{_DARK}{{:root{{{night}}}}}{classes}"
+    return f":root{{{both}}}{classes}"
 
 
 def picture(svg: bytes) -> str:

@@ -2,10 +2,14 @@
 /* One look with the figures (plots/style.py): colours of the screen at hand, markers, axes. Needs lifetime.js. */
 "use strict";
 
-/* A colour of the style sheet as the canvas needs it: it changes when the screen becomes dark. */
-const colourOf = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+/* A colour of the style sheet as the canvas needs it, light or dark: computed for an element that nobody sees. */
+const colourOf = (variable) => {
+	document.head.style.color = `var(${variable})`;
+	return getComputedStyle(document.head).color;
+};
 const inkOf = (cause) => `var(--c-${(cause?.colour ?? "#555555").slice(1)})`;
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+const isDark = () => (root.dataset.scheme ? root.dataset.scheme === "dark" : dark.matches);
 
 const polygon = (corners, turn = 0) => [...Array(corners).keys()].map((i) => {
 	const angle = turn + (2 * Math.PI * i) / corners - Math.PI / 2;

@@ -158,7 +158,7 @@
 			const button = element("button", {type: "button", textContent: t.id, ariaLabel: `message ${t.id}`});
 			button.addEventListener("click", () => show(t.id));
 			const cell = element("td", {className: "text"});
-			if (t.top >= 0) cell.append(icon(data.causes[t.top]), ` ${data.causes[t.top].name}`);
+			if (t.top >= 0) cell.append(icon(data.causes[t.top]), data.causes[t.top].name);
 			const cores = m.recv_cpu[t.row] === m.app_cpu[t.row] ? `${m.app_cpu[t.row]}` : `${m.recv_cpu[t.row]} to ${m.app_cpu[t.row]}`;
 			return element("tr", {}, element("td", {}, button), element("td", {className: "n", textContent: duration(m.latency[t.row])}),
 				element("td", {className: "n", textContent: `+${duration(t.deviation)}`}), cell, element("td", {className: "n cores", textContent: cores.replaceAll("-1", "?")}));
@@ -196,7 +196,7 @@
 			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first message${place}`;
 		$("#why tbody").replaceChildren(...(t.why ?? t.brief).map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
 			const name = element("td", {className: "text"});
-			if (cause >= 0) name.append(icon(data.causes[cause]), ` ${data.causes[cause].name}`);
+			if (cause >= 0) name.append(icon(data.causes[cause]), data.causes[cause].name);
 			const through = data.texts[path];
 			const what = element("td", {className: "text", textContent: t.why ? data.texts[detail] + (through ? `, in ${through}` : "") : ""});
 			if (other >= 0) {
@@ -275,7 +275,7 @@
 		const cause = data.causes.find((c) => c.name === row.dataset.cause);
 		if (!cause?.box.length) continue;
 		row.querySelector(".box").append(boxPlot(cause, scale));
-		const button = element("button", {type: "button", className: "as-text"}, icon(cause), ` ${cause.name}`);
+		const button = element("button", {type: "button", className: "as-text"}, icon(cause), row.querySelector(".name").textContent);
 		button.title = "show only messages with this cause";
 		button.addEventListener("click", () => {
 			$("#by-cause").value = data.causes.indexOf(cause);
@@ -286,6 +286,10 @@
 		row.querySelector(".name").replaceChildren(button);
 	}
 	for (const table of document.querySelectorAll("table.sorts")) makeSortable(table, say);
+	$("#unfold")?.addEventListener("click", (event) => {
+		$("#cause-table").classList.remove("folded");
+		event.target.parentElement.remove();
+	});
 	makeSortable($("#list"), say, (column, sign) => {
 		order = {of: COLUMNS[column], sign};
 		refilter();
@@ -311,7 +315,7 @@
 				paths: uPlot.paths.stepped({align: -1}), // as in the figure: no message lies between two
 				value: (u, v) => (v == null ? "-" : `${v.toPrecision(3)} % are slower`),
 			}))],
-			legend: {live: true},
+			legend: {live: true, markers: {stroke: (u, i) => `var(${STYLES[i - 1][0]})`}},
 		}, joined, $("#distribution"));
 		$("#distribution").chart = distribution; // for tests
 	}
@@ -321,7 +325,7 @@
 	$("#filters").addEventListener("reset", () => setTimeout(refilter));
 	$("#whole").addEventListener("click", () => balloons.setScale("x", {min: m.id[0], max: m.id[n - 1]}));
 	const used = [...new Set(targets.map((t) => t.top))].filter((c) => c >= 0).sort((a, b) => a - b).slice(0, 24);
-	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), ` ${data.causes[c].name} (${number(targets.filter((t) => t.top === c).length)})`)));
+	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), `${data.causes[c].name} (${number(targets.filter((t) => t.top === c).length)})`)));
 	if (n) {
 		makeBalloons();
 		makeDistribution();
@@ -331,7 +335,17 @@
 	}
 	refilter();
 	let waiting = 0;
-	dark.addEventListener("change", () => { for (const chart of [balloons, distribution]) chart?.redraw(false); });
+	const recolour = () => {
+		$("#scheme").ariaPressed = isDark();
+		for (const chart of [balloons, distribution]) chart?.redraw(false);
+	};
+	$("#scheme").addEventListener("click", () => {
+		root.dataset.scheme = isDark() ? "light" : "dark";
+		try { localStorage.setItem("nsight-scheme", root.dataset.scheme); } catch { /* as in begin.js */ }
+		recolour();
+	});
+	dark.addEventListener("change", recolour);
+	recolour();
 	addEventListener("resize", () => {
 		clearTimeout(waiting);
 		waiting = setTimeout(() => {
