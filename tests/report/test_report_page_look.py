@@ -423,6 +423,19 @@ def test_table_of_many_causes_is_folded_and_sorts_all_of_them(browser: Any, long
     assert len(seen()) == 300
 
 
+def test_table_sorts_by_keys_and_the_focus_stays(browser: Any, causes_page: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    load(browser, causes_page)
+    run(browser, "document.querySelector('#cause-table th button').focus()")
+    keys(browser, Keys.TAB, Keys.TAB, Keys.ENTER)  # cause, share of the delay, messages
+    first = "return document.querySelector('#cause-table tbody tr').dataset.cause"
+    told = "return [document.activeElement.closest('th').ariaSort, document.activeElement.textContent]"
+    assert (run(browser, first), run(browser, told)) == ("Zoo (A)", ["descending", "messages"])
+    keys(browser, Keys.SPACE)
+    assert (run(browser, first), run(browser, told)) == ("mu (A)", ["ascending", "messages"])
+
+
 def test_causes_sort_by_name(browser: Any, causes_page: Path) -> None:
     load(browser, causes_page)
     names = ["alpha", "b9", "b10", "mu", "Zoo"]  # as people order them: neither by code nor digit by digit

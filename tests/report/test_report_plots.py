@@ -6,12 +6,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -623,3 +625,32 @@ def test_both_axes_of_every_figure_have_a_title(world: Capture, monkeypatch: pyt
         list(make(sheet))
     assert {"balloon", "causes", "cdf", "flame", "flame-difference"} <= found.keys()
     assert [name for name, axes in found.items() if not axes[0][1] or not all(x for x, _y in axes)] == []
+
+
+def test_legends_and_captions_of_long_names_stay_in_the_figure(
+    world: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of box in one timeline, and a caption of wide letters: what is cut is not read."""
+    outside = []
+
+    class Canvas(FigureCanvasAgg):
+        def print_png(self, *_args: Any, **_options: Any) -> None:
+            self.draw()
+            fig = self.figure
+            texts = [*fig.texts, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
+            for artist in texts:
+                box = artist.get_window_extent(self.get_renderer())
+                if box.x0 < 0 or box.x1 > fig.bbox.x1 or box.y0 < 0:
+                    outside.append((artist, box))
+
+    monkeypatch.setattr(figures, "FigureCanvasAgg", Canvas)
+    sheet = Sheet.of(world, summarise(world))
+    sheet.note = "workload Wwwwwww, mode tracepoints; " * 12
+    rows = rows_of(world, 200)
+    every = rows[rows["what"] == "call"].head(1)
+    more = [every.assign(kind=kind, lane="R and A") for kind in [*timeline_axes.FILL, "gap", "idle"]]
+    inferred = every.assign(end_known="inferred", lane="R and A")
+    rows = pd.concat([rows.assign(lane="R and A"), *more, inferred], ignore_index=True)
+    figures._timeline(sheet, sheet.summary.slowest[0], rows)
+    list(figures._balloons(sheet))
+    assert outside == []

@@ -304,7 +304,7 @@ def _figure(
         for ax in fig.axes:
             for text in ax.texts:
                 text.set_in_layout(False)  # all are inside their axes
-        fig.supxlabel(textwrap.fill(note, 200), fontsize=7, color="#555555", x=0.01, ha="left")
+        fig.supxlabel(textwrap.fill(note, 170), fontsize=7, color="#555555", x=0.01, ha="left")
         # Laid out once, and drawn once for each format: savefig would draw each twice more.
         canvas = FigureCanvasAgg(fig)
         engine = fig.get_layout_engine()

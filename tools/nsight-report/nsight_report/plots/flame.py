@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from ..calls.stacks import SEPARATOR
 from ..tables.data_frames import each
-from ..units import duration
+from ..units import counted, duration
 from .folding import WRAPPER
 from .style import LESS, MORE, ON_LESS, legend_below
 from .timeline import WRAPS
@@ -123,7 +123,7 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_reference: int | None = Non
     ax.set_xlabel(f"mean time of a slow message ({unit}), callees by name")
     ax.set_ylabel("call depth")
     if n_reference is None:
-        ax.set_title(f"Where {n:,} slow messages spent their time", loc="left", fontsize=11)
+        ax.set_title(f"Where {counted(n, 'slow message')} spent their time", loc="left", fontsize=11)
         present = set(frame["kind"])
         legend_below(
             ax,
@@ -135,7 +135,7 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_reference: int | None = Non
             4,
         )
     else:
-        title = f"What {n:,} slow messages spent more or less on than {n_reference:,} baseline messages"
+        title = f"What {counted(n, 'slow message')} spent more or less on than {counted(n_reference, 'baseline message')}"
         ax.set_title(title, loc="left", fontsize=11)
         legend_below(
             ax,

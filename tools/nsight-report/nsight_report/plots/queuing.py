@@ -55,7 +55,7 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         "Queuing ahead of slow messages (number of messages on top; line width: share of them)",
         loc="left", fontsize=11,
     )  # fmt: skip
-    return _queues(ax, queues, [""] * len(queues))
+    return _queues(ax, queues, queues)
 
 
 def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:

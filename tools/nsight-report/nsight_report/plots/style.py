@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
@@ -170,14 +170,18 @@ def small_ticks(ax: Axes, which: str, limits: tuple[float, float]) -> None:
 
 
 def legend_below(ax: Axes, handles: list[Any], columns: int) -> None:
-    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures."""
+    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures.
+
+    It begins at the left edge of the figure, not of the axes: long names of ticks would push it out on the right.
+    """
     figure = ax.get_figure(root=True)
     assert figure is not None
-    below = ax.transAxes + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
+    edge = blended_transform_factory(figure.transFigure, ax.transAxes)
+    below = edge + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
     ax.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(0, 0),
+        bbox_to_anchor=(0.01, 0),
         bbox_transform=below,
         ncols=columns,
         borderaxespad=0,
