@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the command line as users do, in a process of its own."""
+"""The command line as users run it, in a process of its own; the page in a browser."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import warm
 
+from conftest import skip_or_fail
+
+from . import browser as browsers
+from .pages import load, write_page
 from .synthetic import write_capture
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "tools/nsight-report/nsight-report"
@@ -43,3 +48,23 @@ def run() -> Run:
 def capture(tmp_path: Path) -> Path:
     """A small analysed capture (see synthetic.py)."""
     return write_capture(tmp_path / "small.nsight")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if why := browsers.missing():
+        skip_or_fail("browser", why)
+    with browsers.browser() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 messages, of which 20 are slow (see synthetic.py): the hog delays 20, of which 11 wait for others too."""
+    directory = tmp_path_factory.mktemp("page")
+    return write_page(directory / "report.html", write_capture(directory / "small.nsight"), figures=True)
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Any:
+    return load(browser, page)

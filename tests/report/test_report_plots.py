@@ -6,12 +6,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -19,7 +21,18 @@ from nsight_report.api import Capture
 from nsight_report.calls import stacks
 from nsight_report.commands.call_tree import tree
 from nsight_report.export import page_data
-from nsight_report.plots import balloon, causes, cdf, flame, folding, queuing, timeline, timeline_axes
+from nsight_report.plots import (
+    balloon,
+    causes,
+    cdf,
+    figures,
+    flame,
+    folding,
+    queuing,
+    style,
+    timeline,
+    timeline_axes,
+)
 from nsight_report.plots.figures import Sheet, draw
 from nsight_report.plots.style import (
     _COLOURS,
@@ -295,7 +308,7 @@ def test_a_flame_graph_of_the_difference_shows_what_is_longer() -> None:
     ax = axes()
     flame.plot(rows.reset_index(), 1, ax=ax, n_baseline=1)
     colours = {to_hex(c) for c in ax.collections[0].get_facecolor()}
-    assert to_hex(VERMILLION) in colours
+    assert to_hex(style.MORE) in colours
     assert "copy +500 ns" in [t.get_text() for t in ax.texts]
 
 
@@ -532,7 +545,7 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
     assert (
         max(path.get_extents().width for path in boxes.get_paths()) < 100
     )  # us: nothing where the hog's 995 were
-    assert timeline_axes.NOT_DECODED in [t.get_text() for t in ax.texts]
+    assert timeline_axes.UNTRACED in [t.get_text() for t in ax.texts]
 
 
 @pytest.mark.parametrize("receive", [None, 1])
@@ -592,3 +605,52 @@ def test_capture_without_causes_still_has_its_figures(world: Capture) -> None:
         world._frames[name] = getattr(world, name).iloc[:0]
     figures = draw(world, summarise(world))
     assert [f.name for f in figures[:2]] == ["balloon", "cdf"]
+
+
+def test_both_axes_of_every_figure_have_a_title(world: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list[tuple[str, str]]] = {}
+
+    def titles(name: str, *_words: object) -> None:
+        fig = Figure()
+        plot = _words[-1]
+        assert callable(plot)
+        plot(fig)
+        found[name] = [(ax.get_xlabel(), ax.get_ylabel()) for ax in fig.axes]
+        for ax, (_x, y) in zip(fig.axes, found[name]):  # panels that share an axis share its title
+            assert y or ax.get_shared_y_axes().joined(ax, fig.axes[0]), name
+
+    monkeypatch.setattr(figures, "_figure", titles)
+    sheet = Sheet.of(world, summarise(world))
+    for make in figures.DRAWN:
+        list(make(sheet))
+    assert {"balloon", "causes", "cdf", "flame", "flame-difference"} <= found.keys()
+    assert [name for name, axes in found.items() if not axes[0][1] or not all(x for x, _y in axes)] == []
+
+
+def test_legends_and_captions_of_long_names_stay_in_the_figure(
+    world: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of box in one timeline, and a caption of wide letters: what is cut is not read."""
+    outside = []
+
+    class Canvas(FigureCanvasAgg):
+        def print_png(self, *_args: Any, **_options: Any) -> None:
+            self.draw()
+            fig = self.figure
+            texts = [*fig.texts, *(legend for ax in fig.axes if (legend := ax.get_legend()))]
+            for artist in texts:
+                box = artist.get_window_extent(self.get_renderer())
+                if box.x0 < 0 or box.x1 > fig.bbox.x1 or box.y0 < 0:
+                    outside.append((artist, box))
+
+    monkeypatch.setattr(figures, "FigureCanvasAgg", Canvas)
+    sheet = Sheet.of(world, summarise(world))
+    sheet.note = "workload Wwwwwww, mode tracepoints; " * 12
+    rows = rows_of(world, 200)
+    every = rows[rows["what"] == "call"].head(1)
+    more = [every.assign(kind=kind, track="R and A") for kind in [*timeline_axes.FILL, "gap", "idle"]]
+    inferred = every.assign(end_known="inferred", track="R and A")
+    rows = pd.concat([rows.assign(track="R and A"), *more, inferred], ignore_index=True)
+    figures._timeline(sheet, sheet.summary.slowest[0], rows)
+    list(figures._balloons(sheet))
+    assert outside == []

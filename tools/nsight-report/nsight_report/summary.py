@@ -30,7 +30,8 @@ _ACT = 0.05  # share of the delay from which a cause is worth acting on
 _FEW_SLOWER = 0.5  # share of the slow messages below which the words are about the slower ones only
 _MOST_SEARCHED = 500  # slow messages looked at for them
 
-MODE = {
+MODE = {"tracepoints": "tracepoints", "intel-pt": "Intel PT"}
+RECORDED_WITH = {
     "tracepoints": "tracepoints of scheduler, interrupts and system calls (no Intel PT)",
     "intel-pt": "Intel PT: every function call and return on every core",
 }
@@ -240,24 +241,34 @@ def advice(causes: pd.DataFrame) -> list[tuple[list[str], str]]:
     return [(names, printable(text, 600)) for text, names in texts.items() if text]
 
 
-def verdict(s: Summary) -> str:
-    """The report in one or two sentences."""
+def compared(s: Summary) -> str:
+    """What was compared with what, and how many were not slower."""
     if not s.n:
         return "No message matches the options, so there is nothing to explain."
     if not s.n_slow:
         return f"{s.n:,} messages were seen, but none is selected by --slow {s.slow}."
-    begin = f"Of {s.n:,} messages, the {s.n_slow:,} of {s.slow} were compared with those of {s.baseline}."
+    were = "was" if s.n_slow == 1 else "were"
+    begin = f"Of {s.n:,} messages, the {s.n_slow:,} of {s.slow} {were} compared with those of {s.baseline}."
     if not s.n_beyond_noise:
         why = f", since its clocks are known to {duration(s.noise_ns // 2)} only" if s.by_clocks else ""
         return (
             f"{begin} None of them took longer by more than this recording can tell from nothing (about "
             f"{duration(s.noise_ns)}{why})."
         )
-    few = s.n_beyond_noise < _FEW_SLOWER * s.n_slow
-    if few:
+    if _few(s):
         begin += f" Only {s.n_beyond_noise:,} of them took longer by more than this recording can tell (about {duration(s.noise_ns)})."
-    if not len(s.causes):
-        return f"{begin} No cause for their extra latency was found."
+    return begin if len(s.causes) else f"{begin} No cause for their extra latency was found."
+
+
+def _few(s: Summary) -> bool:
+    return s.n_beyond_noise < _FEW_SLOWER * s.n_slow
+
+
+def verdict(s: Summary) -> str:
+    """The report in one or two sentences."""
+    begin, few = compared(s), _few(s)
+    if not s.n_beyond_noise or not len(s.causes):
+        return begin
     parts = [
         f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, 'message')}, up to "
         f"{duration(c.max_deviation_ns)})"

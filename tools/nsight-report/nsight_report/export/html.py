@@ -20,29 +20,27 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ..errors import BadInput
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
-from ..report_text import confidence, next_steps
 from ..summary import (
     MODE,
     PERCENTILES,
+    RECORDED_WITH,
     SlowMessage,
     Summary,
-    advice,
     only_located,
     selected,
     summarise,
-    verdict,
 )
 from ..tables.data_frames import each
 from ..tables.store import write_atomically, writing
-from ..units import counted, duration, percent, percentile
-from . import page_data
+from ..units import duration, percent, percentile
+from . import first_screen, page_data, theme
 from .terminal import describe, described
 
 if TYPE_CHECKING:
     from ..api import Capture
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("vendor/uPlot.iife.js", "page/lifetime.js", "page/page.js")
+_SCRIPTS = ("vendor/uPlot.iife.js", *(f"page/{name}.js" for name in ("lifetime", "look", "table", "page")))
 _BEGIN = "page/begin.js"  # in the head
 _STYLES = ("vendor/uPlot.min.css", "page/page.css")
 _ROWS = 25  # of the table behind a figure; the CSV beside it has all
@@ -75,7 +73,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        duration=_duration, name=printable, percent=percent, picture=_picture, cell=_cell, dropped=described
+        duration=_duration, name=printable, percent=percent, cell=_cell, dropped=described
     )
     environment.tests["only_located"] = only_located
     capture, summary = sheet.capture, sheet.summary
@@ -91,10 +89,12 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
     }
     begin = _text(_BEGIN)
     scripts, styles = ([_text(name) for name in names] for names in (_SCRIPTS, _STYLES))
+    styles.append(theme.stylesheet())
+    pictures = {figure.name: theme.picture(figure.svg) for figure in figures}
     data = page_data.overview(sheet)
     overview = page_data.embedded(data)
     # Of a page that stays below its limit, what the rest leaves is for lifetimes.
-    rest = len(overview) + sum(len(_picture(figure)) for figure in figures)
+    rest = len(overview) + sum(map(len, pictures.values()))
     room = max(0, min(page_data.MOST_LIFETIME_BYTES, page_data.MOST_BYTES - rest))
     lifetimes = page_data.lifetimes(sheet, n_lifetimes, room)
     timelines = [figure for figure in figures if figure.name.endswith("-timeline")]
@@ -105,15 +105,21 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         styles=styles,
         capture=capture.name,
         s=summary,
-        answers=answers(summary),
+        facts=first_screen.facts(sheet),
+        answers=first_screen.answers(summary),
+        bars=first_screen.bars(sheet),
+        colour=lambda cause: first_screen.colour(sheet, str(cause)),
+        latencies=first_screen.latencies(summary),
         losses=list(each(summary.losses)),
         mode=MODE[summary.mode],
-        blind=summary.limitations,
+        recorded_with=RECORDED_WITH[summary.mode],
+        limitations=summary.limitations,
         host={key: value for key, value in host.items() if value},
         stamps=_stamps,
         tools=_tools(m.mapping("tools")),
         rows=_ROWS,
         figures={figure.name: figure for figure in figures},
+        pictures=pictures,
         shown=[f for f in figures if f.name not in _DRAWN_BY_THE_PAGE and f not in timelines],
         timelines=timelines,
         slowest=[(slow, describe(slow)) for slow in summary.slowest],
@@ -138,35 +144,6 @@ def policy(scripts: list[str], styles: list[str]) -> str:
         f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def answers(s: Summary) -> list[tuple[str, str | list[tuple[list[str], str]]]]:
-    """The summary in words: what delayed, how much, how sure that is, and what to do next."""
-    found: list[tuple[str, str | list[tuple[list[str], str]]]] = [
-        ("What delayed the slow messages?", verdict(s))
-    ]
-    if not s.n or not s.n_slow:
-        return found
-    if not s.n_beyond_noise:
-        return [*found, ("What to do next?", " ".join(next_steps(s)))]
-    middle = s.percentiles.get(50.0)
-    usual = "" if middle is None else f" Half of all {s.n:,} messages took at most {duration(middle)}."
-    worst = f" The slowest took {duration(s.max_ns)}." if s.max_ns is not None else ""
-    extra = int(s.causes["total_deviation_ns"].sum()) if len(s.causes) else 0
-    found.append(
-        (
-            "By how much?",
-            f"The causes below add {duration(extra)} to {counted(s.n_slow, 'message')} in all.{usual}{worst}",
-        )
-    )
-    found.append(("Confidence", " ".join([*confidence(s), f"Seen with {MODE[s.mode]}."])))
-    found.append(
-        (
-            "What to do next?",
-            advice(s.causes) or "No cause is large enough to act on: choose other messages with --slow.",
-        )
-    )
-    return found
 
 
 def _other(sheet: Sheet) -> dict[str, Any] | None:
@@ -229,7 +206,3 @@ def _cell(value: object) -> str:
     if pd.isna(value):  # type: ignore[call-overload]
         return ""
     return f"{value:.6g}" if isinstance(value, float) else printable(value, 120)
-
-
-def _picture(figure: Figure) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(figure.svg).decode("ascii")

@@ -14,7 +14,15 @@ from rich.text import Text
 from ..drops import MEANING
 from ..names import printable
 from ..report_text import confidence, next_steps, no_cause
-from ..summary import MODE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
+from ..summary import (
+    RECORDED_WITH,
+    SlowMessage,
+    Summary,
+    cause_with_subject,
+    only_located,
+    own_cost_line,
+    verdict,
+)
 from ..tables.data_frames import each
 from ..units import counted, duration, percent
 
@@ -128,7 +136,7 @@ def _words(console: Console, s: Summary) -> None:
 
 def _limitations(console: Console, s: Summary) -> None:
     console.print()
-    console.print(Text(f"Mode: {MODE[s.mode]}", style="bold"))
+    console.print(Text(f"Mode: {RECORDED_WITH[s.mode]}", style="bold"))
     console.print(Text("Limitations of this recording:"))
     for line in s.limitations:
         _item(console, line)

@@ -136,6 +136,7 @@ def plot(
         )
         ax.set_ylim(0.4, len(causes) + 0.6)
     ax.set_xlabel("latency added to a slow message")
+    ax.set_ylabel("cause")
     ax.set_title(title, loc="left", fontsize=11)
     ax.grid(axis="y", visible=False)
     return ax

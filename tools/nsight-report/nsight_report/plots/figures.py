@@ -20,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 
 from ..comparison import CallPaths, call_paths
 from ..names import printable
-from ..summary import SlowMessage, Summary, selected
+from ..summary import MODE, SlowMessage, Summary, selected
 from ..tables.data_frames import cause_names, each
 from ..tables.store import write_atomically
 from ..units import duration, percent
@@ -55,15 +55,19 @@ class Figure:
         )
 
 
-def caption(capture: Capture, summary: Summary) -> str:
+def _workload(capture: Capture) -> str:
+    """The threads that most messages are of."""
+    return ", ".join(selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3])
+
+
+def caption(capture: Capture, summary: Summary, workload: str) -> str:
     """Host, kernel, workload, coverage and command: where a figure comes from."""
     m = capture.manifest
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
-    apps = selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3]
     parts = [
-        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {summary.mode}",
-        f"workload {', '.join(apps) or 'none'}, {summary.n:,} messages",
-        f"slow {summary.slow}, baseline {summary.baseline}, coverage {coverage}",
+        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {MODE[summary.mode]}",
+        f"workload {workload or 'none'}, {summary.n:,} messages",
+        f"slow messages {summary.slow}, baseline {summary.baseline}, coverage {coverage}",
         f"recorded with: {m.command() or 'unknown'}",
     ]
     return printable("; ".join(parts), 600)
@@ -79,14 +83,16 @@ class Sheet:
     look: dict[str, Look]
     top: str
     note: str
+    workload: str
 
     @classmethod
     def of(cls, capture: Capture, summary: Summary) -> Sheet:
         """For an analysed capture."""
         top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
-        note = caption(capture, summary)
+        workload = _workload(capture)
+        note = caption(capture, summary, workload)
         messages = selected(capture, OF_MESSAGES)
-        return cls(capture, summary, messages, cause_looks(capture), top, note)
+        return cls(capture, summary, messages, cause_looks(capture), top, note, workload)
 
     @cached_property
     def paths(self) -> CallPaths:
@@ -144,7 +150,7 @@ def _closer(sheet: Sheet) -> Iterator[Figure]:
         number = int(slow.row["message_id"])
         rows = causes.rows_of_message(sheet.capture.anomalies, number)
         if len(rows):
-            title = f"What delayed message {number} (black diamonds) beside all slow messages"
+            title = f"What delayed message {number} (diamonds) beside all slow messages"
             alt = f"What delayed message {number}, each with a box plot of the same in all slow messages."
             yield _boxes(sheet, f"message-{number}-causes", title, alt, rows)
 
@@ -242,7 +248,7 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
     more = rows[rows["level"] > 0].assign(more=lambda r: r["slow_ns"] - r["baseline_ns"]).nlargest(3, "more")
     longest = ", ".join(f"{printable(r.name, 60)} +{duration(r.more)}" for r in each(more))
     yield _figure(
-        "flame-difference", "What took longer than in the baseline",
+        "flame-difference", "What took longer than in baseline messages",
         f"Flame graph of slow messages, coloured by the difference to {paths.n_baseline:,} baseline messages. Most: {longest}.",
         sheet.note, rows, size,
         lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots(), n_baseline=paths.n_baseline),
@@ -266,7 +272,7 @@ def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
     title = f"Message {number}: {latency} (usual {duration(slow.baseline_ns)})"
     return _figure(
         f"message-{number}-timeline", title,
-        f"What the cores did during the {latency} of message {number}, from its first to its last stamp. Causes: {why}.",
+        f"What the cores did during the {latency} of message {number}, from its first to its last timestamp. Causes: {why}.",
         sheet.note, rows, (_WIDTH, timeline_axes.height_inches(rows)),
         lambda fig: timeline_axes.plot(rows, title, ax=fig.subplots()),
     )  # fmt: skip
@@ -296,7 +302,7 @@ def _figure(
         for ax in fig.axes:
             for text in ax.texts:
                 text.set_in_layout(False)  # all are inside their axes
-        fig.supxlabel(textwrap.fill(note, 200), fontsize=7, color="#555555", x=0.01, ha="left")
+        fig.supxlabel(textwrap.fill(note, 170), fontsize=7, color="#555555", x=0.01, ha="left")
         # Laid out once, and drawn once for each format: savefig would draw each twice more.
         canvas = FigureCanvasAgg(fig)
         engine = fig.get_layout_engine()

@@ -15,16 +15,16 @@ from matplotlib.patches import Patch
 
 from ..calls.stacks import SEPARATOR
 from ..tables.data_frames import each
-from ..units import duration
+from ..units import counted, duration
 from .folding import WRAPPER
-from .style import BLUE, VERMILLION, legend_below
+from .style import LESS, MORE, ON_LESS, legend_below
 from .timeline import WRAPS
 from .timeline_axes import FILL, NAMES, shortened
 
 _NARROWEST = 0.002  # of the whole: narrower paths are left out
 LEVELS = 26
 _CHAR = 0.0071
-_DIFFERENCE = LinearSegmentedColormap.from_list("difference", [BLUE, "#F7F7F7", VERMILLION])
+_DIFFERENCE = LinearSegmentedColormap.from_list("difference", [LESS, "#F7F7F7", MORE])
 
 
 def rows(stacks: pd.DataFrame) -> pd.DataFrame:
@@ -112,7 +112,7 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None
                 label += f" {'+' if more >= 0 else ''}{duration(more)}"
             strong = n_baseline is not None and abs(more) > 0.7 * most
             ax.text(left + width / 2, row.level + 0.44, shortened(label, room), fontsize=8, ha="center", va="center",
-                    clip_on=True, color="white" if strong and more < 0 else "black")  # fmt: skip
+                    clip_on=True, color=ON_LESS if strong and more < 0 else "black")  # fmt: skip
     boxes = PolyCollection(corners, facecolors=fills, edgecolors="#777777", linewidths=0.4)
     ax.add_collection(boxes, autolim=False)
     ax.set_xlim(0, whole / scale)
@@ -121,8 +121,9 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"mean time of a slow message ({unit}), callees by name")
+    ax.set_ylabel("call depth")
     if n_baseline is None:
-        ax.set_title(f"Where {n:,} slow messages spent their time", loc="left", fontsize=11)
+        ax.set_title(f"Where {counted(n, 'slow message')} spent their time", loc="left", fontsize=11)
         present = set(frame["kind"])
         legend_below(
             ax,
@@ -134,12 +135,12 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None
             4,
         )
     else:
-        title = f"What {n:,} slow messages spent more or less on than {n_baseline:,} baseline messages"
+        title = f"What {counted(n, 'slow message')} spent more or less on than {counted(n_baseline, 'baseline message')}"
         ax.set_title(title, loc="left", fontsize=11)
         legend_below(
             ax,
             [
-                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in the baseline"),
+                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in baseline messages"),
                 Patch(facecolor=_DIFFERENCE(0.5), edgecolor="#777777", label="the same"),
                 Patch(facecolor=_DIFFERENCE(0.0), edgecolor="#777777", label=f"{duration(most)} shorter"),
             ],

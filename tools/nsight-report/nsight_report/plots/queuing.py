@@ -55,7 +55,7 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         "Queuing ahead of slow messages (number of messages on top; line width: share of them)",
         loc="left", fontsize=11,
     )  # fmt: skip
-    return _queues(ax, queues, [""] * len(queues))
+    return _queues(ax, queues, queues)
 
 
 def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
@@ -95,6 +95,7 @@ def _box(values: npt.NDArray[np.float64], foot: float) -> dict[str, Any]:
 def _queues(ax: Axes, queues: list[str], labels: list[str]) -> Axes:
     ax.set_xticks(range(len(queues)), labels, fontsize=8)
     ax.set_xlim(-0.6, max(len(queues), 1) - 0.4)
+    ax.set_xlabel("queue")
     ax.grid(axis="x", visible=False)
     return ax
 

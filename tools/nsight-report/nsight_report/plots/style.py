@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One style for every figure: colours, markers, fonts, latency axes.
+"""One style for every figure and the page: colours, markers, fonts, latency axes.
 
 Colours are the Okabe-Ito set, which people with the common colour-vision deficiencies can tell
-apart; a marker goes with each colour for those who cannot, and for print.
+apart; a marker goes with each colour for those who cannot, and for print. ``at_night`` has their
+variants for a dark screen.
 """
 
 from __future__ import annotations
 
+import colorsys
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -15,14 +17,27 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
 DARK = "#555555"
 GREY = "#9A9A9A"  # what is not a cause: ordinary messages, unexplained
+PALETTE = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE, BLACK, DARK, GREY)
+
+# Ends of a differential flame graph, and text on the second.
+MORE, LESS, ON_LESS = "#D65F00", "#0070B0", "#FEFEFE"
+
+WHITE, NIGHT = "#FFFFFF", "#14171A"  # background of figures and page, and on a dark screen
+# Blue moves away from black, and sky away from it. Orange, purple and yellow are light enough as they are.
+_AT_NIGHT = {
+    BLUE: "#3B93D6", SKY: "#93D5F8", GREEN: "#1FB88A", VERMILLION: "#EE7030", BLACK: "#EDEFF1", DARK: "#B4B9BE",
+    GREY: "#838A91", ORANGE: ORANGE, PURPLE: PURPLE, YELLOW: YELLOW, WHITE: NIGHT, ON_LESS: "#EDEFF1",
+    "#A04000": "#FF9B5C",  # text
+}  # fmt: skip
 
 RC: Any = {
     "figure.dpi": 150,
@@ -79,6 +94,23 @@ _FIXED: dict[str, Look] = {
 # For names. Yellow is the last: it is weak on white.
 _COLOURS = (VERMILLION, ORANGE, PURPLE, BLUE, GREEN, SKY, YELLOW)
 _MARKERS = ("o", "p", "h", "*", "d", "8", "H")
+
+
+def at_night(colour: str) -> str:
+    """``colour`` (#RRGGBB) on a dark screen: what is no cause keeps its hue, and light becomes dark.
+
+    What is no grey fills a box, and text that is light then stands on it.
+
+    >>> at_night("#ffffff"), at_night("#DDDDDD")
+    ('#14171A', '#323232')
+    """
+    if colour.upper() in _AT_NIGHT:
+        return _AT_NIGHT[colour.upper()]
+    hue, light, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
+    light = 0.93 - 0.845 * light
+    return str(
+        to_hex(colorsys.hls_to_rgb(hue, min(light, 0.33) if saturation > 0.2 else light, saturation))
+    ).upper()
 
 
 def looks(causes: Iterable[str]) -> dict[str, Look]:
@@ -138,14 +170,18 @@ def small_ticks(ax: Axes, which: str, limits: tuple[float, float]) -> None:
 
 
 def legend_below(ax: Axes, handles: list[Any], columns: int) -> None:
-    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures."""
+    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures.
+
+    It begins at the left edge of the figure, not of the axes: long names of ticks would push it out on the right.
+    """
     figure = ax.get_figure(root=True)
     assert figure is not None
-    below = ax.transAxes + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
+    edge = blended_transform_factory(figure.transFigure, ax.transAxes)
+    below = edge + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
     ax.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(0, 0),
+        bbox_to_anchor=(0.01, 0),
         bbox_transform=below,
         ncols=columns,
         borderaxespad=0,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..names import thread_name
 from ..tables.data_frames import words
-from ..units import duration
+from ..units import counted, duration
 from .folding import fold
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Timelines:
                 )
             )
         if left_out > 0:
-            found.append(_row("left out", name=f"{left_out:,} other messages"))
+            found.append(_row("left out", name=counted(left_out, "other message")))
         return found
 
 

@@ -40,6 +40,7 @@ _EDGE = {
     "stall": "#7F78B0",
     "absent": "#98897C",
 }
+NARROW_FUNCTION = _EDGE["function"]
 RED = "#F2A07F"  # the fill of a call that an anomaly names
 NAMES = {
     "own thread": "thread that gets the message",
@@ -58,7 +59,7 @@ _TRACK_NAMES = {
     "R and A": "receive and application core",
 }
 _WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # keeps lines off labels
-NOT_DECODED = "not decoded"
+UNTRACED = "untraced time"
 At = Callable[[int], float]  # time in ns to the position on the axis
 Bases = dict[int, tuple[float, int, str]]  # core to base, number of levels, track
 _CHAR = 0.0068  # width of a character of the label font, as a share of the axes
@@ -108,7 +109,8 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"time since the first stamp ({unit})")
+    ax.set_ylabel("core")
+    ax.set_xlabel(f"time since the first timestamp ({unit})")
     left_out = list(frame.loc[frame["what"] == "left out", "name"])
     if n_short:
         left_out.append(f"{counted(n_short, 'call')} too short beside the longer interval")
@@ -189,7 +191,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
             if c.kind == "idle":
                 ax.plot([left, right], [base, base], color=GREY, linewidth=3, solid_capstyle="butt")
             if (right - left) / width > 0.09:
-                ax.text((left + right) / 2, base + 0.5, "idle" if c.kind == "idle" else NOT_DECODED, fontsize=_TEXT,
+                ax.text((left + right) / 2, base + 0.5, "idle" if c.kind == "idle" else UNTRACED, fontsize=_TEXT,
                         color="#666666", ha="center", va="center", style="italic", clip_on=True)  # fmt: skip
     return n_above
 
@@ -312,7 +314,7 @@ def _legend(ax: Axes, frame: pd.DataFrame) -> None:
     if "idle" in present:
         handles.append(Line2D([], [], color=GREY, linewidth=3, label="idle"))
     if "gap" in present:
-        handles.append(Patch(facecolor="white", edgecolor="#CCCCCC", label="blank: not decoded or lost"))
+        handles.append(Patch(facecolor="white", edgecolor="#CCCCCC", label=f"blank: {UNTRACED}"))
     handles.append(Patch(facecolor="#F3F3F3", edgecolor="none", label="not the message's core then"))
     if (frame.loc[frame["what"] == "mark", "note"] != "").any():
         handles.append(Patch(facecolor=BLACK, alpha=0.15, label="band: clock error"))

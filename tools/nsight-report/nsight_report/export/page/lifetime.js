@@ -45,7 +45,7 @@ function drawLifetime(life, width) {
 	const others = life.others.length ? y + 24 : y;
 	const height = others + life.others.length * 14 + 26;
 	const svg = svgElement("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "lifetime"});
-	svg.append(svgElement("title", {}, "Lifetime: calls on each core from the first to the last stamp. The call tree below says the same."));
+	svg.append(svgElement("title", {}, "Lifetime: calls on each core from the first to the last timestamp. The call tree below says the same."));
 
 	/* Drawn last, with a white edge: lines that cross a text stay behind it. */
 	const texts = [];
@@ -74,12 +74,12 @@ function drawLifetime(life, width) {
 			svg.append(svgElement("line", {x1: left, x2: left + wide, y1: bases[track], y2: bases[track], class: "idle"}));
 		else if (what !== "gap") {
 			const rect = svgElement("rect", {x: left, y: at + 1, width: wide, height: ROW - 2, "data-box": number,
-				class: `box ${wide < 3 ? "thin " : ""}${flags & 1 ? "inferred " : ""}${flags & 2 ? "red" : "k-" + what.replace(" ", "-")}`});
+				class: `box ${wide < 3 ? "thin " : ""}${flags & 1 ? "inferred " : ""}${flags & 2 ? "red k-red" : "k-" + what.replace(" ", "-")}`});
 			rect.append(svgElement("title", {}, boxText(life, box)));
 			svg.append(rect);
 		}
 		const room = Math.floor((wide - 4) / CHARACTER);
-		const text = what === "idle" ? "idle" : what === "gap" ? "not decoded" : life.names[name];
+		const text = what === "idle" ? "idle" : what === "gap" ? "untraced time" : life.names[name];
 		if (room >= 4 && (text.length <= room || what !== "idle"))
 			svg.append(svgElement("text", {x: left + wide / 2, y: at + ROW - 5, class: what === "idle" || what === "gap" ? "label soft" : "label"},
 				text.length > room ? text.slice(0, room - 1) + "…" : text));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The page of a report: charts, filters, the list of slow messages, one message. Needs uPlot and lifetime.js. */
+/* The page of a report: charts, filters, the list of slow messages, one message. Needs uPlot and the scripts before it. */
 "use strict";
 
 (() => {
@@ -20,26 +20,6 @@
 	const most = Math.max(...slow.map((t) => t.deviation), 1);
 	const say = (text) => { $("#status").textContent = text; };
 	const number = (value) => value.toLocaleString("en");
-
-	/* ---- markers: the same as in the figures */
-	const polygon = (corners, turn = 0) => [...Array(corners).keys()].map((i) => {
-		const angle = turn + (2 * Math.PI * i) / corners - Math.PI / 2;
-		return [Math.cos(angle), Math.sin(angle)];
-	});
-	const star = polygon(10).map(([x, y], i) => (i % 2 ? [0.45 * x, 0.45 * y] : [x, y]));
-	const cross = (w, turn) => [[-w, -1], [w, -1], [w, -w], [1, -w], [1, w], [w, w], [w, 1], [-w, 1], [-w, w], [-1, w], [-1, -w], [-w, -w]]
-		.map(([x, y]) => [x * Math.cos(turn) - y * Math.sin(turn), x * Math.sin(turn) + y * Math.cos(turn)]);
-	const SHAPES = {
-		o: polygon(24), s: [[-0.88, -0.88], [0.88, -0.88], [0.88, 0.88], [-0.88, 0.88]], D: polygon(4), d: polygon(4).map(([x, y]) => [0.6 * x, y]),
-		"^": polygon(3), v: polygon(3, Math.PI), "<": polygon(3, -Math.PI / 2), ">": polygon(3, Math.PI / 2), p: polygon(5), h: polygon(6),
-		H: polygon(6, Math.PI / 6), 8: polygon(8, Math.PI / 8), "*": star, P: cross(0.35, 0), X: cross(0.35, Math.PI / 4), x: cross(0.14, Math.PI / 4),
-	};
-	const shape = (marker) => SHAPES[marker] || SHAPES.o;
-	const icon = (cause) => {
-		const svg = svgElement("svg", {width: 14, height: 14, viewBox: "-1.2 -1.2 2.4 2.4", "aria-hidden": "true", class: "icon"});
-		svg.append(svgElement("polygon", {points: shape(cause.marker).map((p) => p.join(",")).join(" "), fill: cause.colour, stroke: "#000", "stroke-width": 0.08}));
-		return svg;
-	};
 
 	/* ---- filters */
 	const filter = {cause: "", core: "", connection: ""};
@@ -63,6 +43,7 @@
 	function refilter() {
 		for (const key of Object.keys(filter)) filter[key] = $(`#by-${key}`).value;
 		list = slow.filter(shown);
+		if (order) list.sort((a, b) => order.sign * compare(order.of(a), order.of(b)));
 		const any = Object.values(filter).some((v) => v !== "");
 		$("#shown").textContent = `${number(list.length)} of ${number(slow.length)} slow messages${any ? " match the filters" : ""}`;
 		page = 0;
@@ -84,8 +65,9 @@
 		ctx.clip();
 		// Points that fall on one pixel are drawn once: 100,000 stay fluid.
 		const seen = new Uint8Array((Math.ceil(box.width) + 1) * (Math.ceil(box.height) + 1)), wide = Math.ceil(box.width) + 1;
-		const from = u.scales.x.min, to = u.scales.x.max, dot = Math.round((n > 20000 ? 2 : 3) * ratio);
-		ctx.fillStyle = "#9A9A9A";
+		const from = u.scales.x.min, to = u.scales.x.max, dot = Math.round((n > 5000 ? 2 : n > 500 ? 3 : 4) * ratio);
+		const ink = colourOf("--ink"), colours = data.causes.map((cause) => colourOf(`--c-${cause.colour.slice(1)}`));
+		ctx.fillStyle = colourOf("--c-9A9A9A");
 		for (let i = 0; i < n; i++) {
 			if (m.id[i] < from || m.id[i] > to || slowOf.has(m.id[i]) || !kept(i)) continue;
 			const left = Math.round(x(m.id[i]) - box.left), top = Math.round(y(m.latency[i]) - box.top), at = top * wide + left;
@@ -99,36 +81,24 @@
 			shape(cause?.marker).forEach(([px, py], i) => (i ? ctx.lineTo(cx + r * px, cy + r * py) : ctx.moveTo(cx + r * px, cy + r * py)));
 			ctx.closePath();
 			ctx.globalAlpha = 0.75;
-			ctx.fillStyle = cause?.colour ?? "#555";
+			ctx.fillStyle = colours[t.top] ?? ink;
 			ctx.fill();
 			ctx.globalAlpha = 1;
 			ctx.lineWidth = t === focused || t === open ? 3 * ratio : 0.6 * ratio;
-			ctx.strokeStyle = "#000";
+			ctx.strokeStyle = ink;
 			ctx.stroke();
 		}
 		ctx.restore();
 	}
 	const grow = (low, high) => [Math.max(low, 1) / 1.4, high * 1.8];
-	/* Labels of a logarithmic axis: decades, and 2 and 5 where few decades are shown. */
-	const few = (ticks) => { const known = ticks.filter((v) => v); return known.at(-1) / known[0] < 200; };
-	const round = (v, ticks) => v && (few(ticks) ? [1, 2, 5] : [1]).includes(+(v / 10 ** Math.floor(Math.log10(v) + 1e-9)).toPrecision(6));
-	const latencyTicks = (u, ticks) => ticks.map((v) => (round(v, ticks) ? duration(+v.toPrecision(6)).replace(/\.0+ /, " ") : ""));
-	const percentTicks = (u, ticks) => ticks.map((v) => (round(v, ticks) ? `${+v.toPrecision(6)} %` : ""));
-	/* Where the marks of a logarithmic axis are: uPlot counts from its low end, which need not be round. */
-	const marks = (u, axis, low, high) => {
-		const found = [];
-		for (let decade = 10 ** Math.floor(Math.log10(low)); decade <= high; decade *= 10)
-			for (let i = 1; i < 10; i++) if (i * decade >= low && i * decade <= high) found.push(i * decade);
-		return found;
-	};
-	const logAxis = {splits: marks, filter: (u, splits) => splits};
 	const size = (where, height) => ({width: Math.max($(where).clientWidth, 240), height});
 	function makeBalloons() {
 		const low = m.latency.reduce((a, b) => Math.min(a, b), Infinity), high = m.latency.reduce((a, b) => Math.max(a, b), 1);
 		balloons = new uPlot({
 			...size("#balloon", 360),
-			scales: {x: {time: false}, y: {distr: 3, range: () => grow(low, high)}},
-			axes: [{label: "message, in order of arrival", values: (u, ticks) => ticks.map(number)}, {...logAxis, values: latencyTicks, size: 62}],
+			scales: {x: {time: false, range: (u, from, to) => [from - 0.012 * (to - from || 1), to + 0.012 * (to - from || 1)]}, y: {distr: 3, range: () => grow(low, high)}},
+			axes: [{...axisLook, label: "message, in order of arrival", values: (u, ticks) => ticks.map(number)},
+				{...logAxis, label: "latency", values: latencyTicks, size: 58}],
 			series: [{}, {paths: () => null, points: {show: false}}],
 			legend: {show: false},
 			cursor: {drag: {x: true, y: false}, points: {show: false}},
@@ -150,6 +120,7 @@
 			balloons.over.classList.toggle("on-balloon", !!t);
 			$("#hover").textContent = t ? describe(t) : "";
 		});
+		$("#balloon").chart = balloons; // for tests
 		$("#balloon").positionOf = (id) => { // for tests: where a balloon is in the window
 			const area = balloons.over.getBoundingClientRect(), [px, py] = place(slowOf.get(id));
 			return [area.left + px, area.top + py];
@@ -177,14 +148,17 @@
 
 	/* ---- the list of slow messages */
 	const PAGE = 12;
-	let page = 0;
+	let page = 0, order = null;
+	const topName = (t) => data.causes[t.top]?.name ?? "";
+	const COLUMNS = [(t) => t.id, (t) => m.latency[t.row], (t) => t.deviation, topName, (t) => m.recv_cpu[t.row] * 1e6 + m.app_cpu[t.row]];
+	const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", {numeric: true}) : a - b);
 	function fillList() {
 		const body = $("#list tbody");
 		body.replaceChildren(...list.slice(page * PAGE, (page + 1) * PAGE).map((t) => {
 			const button = element("button", {type: "button", textContent: t.id, ariaLabel: `message ${t.id}`});
 			button.addEventListener("click", () => show(t.id));
 			const cell = element("td", {className: "text"});
-			if (t.top >= 0) cell.append(icon(data.causes[t.top]), ` ${data.causes[t.top].name}`);
+			if (t.top >= 0) cell.append(icon(data.causes[t.top]), data.causes[t.top].name);
 			const cores = m.recv_cpu[t.row] === m.app_cpu[t.row] ? `${m.app_cpu[t.row]}` : `${m.recv_cpu[t.row]} to ${m.app_cpu[t.row]}`;
 			return element("tr", {}, element("td", {}, button), element("td", {className: "n", textContent: duration(m.latency[t.row])}),
 				element("td", {className: "n", textContent: `+${duration(t.deviation)}`}), cell, element("td", {className: "n cores", textContent: cores.replaceAll("-1", "?")}));
@@ -198,7 +172,18 @@
 	$("#after").addEventListener("click", () => { page++; fillList(); });
 
 	/* ---- one message */
+	const amount = (text, value = "") => {
+		const cell = element("td", {className: "n", textContent: text});
+		cell.dataset.v = value;
+		return cell;
+	};
 	let open = null, life = null, zoom = 1, cameFrom = null;
+	const beside = matchMedia("(min-width: 68rem)"); // as in page.css
+	/* The chart makes room for a message beside it. */
+	function fitStage() {
+		$("#stage").classList.toggle("open", !$("#one").hidden);
+		balloons?.setSize(size("#balloon", 360));
+	}
 	function show(id, focus = true) {
 		const t = slowOf.get(id);
 		if (!t) return;
@@ -211,7 +196,7 @@
 			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first message${place}`;
 		$("#why tbody").replaceChildren(...(t.why ?? t.brief).map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
 			const name = element("td", {className: "text"});
-			if (cause >= 0) name.append(icon(data.causes[cause]), ` ${data.causes[cause].name}`);
+			if (cause >= 0) name.append(icon(data.causes[cause]), data.causes[cause].name);
 			const through = data.texts[path];
 			const what = element("td", {className: "text", textContent: t.why ? data.texts[detail] + (through ? `, in ${through}` : "") : ""});
 			if (other >= 0) {
@@ -221,10 +206,10 @@
 					what.append(link);
 				} else what.append(`message ${other}`);
 			}
-			return element("tr", {}, name, element("td", {className: "n", textContent: `+${duration(ns)}`}), what,
-				element("td", {className: "n", textContent: duration(observed)}), element("td", {className: "n", textContent: duration(usual)}),
-				element("td", {className: "n", textContent: cpu >= 0 ? cpu : "?"}));
+			return element("tr", {}, name, amount(`+${duration(ns)}`, ns), what, amount(duration(observed), observed), amount(duration(usual), usual),
+				amount(cpu >= 0 ? cpu : "?", cpu));
 		}));
+		for (const head of $("#why").tHead.rows[0].cells) head.removeAttribute("aria-sort");
 		$("#why").hidden = !(t.why ?? t.brief).length;
 		$("#why-brief").hidden = !!t.why;
 		$("#why-brief").textContent = `What exactly it was is not in this file. To see it: nsight-report show ${data.name} ${t.id}`;
@@ -232,6 +217,7 @@
 		life = source ? JSON.parse(source.textContent) : null;
 		zoom = 1;
 		$("#one").hidden = false; // before anything in it is measured
+		fitStage();
 		$("#one-life").hidden = !life;
 		$("#one-none").hidden = !!life;
 		if (life) {
@@ -244,13 +230,14 @@
 		if (location.hash !== `#message-${t.id}`) history.replaceState(null, "", `#message-${t.id}`);
 		balloons?.redraw(false);
 		if (focus) {
-			$("#one h3").focus();
-			$("#one").scrollIntoView({block: "start"});
+			$("#one h3").focus({preventScroll: true});
+			$("#one").scrollTop = 0;
+			$("#one").scrollIntoView({block: beside.matches ? "nearest" : "start"});
 		}
 	}
 	function redrawLife() {
 		$("#lifetime").replaceChildren(drawLifetime(life, Math.round(Math.max($("#lifetime").clientWidth - 2, 320) * zoom)));
-		$("#zoom").textContent = zoom === 1 ? "whole" : `${zoom} times`;
+		$("#zoom").textContent = zoom === 1 ? "" : `${zoom} times`;
 	}
 	const zoomTo = (value) => {
 		const where = $("#lifetime"), centre = (where.scrollLeft + where.clientWidth / 2) / Math.max(where.scrollWidth, 1);
@@ -268,6 +255,7 @@
 	$("#close").addEventListener("click", close);
 	function close() {
 		$("#one").hidden = true;
+		fitStage();
 		open = null;
 		history.replaceState(null, "", location.pathname + location.search);
 		balloons?.redraw(false);
@@ -280,20 +268,14 @@
 	};
 	addEventListener("hashchange", fromHash);
 
-	/* ---- causes: a box plot in the table, which sorts */
-	const boxes = data.causes.flatMap((c) => (c.box.length ? c.box : []));
-	const lowest = Math.log10(Math.max(Math.min(...boxes), 1)), widest = Math.log10(Math.max(...boxes, 10)) - lowest || 1;
+	/* ---- causes: a box plot in the table; tables sort */
+	const scale = boxScale(data.causes.flatMap((c) => (c.box.length ? c.box : [])));
+	$("#cause-table th.box")?.append(boxAxis(scale));
 	for (const row of document.querySelectorAll("#cause-table tbody tr")) {
 		const cause = data.causes.find((c) => c.name === row.dataset.cause);
 		if (!cause?.box.length) continue;
-		const W = 180, at = (ns) => 8 + ((Math.log10(Math.max(ns, 1)) - lowest) / widest) * (W - 16), [a, p5, q1, q2, q3, p95, b] = cause.box;
-		const svg = svgElement("svg", {width: W, height: 22, viewBox: `0 0 ${W} 22`, role: "img"});
-		svg.append(svgElement("title", {}, `from ${duration(a)} to ${duration(b)}, quartiles ${duration(q1)}, ${duration(q2)}, ${duration(q3)}`),
-			svgElement("line", {x1: at(p5), x2: at(p95), y1: 11, y2: 11, stroke: "#000"}),
-			svgElement("rect", {x: at(q1), y: 3, width: Math.max(at(q3) - at(q1), 1), height: 16, fill: cause.colour, "fill-opacity": 0.55, stroke: "#000"}),
-			svgElement("polygon", {points: shape(cause.marker).map(([px, py]) => `${at(q2) + 5 * px},${11 + 5 * py}`).join(" "), fill: cause.colour, stroke: "#000", "stroke-width": 0.7}));
-		row.querySelector(".box").append(svg);
-		const button = element("button", {type: "button", className: "as-text"}, icon(cause), ` ${cause.name}`);
+		row.querySelector(".box").append(boxPlot(cause, scale));
+		const button = element("button", {type: "button", className: "as-text"}, icon(cause), row.querySelector(".name").textContent);
 		button.title = "show only messages with this cause";
 		button.addEventListener("click", () => {
 			$("#by-cause").value = data.causes.indexOf(cause);
@@ -303,20 +285,22 @@
 		});
 		row.querySelector(".name").replaceChildren(button);
 	}
-	for (const button of document.querySelectorAll("#cause-table th button")) button.addEventListener("click", () => {
-		const head = button.closest("th"), key = button.dataset.sort, body = $("#cause-table tbody");
-		for (const th of document.querySelectorAll("#cause-table th")) th.removeAttribute("aria-sort");
-		head.setAttribute("aria-sort", "descending");
-		body.append(...[...body.rows].sort((a, b) => +b.dataset[key] - +a.dataset[key]));
-		say(`sorted by ${button.textContent}`);
+	for (const table of document.querySelectorAll("table.sorts")) makeSortable(table, say);
+	$("#unfold")?.addEventListener("click", (event) => {
+		$("#cause-table").classList.remove("folded");
+		event.target.parentElement.remove();
 	});
+	makeSortable($("#list"), say, (column, sign) => {
+		order = {of: COLUMNS[column], sign};
+		refilter();
+	}, (column) => column !== 3);
 
 	/* ---- the distribution, of one or two captures */
 	let distribution = null;
 	function makeDistribution() {
 		const tables = data.captures.filter((c) => c.n).map((c) => [c.latency, c.percent.map((p) => Math.max(100 - p + 100 / c.n, 1e-6))]);
 		if (!tables.length) return;
-		const STYLES = [["#0072B2", []], ["#D55E00", [8, 4]]];
+		const STYLES = [["--c-0072B2", []], ["--c-D55E00", [8, 4]]];
 		// Equal latencies within one capture are one point: x must grow.
 		const joined = uPlot.join(tables.map(([xs, ys]) => {
 			const keep = xs.map((v, i) => i === 0 || v !== xs[i - 1]);
@@ -325,14 +309,15 @@
 		distribution = new uPlot({
 			...size("#distribution", 300),
 			scales: {x: {time: false, distr: 3}, y: {distr: 3, range: (u, low) => [low / 1.5, 130]}},
-			axes: [{...logAxis, label: "latency", values: latencyTicks}, {...logAxis, values: percentTicks, size: 62}],
+			axes: [{...logAxis, label: "latency", values: latencyTicks}, {...logAxis, label: "messages at least as slow", values: percentTicks, size: 58}],
 			series: [{value: (u, v) => duration(v), label: "latency"}, ...data.captures.filter((c) => c.n).map((c, i) => ({
-				label: `${c.name} (n=${number(c.n)})`, stroke: STYLES[i][0], dash: STYLES[i][1], width: 2, spanGaps: true, points: {show: false},
+				label: `${c.name} (n=${number(c.n)})`, stroke: () => colourOf(STYLES[i][0]), dash: STYLES[i][1], width: 2, spanGaps: true, points: {show: false},
 				paths: uPlot.paths.stepped({align: -1}), // as in the figure: no message lies between two
 				value: (u, v) => (v == null ? "-" : `${v.toPrecision(3)} % are slower`),
 			}))],
-			legend: {live: true},
+			legend: {live: true, markers: {stroke: (u, i) => `var(${STYLES[i - 1][0]})`}},
 		}, joined, $("#distribution"));
+		$("#distribution").chart = distribution; // for tests
 	}
 
 	/* ---- begin */
@@ -340,7 +325,7 @@
 	$("#filters").addEventListener("reset", () => setTimeout(refilter));
 	$("#whole").addEventListener("click", () => balloons.setScale("x", {min: m.id[0], max: m.id[n - 1]}));
 	const used = [...new Set(slow.map((t) => t.top))].filter((c) => c >= 0).sort((a, b) => a - b).slice(0, 24);
-	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), ` ${data.causes[c].name} (${number(slow.filter((t) => t.top === c).length)})`)));
+	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), `${data.causes[c].name} (${number(slow.filter((t) => t.top === c).length)})`)));
 	if (n) {
 		makeBalloons();
 		makeDistribution();
@@ -350,6 +335,17 @@
 	}
 	refilter();
 	let waiting = 0;
+	const recolour = () => {
+		$("#scheme").ariaPressed = isDark();
+		for (const chart of [balloons, distribution]) chart?.redraw(false);
+	};
+	$("#scheme").addEventListener("click", () => {
+		root.dataset.scheme = isDark() ? "light" : "dark";
+		try { localStorage.setItem("nsight-scheme", root.dataset.scheme); } catch { /* as in begin.js */ }
+		recolour();
+	});
+	dark.addEventListener("change", recolour);
+	recolour();
 	addEventListener("resize", () => {
 		clearTimeout(waiting);
 		waiting = setTimeout(() => {
