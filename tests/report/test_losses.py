@@ -11,20 +11,25 @@ from pathlib import Path
 
 import pytest
 from nsight_report import losses
+from nsight_report.errors import BadInput
 
 PACKAGE = Path(losses.__file__).parent
 ROOT = PACKAGE.parents[2]
 
 
 def counted() -> tuple[set[str], set[str]]:
-    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` name."""
+    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` and ``Ledger.counted`` name."""
     keys, prefixes = set(), set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            is_add = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add"
-            if not is_add or not node.args or len(node.args) + len(node.keywords) < 2:
+            name = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            if not name or not node.args or len(node.args) + len(node.keywords) < 2:
                 continue
             key = node.args[0]
+            if name == "counted":
+                prefixes.add(key.value)
+            if name != "add":
+                continue
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 keys.add(key.value)
             elif isinstance(key, ast.JoinedStr):
@@ -59,6 +64,14 @@ def test_an_unknown_key_and_a_missing_word_are_bugs() -> None:
         ledger.add("no_such_loss", 1)
     with pytest.raises(KeyError):
         ledger.add("clock_reading_not_checked", 1)  # of which clock?
+
+
+def test_counts_of_a_program_are_entered_and_an_unknown_key_does_not_vanish() -> None:
+    ledger = losses.Ledger("capture")
+    ledger.counted("framing_", {"holes": 2, "resyncs": 0, "packets": 99}, but=["packets"])
+    assert ledger.table().select(["key", "count"]).to_pylist() == [{"key": "framing_holes", "count": 2}]
+    with pytest.raises(BadInput, match="framing_no_such_count"):
+        ledger.counted("framing_", {"holes": 2, "no_such_count": 0})
 
 
 def test_the_same_loss_adds_up_and_another_word_is_another_row() -> None:

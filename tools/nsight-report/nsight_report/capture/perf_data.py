@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from .. import files
 from ..errors import BadInput, OutputError
-from ..losses import Ledger, of_group
+from ..losses import Ledger
 from . import native
 
 # Mirrors struct nsight_event of native/events.h.
@@ -212,7 +212,6 @@ def account(info: dict[str, Any], ledger: Ledger) -> None:
     counted = dict(info["losses"])
     # at the end perf adds per-event totals of what its LOST records have already announced
     counted["lost_samples"] = max(0, counted.get("lost_samples", 0) - counted.get("lost_events", 0))
-    for key in of_group("perf_data_"):
-        ledger.add(f"perf_data_{key}", counted.get(key, 0))
+    ledger.counted("perf_data_", counted, but=["lost_records"])  # these announce lost_events
     if info["cut"]:
         ledger.add("perf_file_cut", 1)
