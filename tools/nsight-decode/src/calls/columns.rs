@@ -12,8 +12,8 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::encode::{self, Dictionary};
+use super::row::{Row, KINDS, KNOWN};
 use super::texts::Names;
-use super::{Row, KINDS, KNOWN};
 
 /// Numbers of calls are unique over cores, and ascend in the order of the table.
 const CORE_SHIFT: u32 = 40;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::account::Granularity;
+use super::row::{Kind, Known, Row, KINDS};
 use super::texts::{Function, Texts};
-use super::{Kind, Known, Row};
 use crate::edges::{Code, Edge, Event, Kind as Way};
 use crate::insn::Stall;
 
@@ -479,7 +479,7 @@ impl Core {
         if self.gap.is_some() || self.thread.is_none() {
             return;
         }
-        let (symbol, dso) = (texts.number(super::KINDS[kind as usize]), texts.number(""));
+        let (symbol, dso) = (texts.number(KINDS[kind as usize]), texts.number(""));
         let time = event.time.max(self.last);
         self.lasts_until(time);
         let row = self.open(kind, symbol, dso, time, Known::Measured);
