@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Tracepoints with many fields: plans from their formats, and samples decoded by them. */
-#include "wide.h"
-
-#include "format_text.h"
-#include "formats.h"
-#include "records.h"
+#include "wide_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-const char *const nsight_wide_names[W_COUNT] = {
-#define X(id, name) [W_##id] = name,
-	NSIGHT_WIDE_KINDS(X)
-#undef X
-};
 
 struct wide_want {
 	const char *field;
@@ -66,75 +55,48 @@ static const struct wide_desc {
 	  {"dport", 0}}},
 };
 
-/* A word within an array of bytes. */
-static bool word_slot(const struct format_field *field, uint32_t at, struct slot *slot)
-{
-	*slot = (struct slot){.off = field->offset + at, .size = 8, .type = SLOT_INT};
-	return field->offset <= 65535 && field->size <= 65535 && at + 8 <= field->size &&
-	       field->flags & FIELD_ARRAY && field->element == 1;
-}
-
-const struct plan *wide_plan(const struct format *event, struct perf_evt *evt)
+const struct plan *wide_plan(const struct format *format, struct perf_evt *evt)
 {
 	const struct wide_desc *desc = NULL;
 	struct plan *plan;
 
 	for (size_t i = 0; i < sizeof(wide_descs) / sizeof(*wide_descs) && !desc; i++)
-		if (!strcmp(wide_descs[i].name, event->name) &&
-		    !strcmp(wide_descs[i].system, event->system))
+		if (!strcmp(wide_descs[i].name, format->name) &&
+		    !strcmp(wide_descs[i].system, format->system))
 			desc = &wide_descs[i];
 	if (!desc)
 		return NULL;
-	plan = xrealloc(NULL, 1, sizeof(*plan));
-	memset(plan, 0, sizeof(*plan));
+	plan = plan_new();
 	plan->wide = true;
 	plan->wide_kind = desc->kind;
 	for (int i = 0; i < WIDE_VALUES && desc->want[i].field; i++) {
 		const struct wide_want *want = &desc->want[i];
-		struct slot *slot = &plan->slots[i];
-		struct format_field field;
 
-		if (!format_field(event, want->field, &field) ||
-		    !(want->at ? word_slot(&field, want->at - 1, slot)
-			       : make_slot(&field, TO_A, slot))) {
+		if (!(want->at ? plan_add_word(plan, format, want->field, want->at - 1)
+			       : plan_add(plan, format, want->field, TO_A))) {
 			evt->fate = FATE_BAD_FORMAT;
 			free(plan);
 			return NULL;
 		}
-		plan->n_slots++;
-		if (slot->off + slot->size > plan->raw_min)
-			plan->raw_min = slot->off + slot->size;
 	}
 	evt->fate = FATE_DECODED;
 	return plan;
 }
 
-static void add(struct records *rec, const struct nsight_wide *ev)
-{
-	if (ev->ts > INT64_MAX / 2 || !ev->ts) {
-		rec->n_malformed++;
-		return;
-	}
-	GROW(rec->wide, rec->n_wide, rec->cap_wide);
-	rec->wide[rec->n_wide] = *ev;
-	rec->wide[rec->n_wide].order = (int32_t)rec->n_wide;
-	rec->n_wide++;
-}
-
-void wide_decode(struct records *rec, const struct plan *plan, const struct sample_id *id,
+void wide_decode(struct decoded *out, const struct plan *plan, const struct sample_id *id,
 		 const unsigned char *raw, uint32_t raw_len)
 {
 	struct nsight_wide ev = {
 		.ts = id->time, .kind = plan->wide_kind, .pid = id->pid, .tid = id->tid};
 
 	if (raw_len < plan->raw_min || id->cpu >= NSIGHT_NO_CPU) {
-		rec->n_malformed++;
+		out->n_malformed++;
 		return;
 	}
 	ev.cpu = id->cpu;
 	for (int i = 0; i < plan->n_slots; i++)
-		ev.v[i] = (uint64_t)load_int(raw + plan->slots[i].off, &plan->slots[i]);
-	add(rec, &ev);
+		ev.v[i] = (uint64_t)load_int(raw, &plan->slots[i]);
+	wide_add(out, &ev);
 }
 
 /*
@@ -144,7 +106,7 @@ void wide_decode(struct records *rec, const struct plan *plan, const struct samp
  */
 #define CLOCK_WORDS 14
 
-void wide_clock(struct records *rec, const unsigned char *p, size_t words)
+void wide_clock(struct decoded *out, const unsigned char *p, size_t words)
 {
 	struct nsight_wide ev = {.kind = W_CLOCK_MAP, .cpu = NSIGHT_NO_CPU, .pid = -1, .tid = -1};
 	uint32_t mult;
@@ -161,20 +123,5 @@ void wide_clock(struct records *rec, const unsigned char *p, size_t words)
 	ev.v[5] = load32(p + 92);
 	ev.v[6] = (uint64_t)(int64_t)(int32_t)load32(p + 96);
 	ev.v[7] = load32(p + 104) & 1 ? WIDE_CLOCK_SET : 0;
-	add(rec, &ev);
-}
-
-static int by_time(const void *a, const void *b)
-{
-	const struct nsight_wide *x = a, *y = b;
-
-	if (x->ts != y->ts)
-		return x->ts > y->ts ? 1 : -1;
-	return (x->order > y->order) - (x->order < y->order);
-}
-
-void wide_sort(struct records *rec)
-{
-	if (rec->n_wide)
-		qsort(rec->wide, rec->n_wide, sizeof(*rec->wide), by_time);
+	wide_add(out, &ev);
 }
