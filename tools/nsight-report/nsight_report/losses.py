@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from . import schema
 from .errors import BadInput
+from .tables import schema
 
 SEVERITIES = ("error", "warning", "info")
 _MOST = (1 << 63) - 1  # a column holds; counts of a damaged file may add up to more
@@ -52,7 +52,7 @@ def of_group(prefix: str) -> list[str]:
 
 
 class Ledger:
-    """Collects losses of one stage; ``table()`` gives rows of ``schema.LOSSES``.
+    """Collects losses of one stage; ``table()`` gives rows of table ``losses``.
 
     >>> ledger = Ledger("lifetimes")
     >>> ledger.add("read_without_arrival", 3)
