@@ -18,42 +18,25 @@ struct wide_want {
 #define ADDRESS_FIELDS \
 	{{"sock_cookie", 0}, {"saddr_v6", WORD(0)}, {"saddr_v6", WORD(8)}, {"daddr_v6", WORD(0)}, \
 	 {"daddr_v6", WORD(8)}}
-/* clang-format on */
 
 static const struct wide_desc {
 	const char *system, *name;
 	enum wide_kind kind;
 	struct wide_want want[WIDE_VALUES];
 } wide_descs[] = {
-	{"timekeeping",
-	 "timekeeping_update",
-	 W_TIMEKEEPING_UPDATE,
-	 {{"cycle_last", 0},
-	  {"xtime_nsec", 0},
-	  {"base_mono", 0},
-	  {"base_real", 0},
-	  {"mult", 0},
-	  {"shift", 0},
-	  {"tai_offset", 0},
-	  {"action", 0},
-	  {"tk_id", 0},
-	  {"cs_id", 0}}},
+	{"timekeeping", "timekeeping_update", W_TIMEKEEPING_UPDATE,
+	 {{"cycle_last", 0}, {"xtime_nsec", 0}, {"base_mono", 0}, {"base_real", 0}, {"mult", 0},
+	  {"shift", 0}, {"tai_offset", 0}, {"action", 0}, {"tk_id", 0}, {"cs_id", 0}}},
 	{"sock", "sock_data_queued", W_SOCK_DATA_QUEUED, SOCK_FIELDS},
 	{"sock", "sock_data_read", W_SOCK_DATA_READ, SOCK_FIELDS},
 	{"net", "netif_receive_skb", W_NETIF_RECEIVE_SKB, {{"skbaddr", 0}, {"len", 0}}},
 	{"tcp", "tcp_rcv_space_adjust", W_TCP_ADDRESSES, ADDRESS_FIELDS},
 	{"tcp", "tcp_destroy_sock", W_TCP_ADDRESSES, ADDRESS_FIELDS},
-	{"sock",
-	 "inet_sock_set_state",
-	 W_SOCK_STATE,
-	 {{"skaddr", 0},
-	  {"saddr_v6", WORD(0)},
-	  {"saddr_v6", WORD(8)},
-	  {"daddr_v6", WORD(0)},
-	  {"daddr_v6", WORD(8)},
-	  {"sport", 0},
-	  {"dport", 0}}},
+	{"sock", "inet_sock_set_state", W_SOCK_STATE,
+	 {{"skaddr", 0}, {"saddr_v6", WORD(0)}, {"saddr_v6", WORD(8)}, {"daddr_v6", WORD(0)},
+	  {"daddr_v6", WORD(8)}, {"sport", 0}, {"dport", 0}}},
 };
+/* clang-format on */
 
 const struct plan *wide_plan(const struct format *format, struct perf_evt *evt)
 {
