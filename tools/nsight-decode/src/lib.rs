@@ -9,6 +9,7 @@ mod files;
 pub mod insn;
 pub mod libipt;
 pub mod losses;
+mod numbered;
 pub mod packets;
 pub mod perfdata;
 pub mod pipeline;

@@ -19,4 +19,4 @@ mod texts;
 pub use account::{Account, Granularity};
 pub use builder::Builder;
 pub use file::build;
-pub use row::{Kind, Known, Row, KINDS, KNOWN};
+pub use row::{Kind, Known, Row};

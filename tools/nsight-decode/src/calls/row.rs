@@ -1,51 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A row of `calls`.
 
-/// What a row of the table is. In the order of `KINDS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    Thread,
-    Idle,
-    Syscall,
-    Hardirq,
-    Exception,
-    Function,
-    /// Not decoded, not traced or lost.
-    Gap,
-    /// The core stood at one instruction.
-    Stall,
-    Ptwrite,
-    Power,
-    Frequency,
+use crate::numbered::named;
+
+named! {
+    /// What a row of the table is.
+    pub enum Kind {
+        Thread "thread",
+        Idle "idle",
+        Syscall "syscall",
+        Hardirq "hardirq",
+        Exception "exception",
+        Function "function",
+        /// Not decoded, not traced or lost.
+        Gap "gap",
+        /// The core stood at one instruction.
+        Stall "stall",
+        Ptwrite "ptwrite",
+        Power "power",
+        Frequency "frequency",
+    }
 }
 
-pub const KINDS: [&str; 11] = [
-    "thread",
-    "idle",
-    "syscall",
-    "hardirq",
-    "exception",
-    "function",
-    "gap",
-    "stall",
-    "ptwrite",
-    "power",
-    "frequency",
-];
-
-/// How an end of a call is known. In the order of `KNOWN`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Known {
-    Measured,
-    /// Cut at a context switch, or at the begin or end of the trace.
-    Inferred,
-    /// In a loss, or before what was traced.
-    Missing,
+named! {
+    /// How an end of a call is known.
+    pub enum Known {
+        Measured "measured",
+        /// Cut at a context switch, or at the begin or end of the trace.
+        Inferred "inferred",
+        /// In a loss, or before what was traced.
+        Missing "missing",
+    }
 }
-
-pub const KNOWN: [&str; 3] = ["measured", "inferred", "missing"];
 
 /// One row of `calls`. Times in ns of perf's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]

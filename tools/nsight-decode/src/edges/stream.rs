@@ -4,42 +4,24 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::numbered::numbered;
 
-/// What an edge is. The numbers are part of the file format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    Call = 1,
-    Return = 2,
-    Syscall = 3,
-    Sysret = 4,
-    /// Interrupt or exception.
-    Interrupt = 5,
-    Iret = 6,
-    TraceBegin = 7,
-    TraceEnd = 8,
-    /// A jump to the start of another function.
-    TailCall = 9,
-    /// int n, int3.
-    SoftInterrupt = 10,
-}
-
-impl Kind {
-    pub const ALL: [Self; 10] = [
-        Self::Call,
-        Self::Return,
-        Self::Syscall,
-        Self::Sysret,
-        Self::Interrupt,
-        Self::Iret,
-        Self::TraceBegin,
-        Self::TraceEnd,
-        Self::TailCall,
-        Self::SoftInterrupt,
-    ];
-
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+numbered! {
+    /// What an edge is. The numbers are part of the file format.
+    pub enum Kind: u8 {
+        Call = 1,
+        Return = 2,
+        Syscall = 3,
+        Sysret = 4,
+        /// Interrupt or exception.
+        Interrupt = 5,
+        Iret = 6,
+        TraceBegin = 7,
+        TraceEnd = 8,
+        /// A jump to the start of another function.
+        TailCall = 9,
+        /// int n, int3.
+        SoftInterrupt = 10,
     }
 }
 
@@ -58,61 +40,40 @@ pub struct Edge {
     pub kind: Kind,
 }
 
-/// What an event is. The numbers are part of the file format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Code {
-    /// value: perf's error code
-    DecodeError = 1,
-    Overflow = 2,
-    /// value: bytes that were kept of the piece
-    AuxTruncated = 3,
-    /// value: how many
-    LostRecords = 4,
-    Ptwrite = 5,
-    /// value: see `power`
-    Power = 6,
-    /// value: core:bus ratio
-    Cbr = 7,
-    SwitchIn = 8,
-    SwitchOut = 9,
-    AuxPartial = 10,
-    /// The core stood at one instruction; value: for how many ns (bits 0-55), class (56-63).
-    Stall = 11,
-    /// Address of that instruction: follows it.
-    StallAt = 12,
-    /// Code of a guest of KVM ran, which is not decoded.
-    Guest = 13,
-    /// Not decoded because no --time window asked for it; value: for how many ns.
-    Skipped = 14,
+numbered! {
+    /// What an event is. The numbers are part of the file format.
+    pub enum Code: u32 {
+        /// value: perf's error code
+        DecodeError = 1,
+        Overflow = 2,
+        /// value: bytes that were kept of the piece
+        AuxTruncated = 3,
+        /// value: how many
+        LostRecords = 4,
+        Ptwrite = 5,
+        /// value: see `power`
+        Power = 6,
+        /// value: core:bus ratio
+        Cbr = 7,
+        SwitchIn = 8,
+        SwitchOut = 9,
+        AuxPartial = 10,
+        /// The core stood at one instruction; value: for how many ns (bits 0-55), class (56-63).
+        Stall = 11,
+        /// Address of that instruction: follows it.
+        StallAt = 12,
+        /// Code of a guest of KVM ran, which is not decoded.
+        Guest = 13,
+        /// Not decoded because no --time window asked for it; value: for how many ns.
+        Skipped = 14,
+    }
 }
 
 impl Code {
-    pub const ALL: [Self; 14] = [
-        Self::DecodeError,
-        Self::Overflow,
-        Self::AuxTruncated,
-        Self::LostRecords,
-        Self::Ptwrite,
-        Self::Power,
-        Self::Cbr,
-        Self::SwitchIn,
-        Self::SwitchOut,
-        Self::AuxPartial,
-        Self::Stall,
-        Self::StallAt,
-        Self::Guest,
-        Self::Skipped,
-    ];
-
     /// Of what it tells is part of the order of edges: calls do not go on over it.
     pub fn is_loss(self) -> bool {
         use Code::*;
         matches!(self, DecodeError | Overflow | AuxTruncated | AuxPartial | Stall | StallAt | Guest | Skipped)
-    }
-
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.get((number as usize).checked_sub(1)?).copied()
     }
 }
 
@@ -162,13 +123,11 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_format() {
-        for (index, kind) in Kind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index + 1);
-            assert_eq!(Kind::from_number(kind as u8), Some(kind));
+        for number in 1..=14 {
+            assert_eq!(Code::from_number(number).map(|code| code as u32), Some(number));
         }
-        for (index, code) in Code::ALL.into_iter().enumerate() {
-            assert_eq!(code as usize, index + 1);
-            assert_eq!(Code::from_number(code as u32), Some(code));
+        for number in 1..=10 {
+            assert_eq!(Kind::from_number(number).map(|kind| kind as u8), Some(number));
         }
         assert_eq!((Kind::from_number(0), Kind::from_number(11)), (None, None));
         assert_eq!((Code::from_number(0), Code::from_number(15)), (None, None));

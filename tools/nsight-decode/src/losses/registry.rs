@@ -3,20 +3,13 @@
 //!
 //! nsight-report's registry, `losses.csv`, has the same rows with `decode_` before their keys; a test compares them.
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    Error,
-    Warning,
-    Info,
-}
+use crate::numbered::named;
 
-impl Severity {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
+named! {
+    pub enum Severity {
+        Error "error",
+        Warning "warning",
+        Info "info",
     }
 }
 
