@@ -135,8 +135,10 @@ def test_formats_names_every_kind_and_code_of_the_edge_stream():
     from nsight_perf import edge_stream
 
     text = (DOCS / "formats.md").read_text().partition("\n## Edge stream")[2].partition("\n## ")[0]
-    rust = (ROOT / "tools/nsight-decode/src/edges/mod.rs").read_text()
-    numbers = re.findall(r"^    \w+ = (\d+),", rust.partition("pub enum Code {")[2].partition("\n}")[0], re.M)
+    rust = (ROOT / "tools/nsight-decode/src/edges/stream.rs").read_text()
+    numbers = re.findall(
+        r"^ +\w+ = (\d+),", rust.partition("pub enum Code: u32 {")[2].partition("}")[0], re.M
+    )
     decoder_codes = [int(n) for n in numbers]
     assert set(decoder_codes) > set(range(edge_stream.ERROR, edge_stream.PARTIAL + 1))
     types, kinds, codes = (t.splitlines() for t in re.findall(r"^\|---.*\n((?:\| .*\n)+)", text, re.M))

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from docs import module_graphs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LIST = """\
@@ -84,3 +86,73 @@ def test_each_fault_is_found(
 def test_imports_for_types_only_do_not_count(structure: ModuleType, tmp_path: Path) -> None:
     for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .high import find\n"
     assert found(structure, tmp_path, {"low.py": for_types}) == []
+
+
+def test_uses_in_c_and_rust_are_found(structure: ModuleType) -> None:
+    c, rust = structure.native_graphs(ROOT / "tools", ROOT / "tools/nsight-decode/src")
+    assert rust["code.kernel"] >= {"packets.index", "files", "perfdata.layout"}
+    assert structure.top(rust)["pt"] >= {"code", "edges", "perfdata"}
+    native = ROOT / "tools/nsight-report/native"
+    assert c[str(native / "records")] >= {
+        str(native / name) for name in ("samples", "wide_fields", "perf_file")
+    }
+    assert str(ROOT / "tools/bpf/record") in c[str(native / "raw_file")]
+    assert sum(map(len, rust.values())) > 150
+    assert sum(map(len, c.values())) > 60
+    assert not list(structure.circles(c, rust))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.h": '#include "b.h"\n', "b.c": '#include "a.h"\n#include "b.h"\n', "b.h": ""},
+        {"x/a.h": '#include "../y/b.h"\n', "y/b.h": '#include <a.h>\n#include "../x/a.h"\n'},
+    ],
+)
+def test_a_circle_in_c_is_found(structure: ModuleType, files: dict[str, str]) -> None:
+    graph = module_graphs.c({Path(name): text for name, text in files.items()})
+    assert list(structure.circles(graph, {}))
+
+
+def test_what_is_none_in_c_is_not_found(structure: ModuleType) -> None:
+    files = {
+        "a.h": "",
+        "a.c": '#include "a.h"\n#include "b.h"\n',
+        "b.h": '#include "elsewhere.h"\n',
+        "b.c": "",
+    }
+    assert not list(
+        structure.circles(module_graphs.c({Path(name): text for name, text in files.items()}), {})
+    )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.rs": "use crate::b::{self, C};", "b.rs": "fn f() { crate::a::g() }"},
+        {"a/mod.rs": "mod b; pub use b::B; struct A;", "a/b.rs": "use super::A;"},
+        {
+            "a/mod.rs": "mod b;\nmod c;",
+            "a/b.rs": "use super::c::C;",
+            "a/c.rs": "use super::{\n    b::{self, B},\n};",
+        },
+        {"a/mod.rs": "mod b; pub use b::B;", "a/b.rs": "use crate::d::D;", "d.rs": "use crate::a::B;"},
+        {"main.rs": "mod a; mod b;", "a.rs": "use nsight_decode::b::B;", "b.rs": "use crate::a;"},
+    ],
+)
+def test_a_circle_in_rust_is_found(structure: ModuleType, files: dict[str, str]) -> None:
+    assert list(structure.circles({}, module_graphs.rust(files)))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a/mod.rs": "mod b; mod c; pub use b::B;", "a/b.rs": "struct B;", "a/c.rs": "use crate::a::B;"},
+        {
+            "a.rs": "use crate::b::B;",
+            "b.rs": "// use crate::a\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}",
+        },
+    ],
+)
+def test_what_is_none_in_rust_is_not_found(structure: ModuleType, files: dict[str, str]) -> None:
+    assert not list(structure.circles({}, module_graphs.rust(files)))

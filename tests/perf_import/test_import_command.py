@@ -247,11 +247,11 @@ def test_document_records_events_that_are_read_and_names_all_that_are() -> None:
     recorded = set(re.findall(r"-e (\w+:\w+)", text))
     read = {
         f"{system}:{event}"
-        for name in ("wide.c", "formats.c")
+        for name in ("wide_fields.c", "event_fields.c")
         for system, event in re.findall(r'\{"(\w+)",\s*"(\w+)",\s*[KW]_', (NATIVE / name).read_text())
     }
     vectors = {event for event in recorded if event.startswith("irq_vectors:")}
     assert len(recorded) > 25 and recorded - vectors <= read
-    wide = set(re.findall(r'\{"(\w+)",\s*"(\w+)",\s*W_', (NATIVE / "wide.c").read_text()))
+    wide = set(re.findall(r'\{"(\w+)",\s*"(\w+)",\s*W_', (NATIVE / "wide_fields.c").read_text()))
     assert len(wide) == 7
     assert {f"{system}:{event}" for system, event in wide} <= set(re.findall(r"\w+:\w+", text))

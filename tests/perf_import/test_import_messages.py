@@ -302,7 +302,7 @@ def test_names_of_threads_are_those_of_their_time(tmp_path: Path) -> None:
 
 def test_fields_are_those_that_the_kernel_series_give_the_events() -> None:
     """Read from the patches: a name that is misspelt here would be misspelt in a recording made by hand, too."""
-    source = (ROOT / "tools/nsight-report/native/wide.c").read_text()
+    source = (ROOT / "tools/nsight-report/native/wide_fields.c").read_text()
     patches = {
         "timekeeping_update": ROOT / "kernel-patches/timekeeping",
         "SOCK_FIELDS": ROOT / "kernel-patches/net",

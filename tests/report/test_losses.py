@@ -8,9 +8,12 @@ import re
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nsight_report import losses
+from nsight_report.calls import decoder
+from nsight_report.errors import BadInput
 from nsight_report.tables import schema
 
 PACKAGE = Path(losses.__file__).parent
@@ -18,14 +21,18 @@ ROOT = PACKAGE.parents[2]
 
 
 def counted() -> tuple[set[str], set[str]]:
-    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` name."""
+    """Keys, and prefixes of keys, that the package's calls of ``Ledger.add`` and ``Ledger.counted`` name."""
     keys, prefixes = set(), set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            is_add = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add"
-            if not is_add or not node.args or len(node.args) + len(node.keywords) < 2:
+            name = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            if not name or not node.args or len(node.args) + len(node.keywords) < 2:
                 continue
             key = node.args[0]
+            if name == "counted":
+                prefixes.add(key.value)
+            if name != "add":
+                continue
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 keys.add(key.value)
             elif isinstance(key, ast.JoinedStr):
@@ -60,6 +67,61 @@ def test_an_unknown_key_and_a_missing_word_are_bugs() -> None:
         ledger.add("no_such_loss", 1)
     with pytest.raises(KeyError):
         ledger.add("clock_reading_not_checked", 1)  # of which clock?
+
+
+def test_counts_of_a_program_are_entered_and_an_unknown_key_does_not_vanish() -> None:
+    ledger = losses.Ledger("capture")
+    ledger.counted("framing_", {"holes": 2, "resyncs": 0, "packets": 99}, but=["packets"])
+    assert ledger.table().select(["key", "count"]).to_pylist() == [{"key": "framing_holes", "count": 2}]
+    with pytest.raises(BadInput, match="framing_no_such_count"):
+        ledger.counted("framing_", {"holes": 2, "no_such_count": 0})
+
+
+RUST = ROOT / "tools/nsight-decode/src/losses/registry.rs"
+#: Loss: "key" Severity "cause" "detail" "remedy",
+RUST_ROW = re.compile(r'^    \w+: "(\w+)" (\w+) "([^"\\]*)"\s+"([^"\\]*)"\s+"([^"\\]*)",$', re.M)
+
+
+def test_the_registry_of_the_decoder_is_that_of_the_report() -> None:
+    rows = RUST_ROW.findall(RUST.read_text())
+    ours = [
+        (loss.key, loss.severity, loss.cause, loss.detail, loss.remedy)
+        for key, loss in losses.registry().items()
+        if key.startswith("decode_")
+    ]
+    assert sorted(ours) == sorted(
+        (f"decode_{key}", severity.lower(), *words) for key, severity, *words in rows
+    )
+    assert len(rows) == RUST.read_text().count(': "') > 20  # no row that the pattern does not know
+
+
+def test_what_the_decoder_counted_is_entered_under_its_keys() -> None:
+    told = [
+        {"key": "overflow", "count": 2**64 - 1, "words": {}},
+        {"key": "object_missing", "count": 3, "words": {"object": "/bin/{a}", "why": "{places}"}},
+    ]
+    ledger = losses.Ledger("calls")
+    decoder.account(decoder.Decoded([], {"losses": told}), ledger)
+    rows = {row["key"]: (row["severity"], row["count"], row["cause"]) for row in ledger.table().to_pylist()}
+    assert rows == {
+        "decode_overflow": ("error", 2**63 - 1, "processor lost trace packets"),
+        "decode_object_missing": ("warning", 3, "code missing: /bin/{a}"),
+    }
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"cause": "processor lost trace packets", "severity": "error", "count": 1},
+        {"key": "no_such_loss", "count": 1, "words": {}},
+        {"key": "object_missing", "count": 1, "words": {"object": "x"}},
+        {"key": "overflow", "count": 1, "words": {"places": "x"}},
+    ],
+)
+def test_a_decoder_of_another_version_is_an_error_with_its_fix(loss: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as error:
+        decoder.account(decoder.Decoded([], {"losses": [loss]}), losses.Ledger("calls"))
+    assert error.value.hint == "run: make decoder"
 
 
 def test_the_same_loss_adds_up_and_another_word_is_another_row() -> None:

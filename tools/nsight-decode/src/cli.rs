@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Arguments, and what each command does with them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use nsight_decode::calls::{self, Builder};
-use nsight_decode::code::{Code, KernelSource};
-use nsight_decode::crew::Crew;
 use nsight_decode::edges::{self, Sink};
-use nsight_decode::error::{Error, Result};
-use nsight_decode::perfdata::Recording;
+use nsight_decode::error::Result;
 use nsight_decode::pipeline::{self, Counts, Options, SLICE};
+use nsight_decode::thread_pool::ThreadPool;
 use nsight_decode::windows::Windows;
 
-use crate::losses::Losses;
-use crate::{info, losses};
+use crate::numbers::grouped;
+use crate::source::{Opened, Source};
+use crate::{info, lost};
 
 /// Decode the Intel PT of a perf.data file: calls with begin, duration and nesting.
 #[derive(Parser)]
@@ -68,22 +67,6 @@ enum Command {
 }
 
 #[derive(Args)]
-pub struct Source {
-    /// A perf.data file, or the directory of perf record --kcore.
-    perf_data: PathBuf,
-    /// Root of the recorded machine's files: programs, libraries, debug symbols; no link leads out of it
-    /// [default: / for what this machine recorded, by its name; no files for others].
-    #[arg(long, value_name = "DIR")]
-    symfs: Option<PathBuf>,
-    /// Folder with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
-    #[arg(long, value_name = "DIR")]
-    kcore: Option<PathBuf>,
-    /// Kernel code of an uncompressed vmlinux; changes that were made at boot are missing.
-    #[arg(long, value_name = "FILE")]
-    vmlinux: Option<PathBuf>,
-}
-
-#[derive(Args)]
 struct Decode {
     #[command(flatten)]
     source: Source,
@@ -105,39 +88,20 @@ struct Decode {
     bare: bool,
 }
 
-pub struct Opened {
-    pub recording: Recording,
-    pub code: Code,
-}
-
-impl Source {
-    pub fn open(self) -> Result<Opened> {
-        if let Some(folder) = self.symfs.as_ref().filter(|folder| !folder.is_dir()) {
-            let hint = "--symfs takes the root of the recorded machine's files";
-            return Err(Error::input(folder, "no folder", hint));
-        }
-        let recording = Recording::open(&self.perf_data)?;
-        let root = self.symfs.or_else(|| recording.is_of_this_machine().then(|| PathBuf::from("/")));
-        let kernel = KernelSource { kcore: self.kcore, vmlinux: self.vmlinux };
-        let code = Code::new(&recording, root.as_deref(), &kernel)?;
-        Ok(Opened { recording, code })
-    }
-}
-
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Calls { decode, out } => {
             let quiet = decode.quiet;
             // Before hours of decoding.
-            let crew = decode.crew();
-            let mut builder = Builder::new(&out, crew.clone())?;
-            let (opened, counts) = decoded(decode, true, &crew, &mut builder)?;
-            let losses = Losses::of(&opened, &counts);
-            builder.account.more.extend(losses.json());
+            let pool = decode.pool();
+            let mut builder = Builder::new(&out, pool.clone())?;
+            let (opened, counts) = decoded(decode, true, &pool, &mut builder)?;
+            builder.account.losses = lost::of(&opened, &counts);
             let account = builder.finish()?;
             if !quiet {
-                eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
-                losses.print(&counts);
+                eprintln!("{} calls in {}", grouped(account.rows), out.display());
+                print_counts(&counts);
+                lost::print(&account.losses);
             }
             // The program ends: nobody needs its memory in order.
             std::mem::forget(opened);
@@ -145,37 +109,45 @@ pub fn run(cli: Cli) -> Result<()> {
         }
         Command::Edges { decode, output } => {
             let quiet = decode.quiet;
-            let (crew, mut writer) = (decode.crew(), edges::Writer::create(&output)?);
-            let (opened, counts) = decoded(decode, false, &crew, &mut writer)?;
+            let (pool, mut writer) = (decode.pool(), edges::Writer::create(&output)?);
+            let (opened, counts) = decoded(decode, false, &pool, &mut writer)?;
             writer.finish()?;
             if !quiet {
-                eprintln!("{} edges in {}", losses::grouped(counts.edges), output.display());
-                Losses::of(&opened, &counts).print(&counts);
+                eprintln!("{} edges in {}", grouped(counts.edges), output.display());
+                print_counts(&counts);
+                lost::print(&lost::of(&opened, &counts));
             }
             std::mem::forget(opened);
             Ok(())
         }
         Command::Build { edges, out } => {
-            let (account, cut) = calls::build(&edges, &out, Arc::new(Crew::new(1)))?;
-            eprintln!("{} calls in {}", losses::grouped(account.rows), out.display());
-            if cut {
-                let name = Path::new(&edges).display();
-                eprintln!("warning: {name}: its end is missing; whoever wrote it was killed");
-            }
+            let account = calls::build(&edges, &out, Arc::new(ThreadPool::new(1)))?;
+            eprintln!("{} calls in {}", grouped(account.rows), out.display());
+            lost::print(&account.losses);
             Ok(())
         }
         Command::Info { source, json } => info::print(&source.open()?, json),
     }
 }
 
+fn print_counts(counts: &Counts) {
+    let (insns, edges) = (grouped(counts.insns), grouped(counts.edges));
+    eprintln!("{insns} instructions, {edges} edges, {:.1} MB of Intel PT", counts.bytes as f64 / 1e6);
+}
+
 impl Decode {
-    fn crew(&self) -> Arc<Crew> {
+    fn pool(&self) -> Arc<ThreadPool> {
         let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Crew::new(self.jobs.unwrap_or(all.min(8)).clamp(1, 1024)).into()
+        ThreadPool::new(self.jobs.unwrap_or(all.min(8)).clamp(1, 1024)).into()
     }
 }
 
-fn decoded(decode: Decode, with_context: bool, crew: &Crew, sink: &mut dyn Sink) -> Result<(Opened, Counts)> {
+fn decoded(
+    decode: Decode,
+    with_context: bool,
+    pool: &ThreadPool,
+    sink: &mut dyn Sink,
+) -> Result<(Opened, Counts)> {
     let windows = Windows::parse(&decode.time)?;
     let opened = decode.source.open()?;
     let options = Options {
@@ -185,6 +157,6 @@ fn decoded(decode: Decode, with_context: bool, crew: &Crew, sink: &mut dyn Sink)
         progress: !decode.quiet,
         bare: decode.bare,
     };
-    let counts = pipeline::run(&opened.recording, &opened.code, &options, crew, sink)?;
+    let counts = pipeline::run(&opened.recording, &opened.code, &options, pool, sink)?;
     Ok((opened, counts))
 }

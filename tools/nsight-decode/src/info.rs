@@ -2,17 +2,13 @@
 //! What a recording holds, without decoding it.
 
 use nsight_decode::error::Result;
+use nsight_decode::packets::index::runs;
 use nsight_decode::perfdata::layout::feature;
 use nsight_decode::perfdata::{Chunk, Owner};
-use nsight_decode::pt::index::runs;
 use serde_json::{json, Value};
 
-use crate::cli::Opened;
-use crate::losses::grouped;
-
-fn seconds(ns: u64) -> String {
-    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
-}
+use crate::numbers::{grouped, seconds};
+use crate::source::Opened;
 
 fn line(name: &str, value: impl std::fmt::Display) {
     println!("{name:<16}{value}");

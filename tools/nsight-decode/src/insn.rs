@@ -5,6 +5,8 @@ use std::sync::Once;
 
 use xed_sys::*;
 
+use crate::numbered::named;
+
 /// How an instruction transfers control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
@@ -33,47 +35,18 @@ pub enum Reach {
     Indirect,
 }
 
-/// Instructions that can stop a core for long, the likeliest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Stall {
-    Unknown = 0,
-    Halt = 1,
-    Mwait = 2,
-    PortIo = 3,
-    Wrmsr = 4,
-    Pause = 5,
-    FarTransfer = 6,
-    Memory = 7,
-    Other = 8,
-}
-
-impl Stall {
-    pub const ALL: [Self; 9] = [
-        Self::Unknown,
-        Self::Halt,
-        Self::Mwait,
-        Self::PortIo,
-        Self::Wrmsr,
-        Self::Pause,
-        Self::FarTransfer,
-        Self::Memory,
-        Self::Other,
-    ];
-
-    /// As `gap_cause` of the calls table has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Halt => "HLT",
-            Self::Mwait => "MWAIT",
-            Self::PortIo => "IN/OUT",
-            Self::Wrmsr => "WRMSR",
-            Self::Pause => "PAUSE",
-            Self::FarTransfer => "far transfer",
-            Self::Memory => "memory access",
-            Self::Other => "other instruction",
-        }
+named! {
+    /// Instructions that can stop a core for long, the likeliest first. Named as `gap_cause` of the calls table has them.
+    pub enum Stall {
+        Unknown "unknown",
+        Halt "HLT",
+        Mwait "MWAIT",
+        PortIo "IN/OUT",
+        Wrmsr "WRMSR",
+        Pause "PAUSE",
+        FarTransfer "far transfer",
+        Memory "memory access",
+        Other "other instruction",
     }
 }
 

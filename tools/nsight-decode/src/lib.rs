@@ -3,15 +3,19 @@
 
 pub mod calls;
 pub mod code;
-pub mod crew;
 pub mod edges;
 pub mod error;
 mod files;
 pub mod insn;
+pub mod libipt;
+pub mod losses;
+mod numbered;
+pub mod packets;
 pub mod perfdata;
 pub mod pipeline;
 pub mod pt;
 #[cfg(test)]
 mod scratch;
 pub mod tasks;
+pub mod thread_pool;
 pub mod windows;

@@ -3,7 +3,9 @@
 
 mod cli;
 mod info;
-mod losses;
+mod lost;
+mod numbers;
+mod source;
 
 use std::process::ExitCode;
 

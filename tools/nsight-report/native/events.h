@@ -116,6 +116,4 @@ enum nsight_kind {
 		K_COUNT
 };
 
-extern const char *const nsight_kind_names[K_COUNT];
-
 #endif

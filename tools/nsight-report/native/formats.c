@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "formats.h"
 
-#include "format_text.h"
+#include "event_fields.h"
+#include "wide_fields.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,167 +13,6 @@
 
 #define MAX_FORMAT  (256u << 10) /* the largest of a 6.18 kernel has 20 kB */
 #define MAX_FORMATS 65536u
-
-struct want {
-	const char *field;
-	enum slot_dest dest;
-};
-
-static const struct kind_desc {
-	const char *system, *name;
-	enum nsight_kind kind;
-	struct want want[MAX_WANTS];
-} kind_descs[] = {
-	{"sched",
-	 "sched_switch",
-	 K_SCHED_SWITCH,
-	 {{"prev_pid", TO_TID},
-	  {"next_pid", TO_A},
-	  {"prev_state", TO_B},
-	  {"prev_comm", TO_STR},
-	  {"next_comm", TO_STR2}}},
-	{"sched",
-	 "sched_waking",
-	 K_SCHED_WAKING,
-	 {{"pid", TO_A}, {"target_cpu", TO_B}, {"comm", TO_STR}}},
-	{"sched",
-	 "sched_wakeup",
-	 K_SCHED_WAKEUP,
-	 {{"pid", TO_A}, {"target_cpu", TO_B}, {"comm", TO_STR}}},
-	{"sched",
-	 "sched_wakeup_new",
-	 K_SCHED_WAKEUP_NEW,
-	 {{"pid", TO_A}, {"target_cpu", TO_B}, {"comm", TO_STR}}},
-	{"sched",
-	 "sched_migrate_task",
-	 K_SCHED_MIGRATE_TASK,
-	 {{"pid", TO_A}, {"dest_cpu", TO_B}, {"orig_cpu", TO_C}}},
-	{"sched",
-	 "sched_process_fork",
-	 K_SCHED_PROCESS_FORK,
-	 {{"child_pid", TO_A}, {"parent_pid", TO_B}, {"child_comm", TO_STR}}},
-	{"sched",
-	 "sched_process_exec",
-	 K_SCHED_PROCESS_EXEC,
-	 {{"pid", TO_A}, {"old_pid", TO_B}, {"filename", TO_STR}}},
-	{"sched", "sched_process_exit", K_SCHED_PROCESS_EXIT, {{"pid", TO_A}, {"comm", TO_STR}}},
-	{"irq", "irq_handler_entry", K_IRQ_HANDLER_ENTRY, {{"irq", TO_A}, {"name", TO_STR}}},
-	{"irq", "irq_handler_exit", K_IRQ_HANDLER_EXIT, {{"irq", TO_A}, {"ret", TO_B}}},
-	{"irq", "softirq_entry", K_SOFTIRQ_ENTRY, {{"vec", TO_A}}},
-	{"irq", "softirq_exit", K_SOFTIRQ_EXIT, {{"vec", TO_A}}},
-	{"raw_syscalls", "sys_enter", K_SYS_ENTER, {{"id", TO_A}, {"args", TO_B}}},
-	{"raw_syscalls", "sys_exit", K_SYS_EXIT, {{"id", TO_A}, {"ret", TO_B}}},
-	{"napi",
-	 "napi_poll",
-	 K_NAPI_POLL,
-	 {{"work", TO_A}, {"budget", TO_B}, {"dev_name", TO_STR}}},
-	{"exceptions",
-	 "page_fault_user",
-	 K_PAGE_FAULT_USER,
-	 {{"address", TO_A}, {"ip", TO_B}, {"error_code", TO_C}}},
-	{"exceptions",
-	 "page_fault_kernel",
-	 K_PAGE_FAULT_KERNEL,
-	 {{"address", TO_A}, {"ip", TO_B}, {"error_code", TO_C}}},
-	{"power", "cpu_idle", K_CPU_IDLE, {{"state", TO_A}, {"cpu_id", TO_B}}},
-	{"timer",
-	 "hrtimer_expire_entry",
-	 K_HRTIMER_EXPIRE_ENTRY,
-	 {{"hrtimer", TO_A}, {"function", TO_B}, {"now", TO_C}}},
-	{"timer", "hrtimer_expire_exit", K_HRTIMER_EXPIRE_EXIT, {{"hrtimer", TO_A}}},
-	{"timer",
-	 "timer_expire_entry",
-	 K_TIMER_EXPIRE_ENTRY,
-	 {{"timer", TO_A}, {"function", TO_B}}},
-	{"timer", "timer_expire_exit", K_TIMER_EXPIRE_EXIT, {{"timer", TO_A}}},
-};
-
-/* Every interrupt vector has a pair NAME_entry, NAME_exit with the vector's number. */
-static const struct kind_desc vector_entry = {
-	"irq_vectors", "_entry", K_VECTOR_ENTRY, {{"vector", TO_A}}};
-static const struct kind_desc vector_exit = {
-	"irq_vectors", "_exit", K_VECTOR_EXIT, {{"vector", TO_A}}};
-
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-
-	return n > m && !strcmp(text + n - m, end);
-}
-
-static const struct kind_desc *find_kind(const char *system, const char *name)
-{
-	for (size_t i = 0; i < sizeof(kind_descs) / sizeof(*kind_descs); i++)
-		if (!strcmp(kind_descs[i].name, name) && !strcmp(kind_descs[i].system, system))
-			return &kind_descs[i];
-	if (strcmp(system, vector_entry.system))
-		return NULL;
-	return ends_with(name, "_entry")  ? &vector_entry
-	       : ends_with(name, "_exit") ? &vector_exit
-					  : NULL;
-}
-
-bool make_slot(const struct format_field *field, enum slot_dest dest, struct slot *slot)
-{
-	bool elsewhere = field->flags & (FIELD_DATA_LOC | FIELD_REL_LOC);
-	uint32_t size = field->flags & FIELD_ARRAY ? field->element : field->size;
-
-	*slot = (struct slot){.off = field->offset, .dest = dest};
-	if (!field->size || field->offset > 65535 || field->size > 65535)
-		return false;
-	if (dest == TO_STR || dest == TO_STR2) {
-		slot->type = field->flags & FIELD_REL_LOC    ? SLOT_REL_LOC
-			     : field->flags & FIELD_DATA_LOC ? SLOT_DATA_LOC
-							     : SLOT_CHARS;
-		slot->size = field->size;
-		return !elsewhere || slot->size == 4;
-	}
-	/* sys_enter: of args[6] the first is wanted */
-	slot->type = SLOT_INT;
-	slot->size = size;
-	slot->is_signed = !!(field->flags & FIELD_SIGNED);
-	return !elsewhere && (size == 1 || size == 2 || size == 4 || size == 8);
-}
-
-/* NULL: the event is not decoded; evt->fate says why. */
-static const struct plan *make_plan(const struct format *event, struct perf_evt *evt,
-				    struct strings *strings)
-{
-	const struct kind_desc *desc = find_kind(event->system, event->name);
-	struct format_field field;
-	struct plan *plan;
-
-	evt->fate = FATE_UNUSED;
-	if (!desc)
-		return NULL;
-	plan = xrealloc(NULL, 1, sizeof(*plan));
-	memset(plan, 0, sizeof(*plan));
-	plan->kind = desc->kind;
-	if (desc == &vector_entry || desc == &vector_exit)
-		plan->name = strings_intern(strings, event->name,
-					    strlen(event->name) - strlen(desc->name));
-
-	/*
-	 * Who was current, as the tracepoint saw it: right for dying threads too, which the
-	 * sample's own TID is not (it is -1 once the thread has no pid any more).
-	 */
-	if (format_field(event, "common_pid", &field) && make_slot(&field, TO_TID, &plan->slots[0]))
-		plan->n_slots++;
-	for (int i = 0; i < MAX_WANTS && desc->want[i].field; i++) {
-		if (!format_field(event, desc->want[i].field, &field) ||
-		    !make_slot(&field, desc->want[i].dest, &plan->slots[plan->n_slots])) {
-			evt->fate = FATE_BAD_FORMAT;
-			free(plan);
-			return NULL;
-		}
-		plan->n_slots++;
-	}
-	for (int i = 0; i < plan->n_slots; i++)
-		if (plan->slots[i].off + plan->slots[i].size > plan->raw_min)
-			plan->raw_min = plan->slots[i].off + plan->slots[i].size;
-	evt->fate = FATE_DECODED;
-	return plan;
-}
 
 static void parse_format(struct format_list *list, const char *system, const char *text,
 			 size_t size, struct formats *out)
@@ -343,7 +183,7 @@ static bool assign(struct perf_file *pf, struct format_list *list, struct string
 			continue;
 		}
 		snprintf(evt->name, sizeof(evt->name), "%s:%s", event->system, event->name);
-		evt->plan = make_plan(event, evt, strings);
+		evt->plan = event_plan(event, evt, strings);
 		if (wide && !evt->plan)
 			evt->plan = wide_plan(event, evt);
 	}

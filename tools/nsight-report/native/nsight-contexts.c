@@ -4,11 +4,9 @@
  * work is in nesting.c.
  */
 #include "nesting.h"
-#include "util.h"
+#include "output.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 
 static const char usage[] =
@@ -44,28 +42,10 @@ static void read_events(struct builder *b, const char *path)
 	reader_close(&r);
 }
 
-static FILE *create(const char *dir, const char *name)
-{
-	char path[PATH_MAX];
-	FILE *f = NULL;
-
-	if (snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path))
-		f = fopen(path, "we");
-	if (!f)
-		die(EXIT_IO, "name an existing directory that you may write to", "%s/%s: %s", dir,
-		    name, strerror(errno));
-	return f;
-}
-
-static void finish(FILE *f, const char *name)
-{
-	if (fflush(f) || ferror(f) || fclose(f))
-		die(EXIT_IO, "free some disk space", "%s: %s", name, strerror(errno));
-}
-
 static void write_tables(struct builder *b, const char *dir)
 {
-	FILE *calls = create(dir, "calls.bin"), *intervals = create(dir, "contexts.bin");
+	FILE *calls = output_create(dir, "calls.bin"),
+	     *intervals = output_create(dir, "contexts.bin");
 	int64_t base = 0; /* indices count per core until now */
 
 	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
@@ -85,13 +65,13 @@ static void write_tables(struct builder *b, const char *dir)
 			fwrite(core->intervals, sizeof(*core->intervals), core->n_intervals,
 			       intervals);
 	}
-	finish(calls, "calls.bin");
-	finish(intervals, "contexts.bin");
+	output_finish(calls, "calls.bin");
+	output_finish(intervals, "contexts.bin");
 }
 
 static void write_json(const struct builder *b, const char *dir)
 {
-	FILE *f = create(dir, "contexts.json");
+	FILE *f = output_create(dir, "contexts.json");
 	const char *sep = "";
 
 	fputs("{\"format\": \"nsight-contexts\", \"version\": 1, \"repairs\": {", f);
@@ -101,7 +81,7 @@ static void write_json(const struct builder *b, const char *dir)
 	REPAIRS(X)
 #undef X
 	fputs("\n}}\n", f);
-	finish(f, "contexts.json");
+	output_finish(f, "contexts.json");
 }
 
 int main(int argc, char **argv)

@@ -5,15 +5,11 @@
  * this about 0.1 us.
  */
 #include "formats.h"
+#include "output.h"
 #include "records.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static const char usage[] =
 	"usage: nsight-perfdata [--formats DIR] [--wide] PERF_DATA OUTDIR\n"
@@ -35,6 +31,12 @@ static const char usage[] =
 	"A truncated file gives what can be decoded, exit code 0 and a count of what is missing.\n"
 	"Exit codes: 0 decoded, 2 usage, 3 PERF_DATA cannot be used, 5 OUTDIR or memory.\n";
 
+static const char *const wide_names[W_COUNT] = {
+#define X(id, name) name,
+	NSIGHT_WIDE_KINDS(X)
+#undef X
+};
+
 static const char *clock_name(const struct perf_file *pf)
 {
 	static const char *const names[] = {
@@ -49,94 +51,39 @@ static const char *clock_name(const struct perf_file *pf)
 	return names[pf->clockid];
 }
 
-static FILE *create(const char *dir, const char *name, char *path)
-{
-	FILE *f = NULL;
-
-	if (snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX)
-		f = fopen(path, "we");
-	if (!f)
-		die(EXIT_IO, "name an existing directory that you may write to", "%s/%s: %s", dir,
-		    name, strerror(errno));
-	return f;
-}
-
-static void finish(FILE *f, const char *path)
-{
-	if (fflush(f) || ferror(f) || fclose(f))
-		die(EXIT_IO, "free some disk space", "%s: %s", path, strerror(errno));
-}
-
-static void write_number(FILE *f, const char *key, uint64_t value, const char *sep)
-{
-	fprintf(f, "  \"%s\": %" PRIu64 "%s\n", key, value, sep);
-}
-
-static void write_text(FILE *f, const char *key, const char *text)
-{
-	fprintf(f, "  \"%s\": ", key);
-	json_string(f, text);
-	fputs(",\n", f);
-}
-
-static void write_losses(FILE *f, const struct perf_file *pf, const struct records *rec,
+static void write_losses(FILE *f, const struct perf_file *pf, const struct decoded *out,
 			 const struct formats *formats, const struct strings *strings)
 {
-	const struct {
-		const char *key;
-		uint64_t value;
-	} losses[] = {
-		{"lost_records", rec->n_lost_records},
-		{"lost_events", rec->n_lost_events},
-		{"lost_samples", rec->n_lost_samples},
-		{"throttled", rec->n_throttled},
+	const struct json_count losses[] = {
+		{"lost_records", out->n_lost_records},
+		{"lost_events", out->n_lost_events},
+		{"lost_samples", out->n_lost_samples},
+		{"throttled", out->n_throttled},
 		{"truncated_bytes", pf->truncated_bytes},
-		{"undecodable_bytes", rec->undecodable_bytes},
-		{"malformed", rec->n_malformed},
-		{"unknown_records", rec->n_unknown_records},
-		{"unknown_ids", rec->n_unknown_ids},
-		{"samples_without_format", rec->n_without_format},
-		{"samples_with_bad_format", rec->n_bad_format},
+		{"undecodable_bytes", out->undecodable_bytes},
+		{"malformed", out->n_malformed},
+		{"unknown_records", out->n_unknown_records},
+		{"unknown_ids", out->n_unknown_ids},
+		{"samples_without_format", out->n_without_format},
+		{"samples_with_bad_format", out->n_bad_format},
 		{"broken_formats", formats->n_broken},
 		{"truncated_tracing_data", formats->truncated},
 		{"broken_features", pf->feature_errors},
 		{"strings_rejected", strings->rejected},
-		{"aux_truncated", rec->n_aux_truncated},
-		{"aux_errors", rec->n_aux_errors},
+		{"aux_truncated", out->n_aux_truncated},
+		{"aux_errors", out->n_aux_errors},
 	};
-	const size_t n = sizeof(losses) / sizeof(*losses);
 
-	fputs("  \"losses\": {\n", f);
-	for (size_t i = 0; i < n; i++) {
-		fputs("  ", f);
-		write_number(f, losses[i].key, losses[i].value, i + 1 < n ? "," : "");
-	}
-	fputs("  },\n", f);
+	json_counts(f, "losses", losses, sizeof(losses) / sizeof(*losses));
 }
 
-static void write_kinds(FILE *f, const struct records *rec)
+static void write_kinds(FILE *f, const struct decoded *out)
 {
 	uint64_t count[K_COUNT] = {0};
 
-	for (size_t i = 0; i < rec->n; i++)
-		count[rec->events[i].kind]++;
-	fputs("  \"kinds\": [", f);
-	for (int i = 0; i < K_COUNT; i++)
-		fprintf(f, "%s\"%s\"", i ? ", " : "", nsight_kind_names[i]);
-	fputs("],\n  \"counts\": {", f);
-	for (int i = 0, sep = 0; i < K_COUNT; i++)
-		if (count[i])
-			fprintf(f, "%s\"%s\": %" PRIu64, sep++ ? ", " : "", nsight_kind_names[i],
-				count[i]);
-	fputs("},\n", f);
-}
-
-static void write_wide_kinds(FILE *f)
-{
-	fputs("  \"wide_kinds\": [", f);
-	for (int i = 0; i < W_COUNT; i++)
-		fprintf(f, "%s\"%s\"", i ? ", " : "", nsight_wide_names[i]);
-	fputs("],\n", f);
+	for (size_t i = 0; i < out->n; i++)
+		count[out->events[i].kind]++;
+	json_kinds(f, count);
 }
 
 static void write_evts(FILE *f, const struct perf_file *pf)
@@ -158,34 +105,35 @@ static void write_evts(FILE *f, const struct perf_file *pf)
 	fputs("  ],\n", f);
 }
 
-static void write_json(FILE *f, const struct perf_file *pf, const struct records *rec,
+static void write_json(const char *dir, const struct perf_file *pf, const struct decoded *out,
 		       const struct formats *formats, const struct strings *strings)
 {
+	FILE *f = output_create(dir, "perf-events.json");
 	size_t first = 0;
 
 	/* perf's own records come first, with time 0 */
-	while (first < rec->n && !rec->events[first].ts)
+	while (first < out->n && !out->events[first].ts)
 		first++;
 	fputs("{\n  \"format\": \"nsight-perf-events\",\n  \"version\": 1,\n", f);
-	write_text(f, "clock", clock_name(pf));
+	json_text(f, "clock", clock_name(pf));
 	fprintf(f, "  \"clockid\": %d,\n", pf->use_clockid ? pf->clockid : -1);
-	write_number(f, "clockid_resolution_ns", pf->clockid_resolution_ns, ",");
+	json_number(f, "clockid_resolution_ns", pf->clockid_resolution_ns);
 	if (pf->have_clock_data)
 		fprintf(f,
 			"  \"clock_data\": {\"wall_clock_ns\": %" PRIu64
 			", \"clockid_ns\": %" PRIu64 "},\n",
 			pf->wall_clock_ns, pf->clockid_time_ns);
-	if (rec->have_time_conv)
+	if (out->have_time_conv)
 		fprintf(f,
 			"  \"time_conv\": {\"shift\": %" PRIu64 ", \"mult\": %" PRIu64
 			", \"zero\": %" PRIu64 "},\n",
-			rec->time_shift, rec->time_mult, rec->time_zero);
-	write_text(f, "hostname", pf->hostname);
-	write_text(f, "osrelease", pf->osrelease);
-	write_text(f, "arch", pf->arch);
-	write_text(f, "perf_version", pf->version);
-	write_number(f, "nrcpus_online", pf->nrcpus_online, ",");
-	write_number(f, "nrcpus_avail", pf->nrcpus_avail, ",");
+			out->time_shift, out->time_mult, out->time_zero);
+	json_text(f, "hostname", pf->hostname);
+	json_text(f, "osrelease", pf->osrelease);
+	json_text(f, "arch", pf->arch);
+	json_text(f, "perf_version", pf->version);
+	json_number(f, "nrcpus_online", pf->nrcpus_online);
+	json_number(f, "nrcpus_avail", pf->nrcpus_avail);
 	fputs("  \"cmdline\": [", f);
 	for (uint32_t i = 0; i < pf->argc; i++) {
 		fputs(i ? ", " : "", f);
@@ -193,23 +141,20 @@ static void write_json(FILE *f, const struct perf_file *pf, const struct records
 	}
 	fputs("],\n", f);
 	fprintf(f, "  \"cut\": %s,\n", pf->cut ? "true" : "false");
-	write_number(f, "n_events", rec->n, ",");
-	write_number(f, "n_samples", rec->n_samples, ",");
-	write_number(f, "n_unused_samples", rec->n_unused, ",");
-	write_number(f, "auxtrace_bytes", rec->auxtrace_bytes, ",");
-	write_number(f, "auxtrace_type", rec->auxtrace_type, ",");
-	write_wide_kinds(f);
-	write_number(f, "first_ts", first < rec->n ? rec->events[first].ts : 0, ",");
-	write_number(f, "last_ts", first < rec->n ? rec->events[rec->n - 1].ts : 0, ",");
-	write_kinds(f, rec);
+	json_number(f, "n_events", out->n);
+	json_number(f, "n_samples", out->n_samples);
+	json_number(f, "n_unused_samples", out->n_unused);
+	json_number(f, "auxtrace_bytes", out->auxtrace_bytes);
+	json_number(f, "auxtrace_type", out->auxtrace_type);
+	json_names(f, "wide_kinds", wide_names, W_COUNT);
+	json_number(f, "first_ts", first < out->n ? out->events[first].ts : 0);
+	json_number(f, "last_ts", first < out->n ? out->events[out->n - 1].ts : 0);
+	write_kinds(f, out);
 	write_evts(f, pf);
-	write_losses(f, pf, rec, formats, strings);
-	fputs("  \"strings\": [", f);
-	for (uint32_t i = 0; i < strings->n; i++) {
-		fputs(i ? ",\n    " : "\n    ", f);
-		json_string(f, strings->text[i]);
-	}
-	fputs("\n  ]\n}\n", f);
+	write_losses(f, pf, out, formats, strings);
+	json_strings(f, strings);
+	fputs("}\n", f);
+	output_finish(f, "perf-events.json");
 }
 
 int main(int argc, char **argv)
@@ -224,10 +169,9 @@ int main(int argc, char **argv)
 	bool wide = false;
 	struct perf_file pf;
 	struct formats formats;
-	struct records rec;
+	struct decoded out;
 	struct strings strings;
-	char path[PATH_MAX];
-	FILE *f;
+	const char *outdir;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -250,25 +194,19 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 
+	outdir = argv[optind + 1];
 	strings_init(&strings);
 	perf_file_open(&pf, argv[optind]);
 	formats_resolve(&pf, format_dir, &strings, wide, &formats);
-	records_read(&pf, &strings, wide, &rec);
+	records_read(&pf, &strings, wide, &out);
 	reader_close(&pf.r);
-	records_sort(&rec);
+	events_sort(&out);
 
-	f = create(argv[optind + 1], "perf-events.bin", path);
-	fwrite(rec.events, sizeof(*rec.events), rec.n, f);
-	finish(f, path);
+	output_array(outdir, "perf-events.bin", out.events, sizeof(*out.events), out.n);
 	if (wide) {
-		wide_sort(&rec);
-		f = create(argv[optind + 1], "perf-wide.bin", path);
-		if (rec.n_wide) /* else there is no array */
-			fwrite(rec.wide, sizeof(*rec.wide), rec.n_wide, f);
-		finish(f, path);
+		wide_sort(&out);
+		output_array(outdir, "perf-wide.bin", out.wide, sizeof(*out.wide), out.n_wide);
 	}
-	f = create(argv[optind + 1], "perf-events.json", path);
-	write_json(f, &pf, &rec, &formats, &strings);
-	finish(f, path);
+	write_json(outdir, &pf, &out, &formats, &strings);
 	return 0;
 }

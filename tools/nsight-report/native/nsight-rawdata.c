@@ -3,6 +3,7 @@
  * nsight-rawdata: from the record files of the BPF recorder (tools/bpf/record.h) to the events that
  * nsight-perfdata makes of perf.data, and to stamps of messages.
  */
+#include "output.h"
 #include "raw_events.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -159,29 +159,6 @@ static void read_files(struct raw_recording *rec, const char *path, bool activit
 	close(dir);
 }
 
-static FILE *create(const char *dir, const char *name, char *path)
-{
-	FILE *f = NULL;
-
-	if (snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX)
-		f = fopen(path, "we");
-	if (!f)
-		die(EXIT_IO, "name an existing directory that you may write to", "%s/%s: %s", dir,
-		    name, strerror(errno));
-	return f;
-}
-
-static void finish(FILE *f, const char *path)
-{
-	if (fflush(f) || ferror(f) || fclose(f))
-		die(EXIT_IO, "free some disk space", "%s: %s", path, strerror(errno));
-}
-
-static void write_number(FILE *f, const char *key, uint64_t value, const char *sep)
-{
-	fprintf(f, "  \"%s\": %" PRIu64 "%s\n", key, value, sep);
-}
-
 static const char *type_name(unsigned int type, char *text, size_t size)
 {
 	static const char *const names[NSR_N_PLAIN] = {
@@ -243,10 +220,7 @@ static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t miss
 	for (size_t i = 0; i < rec->n_files; i++)
 		for (unsigned int type = 0; type < NSR_N_TYPES; type++)
 			n_lost += rec->files[i].lost[type];
-	const struct {
-		const char *key;
-		uint64_t value;
-	} losses[] = {
+	const struct json_count losses[] = {
 		{"lost_records", n_lost},
 		{"lost_units", l->lost_units},
 		{"missing_records", missing},
@@ -264,45 +238,26 @@ static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t miss
 		{"steal_without_place", l->steal_without_place},
 		{"strings_rejected", rec->strings.rejected},
 	};
-	const size_t n = sizeof(losses) / sizeof(*losses);
 
-	fputs("  \"losses\": {\n", f);
-	for (size_t i = 0; i < n; i++) {
-		fputs("  ", f);
-		write_number(f, losses[i].key, losses[i].value, i + 1 < n ? "," : "");
-	}
-	fputs("  },\n", f);
-}
-
-static void write_kinds(FILE *f, const struct raw_recording *rec)
-{
-	fputs("  \"kinds\": [", f);
-	for (int i = 0; i < K_COUNT; i++)
-		fprintf(f, "%s\"%s\"", i ? ", " : "", nsight_kind_names[i]);
-	fputs("],\n  \"counts\": {", f);
-	for (int i = 0, sep = 0; i < K_COUNT; i++)
-		if (rec->count[i])
-			fprintf(f, "%s\"%s\": %" PRIu64, sep++ ? ", " : "", nsight_kind_names[i],
-				rec->count[i]);
-	fputs("},\n", f);
+	json_counts(f, "losses", losses, sizeof(losses) / sizeof(*losses));
 }
 
 /* What BPF programs counted of messages, and of what is none */
 static void write_probe_counts(FILE *f, const struct raw_recording *rec)
 {
-	fputs("  \"probe_counts\": {", f);
-	for (int i = 0; i < NSR_N_COUNTS; i++) {
-		uint64_t n = 0;
+	struct json_count counts[NSR_N_COUNTS];
 
+	for (int i = 0; i < NSR_N_COUNTS; i++) {
+		counts[i] = (struct json_count){count_names[i], 0};
 		for (size_t k = 0; k < rec->n_files; k++)
-			n += rec->files[k].counts[i];
-		fprintf(f, "%s\"%s\": %" PRIu64, i ? ", " : "", count_names[i], n);
+			counts[i].value += rec->files[k].counts[i];
 	}
-	fputs("},\n", f);
+	json_counts(f, "probe_counts", counts, NSR_N_COUNTS);
 }
 
-static void write_json(FILE *f, const struct raw_recording *rec)
+static void write_json(const char *dir, const struct raw_recording *rec)
 {
+	FILE *f = output_create(dir, "perf-events.json");
 	uint64_t n_records = 0, missing, surplus;
 	size_t n_cut = 0, n_cores = 0;
 
@@ -314,23 +269,20 @@ static void write_json(FILE *f, const struct raw_recording *rec)
 	fputs("{\n  \"format\": \"nsight-perf-events\",\n  \"version\": 1,\n", f);
 	fputs("  \"clock\": \"monotonic\",\n  \"clockid\": 1,\n", f);
 	fprintf(f, "  \"cut\": %s,\n", n_cut ? "true" : "false");
-	write_number(f, "n_cut_files", n_cut, ",");
-	write_number(f, "n_cores", n_cores, ",");
-	write_number(f, "n_records", n_records, ",");
-	write_number(f, "n_events", rec->n_events, ",");
-	write_number(f, "n_messages", rec->n_messages, ",");
-	write_number(f, "first_ts", rec->first_ts, ",");
-	write_number(f, "last_ts", rec->last_ts, ",");
-	write_kinds(f, rec);
+	json_number(f, "n_cut_files", n_cut);
+	json_number(f, "n_cores", n_cores);
+	json_number(f, "n_records", n_records);
+	json_number(f, "n_events", rec->n_events);
+	json_number(f, "n_messages", rec->n_messages);
+	json_number(f, "first_ts", rec->first_ts);
+	json_number(f, "last_ts", rec->last_ts);
+	json_kinds(f, rec->count);
 	write_probe_counts(f, rec);
 	write_lost(f, rec, &missing, &surplus);
 	write_losses(f, rec, missing, surplus);
-	fputs("  \"strings\": [", f);
-	for (uint32_t i = 0; i < rec->strings.n; i++) {
-		fputs(i ? ",\n    " : "\n    ", f);
-		json_string(f, rec->strings.text[i]);
-	}
-	fputs("\n  ]\n}\n", f);
+	json_strings(f, &rec->strings);
+	fputs("}\n", f);
+	output_finish(f, "perf-events.json");
 }
 
 int main(int argc, char **argv)
@@ -342,7 +294,7 @@ int main(int argc, char **argv)
 	};
 	static struct raw_recording rec;
 	bool activity = true, messages = true;
-	char path[PATH_MAX];
+	const char *outdir;
 	FILE *f;
 	int opt;
 
@@ -365,22 +317,21 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 
+	outdir = argv[optind + 1];
 	read_files(&rec, argv[optind], activity, messages);
 	raw_threads_init(&rec.threads, rec.files, rec.n_files, &rec.strings);
 	if (messages) {
-		f = create(argv[optind + 1], "messages.bin", path);
+		f = output_create(outdir, "messages.bin");
 		raw_write_stamps(&rec, f);
-		finish(f, path);
+		output_finish(f, "messages.bin");
 	}
 	if (activity) {
 		for (size_t i = 0; i < rec.n_files; i++)
 			raw_file_order(&rec.files[i]);
-		f = create(argv[optind + 1], "perf-events.bin", path);
+		f = output_create(outdir, "perf-events.bin");
 		raw_write_events(&rec, f);
-		finish(f, path);
+		output_finish(f, "perf-events.bin");
 	}
-	f = create(argv[optind + 1], "perf-events.json", path);
-	write_json(f, &rec);
-	finish(f, path);
+	write_json(outdir, &rec);
 	return 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "records.h"
 
-#include "formats.h"
+#include "samples.h"
+#include "wide_fields.h"
 
 #include <string.h>
 
@@ -17,17 +18,6 @@ enum {
 	USER_RECORD_LAST_KNOWN = 86,
 	KERNEL_RECORD_LAST_KNOWN = 22, /* PERF_RECORD_CALLCHAIN_DEFERRED, 6.19 */
 };
-
-void records_add(struct records *rec, const struct nsight_event *event)
-{
-	/* 146 years of ns: anything beyond is damage, and would overflow in the tables */
-	if (event->ts > INT64_MAX / 2) {
-		rec->n_malformed++;
-		return;
-	}
-	GROW(rec->events, rec->n, rec->cap);
-	rec->events[rec->n++] = *event;
-}
 
 /* The trailer that sample_id_all puts behind every record that is not a sample. */
 static bool decode_trailer(struct perf_file *pf, const unsigned char *p, size_t words,
@@ -66,7 +56,7 @@ static bool decode_trailer(struct perf_file *pf, const unsigned char *p, size_t 
 }
 
 /* Records that the kernel writes besides samples; p: the body, words u64s long. */
-static void decode_other(struct perf_file *pf, struct records *rec, uint32_t type, uint16_t misc,
+static void decode_other(struct perf_file *pf, struct decoded *out, uint32_t type, uint16_t misc,
 			 const unsigned char *p, size_t words, struct strings *strings)
 {
 	/* u64s that each record has before its trailer, strings not counted */
@@ -85,7 +75,7 @@ static void decode_other(struct perf_file *pf, struct records *rec, uint32_t typ
 	struct sample_id id;
 
 	if (!decode_trailer(pf, p, words, body[type], &id)) {
-		rec->n_malformed++;
+		out->n_malformed++;
 		return;
 	}
 	ev.ts = id.time;
@@ -96,16 +86,16 @@ static void decode_other(struct perf_file *pf, struct records *rec, uint32_t typ
 
 	switch (type) {
 	case PERF_RECORD_LOST:
-		rec->n_lost_records++;
-		rec->n_lost_events += load64(p + 8);
+		out->n_lost_records++;
+		out->n_lost_events += load64(p + 8);
 		ev.kind = K_LOST;
 		ev.a = (int64_t)load64(p + 8);
 		break;
 	case PERF_RECORD_LOST_SAMPLES:
-		rec->n_lost_samples += load64(p);
+		out->n_lost_samples += load64(p);
 		return;
 	case PERF_RECORD_AUX:
-		rec->n_aux_truncated += load64(p + 16) & PERF_AUX_FLAG_TRUNCATED ? 1 : 0;
+		out->n_aux_truncated += load64(p + 16) & PERF_AUX_FLAG_TRUNCATED ? 1 : 0;
 		return;
 	case PERF_RECORD_COMM:
 		ev.kind = K_COMM;
@@ -135,36 +125,36 @@ static void decode_other(struct perf_file *pf, struct records *rec, uint32_t typ
 	case PERF_RECORD_THROTTLE:
 	case PERF_RECORD_UNTHROTTLE:
 		ev.kind = type == PERF_RECORD_THROTTLE ? K_THROTTLE : K_UNTHROTTLE;
-		rec->n_throttled += type == PERF_RECORD_THROTTLE;
+		out->n_throttled += type == PERF_RECORD_THROTTLE;
 		break;
 	default: /* mappings, programs, symbols: not contexts */
 		return;
 	}
-	records_add(rec, &ev);
+	event_add(out, &ev);
 }
 
-static void decode_user(struct perf_file *pf, struct records *rec, uint32_t type,
+static void decode_user(struct perf_file *pf, struct decoded *out, uint32_t type,
 			const unsigned char *p, size_t words)
 {
 	switch (type) {
 	case USER_RECORD_TIME_CONV: /* u64 shift, mult, zero */
 		if (words < 3) {
-			rec->n_malformed++;
+			out->n_malformed++;
 			return;
 		}
-		rec->have_time_conv = true;
-		rec->time_shift = load64(p);
-		rec->time_mult = load64(p + 8);
-		rec->time_zero = load64(p + 16);
-		if (rec->want_wide)
-			wide_clock(rec, p, words);
+		out->have_time_conv = true;
+		out->time_shift = load64(p);
+		out->time_mult = load64(p + 8);
+		out->time_zero = load64(p + 16);
+		if (out->want_wide)
+			wide_clock(out, p, words);
 		break;
 	case USER_RECORD_AUXTRACE_INFO: /* u32 type */
 		if (words)
-			rec->auxtrace_type = load32(p);
+			out->auxtrace_type = load32(p);
 		break;
 	case USER_RECORD_AUXTRACE_ERROR:
-		rec->n_aux_errors++;
+		out->n_aux_errors++;
 		break;
 	case USER_RECORD_COMPRESSED:
 	case USER_RECORD_COMPRESSED2:
@@ -173,12 +163,12 @@ static void decode_user(struct perf_file *pf, struct records *rec, uint32_t type
 	}
 }
 
-void records_read(struct perf_file *pf, struct strings *strings, bool wide, struct records *rec)
+void records_read(struct perf_file *pf, struct strings *strings, bool wide, struct decoded *out)
 {
 	uint64_t off = pf->data_start, end = pf->data_end;
 
-	memset(rec, 0, sizeof(*rec));
-	rec->want_wide = wide;
+	memset(out, 0, sizeof(*out));
+	out->want_wide = wide;
 	while (end - off >= 8) {
 		const unsigned char *p = reader_at(&pf->r, off, 8);
 		uint32_t type = p ? load32(p) : 0;
@@ -189,20 +179,20 @@ void records_read(struct perf_file *pf, struct strings *strings, bool wide, stru
 			break; /* cut in the middle of a record */
 		if (size < 8 || size % 8) {
 			/* nothing says where the next record starts */
-			rec->undecodable_bytes = end - off;
+			out->undecodable_bytes = end - off;
 			return;
 		}
 		p = reader_at(&pf->r, off, size);
 		if (!p)
 			break;
 		if (type == PERF_RECORD_SAMPLE)
-			sample_decode(pf, rec, p + 8, size / 8 - 1, strings);
+			sample_decode(pf, out, p + 8, size / 8 - 1, strings);
 		else if (type && type <= KERNEL_RECORD_LAST_KNOWN)
-			decode_other(pf, rec, type, misc, p + 8, size / 8 - 1, strings);
+			decode_other(pf, out, type, misc, p + 8, size / 8 - 1, strings);
 		else if (type >= USER_RECORD_FIRST && type <= USER_RECORD_LAST_KNOWN)
-			decode_user(pf, rec, type, p + 8, size / 8 - 1);
+			decode_user(pf, out, type, p + 8, size / 8 - 1);
 		else
-			rec->n_unknown_records++;
+			out->n_unknown_records++;
 		if (type == USER_RECORD_AUXTRACE &&
 		    size >= 16) { /* trace data follows the record */
 			uint64_t aux = load64(p + 8);
@@ -211,7 +201,7 @@ void records_read(struct perf_file *pf, struct strings *strings, bool wide, stru
 				pf->truncated_bytes += aux - (end - off - size);
 				aux = end - off - size;
 			}
-			rec->auxtrace_bytes += aux;
+			out->auxtrace_bytes += aux;
 			skip += aux;
 		}
 		off += skip;

@@ -1,84 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* PERF_RECORD_SAMPLE of tracepoints. */
-#include "formats.h"
-#include "records.h"
+#include "samples.h"
 
-int64_t load_int(const unsigned char *p, const struct slot *slot)
-{
-	switch (slot->size) {
-	case 1:
-		return slot->is_signed ? (int8_t)*p : *p;
-	case 2:
-		return slot->is_signed ? (int16_t)load16(p) : load16(p);
-	case 4:
-		return slot->is_signed ? (int64_t)(int32_t)load32(p) : (int64_t)load32(p);
-	default:
-		return (int64_t)load64(p);
-	}
-}
-
-static uint32_t load_string(const unsigned char *raw, uint32_t raw_len, const struct slot *slot,
-			    struct strings *strings)
-{
-	uint32_t off = slot->off, len = slot->size;
-
-	if (slot->type != SLOT_CHARS) { /* u16 offset, u16 length */
-		uint32_t loc = load32(raw + slot->off);
-
-		off = loc & 0xffff;
-		len = loc >> 16;
-		if (slot->type == SLOT_REL_LOC)
-			off += slot->off + slot->size;
-		if (off > raw_len || len > raw_len - off)
-			return UINT32_MAX;
-	}
-	return strings_intern(strings, (const char *)raw + off, len);
-}
-
-static void decode_raw(struct records *rec, const struct plan *plan, const struct sample_id *id,
-		       const unsigned char *raw, uint32_t raw_len, struct strings *strings)
-{
-	struct nsight_event ev = {
-		.ts = id->time, .kind = plan->kind, .pid = id->pid, .tid = id->tid};
-	uint64_t str = plan->name;
-
-	if (raw_len < plan->raw_min || id->cpu >= NSIGHT_NO_CPU) {
-		rec->n_malformed++;
-		return;
-	}
-	ev.cpu = id->cpu;
-	for (int i = 0; i < plan->n_slots; i++) {
-		const struct slot *slot = &plan->slots[i];
-		uint32_t s;
-
-		switch (slot->dest) {
-		case TO_TID:
-			ev.tid = load_int(raw + slot->off, slot);
-			break;
-		case TO_A:
-			ev.a = load_int(raw + slot->off, slot);
-			break;
-		case TO_B:
-			ev.b = load_int(raw + slot->off, slot);
-			break;
-		case TO_C:
-			ev.c = load_int(raw + slot->off, slot);
-			break;
-		default:
-			s = load_string(raw, raw_len, slot, strings);
-			if (s == UINT32_MAX) {
-				rec->n_malformed++;
-				return;
-			}
-			str |= (uint64_t)s << (slot->dest == TO_STR2 ? 32 : 0);
-		}
-	}
-	if (str)
-		ev.c = (int64_t)str;
-	if (plan->kind == K_CPU_IDLE && ev.a == 0xffffffff)
-		ev.a = -1; /* PWR_EVENT_EXIT */
-	records_add(rec, &ev);
-}
+#include "event_fields.h"
+#include "wide_fields.h"
 
 /* PERF_SAMPLE_READ: a value, or a group of them; returns the u64s it takes, SIZE_MAX if too long.
  */
@@ -118,7 +42,7 @@ static struct perf_evt *sample_evt(const struct perf_file *pf, const unsigned ch
 	return at < words ? perf_file_evt(pf, load64(p + 8 * at)) : NULL;
 }
 
-void sample_decode(struct perf_file *pf, struct records *rec, const unsigned char *p, size_t words,
+void sample_decode(struct perf_file *pf, struct decoded *out, const unsigned char *p, size_t words,
 		   struct strings *strings)
 {
 	const unsigned char *end = p + 8 * words;
@@ -127,21 +51,21 @@ void sample_decode(struct perf_file *pf, struct records *rec, const unsigned cha
 	uint64_t type, fixed;
 	size_t n;
 
-	rec->n_samples++;
+	out->n_samples++;
 	if (!evt) {
-		rec->n_unknown_ids++;
+		out->n_unknown_ids++;
 		return;
 	}
 	evt->n_samples++;
 	switch (evt->fate) {
 	case FATE_UNUSED:
-		rec->n_unused++;
+		out->n_unused++;
 		return;
 	case FATE_NO_FORMAT:
-		rec->n_without_format++;
+		out->n_without_format++;
 		return;
 	case FATE_BAD_FORMAT:
-		rec->n_bad_format++;
+		out->n_bad_format++;
 		return;
 	case FATE_DECODED:
 		break;
@@ -185,10 +109,10 @@ void sample_decode(struct perf_file *pf, struct records *rec, const unsigned cha
 	if (end - p < 4 || load32(p) > end - p - 4)
 		goto malformed;
 	if (evt->plan->wide)
-		wide_decode(rec, evt->plan, &id, p + 4, load32(p));
+		wide_decode(out, evt->plan, &id, p + 4, load32(p));
 	else
-		decode_raw(rec, evt->plan, &id, p + 4, load32(p), strings);
+		event_decode(out, evt->plan, &id, p + 4, load32(p), strings);
 	return;
 malformed:
-	rec->n_malformed++;
+	out->n_malformed++;
 }

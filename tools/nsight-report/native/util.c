@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "util.h"
 
-#include "events.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -13,12 +11,6 @@
 #include <unistd.h>
 
 #define HUGE (8u << 20)
-
-const char *const nsight_kind_names[K_COUNT] = {
-#define X(id, name) name,
-	NSIGHT_KINDS(X)
-#undef X
-};
 
 void die(int code, const char *hint, const char *fmt, ...)
 {
@@ -179,46 +171,4 @@ uint32_t strings_intern(struct strings *s, const char *text, size_t max)
 	if (s->n > s->hash_mask / 2)
 		strings_rehash(s, (s->hash_mask + 1) * 2);
 	return s->n - 1;
-}
-
-/* Length of the valid UTF-8 sequence at p, 0 if there is none (RFC 3629). */
-static int utf8_len(const unsigned char *p)
-{
-	int n = p[0] < 0x80   ? 1
-		: p[0] < 0xc2 ? 0
-		: p[0] < 0xe0 ? 2
-		: p[0] < 0xf0 ? 3
-		: p[0] < 0xf5 ? 4
-			      : 0;
-
-	for (int i = 1; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-		return 0;
-	return n;
-}
-
-void json_string(FILE *f, const char *text)
-{
-	const unsigned char *p = (const unsigned char *)text;
-
-	fputc('"', f);
-	while (*p) {
-		int n = utf8_len(p);
-
-		if (!n) {
-			fputs("\\ufffd", f);
-			n = 1;
-		} else if (*p == '"' || *p == '\\') {
-			fprintf(f, "\\%c", *p);
-		} else if (*p < 0x20 || *p == 0x7f) {
-			fprintf(f, "\\u%04x", *p);
-		} else {
-			fwrite(p, 1, n, f);
-		}
-		p += n;
-	}
-	fputc('"', f);
 }

@@ -96,7 +96,4 @@ void strings_init(struct strings *s);
 /* Index of the string that ends at NUL or after max bytes. */
 uint32_t strings_intern(struct strings *s, const char *text, size_t max);
 
-/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
-void json_string(FILE *f, const char *text);
-
 #endif

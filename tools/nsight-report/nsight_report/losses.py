@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
+from .errors import BadInput
 from .tables import schema
 
 SEVERITIES = ("error", "warning", "info")
@@ -70,6 +72,20 @@ class Ledger:
         loss = registry()[key]
         texts = (text.format(places="{places}", **words) for text in (loss.cause, loss.detail, loss.remedy))
         self.told(Loss(key, loss.severity, *texts), count, places)
+
+    def counted(self, prefix: str, counts: Mapping[str, int], but: Collection[str] = ()) -> None:
+        """Enter what a program of this package counted; ``prefix`` and its key are the registry's key.
+
+        ``but``: keys that are entered in another way. A key that is not in the registry raises BadInput: the program is of
+        another version, and its count must not vanish.
+        """
+        known = of_group(prefix)
+        for key in counts.keys() - set(but):
+            if key not in known:
+                raise BadInput(
+                    f"{prefix}{key}: no such loss; a program is of another version", "run: make build"
+                )
+            self.add(prefix + key, counts[key])
 
     def told(self, loss: Loss, count: int, places: int = 0) -> None:
         """Enter what another program counted, in its own words."""

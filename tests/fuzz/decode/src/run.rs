@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock};
 
 use nsight_decode::calls::Builder;
 use nsight_decode::code::{Code, KernelSource};
-use nsight_decode::crew::Crew;
 use nsight_decode::edges::{Edge, Event, Sink, ThreadName};
 use nsight_decode::error::Result;
+use nsight_decode::packets::index::runs;
 use nsight_decode::perfdata::layout::feature;
 use nsight_decode::perfdata::Recording;
 use nsight_decode::pipeline::{self, Options};
-use nsight_decode::pt::index::runs;
+use nsight_decode::thread_pool::ThreadPool;
 use nsight_decode::windows::Windows;
 
 use crate::program::{self, KERNEL, KERNEL_CODE, USER, USER_CODE};
@@ -60,7 +60,8 @@ fn options(slice: usize) -> Options {
 
 /// Decodes all into `sink`, with one thread.
 pub fn decode(recording: &Recording, code: &Code, slice: usize, sink: &mut dyn Sink) -> Result<()> {
-    pipeline::run(recording, code, &options(slice), &Crew::new(1), sink).map(|counts| drop(black_box(counts)))
+    pipeline::run(recording, code, &options(slice), &ThreadPool::new(1), sink)
+        .map(|counts| drop(black_box(counts)))
 }
 
 /// Where tables of calls are written.
@@ -77,7 +78,7 @@ pub struct Checked {
 
 impl Checked {
     pub fn new(with_calls: bool) -> Result<Self> {
-        let calls = with_calls.then(|| Builder::new(&tables(), Arc::new(Crew::new(1)))).transpose()?;
+        let calls = with_calls.then(|| Builder::new(&tables(), Arc::new(ThreadPool::new(1)))).transpose()?;
         Ok(Self { calls, last: HashMap::new(), n_symbols: 0 })
     }
 

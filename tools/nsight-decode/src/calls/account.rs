@@ -1,72 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was built, how finely timed, and what is missing.
 
-use std::collections::BTreeMap;
-
 use serde_json::{json, Value};
 
-use crate::edges::{Code, Event};
-
-/// What an event of the edge stream says of what is missing, and what helps.
-pub struct Loss {
-    pub code: Code,
-    pub cause: &'static str,
-    pub severity: &'static str,
-    pub detail: &'static str,
-    pub remedy: &'static str,
-}
-
-pub const LOSSES: [Loss; 7] = [
-    Loss {
-        code: Code::DecodeError,
-        cause: "trace could not be decoded",
-        severity: "error",
-        detail: "from there to the next synchronisation nothing is known; a gap",
-        remedy: "record with --kcore, and give --symfs the recorded machine's programs",
-    },
-    Loss {
-        code: Code::Overflow,
-        cause: "processor lost trace packets",
-        severity: "error",
-        detail: "its internal buffer overflowed; a gap",
-        remedy: "trace fewer cores, a filter, or with a longer cyc_thresh",
-    },
-    Loss {
-        code: Code::AuxTruncated,
-        cause: "trace buffer was full",
-        severity: "error",
-        detail: "perf did not empty it in time; a gap",
-        remedy: "give perf a larger AUX buffer: perf record -m ,64M",
-    },
-    Loss {
-        code: Code::LostRecords,
-        cause: "perf lost records",
-        severity: "error",
-        detail: "among them may be switches and mappings",
-        remedy: "give perf a larger buffer: perf record -m 4M",
-    },
-    Loss {
-        code: Code::AuxPartial,
-        cause: "trace is partial",
-        severity: "warning",
-        detail: "it was overwritten, or another user of Intel PT ran",
-        remedy: "record without --snapshot, and alone",
-    },
-    Loss {
-        code: Code::Guest,
-        cause: "code of a virtual machine",
-        severity: "info",
-        detail: "it is not decoded; a gap",
-        remedy: "record in the guest, or exclude it: intel_pt//H",
-    },
-    Loss {
-        code: Code::Skipped,
-        cause: "stretch outside of the time windows",
-        severity: "info",
-        detail: "it was not decoded, as asked",
-        remedy: "",
-    },
-];
+use crate::losses::Ledger;
 
 /// Steps up to this are counted exactly, ns.
 const FINE: usize = 1 << 12;
@@ -132,46 +69,19 @@ impl Granularity {
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     pub rows: u64,
-    /// Times at which open calls were cut, since too many rows waited for their end.
-    pub cuts: u64,
     pub granularity: Granularity,
-    pub events: BTreeMap<Code, u64>,
-    /// Further losses, of whoever decoded: cause, severity, count, detail, remedy.
-    pub more: Vec<Value>,
+    /// Of what the events tell; whoever decoded knows of more.
+    pub losses: Ledger,
 }
 
 impl Account {
-    pub fn event(&mut self, event: &Event) {
-        let by = if event.code == Code::LostRecords { event.value } else { 1 };
-        let events = self.events.entry(event.code).or_default();
-        *events = events.saturating_add(by);
-    }
-
-    fn losses(&self) -> Vec<Value> {
-        let mut losses: Vec<Value> = LOSSES
-            .iter()
-            .filter_map(|&Loss { code, cause, severity, detail, remedy }| {
-                let count = *self.events.get(&code)?;
-                Some(json!({"cause": cause, "severity": severity, "count": count, "detail": detail, "remedy": remedy}))
-            })
-            .collect();
-        if self.cuts > 0 {
-            losses.push(json!({
-                "cause": "open calls cut to save memory", "severity": "info", "count": self.cuts,
-                "detail": "a core ran one thread for very long; ends marked inferred", "remedy": "",
-            }));
-        }
-        losses.extend(self.more.iter().cloned());
-        losses
-    }
-
     pub fn json(&self, rows: u64) -> Value {
         json!({
             "version": 1,
             "clock": "perf",
             "rows": rows,
             "granularity_ns": self.granularity.json(),
-            "losses": self.losses(),
+            "losses": self.losses.json(),
         })
     }
 }
@@ -189,25 +99,5 @@ mod tests {
         }
         assert_eq!((g.quantile(0.5), g.quantile(0.99)), (Some(2), Some(100)));
         assert_eq!(g.json()["edges_per_time"], 2.5);
-    }
-
-    #[test]
-    fn as_many_lost_records_as_a_file_may_tell_are_counted() {
-        let mut account = Account::default();
-        let lost = Event { time: 1, cpu: 0, pid: 0, tid: 0, code: Code::LostRecords, value: u64::MAX };
-        (0..2).for_each(|_| account.event(&lost));
-        assert_eq!(account.json(0)["losses"][0]["count"], u64::MAX);
-    }
-
-    #[test]
-    fn every_loss_is_in_the_account() {
-        let mut account = Account::default();
-        let event = |code, value| Event { time: 1, cpu: 0, pid: 0, tid: 0, code, value };
-        account.event(&event(Code::Overflow, 0));
-        account.event(&event(Code::LostRecords, 7));
-        account.event(&event(Code::SwitchIn, 0)); // no loss
-        let losses = account.json(0)["losses"].as_array().unwrap().clone();
-        let counts: Vec<_> = losses.iter().map(|l| l["count"].as_u64().unwrap()).collect();
-        assert_eq!(counts, [1, 7]);
     }
 }

@@ -12,8 +12,8 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::encode::{self, Dictionary};
+use super::row::{Kind, Known, Row};
 use super::texts::Names;
-use super::{Row, KINDS, KNOWN};
 
 /// Numbers of calls are unique over cores, and ascend in the order of the table.
 const CORE_SHIFT: u32 = 40;
@@ -125,7 +125,7 @@ fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
         Values::Long(id),
         Values::Long(parent),
         Values::Small(depth.iter().copied().max().unwrap_or(0), depth),
-        fixed(kind, &KINDS),
+        fixed(kind, Kind::NAMES),
         symbol.values(),
         dso.values(),
         cpus.values(),
@@ -134,8 +134,8 @@ fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
         Values::Long(start),
         Values::Long(dur),
         Values::Long(own),
-        fixed(start_known, &KNOWN),
-        fixed(end_known, &KNOWN),
+        fixed(start_known, Known::NAMES),
+        fixed(end_known, Known::NAMES),
         Values::Long(arg),
         address.values(),
         before.values(),

@@ -4,6 +4,8 @@
 //! By hand, because the crate parquet hashes every value, texts as a whole, which took half of the time
 //! of decoding. Here an index costs some ns. apache/parquet-format, Encodings.md.
 
+use std::collections::HashMap;
+
 /// Bits that hold every value up to `most`; one at least, since readers are not at ease with none.
 pub fn width(most: u32) -> u32 {
     (u32::BITS - most.leading_zeros()).max(1)
@@ -146,57 +148,25 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// Numbers for the values of a column, in the order in which they come.
+#[derive(Default)]
 pub struct Dictionary {
-    /// Open addressing; a slot has an index plus one.
-    slots: Vec<u32>,
+    numbers: HashMap<i64, u32, ahash::RandomState>,
     pub values: Vec<i64>,
-    last: (i64, u32),
-}
-
-impl Default for Dictionary {
-    fn default() -> Self {
-        Self { slots: vec![0; 1 << 8], values: Vec::new(), last: (0, u32::MAX) }
-    }
+    last: Option<(i64, u32)>,
 }
 
 impl Dictionary {
     pub fn number(&mut self, value: i64) -> u32 {
-        if self.last.0 == value && self.last.1 != u32::MAX {
-            return self.last.1;
-        }
-        if self.values.len() * 2 >= self.slots.len() {
-            self.grow();
-        }
-        let mut slot = self.slot(value);
-        let number = loop {
-            match self.slots[slot] {
-                0 => {
+        match self.last {
+            Some((last, number)) if last == value => number,
+            _ => {
+                let number = *self.numbers.entry(value).or_insert_with(|| {
                     self.values.push(value);
-                    let number = self.values.len() as u32;
-                    self.slots[slot] = number;
-                    break number - 1;
-                }
-                number if self.values[number as usize - 1] == value => break number - 1,
-                _ => slot = (slot + 1) & (self.slots.len() - 1),
+                    self.values.len() as u32 - 1
+                });
+                self.last = Some((value, number));
+                number
             }
-        };
-        self.last = (value, number);
-        number
-    }
-
-    fn slot(&self, value: i64) -> usize {
-        let mixed = (value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (u64::BITS - self.slots.len().trailing_zeros())) as usize
-    }
-
-    fn grow(&mut self) {
-        self.slots = vec![0; self.slots.len() * 4];
-        for (number, &value) in self.values.iter().enumerate() {
-            let mut slot = self.slot(value);
-            while self.slots[slot] != 0 {
-                slot = (slot + 1) & (self.slots.len() - 1);
-            }
-            self.slots[slot] = number as u32 + 1;
         }
     }
 }

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, Builder};
-use crate::crew::Crew;
+use super::account::Account;
+use super::builder::Builder;
 use crate::edges::{self, Code, Edge, Event, Sink, ThreadName};
 use crate::error::Result;
+use crate::losses::Loss;
+use crate::thread_pool::ThreadPool;
 
 /// What is needed before the edges.
 #[derive(Default)]
@@ -74,20 +76,22 @@ impl Sink for Second<'_> {
     }
 }
 
-/// Builds the table of an edge file in `folder`. Returns whether the file was cut, too.
-pub fn build(path: &Path, folder: &Path, crew: Arc<Crew>) -> Result<(Account, bool)> {
+/// Builds the table of an edge file in `folder`.
+pub fn build(path: &Path, folder: &Path, pool: Arc<ThreadPool>) -> Result<Account> {
     let mut first = First::default();
     edges::read(path, &mut first)?;
-    let mut builder = Builder::new(folder, crew)?;
+    let mut builder = Builder::new(folder, pool)?;
     builder.names(&first.names)?;
     for events in first.events.values_mut() {
         events.sort_by_key(|e| e.time);
     }
     let events = first.events.into_iter().map(|(cpu, events)| (cpu, events.into())).collect();
     let mut second = Second { builder: &mut builder, events };
-    let cut = edges::read(path, &mut second)?;
+    let reader = edges::read(path, &mut second)?;
     for event in std::mem::take(&mut second.events).into_values().flatten() {
         second.builder.event(&event)?;
     }
-    Ok((builder.finish()?, cut))
+    builder.account.losses.add(Loss::EdgesCut, reader.cut.into());
+    builder.account.losses.add(Loss::EdgesUnknown, reader.unknown_blocks);
+    builder.finish()
 }

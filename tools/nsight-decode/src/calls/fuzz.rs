@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use parquet::arrow::ArrowSchemaConverter;
 
+use super::columns;
+use super::row::Row;
 use super::stack::{Core, Saved};
 use super::texts::Texts;
-use super::{columns, Row};
 use crate::edges::{Edge, Event};
 
 pub enum Step {

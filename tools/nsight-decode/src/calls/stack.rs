@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::account::Granularity;
+use super::row::{Kind, Known, Row};
 use super::texts::{Function, Texts};
-use super::{Kind, Known, Row};
 use crate::edges::{Code, Edge, Event, Kind as Way};
 use crate::insn::Stall;
 
@@ -460,7 +460,8 @@ impl Core {
         if self.gap.is_some() || self.thread.is_none() {
             return;
         }
-        let class = Stall::ALL.get((event.value >> 56) as usize).copied().unwrap_or(Stall::Unknown);
+        let class = (event.value >> 56) as usize;
+        let class = Stall::NAMES.get(class).copied().unwrap_or(Stall::Unknown.name());
         let start = event.time.max(self.last);
         let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
         self.last = end;
@@ -468,7 +469,7 @@ impl Core {
         if self.lost.is_some() {
             return self.lasts_until(end);
         }
-        let (symbol, dso) = (texts.number(class.name()), texts.number(""));
+        let (symbol, dso) = (texts.number(class), texts.number(""));
         let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);
         (self.row(row).cause, self.row(row).before) = (symbol, self.before);
         self.close(row, end, Known::Measured);
@@ -479,7 +480,7 @@ impl Core {
         if self.gap.is_some() || self.thread.is_none() {
             return;
         }
-        let (symbol, dso) = (texts.number(super::KINDS[kind as usize]), texts.number(""));
+        let (symbol, dso) = (texts.number(kind.name()), texts.number(""));
         let time = event.time.max(self.last);
         self.lasts_until(time);
         let row = self.open(kind, symbol, dso, time, Known::Measured);

@@ -16,18 +16,18 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::account::Account;
 use super::columns::{self, Chunk};
+use super::row::Row;
 use super::stack::Core;
 use super::texts::Texts;
-use super::Row;
-use crate::crew::Crew;
 use crate::error::{Error, Result};
+use crate::thread_pool::ThreadPool;
 
 pub struct Table {
     folder: PathBuf,
     format: Arc<Format>,
     files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
     rows: u64,
-    crew: Arc<Crew>,
+    pool: Arc<ThreadPool>,
     /// Memory of rows that are written.
     spare: Arc<Mutex<Vec<Vec<Row>>>>,
 }
@@ -117,7 +117,7 @@ impl CoreFile {
 }
 
 impl Table {
-    pub fn create(folder: &Path, crew: Arc<Crew>) -> Result<Self> {
+    pub fn create(folder: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
         let calls = folder.join("calls");
         fs::create_dir_all(&calls).map_err(|e| Error::output(&calls, e))?;
         // Cores of a run before are not this one's.
@@ -134,7 +134,7 @@ impl Table {
             format,
             files: BTreeMap::new(),
             rows: 0,
-            crew,
+            pool,
             spare: Arc::default(),
         })
     }
@@ -166,7 +166,7 @@ impl Table {
         file.check()?;
         let (file, number) = (file.clone(), *n_groups);
         *n_groups += 1;
-        self.crew.give(Box::new(move || {
+        self.pool.give(Box::new(move || {
             let group = columns::columns(&format.schema, cpu, first, &rows, &names);
             drop(names);
             rows.clear();
@@ -181,7 +181,7 @@ impl Table {
         if self.files.is_empty() {
             self.file(0)?;
         }
-        self.crew.finish();
+        self.pool.finish();
         for (file, n_groups) in std::mem::take(&mut self.files).into_values() {
             file.finish(n_groups)?;
         }

@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::path::Path;
 
+use super::kernel::Kernel;
 use super::object::Object;
 use super::symbols::{Interner, Symbols};
-use super::{bpf, kallsyms, Kernel};
+use super::{bpf, kallsyms};
 use crate::perfdata::Recording;
 
 /// Symbols by name, and what lies at some addresses.

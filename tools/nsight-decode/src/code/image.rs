@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::kallsyms::KERNEL_BEGIN;
+use super::machine::Code;
 use super::object::Object;
 use super::sections::{Piece, Sections};
 use super::symbols::Found;
-use super::{Code, KERNEL_BEGIN};
 use crate::error::{Error, Result};
+use crate::libipt;
 use crate::perfdata::Map;
-use crate::pt::ffi;
 
 /// Images kept for each thread that decodes; beyond, all are made anew.
 const MAX_IMAGES: usize = 512;
@@ -24,7 +25,7 @@ struct UserMap {
 }
 
 pub struct Image {
-    pointer: *mut ffi::Image,
+    pointer: *mut libipt::Image,
     maps: Vec<UserMap>,
     number: u32,
     /// Stretch of time in which the kernel's symbols are those.
@@ -38,12 +39,12 @@ pub struct Image {
 impl Drop for Image {
     fn drop(&mut self) {
         // SAFETY: decoders that used it have another one, or are gone: they hold an Rc.
-        unsafe { ffi::pt_image_free(self.pointer) };
+        unsafe { libipt::pt_image_free(self.pointer) };
     }
 }
 
 impl Image {
-    pub fn pointer(&self) -> *mut ffi::Image {
+    pub fn pointer(&self) -> *mut libipt::Image {
         self.pointer
     }
 
@@ -104,7 +105,7 @@ impl<'a> Images<'a> {
 
     fn make(&mut self, pid: i32, time: u64) -> Result<Image> {
         // SAFETY: a name is optional.
-        let pointer = unsafe { ffi::pt_image_alloc(std::ptr::null()) };
+        let pointer = unsafe { libipt::pt_image_alloc(std::ptr::null()) };
         if pointer.is_null() {
             return Err(Error::memory("libipt: no memory for an image"));
         }
@@ -115,7 +116,7 @@ impl<'a> Images<'a> {
         let add = |piece: &Piece| {
             for id in sections.add(piece) {
                 // SAFETY: both exist. Without address space: for all.
-                unsafe { ffi::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
+                unsafe { libipt::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
             }
         };
         self.code.kernel.pieces(time).for_each(add);

@@ -17,9 +17,9 @@ use super::sections::{MemoryFile, Piece};
 use super::symbols::{Found, Interner, Symbols};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::packets::index;
 use crate::perfdata::layout::{feature, u16_at, u32_at, u64_at};
 use crate::perfdata::{Ksymbol, Poke, Recording};
-use crate::pt::index;
 
 const PAGE: u64 = 4096;
 /// A kcore has all memory; of what it maps, code is here.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::pt::ffi;
+use crate::libipt;
 
 /// libipt keeps code mapped and its block cache up to so many bytes.
 const CACHE_LIMIT: u64 = 1 << 30;
@@ -31,7 +31,7 @@ pub struct Piece {
 /// libipt's cache of sections, of one thread. Threads could share it, but libipt locks a section
 /// whenever it reads an instruction: two threads were hardly faster than one.
 pub struct Sections {
-    cache: *mut ffi::Iscache,
+    cache: *mut libipt::Iscache,
     known: RefCell<HashMap<Piece, i32>>,
 }
 
@@ -41,15 +41,15 @@ const MOST: usize = 50_000;
 impl Sections {
     pub fn new() -> Result<Self> {
         // SAFETY: a name is optional; NULL means no memory.
-        let cache = unsafe { ffi::pt_iscache_alloc(std::ptr::null()) };
+        let cache = unsafe { libipt::pt_iscache_alloc(std::ptr::null()) };
         if cache.is_null() {
             return Err(Error::memory("libipt: no memory for a section cache"));
         }
-        unsafe { ffi::pt_iscache_set_limit(cache, CACHE_LIMIT) };
+        unsafe { libipt::pt_iscache_set_limit(cache, CACHE_LIMIT) };
         Ok(Self { cache, known: RefCell::default() })
     }
 
-    pub fn cache(&self) -> *mut ffi::Iscache {
+    pub fn cache(&self) -> *mut libipt::Iscache {
         self.cache
     }
 
@@ -81,7 +81,7 @@ impl Sections {
         let name = CString::new(piece.path.as_os_str().as_bytes()).ok()?;
         let Piece { offset, size, address, .. } = piece;
         // SAFETY: the name is copied.
-        let id = unsafe { ffi::pt_iscache_add_file(self.cache, name.as_ptr(), offset, size, address) };
+        let id = unsafe { libipt::pt_iscache_add_file(self.cache, name.as_ptr(), offset, size, address) };
         if id <= 0 {
             return None;
         }
@@ -93,7 +93,7 @@ impl Sections {
     pub fn read(&self, id: i32, address: u64, buffer: &mut [u8]) -> usize {
         // SAFETY: writes at most the buffer's size.
         let n = unsafe {
-            ffi::pt_iscache_read(self.cache, buffer.as_mut_ptr(), buffer.len() as u64, id, address)
+            libipt::pt_iscache_read(self.cache, buffer.as_mut_ptr(), buffer.len() as u64, id, address)
         };
         usize::try_from(n).unwrap_or(0)
     }
@@ -102,7 +102,7 @@ impl Sections {
 impl Drop for Sections {
     fn drop(&mut self) {
         // SAFETY: images hold references of their own to what they use.
-        unsafe { ffi::pt_iscache_free(self.cache) };
+        unsafe { libipt::pt_iscache_free(self.cache) };
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Code, Edge, Event, Kind, Sink, ThreadName};
+use super::stream::{Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"NSEDGE01";
@@ -156,6 +156,7 @@ pub struct Reader {
     n_symbols: u64,
     /// The file ends within a block: its writer was killed.
     pub cut: bool,
+    /// Written by a newer program; skipped.
     pub unknown_blocks: u64,
 }
 
@@ -335,11 +336,11 @@ fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize
     Ok(done)
 }
 
-/// Gives all of a file to `sink`. Returns whether it was cut.
-pub fn read(path: &Path, sink: &mut dyn Sink) -> Result<bool> {
+/// Gives all of a file to `sink`. What it returns says what was not read.
+pub fn read(path: &Path, sink: &mut dyn Sink) -> Result<Reader> {
     let mut reader = Reader::open(path)?;
     while reader.block(sink)? {}
-    Ok(reader.cut)
+    Ok(reader)
 }
 
 #[cfg(test)]
@@ -405,7 +406,8 @@ mod tests {
         let path = folder.path().join("e");
         sample(&path);
         let mut all = All::default();
-        assert!(!read(&path, &mut all).unwrap());
+        let reader = read(&path, &mut all).unwrap();
+        assert_eq!((reader.cut, reader.unknown_blocks), (false, 0));
         assert_eq!(all.edges, [edge(0), edge(1), edge(2), edge(4)]);
         assert_eq!(all.events[0].code, Code::Overflow);
         assert_eq!(&*all.symbols[1].0, "read");

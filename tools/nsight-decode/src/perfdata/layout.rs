@@ -20,9 +20,7 @@ pub mod record {
     pub const SWITCH: u32 = 14;
     pub const SWITCH_CPU_WIDE: u32 = 15;
     pub const KSYMBOL: u32 = 17;
-    pub const BPF_EVENT: u32 = 18;
     pub const TEXT_POKE: u32 = 20;
-    pub const AUX_OUTPUT_HW_ID: u32 = 21;
     /// Records from here on are perf's own, without sample id.
     pub const USER: u32 = 64;
     pub const AUXTRACE_INFO: u32 = 70;
@@ -60,7 +58,6 @@ pub mod aux {
 }
 
 pub mod feature {
-    pub const BUILD_ID: u8 = 2;
     pub const HOSTNAME: u8 = 3;
     pub const OSRELEASE: u8 = 4;
     pub const ARCH: u8 = 6;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::code::Code;
+use crate::packets::index::{runs, Run};
 use crate::perfdata::{Owner, PtConfig, Recording, Switch};
-use crate::pt::index::{runs, Run};
 use crate::pt::switches::{pairs, Task, UNKNOWN};
 use crate::pt::walk::Lane;
 

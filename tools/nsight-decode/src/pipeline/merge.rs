@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Slices of all lanes, which come in the order of their begins, to one sequence of edges.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::options::Options;
 use super::plan::Plan;
-use super::Options;
 use crate::code::Code as MachineCode;
 use crate::edges::{Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::Result;
+use crate::losses::{Ledger, Loss};
 use crate::perfdata::{LossKind, Owner, Recording};
 use crate::pt::item::{Item, What};
 use crate::pt::stitch::{join, Joint};
@@ -19,21 +20,9 @@ use crate::pt::walk::{Output, Slice};
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub edges: u64,
-    pub blocks: u64,
     pub insns: u64,
-    /// Stretches whose times are libipt's.
-    pub borrowed: u64,
     pub bytes: u64,
-    /// By event.
-    pub events: BTreeMap<Code, u64>,
-    /// Decode errors by perf's code.
-    pub errors: BTreeMap<u64, u64>,
-    pub bytes_before_psb: u64,
-    pub contradictions: u64,
-    pub lost_records: u64,
-    /// Times of edges: how far apart those are that differ, with how many edges each.
-    pub first_ns: u64,
-    pub last_ns: u64,
+    pub losses: Ledger,
 }
 
 /// Items of consecutive slices, which stay where they were made.
@@ -126,16 +115,15 @@ impl<'a> Merger<'a> {
             clock: 0,
         };
         let lanes = plan.lanes.iter().map(lane).collect();
-        let counts =
-            Counts { bytes_before_psb: plan.bytes_before_psb, bytes: plan.bytes(), ..Counts::default() };
+        let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
+        counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
         Ok(Self { plan, options, code, sink, lanes, counts, numbers: vec![0], n_numbers: 1 })
     }
 
     /// The slice with a number, in order.
     pub fn take(&mut self, number: usize, mut output: Output) -> Result<()> {
-        self.counts.blocks += output.n_blocks;
         self.counts.insns += output.n_insns;
-        self.counts.borrowed += output.n_borrowed;
+        self.counts.losses.add(Loss::TimesLessExact, output.n_borrowed);
         let place = &self.plan.slices[number];
         let lane = &mut self.lanes[place.lane];
         let mut seamless = false;
@@ -145,7 +133,7 @@ impl<'a> Merger<'a> {
                     Joint::Seamless => seamless = true,
                     Joint::Anew => {}
                     Joint::Contradiction => {
-                        self.counts.contradictions += 1;
+                        self.counts.losses.add(Loss::SlicesContradict, 1);
                         output.items.insert(0, error_item(&output, place.slice.time, place.slice.begin));
                     }
                 }
@@ -183,7 +171,6 @@ impl<'a> Merger<'a> {
                 self.event(event)?;
             }
         }
-        self.counts.lost_records = self.counts.events.get(&Code::LostRecords).copied().unwrap_or(0);
         Ok(self.counts)
     }
 
@@ -251,11 +238,7 @@ impl<'a> Merger<'a> {
             return Ok(());
         }
         let (from_sym, to_sym) = (self.number(item.from_sym)?, self.number(item.to_sym)?);
-        if self.counts.edges == 0 {
-            self.counts.first_ns = item.time;
-        }
         self.counts.edges += 1;
-        self.counts.last_ns = self.counts.last_ns.max(item.time);
         let Task { pid, tid } = task;
         let (time, from, to) = (item.time, item.from, item.to);
         self.sink.edge(&Edge { time, from, to, pid, tid, cpu, from_sym, to_sym, kind })
@@ -265,15 +248,7 @@ impl<'a> Merger<'a> {
         if !self.options.with_context && !self.options.windows.contain(known(event.cpu), event.time) {
             return Ok(());
         }
-        let by = match event.code {
-            Code::LostRecords => event.value,
-            _ => 1,
-        };
-        let events = self.counts.events.entry(event.code).or_default();
-        *events = events.saturating_add(by);
-        if event.code == Code::DecodeError {
-            *self.counts.errors.entry(event.value).or_default() += 1;
-        }
+        self.counts.losses.event(&event);
         self.sink.event(&event)
     }
 

@@ -2,7 +2,7 @@
 //! Which slices are to be decoded.
 
 use super::lanes::{lanes, LaneData};
-use super::Options;
+use super::options::Options;
 use crate::code::Code;
 use crate::perfdata::{Owner, Recording};
 use crate::pt::walk::Slice;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The time that packets tell.
 
-use super::index;
-use super::packets::little;
+use crate::packets::index;
+use crate::packets::kinds::little;
 
 /// How packets tell time.
 #[derive(Clone, Copy, Debug)]

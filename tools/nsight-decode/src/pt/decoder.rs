@@ -4,14 +4,14 @@
 use std::os::raw::c_int;
 use std::rc::Rc;
 
-use super::ffi;
 use crate::code::Image;
 use crate::error::{Error, Result};
+use crate::libipt;
 use crate::perfdata::Recording;
 
 /// Decodes the packets of one piece of trace.
 pub struct Decoder {
-    pointer: *mut ffi::BlockDecoder,
+    pointer: *mut libipt::BlockDecoder,
     /// In use by libipt as long as it is set.
     image: Option<Rc<Image>>,
     /// Of a `Vec`, as a pointer: libipt reads what `patch` writes.
@@ -22,8 +22,8 @@ pub struct Decoder {
 pub type Status = c_int;
 
 /// How packets tell time, and the CPU's errata.
-pub fn config(trace: &[u8], recording: &Recording) -> ffi::Config {
-    let mut config = ffi::Config::new(trace);
+pub fn config(trace: &[u8], recording: &Recording) -> libipt::Config {
+    let mut config = libipt::Config::new(trace);
     if let Some((family, model, stepping)) = recording.cpu_model() {
         config.set_cpu(family, model, stepping);
     }
@@ -34,7 +34,7 @@ pub fn config(trace: &[u8], recording: &Recording) -> ffi::Config {
         config.cpuid_0x15_eax = info.tsc_ctc.1 as u32;
     }
     config.nom_freq = info.max_non_turbo.min(255) as u8;
-    config.flags[0] = ffi::END_ON_CALL;
+    config.flags[0] = libipt::END_ON_CALL;
     config
 }
 
@@ -42,7 +42,7 @@ impl Decoder {
     pub fn new(trace: Vec<u8>, recording: &Recording) -> Result<Self> {
         let trace = Box::into_raw(trace.into_boxed_slice());
         // SAFETY: the configuration is copied; the trace outlives the decoder.
-        let pointer = unsafe { ffi::pt_blk_alloc_decoder(&config(&*trace, recording)) };
+        let pointer = unsafe { libipt::pt_blk_alloc_decoder(&config(&*trace, recording)) };
         if pointer.is_null() {
             // SAFETY: as it was made.
             drop(unsafe { Box::from_raw(trace) });
@@ -65,36 +65,36 @@ impl Decoder {
 
     pub fn set_image(&mut self, image: Rc<Image>) {
         // SAFETY: both exist; the old image is dropped after the new one is set.
-        unsafe { ffi::pt_blk_set_image(self.pointer, image.pointer()) };
+        unsafe { libipt::pt_blk_set_image(self.pointer, image.pointer()) };
         self.image = Some(image);
     }
 
     pub fn sync_set(&mut self, offset: usize) -> Status {
-        unsafe { ffi::pt_blk_sync_set(self.pointer, offset as u64) }
+        unsafe { libipt::pt_blk_sync_set(self.pointer, offset as u64) }
     }
 
-    pub fn next(&mut self, block: &mut ffi::Block) -> Status {
+    pub fn next(&mut self, block: &mut libipt::Block) -> Status {
         // libipt leaves the block alone where it fails early.
         block.ninsn = 0;
         // SAFETY: the decoder and its trace exist.
-        unsafe { ffi::pt_blk_next(self.pointer, block, std::mem::size_of::<ffi::Block>()) }
+        unsafe { libipt::pt_blk_next(self.pointer, block, std::mem::size_of::<libipt::Block>()) }
     }
 
-    pub fn event(&mut self, event: &mut ffi::Event) -> Status {
-        unsafe { ffi::pt_blk_event(self.pointer, event, std::mem::size_of::<ffi::Event>()) }
+    pub fn event(&mut self, event: &mut libipt::Event) -> Status {
+        unsafe { libipt::pt_blk_event(self.pointer, event, std::mem::size_of::<libipt::Event>()) }
     }
 
     /// How far the packets are read. 0: nothing yet.
     pub fn offset(&self) -> usize {
         let mut offset = 0;
-        unsafe { ffi::pt_blk_get_offset(self.pointer, &mut offset) };
+        unsafe { libipt::pt_blk_get_offset(self.pointer, &mut offset) };
         offset as usize
     }
 
     /// TSC (56 bits) of the last packet that told time. None before the first.
     pub fn tsc(&mut self) -> Option<u64> {
         let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);
-        let status = unsafe { ffi::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
+        let status = unsafe { libipt::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
         // Before the first, libipt gives 0 or all bits.
         (status >= 0 && tsc != 0 && tsc >> 56 == 0).then_some(tsc)
     }
@@ -103,7 +103,7 @@ impl Decoder {
 impl Drop for Decoder {
     fn drop(&mut self) {
         // SAFETY: nothing else has it. The image is dropped after it.
-        unsafe { ffi::pt_blk_free_decoder(self.pointer) };
+        unsafe { libipt::pt_blk_free_decoder(self.pointer) };
         // SAFETY: as `new` made it.
         drop(unsafe { Box::from_raw(self.trace) });
     }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Intel PT packets to edges.
+//! Packets of Intel PT to edges.
 
 pub mod clock;
 pub mod decoder;
-pub mod ffi;
-pub mod index;
 pub mod item;
-pub mod packets;
 pub mod replay;
 pub mod resync;
 #[cfg(test)]

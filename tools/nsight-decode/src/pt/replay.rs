@@ -5,8 +5,8 @@
 //! version and on what follows: here the packets are read once more, one for each branch and event that libipt tells.
 
 use super::clock::{Clock, Rates};
-use super::index;
-use super::packets::{packet, Kind};
+use crate::packets::index;
+use crate::packets::kinds::{packet, Kind};
 
 /// Packets looked at ahead are at most so many times the bytes of a trace. Where code is missing it is done anew from each
 /// packet with an address, up to the same TSC; without TSCs that would be the square of the trace.
@@ -178,7 +178,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pt::index::PSB;
+    use crate::packets::index::PSB;
 
     const RATES: Rates = Rates { tsc_ctc: (0, 0), mtc_shift: None, nominal: 20 };
     const TIP: &[u8] = &[0x2d, 1, 2];

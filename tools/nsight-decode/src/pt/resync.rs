@@ -6,8 +6,8 @@
 //! they tell of is code that is missing. Offsets stay what they are.
 
 use super::clock::{Clock, Rates};
-use super::index::PSB;
-use super::packets::{little, packet, Kind};
+use crate::packets::index::PSB;
+use crate::packets::kinds::{little, packet, Kind};
 
 /// Where decoding can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Scanner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pt::index;
+    use crate::packets::index;
 
     const RATES: Rates = Rates { tsc_ctc: (84, 1), mtc_shift: Some(3), nominal: 20 };
 

@@ -10,8 +10,8 @@ use std::ffi::{c_void, CString};
 use std::os::raw::c_int;
 use std::os::unix::ffi::OsStrExt;
 
-use super::ffi::{self, error, status, Status};
-use super::index::PSB;
+use crate::libipt::{self, error, status, Status};
+use crate::packets::index::PSB;
 use crate::scratch::Folder;
 
 /// An address that is found nowhere else.
@@ -85,26 +85,26 @@ fn trace(packets: &[&[u8]]) -> Vec<u8> {
 ///
 /// # Safety
 /// `image` is one of libipt's.
-unsafe fn decoded(image: *mut ffi::Image, trace: &[u8]) -> (Vec<u64>, Status) {
-    let mut config = ffi::Config::new(trace);
-    config.flags[0] = ffi::END_ON_CALL;
-    let decoder = ffi::pt_blk_alloc_decoder(&config);
+unsafe fn decoded(image: *mut libipt::Image, trace: &[u8]) -> (Vec<u64>, Status) {
+    let mut config = libipt::Config::new(trace);
+    config.flags[0] = libipt::END_ON_CALL;
+    let decoder = libipt::pt_blk_alloc_decoder(&config);
     assert!(!decoder.is_null());
-    ffi::pt_blk_set_image(decoder, image);
-    let mut block: ffi::Block = std::mem::zeroed();
-    let mut event: ffi::Event = std::mem::zeroed();
-    let mut status = ffi::pt_blk_sync_set(decoder, 0);
+    libipt::pt_blk_set_image(decoder, image);
+    let mut block: libipt::Block = std::mem::zeroed();
+    let mut event: libipt::Event = std::mem::zeroed();
+    let mut status = libipt::pt_blk_sync_set(decoder, 0);
     let mut begins = Vec::new();
     while status >= 0 {
         while status >= 0 && status & status::EVENT_PENDING != 0 {
-            status = ffi::pt_blk_event(decoder, &mut event, std::mem::size_of::<ffi::Event>());
+            status = libipt::pt_blk_event(decoder, &mut event, std::mem::size_of::<libipt::Event>());
         }
         if status >= 0 {
-            status = ffi::pt_blk_next(decoder, &mut block, std::mem::size_of::<ffi::Block>());
+            status = libipt::pt_blk_next(decoder, &mut block, std::mem::size_of::<libipt::Block>());
             begins.extend((block.ninsn > 0).then(|| block.ip - CODE));
         }
     }
-    ffi::pt_blk_free_decoder(decoder);
+    libipt::pt_blk_free_decoder(decoder);
     (begins, status)
 }
 
@@ -117,20 +117,20 @@ fn each(pieces: Pieces, packets: &[&[u8]], check: impl Fn(Vec<u64>, Status)) {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: what is freed below lives until then.
     unsafe {
-        let image = ffi::pt_image_alloc(std::ptr::null());
-        ffi::pt_image_set_callback(image, Some(read_code), (&raw mut code).cast());
+        let image = libipt::pt_image_alloc(std::ptr::null());
+        libipt::pt_image_set_callback(image, Some(read_code), (&raw mut code).cast());
         let run = || {
             let (begins, status) = decoded(image, &trace);
             check(begins, status);
         };
         run();
-        let cache = ffi::pt_iscache_alloc(std::ptr::null());
-        let section = ffi::pt_iscache_add_file(cache, path.as_ptr(), 0, SIZE as u64, CODE);
-        assert_eq!(ffi::pt_image_add_cached(image, cache, section, std::ptr::null()), 0);
+        let cache = libipt::pt_iscache_alloc(std::ptr::null());
+        let section = libipt::pt_iscache_add_file(cache, path.as_ptr(), 0, SIZE as u64, CODE);
+        assert_eq!(libipt::pt_image_add_cached(image, cache, section, std::ptr::null()), 0);
         run();
         run();
-        ffi::pt_image_free(image);
-        ffi::pt_iscache_free(cache);
+        libipt::pt_image_free(image);
+        libipt::pt_iscache_free(cache);
     }
 }
 

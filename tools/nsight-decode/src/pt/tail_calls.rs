@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-use super::ffi::Block;
 use crate::code::Sections;
 use crate::insn::{self, Insn, Stall, Transfer};
+use crate::libipt::Block;
 
 /// Entries of a cache; beyond, it is made anew.
 const MAX_CACHED: usize = 1 << 16;

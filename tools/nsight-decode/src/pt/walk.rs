@@ -13,8 +13,6 @@ use std::rc::Rc;
 
 use super::clock::Rates;
 use super::decoder::{Decoder, Status};
-use super::ffi::{self, error, iclass, status, Block};
-use super::index::{header, Run};
 use super::item::{Item, What};
 use super::replay::{Need, Replay};
 use super::resync::{Place, Scanner};
@@ -24,6 +22,8 @@ use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
 use crate::edges::{Code, Kind};
 use crate::error::Result;
 use crate::insn::{Reach, Transfer};
+use crate::libipt::{self, error, iclass, status, Block};
+use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
 use errors::{perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
@@ -245,7 +245,7 @@ impl State<'_, '_> {
     }
 
     fn decode(&mut self, mut status: Status) -> Result<End> {
-        let mut event: ffi::Event = unsafe { std::mem::zeroed() };
+        let mut event: libipt::Event = unsafe { std::mem::zeroed() };
         let mut block: Block = unsafe { std::mem::zeroed() };
         loop {
             while status & status::EVENT_PENDING != 0 {
@@ -279,7 +279,7 @@ impl State<'_, '_> {
             }
             if status < 0 {
                 if -status == error::NOMAP {
-                    self.walker.code.lacks(&self.image, block.ip);
+                    self.walker.code.lacks(self.image.name(block.ip), block.ip);
                     if block.ninsn == 0 && self.pending.is_some() {
                         // That it went there is known.
                         self.arrive(block.ip)?;
@@ -297,7 +297,6 @@ impl State<'_, '_> {
 
     /// As `block`, without edges: libipt needs the right process's code alone.
     fn bare_block(&mut self, block: &Block) -> Result<()> {
-        self.output.n_blocks += 1;
         self.output.n_insns += u64::from(block.ninsn);
         self.entry = false;
         if matches!(block.iclass, iclass::CALL | iclass::RETURN | iclass::JUMP | iclass::COND_JUMP) {
@@ -316,7 +315,6 @@ impl State<'_, '_> {
     }
 
     fn block(&mut self, block: &Block, status: Status) -> Result<()> {
-        self.output.n_blocks += 1;
         self.output.n_insns += u64::from(block.ninsn);
         self.insns_since += u64::from(block.ninsn);
         self.end_ip = block.end_ip;

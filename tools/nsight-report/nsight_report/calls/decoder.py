@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from .. import files
 from ..capture import native
 from ..errors import BadInput, OutputError
-from ..losses import Ledger, Loss
+from ..losses import Ledger
 
 I64 = npt.NDArray[np.int64]
 
@@ -81,10 +80,10 @@ def _run(
 
 def account(decoded: Decoded, ledger: Ledger) -> None:
     """Enter what nsight-decode counted as lost or not decoded."""
-    for loss in decoded.account.get("losses", []):
-        if not isinstance(loss, dict) or loss.get("severity") not in ("error", "warning", "info"):
-            raise BadInput("nsight-decode is of another version than this package", "run: make build")
-        cause, detail, remedy = (str(loss[name]) for name in ("cause", "detail", "remedy"))
-        # Behind a colon stands what of the recording it is about.
-        key = re.sub(r"[^a-z0-9]+", "_", cause.partition(":")[0].lower()).strip("_")
-        ledger.told(Loss(f"decode_{key}", loss["severity"], cause, detail, remedy), int(loss["count"]))
+    for loss in decoded.account["losses"]:
+        try:
+            ledger.add(f"decode_{loss['key']}", int(loss["count"]), **loss["words"])
+        except (KeyError, TypeError):
+            raise BadInput(
+                "nsight-decode is of another version than this package", "run: make decoder"
+            ) from None

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from .. import files
 from ..errors import BadInput, OutputError
-from ..losses import Ledger, of_group
+from ..losses import Ledger
 from . import native
 
 # Mirrors struct nsight_event of native/events.h.
@@ -83,7 +83,7 @@ CODE = {name: code for code, name in enumerate(KINDS)}
 
 NO_CPU = 0xFFFF
 
-# Mirrors struct nsight_wide of native/wide.h.
+# Mirrors struct nsight_wide of native/wide_events.h.
 WIDE = np.dtype(
     [
         ("ts", "<u8"),
@@ -96,7 +96,7 @@ WIDE = np.dtype(
     ]
 )
 
-# Mirrors NSIGHT_WIDE_KINDS of native/wide.h, which says what the values are.
+# Mirrors NSIGHT_WIDE_KINDS of native/wide_events.h, which says what the values are.
 WIDE_KINDS = (
     "timekeeping_update",
     "sock_data_queued",
@@ -212,7 +212,6 @@ def account(info: dict[str, Any], ledger: Ledger) -> None:
     counted = dict(info["losses"])
     # at the end perf adds per-event totals of what its LOST records have already announced
     counted["lost_samples"] = max(0, counted.get("lost_samples", 0) - counted.get("lost_events", 0))
-    for key in of_group("perf_data_"):
-        ledger.add(f"perf_data_{key}", counted.get(key, 0))
+    ledger.counted("perf_data_", counted, but=["lost_records"])  # these announce lost_events
     if info["cut"]:
         ledger.add("perf_file_cut", 1)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import BadInput, OutputError
-from ..losses import Ledger, of_group
+from ..losses import Ledger
 from ..tables.external_sort import Rows
 from ..tables.store import Written
 from . import event_fields as fields
@@ -166,6 +166,5 @@ def account(info: dict[str, Any], ledger: Ledger) -> None:
             continue
         ledger.add("record_type_lost", entry["lost"], type=entry["type"])
         ledger.add("record_type_missing", entry["missing"], type=entry["type"])
-    for key in of_group("records_"):
-        ledger.add(f"records_{key}", info["losses"].get(key, 0))
+    ledger.counted("records_", info["losses"], but=["lost_records", "missing_records"])
     ledger.add("record_files_cut", info["n_cut_files"])

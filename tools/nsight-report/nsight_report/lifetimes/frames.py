@@ -16,9 +16,10 @@ import pyarrow.csv
 
 from ..capture import native
 from ..errors import BadInput, OutputError
-from ..losses import Ledger, of_group
+from ..losses import Ledger
 from .columns import I64
 
+_NO_LOSSES = ("packets", "other_packets", "hole_bytes", "duplicate_bytes")
 _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
 
 
@@ -72,10 +73,8 @@ def _parse(descriptor: int, payload: Path, ledger: Ledger) -> Frames:
         raise BadInput(
             f"{payload}: framing was cut short", "run again; is there space in the temporary directory?"
         )
-    counted = of_group("framing_")
-    for row in table.filter(pc.equal(kind, "L")).to_pylist():  # a dozen
-        if row["a"] in counted:
-            ledger.add(f"framing_{row['a']}", int(row["b"]))
+    counts = table.filter(pc.equal(kind, "L")).to_pylist()  # a dozen
+    ledger.counted("framing_", {row["a"]: int(row["b"]) for row in counts}, but=_NO_LOSSES)
     streams = table.filter(pc.equal(kind, "C")).to_pydict()
     messages = table.filter(pc.equal(kind, "M"))
     types = messages["d"].combine_chunks().dictionary_encode()

@@ -36,7 +36,7 @@ _OF_RECORDER = re.compile(rb"^[VBPK]\t.*$", re.MULTILINE)
 class Updates:
     """States of the core timekeeper in the order published; times are perf's.
 
-    ``v`` are the values of native/wide.h; readings of a patched perf have mult 0. ``rejected``: times of states
+    ``v`` are the values of native/wide_events.h; readings of a patched perf have mult 0. ``rejected``: times of states
     that no kernel writes, which are not among them.
     """
 

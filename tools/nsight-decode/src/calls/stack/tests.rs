@@ -65,10 +65,10 @@ impl Machine {
     fn rows(&mut self) -> Vec<String> {
         self.core.finish();
         let (_, rows) = self.core.take(Vec::new());
-        let letter = |known: Known| &super::super::KNOWN[known as usize][..2];
+        let letter = |known: Known| &known.name()[..2];
         rows.iter()
             .map(|r| {
-                let kind = super::super::KINDS[r.kind as usize];
+                let kind = r.kind.name();
                 let symbol = &self.texts.all[r.symbol as usize];
                 let (a, b) = (letter(r.start_known), letter(r.end_known));
                 format!("{} {kind} {symbol} {}-{} {a} {b}", r.depth, r.start, r.end)

@@ -61,11 +61,11 @@ fn rows_are_read_as_they_were() {
         let parent = if row.parent < 0 { -1 } else { core + row.parent };
         assert_eq!((long(0), long(1)), (core + number as i64, parent));
         assert_eq!((int(2), int(6), int(7), int(8)), (row.depth as i32, 3, 7, -1));
-        assert_eq!(text(3), super::super::KINDS[row.kind as usize]);
+        assert_eq!(text(3), row.kind.name());
         assert_eq!((text(4), text(5)), (&*names[row.symbol as usize], "dso"));
         let dur = (row.end - row.start) as i64;
         assert_eq!((long(9), long(10), long(11)), (row.start as i64, dur, (dur - 1).max(0)));
-        assert_eq!((text(12), text(13)), ("measured", super::super::KNOWN[row.end_known as usize]));
+        assert_eq!((text(12), text(13)), ("measured", row.end_known.name()));
         assert_eq!((long(14), found.get_ulong(15).unwrap()), (row.arg, row.address));
         assert_eq!((text(16), text(17)), ("", ""));
     }

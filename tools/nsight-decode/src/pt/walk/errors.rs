@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why decoding failed, in perf's numbers.
 
-use crate::pt::ffi::error;
+use crate::libipt::error;
 
 /// Not of libipt: a loop without end.
 pub const NEVER_ENDING: i32 = 1000;

@@ -3,11 +3,11 @@
 
 use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
 use crate::edges::power;
-use crate::pt::ffi::{self, event};
+use crate::libipt::{self, event};
 use crate::pt::replay::Need;
 
 impl State<'_, '_> {
-    pub(super) fn event(&mut self, e: &ffi::Event) -> Result<()> {
+    pub(super) fn event(&mut self, e: &libipt::Event) -> Result<()> {
         match e.kind {
             // What a PSB repeats has not happened there; libipt tells it since 2.1.
             event::ENABLED | event::DISABLED if e.status_update() => {}
@@ -115,7 +115,7 @@ impl State<'_, '_> {
     }
 
     /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
-    fn mark(&mut self, e: &ffi::Event, code: Code, from: u64, to: u64) {
+    fn mark(&mut self, e: &libipt::Event, code: Code, from: u64, to: u64) {
         let time = if e.has_tsc() { self.in_ns(e.tsc) } else { self.packet_time };
         let (offset, what) = (self.offset, What::Event(code));
         let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };

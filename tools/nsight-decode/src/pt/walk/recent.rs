@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The last blocks that ran: the core waited within one of them.
 
-use crate::pt::ffi::Block;
+use crate::libipt::Block;
 
 /// Blocks kept to find the instruction it waited at: a power of 2.
 const RECENT: usize = 16;

@@ -3,7 +3,7 @@
 
 use super::errors::perf_error;
 use super::{header, Code, Kind, Place, Scanner, State, What};
-use crate::pt::index::PSB;
+use crate::packets::index::PSB;
 
 impl State<'_, '_> {
     /// Where to take up decoding again, which had begun at `at`: a PSB none of whose packets was used.

@@ -33,7 +33,6 @@ pub struct Output {
     /// Offset of the first packet that tells of a branch, and how many items there were before it.
     pub first_branch: usize,
     pub n_before: Option<usize>,
-    pub n_blocks: u64,
     pub n_insns: u64,
     /// How often the times of packets were libipt's from some place on.
     pub n_borrowed: u64,

@@ -5,10 +5,9 @@
  * stock ones). nsight-perfdata --wide writes them as perf-wide.bin: 112 bytes each, little-endian,
  * no holes.
  */
-#ifndef NSIGHT_WIDE_H
-#define NSIGHT_WIDE_H
+#ifndef NSIGHT_WIDE_EVENTS_H
+#define NSIGHT_WIDE_EVENTS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define WIDE_VALUES 11
@@ -55,8 +54,6 @@ enum wide_kind {
 #undef X
 		W_COUNT
 };
-
-extern const char *const nsight_wide_names[W_COUNT];
 
 /* Of TIMEKEEPING_UPDATE's action: TIMEKEEPING_TRACE_CLOCK_SET */
 #define WIDE_CLOCK_SET 2

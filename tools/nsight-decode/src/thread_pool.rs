@@ -9,20 +9,20 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Something that any thread may do. Who handed it out learns of its result by itself.
-pub type Chore = Box<dyn FnOnce() + Send>;
+pub type Job = Box<dyn FnOnce() + Send>;
 
 /// How many slices may be ahead of the one that is consumed, for each thread.
 const AHEAD: usize = 3;
 
-pub struct Crew {
-    jobs: usize,
+pub struct ThreadPool {
+    threads: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    chores: VecDeque<Chore>,
+    jobs: VecDeque<Job>,
     /// The slice that is to be taken next, and how many there are.
     next: usize,
     n_slices: usize,
@@ -33,16 +33,16 @@ struct State {
 /// What a thread is to do.
 pub enum Work {
     Slice(usize),
-    Chore(Chore),
+    Job(Job),
 }
 
-impl Crew {
-    pub fn new(jobs: usize) -> Self {
-        Self { jobs, state: Mutex::default(), changed: Condvar::new() }
+impl ThreadPool {
+    pub fn new(threads: usize) -> Self {
+        Self { threads, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    pub fn jobs(&self) -> usize {
-        self.jobs
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -51,8 +51,8 @@ impl Crew {
 
     /// So many slices are to be decoded now.
     pub fn begin(&self, n_slices: usize) {
-        let chores = std::mem::take(&mut self.state().chores);
-        *self.state() = State { n_slices, chores, ..State::default() };
+        let jobs = std::mem::take(&mut self.state().jobs);
+        *self.state() = State { n_slices, jobs, ..State::default() };
     }
 
     /// What a thread is to do next; waits for it. None: nothing any more.
@@ -63,10 +63,10 @@ impl Crew {
                 return None;
             }
             // They hold memory that slices would add to.
-            if let Some(chore) = state.chores.pop_front() {
-                return Some(Work::Chore(chore));
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(Work::Job(job));
             }
-            if state.next < state.n_slices.min(state.consumed + self.jobs * AHEAD) {
+            if state.next < state.n_slices.min(state.consumed + self.threads * AHEAD) {
                 state.next += 1;
                 return Some(Work::Slice(state.next - 1));
             }
@@ -86,30 +86,30 @@ impl Crew {
         self.changed.notify_all();
     }
 
-    /// Hands out a chore. Where too many wait, one is done here.
-    pub fn give(&self, chore: Chore) {
+    /// Hands out a job. Where too many wait, one is done here.
+    pub fn give(&self, job: Job) {
         let mut state = self.state();
-        state.chores.push_back(chore);
-        let own = if state.chores.len() > self.jobs { state.chores.pop_front() } else { None };
+        state.jobs.push_back(job);
+        let own = if state.jobs.len() > self.threads { state.jobs.pop_front() } else { None };
         drop(state);
         self.changed.notify_one();
         own.into_iter().for_each(run);
     }
 
-    fn chore(&self) -> Option<Chore> {
-        self.state().chores.pop_front()
+    fn job(&self) -> Option<Job> {
+        self.state().jobs.pop_front()
     }
 
-    /// Does all chores that are left. No thread is at work any more.
+    /// Does all jobs that are left. No thread is at work any more.
     pub fn finish(&self) {
-        let left = self.state().chores.len();
+        let left = self.state().jobs.len();
         let all = || {
-            while let Some(chore) = self.chore() {
-                run(chore);
+            while let Some(job) = self.job() {
+                run(job);
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..self.jobs.min(left) {
+            for _ in 1..self.threads.min(left) {
                 // Without a thread, this one does it.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, all);
             }
@@ -119,8 +119,8 @@ impl Crew {
 }
 
 /// Whoever misses the result of one that panicked says so; the thread has others to do.
-pub fn run(chore: Chore) {
-    let _ = catch_unwind(AssertUnwindSafe(chore));
+pub fn run(job: Job) {
+    let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
 #[cfg(test)]
@@ -131,35 +131,35 @@ mod tests {
 
     #[test]
     fn all_chores_are_done_whoever_does_them() {
-        let crew = Crew::new(3);
+        let pool = ThreadPool::new(3);
         let done = Arc::new(AtomicUsize::new(0));
-        let chore = |done: &Arc<AtomicUsize>| -> Chore {
+        let job = |done: &Arc<AtomicUsize>| -> Job {
             let done = done.clone();
             Box::new(move || {
                 done.fetch_add(1, Ordering::Relaxed);
             })
         };
         for _ in 0..5 {
-            crew.give(chore(&done));
+            pool.give(job(&done));
         }
         assert_eq!(done.load(Ordering::Relaxed), 2, "three may wait");
-        crew.give(Box::new(|| panic!("on purpose")));
-        crew.finish();
+        pool.give(Box::new(|| panic!("on purpose")));
+        pool.finish();
         assert_eq!(done.load(Ordering::Relaxed), 5);
     }
 
     #[test]
     fn slices_are_taken_in_order_and_not_far_ahead() {
-        let crew = Crew::new(1);
-        crew.begin(5);
-        let next = || match crew.work() {
+        let pool = ThreadPool::new(1);
+        pool.begin(5);
+        let next = || match pool.work() {
             Some(Work::Slice(n)) => n,
             _ => panic!("no slice"),
         };
         assert_eq!([next(), next(), next()], [0, 1, 2]);
-        crew.consumed();
+        pool.consumed();
         assert_eq!(next(), 3);
-        crew.stop();
-        assert!(crew.work().is_none());
+        pool.stop();
+        assert!(pool.work().is_none());
     }
 }

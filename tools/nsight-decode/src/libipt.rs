@@ -170,13 +170,10 @@ pub type ReadMemory = extern "C" fn(*mut u8, usize, *const c_void, u64, *mut c_v
 
 extern "C" {
     pub fn pt_cpu_errata(errata: *mut u32, cpu: *const Cpu) -> Status;
-    pub fn pt_errstr(code: c_int) -> *const c_char;
     pub fn pt_blk_alloc_decoder(config: *const Config) -> *mut BlockDecoder;
     pub fn pt_blk_free_decoder(decoder: *mut BlockDecoder);
-    pub fn pt_blk_sync_forward(decoder: *mut BlockDecoder) -> Status;
     pub fn pt_blk_sync_set(decoder: *mut BlockDecoder, offset: u64) -> Status;
     pub fn pt_blk_get_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
-    pub fn pt_blk_get_sync_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
     pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
     pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
     pub fn pt_blk_next(decoder: *mut BlockDecoder, block: *mut Block, size: usize) -> Status;
@@ -188,7 +185,6 @@ extern "C" {
         callback: Option<ReadMemory>,
         context: *mut c_void,
     ) -> Status;
-    pub fn pt_image_copy(image: *mut Image, source: *const Image) -> Status;
     pub fn pt_image_add_cached(
         image: *mut Image,
         cache: *mut Iscache,
@@ -206,16 +202,6 @@ extern "C" {
         vaddr: u64,
     ) -> Status;
     pub fn pt_iscache_read(cache: *mut Iscache, to: *mut u8, size: u64, isid: c_int, vaddr: u64) -> Status;
-}
-
-/// libipt's words for an error code.
-pub fn error_text(code: i32) -> String {
-    // SAFETY: a static string, or NULL for a code out of range.
-    let text = unsafe { pt_errstr(code) };
-    if text.is_null() {
-        return format!("error {code}");
-    }
-    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 // What libipt 2.1.1's header says on x86-64.

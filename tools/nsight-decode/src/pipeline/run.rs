@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A recording to one sequence of edges: slices in parallel, joined in order, merged by time.
-//!
-//! Slices of all CPUs are decoded in the order in which they begin, by a crew of threads.
-
-mod lanes;
-mod merge;
-mod plan;
-mod progress;
+//! Slices of all CPUs are decoded in the order in which they begin, by a pool of threads.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::mpsc;
 
+use super::merge::{Counts, Merger};
+use super::options::Options;
+use super::plan::Plan;
+use super::progress::Progress;
 use crate::code::Code;
-use crate::crew::{self, Crew, Work};
 use crate::edges::Sink;
 use crate::error::{Error, Result};
 use crate::perfdata::Recording;
 use crate::pt::walk::{Output, Walker};
-use crate::windows::Windows;
-
-pub use merge::Counts;
-pub use plan::Plan;
-
-pub struct Options {
-    pub windows: Windows,
-    /// Bytes of PT in a slice.
-    pub slice: usize,
-    /// Edges before the windows are given too, so that calls around their begin are known.
-    pub with_context: bool,
-    pub progress: bool,
-    /// Only what libipt needs: no edges. For benchmarks.
-    pub bare: bool,
-}
-
-pub const SLICE: usize = 256 << 10;
+use crate::thread_pool::{self, ThreadPool, Work};
 
 /// Stack of a thread that decodes. libipt recurses for each of up to 65535 instructions of a block, if
 /// a damaged trace leads it through jumps; what is not used costs nothing.
@@ -45,23 +25,23 @@ pub fn run(
     recording: &Recording,
     code: &Code,
     options: &Options,
-    crew: &Crew,
+    pool: &ThreadPool,
     sink: &mut dyn Sink,
 ) -> Result<Counts> {
     let plan = Plan::new(recording, code, options);
-    crew.begin(plan.slices.len());
+    pool.begin(plan.slices.len());
     let (send, receive) = mpsc::channel::<(usize, Result<Output>)>();
     std::thread::scope(|scope| {
         // However this ends, threads that wait end too.
-        let _release = Release(crew);
-        for _ in 0..crew.jobs().clamp(1, plan.slices.len().max(1)) {
+        let _release = Release(pool);
+        for _ in 0..pool.threads().clamp(1, plan.slices.len().max(1)) {
             let (plan, send) = (&plan, send.clone());
             let worker = std::thread::Builder::new().stack_size(STACK);
-            let decode = move || decode(recording, code, plan, options.bare, crew, &send);
+            let decode = move || decode(recording, code, plan, options.bare, pool, &send);
             worker.spawn_scoped(scope, decode).map_err(|e| Error::memory(format_args!("no thread: {e}")))?;
         }
         drop(send);
-        collect(recording, code, &plan, options, sink, &receive, crew)
+        collect(recording, code, &plan, options, sink, &receive, pool)
     })
 }
 
@@ -71,14 +51,14 @@ fn decode(
     code: &Code,
     plan: &Plan,
     bare: bool,
-    crew: &Crew,
+    pool: &ThreadPool,
     send: &mpsc::Sender<(usize, Result<Output>)>,
 ) {
     let mut walker = None;
-    while let Some(work) = crew.work() {
+    while let Some(work) = pool.work() {
         let number = match work {
-            Work::Chore(chore) => {
-                crew::run(chore);
+            Work::Job(job) => {
+                thread_pool::run(job);
                 continue;
             }
             Work::Slice(number) => number,
@@ -103,7 +83,7 @@ fn decode(
     }
 }
 
-struct Release<'a>(&'a Crew);
+struct Release<'a>(&'a ThreadPool);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
@@ -118,10 +98,10 @@ fn collect(
     options: &Options,
     sink: &mut dyn Sink,
     receive: &mpsc::Receiver<(usize, Result<Output>)>,
-    crew: &Crew,
+    pool: &ThreadPool,
 ) -> Result<Counts> {
-    let mut merger = merge::Merger::new(recording, code, plan, options, sink)?;
-    let mut progress = progress::Progress::new(options.progress, plan.bytes());
+    let mut merger = Merger::new(recording, code, plan, options, sink)?;
+    let mut progress = Progress::new(options.progress, plan.bytes());
     let mut waiting = BTreeMap::new();
     for number in 0..plan.slices.len() {
         while !waiting.contains_key(&number) {
@@ -133,7 +113,7 @@ fn collect(
         let output = waiting.remove(&number).expect("just looked at")?;
         merger.take(number, output)?;
         progress.done(plan.slices[number].size());
-        crew.consumed();
+        pool.consumed();
     }
     progress.finish();
     merger.finish()

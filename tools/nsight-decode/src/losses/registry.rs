@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every loss that is counted: its key, its severity, and what it means.
+//!
+//! nsight-report's registry, `losses.csv`, has the same rows with `decode_` before their keys; a test compares them.
+
+use crate::numbered::named;
+
+named! {
+    pub enum Severity {
+        Error "error",
+        Warning "warning",
+        Info "info",
+    }
+}
+
+/// Words in braces stand for those that `Ledger::add_object` gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Stable: in calls.json and, with `decode_` before it, in tables and JSON of nsight-report.
+    pub key: &'static str,
+    pub severity: Severity,
+    pub cause: &'static str,
+    pub detail: &'static str,
+    /// Empty: nothing helps.
+    pub remedy: &'static str,
+}
+
+macro_rules! registry {
+    ($($loss:ident: $key:literal $severity:ident $cause:literal $detail:literal $remedy:literal,)+) => {
+        /// In the order in which they are told.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Loss {
+            $($loss,)+
+        }
+
+        impl Loss {
+            pub fn words(self) -> Words {
+                let (key, severity, cause, detail, remedy) = match self {
+                    $(Self::$loss => ($key, Severity::$severity, $cause, $detail, $remedy),)+
+                };
+                Words { key, severity, cause, detail, remedy }
+            }
+        }
+    };
+}
+
+registry! {
+    // Decode errors, by perf's code
+    PacketsDamaged: "packets_damaged" Error "packets are damaged"
+        "nothing is known from there to the next address in the packets"
+        "a hardware erratum, or the file is damaged",
+    CodeMissing: "code_missing" Error "code is missing"
+        "nothing is known from there to the next address in the packets"
+        "record with --kcore; give --symfs the recorded machine's programs; code that was made at run time cannot be decoded",
+    CodeContradicted: "code_contradicted" Error "trace and code contradict each other"
+        "nothing is known from there to the next address in the packets"
+        "the programs or the kernel are others than the recorded ones: --symfs, --kcore",
+    TraceMissing: "trace_missing" Error "trace data are missing between two pieces"
+        "nothing is known from there to the next address in the packets"
+        "perf record -m ,64M",
+    DecoderStopped: "decoder_stopped" Error "libipt could not go on"
+        "nothing is known from there to the next address in the packets"
+        "",
+    EndlessLoop: "endless_loop" Error "a loop without end in the code"
+        "nothing is known from there to the next address in the packets"
+        "the programs or the kernel are others than the recorded ones",
+    DecodingFailed: "failed" Error "trace could not be decoded"
+        "nothing is known from there to the next address in the packets"
+        "record with --kcore, and give --symfs the recorded machine's programs",
+
+    // Other events of the stream of edges
+    Overflow: "overflow" Error "processor lost trace packets"
+        "its internal buffer overflowed; a gap"
+        "trace fewer cores, a filter, or with a longer cyc_thresh",
+    BufferFull: "buffer_full" Error "trace buffer was full"
+        "perf did not empty it in time; a gap"
+        "give perf a larger AUX buffer: perf record -m ,64M",
+    RecordsLost: "records_lost" Error "perf lost records"
+        "among them may be switches and mappings"
+        "give perf a larger buffer: perf record -m 4M",
+    TracePartial: "trace_partial" Warning "trace is partial"
+        "it was overwritten, or another user of Intel PT ran"
+        "record without --snapshot, and alone",
+    GuestCode: "guest_code" Info "code of a virtual machine"
+        "it is not decoded; a gap"
+        "record in the guest, or exclude it: intel_pt//H",
+    OutsideWindows: "outside_windows" Info "stretch outside of the time windows"
+        "it was not decoded, as asked"
+        "",
+
+    // Of the table of calls, and of a file of edges that it is made of
+    CallsCut: "calls_cut" Info "open calls cut to save memory"
+        "a core ran one thread for very long; ends marked inferred"
+        "",
+    EdgesCut: "edges_cut" Warning "edge file is cut"
+        "its end is missing; whoever wrote it was killed"
+        "write it again",
+    EdgesUnknown: "edges_unknown" Warning "blocks of an edge file unknown"
+        "skipped: written by a newer program"
+        "use a newer nsight-decode",
+
+    // Of the recording and of the code that ran
+    KernelMissing: "kernel_missing" Error "kernel image missing"
+        "no kernel code: what ran in the kernel is not decoded"
+        "record with --kcore, or give --kcore /proc on the same boot",
+    KernelChanges: "kernel_changes" Error "changes of kernel code"
+        "what the kernel changed in its code after that is not followed"
+        "",
+    ObjectMissing: "object_missing" Warning "code missing: {object}"
+        "{why}"
+        "give --symfs the recorded machine's files; code that was made at run time is in none",
+    ObjectsMissing: "objects_missing" Warning "code missing: others"
+        "in objects that were needed less often"
+        "",
+    FileCut: "file_cut" Warning "perf.data is cut"
+        "perf was killed, or the file was not copied as a whole; decoded as far as it goes, without header features (code of BPF programs)"
+        "let perf end by SIGINT",
+    BytesUnread: "bytes_unread" Error "bytes of records unread"
+        "behind a damaged record nothing can be read"
+        "copy the file again",
+    UnknownRecords: "unknown_records" Warning "records of unknown types"
+        "skipped: written by a newer perf or kernel"
+        "use a newer nsight-decode",
+    BytesBeforePsb: "bytes_before_psb" Info "PT bytes before the first PSB"
+        "a trace is entered at a PSB packet; what is before the first is lost"
+        "",
+    SlicesContradict: "slices_contradict" Error "slices that contradict each other"
+        "two ways of decoding the same differ: the second one counts"
+        "please report it with the file",
+    TimesLessExact: "times_less_exact" Info "stretches with less exact times"
+        "packets and branches were not in the expected order: times are libipt's up to the next begin, and may be late"
+        "please report it with the file",
+    GuestRecords: "guest_records" Info "guest records"
+        "records of perf kvm"
+        "",
+}

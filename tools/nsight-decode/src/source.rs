@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is decoded: a recording, and the code that ran.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use nsight_decode::code::{Code, KernelSource};
+use nsight_decode::error::{Error, Result};
+use nsight_decode::perfdata::Recording;
+
+#[derive(Args)]
+pub struct Source {
+    /// A perf.data file, or the directory of perf record --kcore.
+    perf_data: PathBuf,
+    /// Root of the recorded machine's files: programs, libraries, debug symbols; no link leads out of it
+    /// [default: / for what this machine recorded, by its name; no files for others].
+    #[arg(long, value_name = "DIR")]
+    symfs: Option<PathBuf>,
+    /// Folder with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
+    #[arg(long, value_name = "DIR")]
+    kcore: Option<PathBuf>,
+    /// Kernel code of an uncompressed vmlinux; changes that were made at boot are missing.
+    #[arg(long, value_name = "FILE")]
+    vmlinux: Option<PathBuf>,
+}
+
+pub struct Opened {
+    pub recording: Recording,
+    pub code: Code,
+}
+
+impl Source {
+    pub fn open(self) -> Result<Opened> {
+        if let Some(folder) = self.symfs.as_ref().filter(|folder| !folder.is_dir()) {
+            let hint = "--symfs takes the root of the recorded machine's files";
+            return Err(Error::input(folder, "no folder", hint));
+        }
+        let recording = Recording::open(&self.perf_data)?;
+        let root = self.symfs.or_else(|| recording.is_of_this_machine().then(|| PathBuf::from("/")));
+        let kernel = KernelSource { kcore: self.kcore, vmlinux: self.vmlinux };
+        let code = Code::new(&recording, root.as_deref(), &kernel)?;
+        Ok(Opened { recording, code })
+    }
+}
