@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nsight_report.calls.innermost import intervals, nearest
+from nsight_report.calls.innermost import innermost, nearest
 
 
 def told(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
     """Intervals (row, cpu, start, end) of rows (cpu, start, end, parent)."""
     columns = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     cpu, start, end, parent = columns
-    s = intervals(np.arange(len(rows)), cpu, start, end, parent)
+    s = innermost(np.arange(len(rows)), cpu, start, end, parent)
     return list(zip(s.row.tolist(), s.cpu.tolist(), s.start.tolist(), s.end.tolist(), strict=True))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from nsight_report.timeline import calls_of_message as of_message
-from nsight_report.timeline.calls_of_message import Interval, calls_of, calls_of_each, intervals
+from nsight_report.timeline.calls_of_message import Interval, calls_of, calls_of_each, intervals_of
 
 #: (call_id, parent_id, cpu, symbol, start, end)
 CALLS = [
@@ -29,7 +29,7 @@ def calls() -> pd.DataFrame:
 def message(**values: Any) -> list[Interval]:
     row = {"direction": "rx", "first_ns": 25, "arrival_ns": 30, "arrival_last_ns": 30, "handoff_ns": 40, "handoff_cpu": 0,
            "app_ns": 120, "last_ns": 120, "recv_cpu": 0, "app_cpu": 1, "driver_ns": pd.NA}  # fmt: skip
-    return intervals(pd.DataFrame([{**row, **values}]))[0]
+    return intervals_of(pd.DataFrame([{**row, **values}]))[0]
 
 
 def told(parts: list[Interval]) -> list[tuple[str, str, int, int, int]]:

@@ -32,11 +32,11 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write the calls as Parquet, and what was lost, into a folder.
+    /// Write the calls as Parquet, and what was lost, into a directory.
     Calls {
         #[command(flatten)]
         decode: Decode,
-        /// Folder for the tables; made if it does not exist.
+        /// Directory for the tables; made if it does not exist.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
@@ -52,7 +52,7 @@ enum Command {
     Build {
         /// An edge file.
         edges: PathBuf,
-        /// Folder for the tables; made if it does not exist.
+        /// Directory for the tables; made if it does not exist.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
@@ -70,7 +70,7 @@ enum Command {
 struct Decode {
     #[command(flatten)]
     source: Source,
-    /// Decode this stretch only: perf's clock in seconds (40.78-40.79) or ns, or @FILE with one a line.
+    /// Decode this interval only: perf's clock in seconds (40.78-40.79) or ns, or @FILE with one a line.
     /// May be given more than once.
     #[arg(long, value_name = "A-B[:CPU]")]
     time: Vec<String>,

@@ -35,7 +35,7 @@ impl Error {
     }
 
     pub fn output(path: &Path, what: impl fmt::Display) -> Self {
-        Self { code: exit::OUTPUT, ..Self::input(path, what, "is the disk full, the folder writable?") }
+        Self { code: exit::OUTPUT, ..Self::input(path, what, "is the disk full, the directory writable?") }
     }
 
     pub fn memory(what: impl fmt::Display) -> Self {

@@ -18,7 +18,7 @@ const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 /// A regular file of `root`, and where it is: no link on the way to it is left to be followed. Absolute links, and .., stay
 /// below the root, as they did on the recorded machine.
 pub fn open_below(root: &Path, path: &Path) -> io::Result<(File, PathBuf)> {
-    let folder = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(root)?;
+    let directory = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(root)?;
     let name = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: zeros are a value of each field.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -27,7 +27,7 @@ pub fn open_below(root: &Path, path: &Path) -> io::Result<(File, PathBuf)> {
     // SAFETY: name and structure outlive the call; a new file descriptor is owned by nobody else.
     let file = unsafe {
         let size = std::mem::size_of::<libc::open_how>();
-        let fd = libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), name.as_ptr(), &raw const how, size);
+        let fd = libc::syscall(libc::SYS_openat2, directory.as_raw_fd(), name.as_ptr(), &raw const how, size);
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -64,17 +64,17 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::scratch::Folder;
+    use crate::scratch::Directory;
 
     #[test]
     fn links_and_parents_stay_below_the_root() {
-        let folder = Folder::new();
-        let root = folder.path().join("root");
+        let directory = Directory::new();
+        let root = directory.path().join("root");
         fs::create_dir_all(root.join("usr/lib")).unwrap();
         fs::write(root.join("usr/lib/a"), "inside").unwrap();
-        fs::write(folder.path().join("secret"), "outside").unwrap();
+        fs::write(directory.path().join("secret"), "outside").unwrap();
         symlink("/usr/lib", root.join("lib")).unwrap();
-        symlink(folder.path().join("secret"), root.join("out")).unwrap();
+        symlink(directory.path().join("secret"), root.join("out")).unwrap();
         symlink("/proc/self/fd/0", root.join("magic")).unwrap();
         let (file, place) = open_below(&root, Path::new("lib/a")).unwrap();
         assert_eq!(read(file).unwrap(), b"inside");
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_opened_and_nothing_is_waited_for() {
-        let folder = Folder::new();
-        let pipe = folder.path().join("pipe");
+        let directory = Directory::new();
+        let pipe = directory.path().join("pipe");
         let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        assert!(open_below(folder.path(), Path::new("pipe")).is_err());
+        assert!(open_below(directory.path(), Path::new("pipe")).is_err());
         assert!(
-            open(&pipe).is_err() && open(folder.path()).is_err() && open(Path::new("/dev/zero")).is_err()
+            open(&pipe).is_err() && open(directory.path()).is_err() && open(Path::new("/dev/zero")).is_err()
         );
         assert!(open_below(Path::new("/"), Path::new("dev/zero")).is_err());
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A folder for what a test writes. The crate tempfile would change features of what the program itself is built of, and
+//! A directory for what a test writes. The crate tempfile would change features of what the program itself is built of, and
 //! have all of it compiled a second time.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Gone when it is dropped.
-pub struct Folder(PathBuf);
+pub struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     /// A new, empty one.
-    pub fn new() -> Folder {
+    pub fn new() -> Directory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("nsight-decode-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
-        Folder(path)
+        Directory(path)
     }
 
     /// Where it is.
@@ -24,7 +24,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

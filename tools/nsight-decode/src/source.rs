@@ -16,7 +16,7 @@ pub struct Source {
     /// [default: / for what this machine recorded, by its name; no files for others].
     #[arg(long, value_name = "DIR")]
     symfs: Option<PathBuf>,
-    /// Folder with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
+    /// Directory with kcore and kallsyms [default: PERF_DATA/kcore_dir]; /proc for the same boot.
     #[arg(long, value_name = "DIR")]
     kcore: Option<PathBuf>,
     /// Kernel code of an uncompressed vmlinux; changes that were made at boot are missing.
@@ -31,9 +31,9 @@ pub struct Opened {
 
 impl Source {
     pub fn open(self) -> Result<Opened> {
-        if let Some(folder) = self.symfs.as_ref().filter(|folder| !folder.is_dir()) {
+        if let Some(directory) = self.symfs.as_ref().filter(|directory| !directory.is_dir()) {
             let hint = "--symfs takes the root of the recorded machine's files";
-            return Err(Error::input(folder, "no folder", hint));
+            return Err(Error::input(directory, "no directory", hint));
         }
         let recording = Recording::open(&self.perf_data)?;
         let root = self.symfs.or_else(|| recording.is_of_this_machine().then(|| PathBuf::from("/")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Stretches of time that are to be decoded.
+//! Intervals of time that are to be decoded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 /// Begin and end in ns, in order, without overlap.
-type Stretches = Vec<(u64, u64)>;
+type Intervals = Vec<(u64, u64)>;
 
-/// Stretches by CPU; under none those of every CPU. Without any map all of the recording is wanted.
+/// Intervals by CPU; under none those of every CPU. Without any map all of the recording is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Windows(Option<BTreeMap<Option<i32>, Stretches>>);
+pub struct Windows(Option<BTreeMap<Option<i32>, Intervals>>);
 
 const FORM: &str = "A-B or A-B:CPU: seconds with decimals, as perf script shows them, or whole ns; \
 @FILE with one window a line";
@@ -22,7 +22,7 @@ impl Windows {
         if given.is_empty() {
             return Ok(Self(None));
         }
-        let mut windows: BTreeMap<Option<i32>, Stretches> = BTreeMap::new();
+        let mut windows: BTreeMap<Option<i32>, Intervals> = BTreeMap::new();
         let mut add = |text: &str| -> Result<()> {
             let (cpu, begin, end) = window(text)?;
             windows.entry(cpu).or_default().push((begin, end));
@@ -40,8 +40,8 @@ impl Windows {
                 None => add(text)?,
             }
         }
-        for stretches in windows.values_mut() {
-            *stretches = joined(std::mem::take(stretches));
+        for intervals in windows.values_mut() {
+            *intervals = joined(std::mem::take(intervals));
         }
         Ok(Self(Some(windows)))
     }
@@ -50,13 +50,13 @@ impl Windows {
         self.0.is_none()
     }
 
-    /// Whether any of a stretch of a CPU is wanted; both ends belong to it. Where it is not known which
+    /// Whether any of an interval of a CPU is wanted; both ends belong to it. Where it is not known which
     /// CPU it was, it may have been any.
     pub fn touch(&self, cpu: Option<i32>, begin: u64, end: u64) -> bool {
         let Some(windows) = &self.0 else { return true };
-        let of = |stretches: &Stretches| {
-            let at = stretches.partition_point(|w| w.1 < begin);
-            stretches.get(at).is_some_and(|w| w.0 <= end)
+        let of = |intervals: &Intervals| {
+            let at = intervals.partition_point(|w| w.1 < begin);
+            intervals.get(at).is_some_and(|w| w.0 <= end)
         };
         match cpu {
             Some(_) => [None, cpu].iter().filter_map(|of| windows.get(of)).any(of),
@@ -69,10 +69,10 @@ impl Windows {
     }
 }
 
-fn joined(mut stretches: Stretches) -> Stretches {
-    stretches.sort_unstable();
-    let mut joined: Stretches = Vec::new();
-    for (begin, end) in stretches {
+fn joined(mut intervals: Intervals) -> Intervals {
+    intervals.sort_unstable();
+    let mut joined: Intervals = Vec::new();
+    for (begin, end) in intervals {
         match joined.last_mut() {
             Some(last) if begin <= last.1 => last.1 = last.1.max(end),
             _ => joined.push((begin, end)),

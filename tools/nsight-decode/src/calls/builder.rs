@@ -26,11 +26,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// `folder` gets `calls/cpu-<n>.parquet` and `calls.json`. Threads of `pool` make the files' contents.
-    pub fn new(folder: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
+    /// `directory` gets `calls/cpu-<n>.parquet` and `calls.json`. Threads of `pool` make the files' contents.
+    pub fn new(directory: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
         Ok(Self {
             texts: Texts::default(),
-            table: Table::create(folder, pool)?,
+            table: Table::create(directory, pool)?,
             cores: BTreeMap::new(),
             saved: Saved::default(),
             cuts: 0,

@@ -76,11 +76,11 @@ impl Sink for Second<'_> {
     }
 }
 
-/// Builds the table of an edge file in `folder`.
-pub fn build(path: &Path, folder: &Path, pool: Arc<ThreadPool>) -> Result<Account> {
+/// Builds the table of an edge file in `directory`.
+pub fn build(path: &Path, directory: &Path, pool: Arc<ThreadPool>) -> Result<Account> {
     let mut first = First::default();
     edges::read(path, &mut first)?;
-    let mut builder = Builder::new(folder, pool)?;
+    let mut builder = Builder::new(directory, pool)?;
     builder.names(&first.names)?;
     for events in first.events.values_mut() {
         events.sort_by_key(|e| e.time);

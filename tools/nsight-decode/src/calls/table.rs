@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::thread_pool::ThreadPool;
 
 pub struct Table {
-    folder: PathBuf,
+    directory: PathBuf,
     format: Arc<Format>,
     files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
     rows: u64,
@@ -117,8 +117,8 @@ impl CoreFile {
 }
 
 impl Table {
-    pub fn create(folder: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
-        let calls = folder.join("calls");
+    pub fn create(directory: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
+        let calls = directory.join("calls");
         fs::create_dir_all(&calls).map_err(|e| Error::output(&calls, e))?;
         // Cores of a run before are not this one's.
         for entry in fs::read_dir(&calls).map_err(|e| Error::output(&calls, e))?.flatten() {
@@ -130,7 +130,7 @@ impl Table {
         }
         let format = Format::new(&columns::schema::schema()).map_err(Error::bug)?.into();
         Ok(Self {
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             format,
             files: BTreeMap::new(),
             rows: 0,
@@ -140,7 +140,7 @@ impl Table {
     }
 
     fn path(&self, cpu: i32) -> PathBuf {
-        self.folder.join("calls").join(format!("cpu-{cpu:04}.parquet"))
+        self.directory.join("calls").join(format!("cpu-{cpu:04}.parquet"))
     }
 
     /// The file of a core, and how many row groups it was given.
@@ -185,7 +185,7 @@ impl Table {
         for (file, n_groups) in std::mem::take(&mut self.files).into_values() {
             file.finish(n_groups)?;
         }
-        let path = self.folder.join("calls.json");
+        let path = self.directory.join("calls.json");
         let text = format!("{:#}\n", account.json(self.rows));
         fs::write(&path, text).map_err(|e| Error::output(&path, e))?;
         Ok(self.rows)

@@ -28,7 +28,7 @@ pub struct Image {
     pointer: *mut libipt::Image,
     maps: Vec<UserMap>,
     number: u32,
-    /// Stretch of time in which the kernel's symbols are those.
+    /// Interval of time in which the kernel's symbols are those.
     kernel: u32,
     /// Time for which it was made.
     time: u64,
@@ -62,7 +62,7 @@ impl Image {
 #[derive(Clone, Copy)]
 struct Cached {
     address: u64,
-    /// Whose: of an image's user code, or of a stretch of time of the kernel's.
+    /// Whose: of an image's user code, or of an interval of time of the kernel's.
     of: u32,
     found: Found,
 }

@@ -2,7 +2,7 @@
 //! The kernel's code over time: a copy of it, with what changed and came meanwhile laid over it.
 //!
 //! A PT decoder needs the code as it was. TEXT_POKE records have the old and the new bytes of
-//! each change, KSYMBOL records say when BPF programs came and went. `epoch` numbers the stretches
+//! each change, KSYMBOL records say when BPF programs came and went. `epoch` numbers the intervals
 //! of time between these; a section of libipt is made for each page in each state that it had.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,29 +76,29 @@ fn first_time(recording: &Recording) -> u64 {
 /// Where the kernel's code is to be taken from.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSource {
-    /// A folder with kcore, kallsyms (and modules): kcore_dir, or /proc.
+    /// A directory with kcore, kallsyms (and modules): kcore_dir, or /proc.
     pub kcore: Option<PathBuf>,
     pub vmlinux: Option<PathBuf>,
 }
 
 impl Kernel {
     pub fn load(recording: &Recording, source: &KernelSource) -> Result<Self> {
-        let own = recording.file.folder.as_ref().map(|folder| folder.join("kcore_dir"));
-        let folder = source.kcore.clone().or(own.filter(|own| own.is_dir()));
+        let own = recording.file.directory.as_ref().map(|directory| directory.join("kcore_dir"));
+        let directory = source.kcore.clone().or(own.filter(|own| own.is_dir()));
         let hint =
-            "give the folder that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
+            "give the directory that has kcore and kallsyms: PERF_DATA/kcore_dir, or /proc of the same boot";
         let symbols = || -> Result<Vec<Symbols>> {
-            let Some(folder) = &folder else { return Ok(Vec::new()) };
+            let Some(directory) = &directory else { return Ok(Vec::new()) };
             let text =
-                files::open_below(folder, Path::new("kallsyms")).and_then(|(file, _)| files::read(file));
+                files::open_below(directory, Path::new("kallsyms")).and_then(|(file, _)| files::read(file));
             // Names of symbols are needed up to the end of the program.
-            Ok(kallsyms::parse(text.map_err(|e| Error::input(&folder.join("kallsyms"), e, hint))?.leak()))
+            Ok(kallsyms::parse(text.map_err(|e| Error::input(&directory.join("kallsyms"), e, hint))?.leak()))
         };
         let mut kernel = Self::default();
         let mut file = None;
-        if let Some(folder) = &folder {
-            let failed = |e| Error::input(&folder.join("kcore"), e, hint);
-            let (code, path) = files::open_below(folder, Path::new("kcore")).map_err(failed)?;
+        if let Some(directory) = &directory {
+            let failed = |e| Error::input(&directory.join("kcore"), e, hint);
+            let (code, path) = files::open_below(directory, Path::new("kcore")).map_err(failed)?;
             let segments = segments(&code, 0).map_err(failed)?;
             file = Some((code, path, segments));
         }
@@ -228,7 +228,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The stretch without change that a time lies in, and when it ends.
+    /// The interval without change that a time lies in, and when it ends.
     pub fn epoch(&self, time: u64) -> (usize, u64) {
         let epoch = self.changes.partition_point(|&change| change <= time);
         (epoch, self.changes.get(epoch).copied().unwrap_or(u64::MAX))
@@ -413,8 +413,8 @@ mod tests {
 
     #[test]
     fn a_segment_behind_the_end_of_any_file_is_none() {
-        let folder = crate::scratch::Folder::new();
-        let path = folder.path().join("kcore");
+        let directory = crate::scratch::Directory::new();
+        let path = directory.path().join("kcore");
         let mut bytes = vec![0; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
         bytes[32] = 64;
@@ -430,8 +430,8 @@ mod tests {
     #[test]
     fn segments_that_overlap_are_damage() {
         let found = |places: &[(u64, u64)]| {
-            let folder = crate::scratch::Folder::new();
-            let path = folder.path().join("kcore");
+            let directory = crate::scratch::Directory::new();
+            let path = directory.path().join("kcore");
             let mut bytes = vec![0; 64];
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             bytes[32..40].copy_from_slice(&64_u64.to_le_bytes());

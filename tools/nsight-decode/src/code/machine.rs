@@ -74,7 +74,7 @@ impl Code {
             return Err("of another machine, and no --symfs was given".into());
         };
         let (file, path) = files::open_below(root, Path::new(name)).map_err(|e| {
-            // A folder of links to files elsewhere looks right to whoever made it.
+            // A directory of links to files elsewhere looks right to whoever made it.
             if root.join(name.trim_start_matches('/')).exists() {
                 return "a link leads out of --symfs: copy the file there, or bind-mount it".into();
             }

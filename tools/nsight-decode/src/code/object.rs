@@ -187,17 +187,17 @@ fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Folder;
+    use crate::scratch::Directory;
 
     #[test]
     fn of_a_mapping_counts_what_the_file_has() {
-        let folder = Folder::new();
-        let path = folder.path().join("program");
+        let directory = Directory::new();
+        let path = directory.path().join("program");
         let mut bytes = vec![0; 64];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         bytes[18] = 62;
         std::fs::write(&path, bytes).unwrap();
-        let object = Object::new(&files::open(&path).unwrap(), &path, "/program", folder.path()).unwrap();
+        let object = Object::new(&files::open(&path).unwrap(), &path, "/program", directory.path()).unwrap();
         assert_eq!(
             [(0, 16), (60, 16), (0, u64::MAX), (100, 1)].map(|(at, n)| object.held(at, n)),
             [16, 4, 64, 0]

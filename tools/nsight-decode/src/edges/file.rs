@@ -402,8 +402,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let folder = crate::scratch::Folder::new();
-        let path = folder.path().join("e");
+        let directory = crate::scratch::Directory::new();
+        let path = directory.path().join("e");
         sample(&path);
         let mut all = All::default();
         let reader = read(&path, &mut all).unwrap();
@@ -416,8 +416,8 @@ mod tests {
 
     #[test]
     fn every_prefix_of_a_file_can_be_read() {
-        let folder = crate::scratch::Folder::new();
-        let path = folder.path().join("e");
+        let directory = crate::scratch::Directory::new();
+        let path = directory.path().join("e");
         sample(&path);
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(whole.len() % 8, 0);
@@ -431,8 +431,8 @@ mod tests {
 
     #[test]
     fn damage_is_an_error_and_no_panic() {
-        let folder = crate::scratch::Folder::new();
-        let path = folder.path().join("e");
+        let directory = crate::scratch::Directory::new();
+        let path = directory.path().join("e");
         sample(&path);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

@@ -84,7 +84,7 @@ registry! {
     GuestCode: "guest_code" Info "code of a virtual machine"
         "it is not decoded; a gap"
         "record in the guest, or exclude it: intel_pt//H",
-    OutsideWindows: "outside_windows" Info "stretch outside of the time windows"
+    OutsideWindows: "outside_windows" Info "interval outside of the time windows"
         "it was not decoded, as asked"
         "",
 
@@ -127,7 +127,7 @@ registry! {
     SlicesContradict: "slices_contradict" Error "slices that contradict each other"
         "two ways of decoding the same differ: the second one counts"
         "please report it with the file",
-    TimesLessExact: "times_less_exact" Info "stretches with less exact times"
+    TimesLessExact: "times_less_exact" Info "intervals with less exact times"
         "packets and branches were not in the expected order: times are libipt's up to the next begin, and may be late"
         "please report it with the file",
     GuestRecords: "guest_records" Info "guest records"

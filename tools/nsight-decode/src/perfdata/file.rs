@@ -29,7 +29,7 @@ pub struct Attr {
 pub struct File {
     pub path: PathBuf,
     /// The directory of `perf record --kcore`, which has kcore_dir beside the data.
-    pub folder: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     map: Mmap,
     pub attrs: Vec<Attr>,
     data: Range<usize>,
@@ -58,8 +58,8 @@ pub struct SampleId {
 
 impl File {
     pub fn open(given: &Path) -> Result<Self> {
-        let folder = given.is_dir().then(|| given.to_owned());
-        let path = folder.as_ref().map_or_else(|| given.to_owned(), |f| f.join("data"));
+        let directory = given.is_dir().then(|| given.to_owned());
+        let path = directory.as_ref().map_or_else(|| given.to_owned(), |f| f.join("data"));
         let readable = "give a perf.data file, or the directory that perf record --kcore made";
         let file = files::open(&path).map_err(|e| {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
@@ -76,10 +76,10 @@ impl File {
         // SAFETY: a mapping of a file that shrinks while it is read ends the process by SIGBUS; a
         // recording is read after it was made.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::input(&path, e, readable))?;
-        Self::parse(path, folder, map)
+        Self::parse(path, directory, map)
     }
 
-    fn parse(path: PathBuf, folder: Option<PathBuf>, map: Mmap) -> Result<Self> {
+    fn parse(path: PathBuf, directory: Option<PathBuf>, map: Mmap) -> Result<Self> {
         let swapped: Vec<u8> = MAGIC.iter().rev().copied().collect();
         if map[..8] == swapped[..] {
             return Err(Error::input(
@@ -102,8 +102,15 @@ impl File {
         if header_size != FILE_HEADER || (map.len() as u64) < FILE_HEADER {
             return Err(Error::input(&path, "its header is damaged", "copy the file again, or record anew"));
         }
-        let mut file =
-            Self { path, folder, attrs: Vec::new(), data: 0..0, features: BTreeMap::new(), cut: false, map };
+        let mut file = Self {
+            path,
+            directory,
+            attrs: Vec::new(),
+            data: 0..0,
+            features: BTreeMap::new(),
+            cut: false,
+            map,
+        };
         file.attrs = file.parse_attrs()?;
         let (begin, size) = (u64_at(&file.map, 40), u64_at(&file.map, 48));
         let length = file.map.len() as u64;

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::libipt::{self, error, status, Status};
 use crate::packets::index::PSB;
-use crate::scratch::Folder;
+use crate::scratch::Directory;
 
 /// An address that is found nowhere else.
 const CODE: u64 = 0x5a3c_9e17_d000;
@@ -111,8 +111,8 @@ unsafe fn decoded(image: *mut libipt::Image, trace: &[u8]) -> (Vec<u64>, Status)
 /// It with code that libipt reads instruction by instruction, with an empty block cache and with a full one.
 fn each(pieces: Pieces, packets: &[&[u8]], check: impl Fn(Vec<u64>, Status)) {
     let (mut code, trace) = (bytes_of(pieces), trace(packets));
-    let folder = Folder::new();
-    let path = folder.path().join("code");
+    let directory = Directory::new();
+    let path = directory.path().join("code");
     std::fs::write(&path, code).unwrap();
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: what is freed below lives until then.

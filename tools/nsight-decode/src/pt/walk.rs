@@ -54,7 +54,7 @@ struct Pending {
     offset: usize,
 }
 
-/// How decoding of a stretch ended.
+/// How decoding of an interval ended.
 enum End {
     Done,
     Failed(i32),
@@ -220,7 +220,7 @@ impl State<'_, '_> {
                 // What it met belongs to the next slice.
                 return Ok(());
             }
-            // Of a stretch without code one error is enough.
+            // Of an interval without code one error is enough.
             if !nowhere && code != GUEST {
                 self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
             }

@@ -33,10 +33,10 @@ fn row(n: i64, rng: &mut u64) -> Row {
 
 #[test]
 fn rows_are_read_as_they_were() {
-    let folder = crate::scratch::Folder::new();
+    let directory = crate::scratch::Directory::new();
     let format = Format::new(&columns::schema::schema()).unwrap();
     let names: Vec<Arc<str>> = ["dso", "a", "bb", "", "read \u{e4}", "x"].map(Arc::from).to_vec();
-    let file = CoreFile::create(folder.path().join("f"), &format).unwrap();
+    let file = CoreFile::create(directory.path().join("f"), &format).unwrap();
     let mut rng = 1;
     // Groups come in any order.
     let groups: Vec<Vec<Row>> =
@@ -49,7 +49,7 @@ fn rows_are_read_as_they_were() {
     }
     file.finish(3).unwrap();
 
-    let reader = SerializedFileReader::new(File::open(folder.path().join("f")).unwrap()).unwrap();
+    let reader = SerializedFileReader::new(File::open(directory.path().join("f")).unwrap()).unwrap();
     assert_eq!(reader.metadata().file_metadata().num_rows(), 5130);
     let core = 3i64 << 40;
     let expected = groups.iter().flatten().enumerate();
@@ -73,9 +73,9 @@ fn rows_are_read_as_they_were() {
 
 #[test]
 fn a_row_group_that_was_not_made_is_an_error() {
-    let folder = crate::scratch::Folder::new();
+    let directory = crate::scratch::Directory::new();
     let format = Format::new(&columns::schema::schema()).unwrap();
-    let file = CoreFile::create(folder.path().join("f"), &format).unwrap();
+    let file = CoreFile::create(directory.path().join("f"), &format).unwrap();
     file.take(1, columns::columns(&format.schema, 0, 0, &[row(0, &mut 1)], &Vec::new()));
     assert!(file.finish(2).is_err());
 }
