@@ -194,7 +194,7 @@ pins:
 # Maintainers: write the scripts that have one source, and the page of losses.
 scripts:
 	@bpftrace/source/generate
-	@$(PY) tools/nsight-report/write-loss-page
+	@$(PY) tools/nsight-report/write-pages
 
 # Maintainers: renew the bundled browser library from the npm registry; without VERSION, the pinned one again.
 vendor:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from nsight_report import schema
+from nsight_report.tables import schema
 
 # Core 0 receives, core 1 runs the application thread 100 of process 100 ("server").
 PID = TID = 100

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from anomalies.build import TID, Scene, message, table
-from nsight_report.anomalies import Options, Recorded, Slice, find
+from nsight_report.anomalies import Options, Recording, Slice, find
 from nsight_report.anomalies.paths import Calls, Trace
 from nsight_report.attribution import attribute
 
@@ -59,7 +59,7 @@ class Stack(Scene):
 
 def reported(scene: Stack, options: Options = SLOWEST) -> dict[str, dict[str, object]]:
     tables = scene.tables()
-    compared, found, _ = find(Recorded(*tables), options)
+    compared, found, _ = find(Recording(*tables), options)
     anomalies, coverage, _, _ = attribute(found, compared, options)
     assert coverage.num_rows == 1
     rows = {str(r["path"] or r["subject"]): r for r in anomalies.to_pylist()}

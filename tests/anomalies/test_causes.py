@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from anomalies.build import PID, TID, Scene, context, message, syscall
-from nsight_report.anomalies import Host, Options, Recorded, Slice, deviation, find
-from nsight_report.anomalies.exposure import HOL, OWN, THREAD, Exposure
+from nsight_report.anomalies import Host, Options, Recording, Slice, deviation, find
 from nsight_report.attribution import attribute
 from nsight_report.attribution.categories import ADVICE, read_advice
 from nsight_report.attribution.causes import PLACES
+from nsight_report.timeline.exposure import HOL, OWN, THREAD, Exposure
 
 SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
 
 
 def diagnose(scene: Scene, options: Options = SLOWEST, host: Host | None = None):
     tables = scene.tables()
-    compared, found, losses = find(Recorded(*tables, host=host), options)
+    compared, found, losses = find(Recording(*tables, host=host), options)
     anomalies, coverage, causes, _ = attribute(found, compared, options)
     result = SimpleNamespace(anomalies=anomalies, coverage=coverage, losses=losses)
     return result, {r["cause"]: r for r in causes.to_pylist()}
@@ -75,7 +75,7 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
              [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
         t += 30_000
     options = replace(SLOWEST, target=Slice.parse("p95-100"))
-    compared, found, _ = find(Recorded(*scene.tables()), options)
+    compared, found, _ = find(Recording(*scene.tables()), options)
 
     def advice(options: Options) -> dict[str, str]:
         causes = attribute(found, compared, options, frozenset({"server"}))[2].to_pylist()
@@ -119,7 +119,7 @@ def test_a_message_whose_clocks_are_bad_hides_no_other():
     def noise(first: np.ndarray, last: np.ndarray) -> np.ndarray:
         return np.where(first == bad, 9000, 50)  # more than the 5000 that it was late
 
-    compared, found, _ = find(Recorded(*scene.tables(), noise=noise), SLOWEST)
+    compared, found, _ = find(Recording(*scene.tables(), noise=noise), SLOWEST)
     anomalies, coverage, causes, losses = attribute(found, compared, SLOWEST)
     assert anomalies["message_id"].to_pylist() == [41]
     assert coverage["noise_ns"].to_pylist() == [9000, 50]
@@ -142,8 +142,8 @@ def test_a_message_is_known_no_better_than_what_it_is_compared_with():
          [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     for theirs, named in ((50, [40]), (9000, [])):
-        against = Recorded(*usual.tables(), noise=lambda first, _last, ns=theirs: np.full(len(first), ns))
-        compared, found, _ = find(Recorded(*scene.tables()), SLOWEST, against)
+        against = Recording(*usual.tables(), noise=lambda first, _last, ns=theirs: np.full(len(first), ns))
+        compared, found, _ = find(Recording(*scene.tables()), SLOWEST, against)
         anomalies, coverage, _, _ = attribute(found, compared, SLOWEST)
         assert anomalies["message_id"].to_pylist() == named
         assert coverage["noise_ns"].to_pylist() == [theirs]

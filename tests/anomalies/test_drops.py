@@ -11,7 +11,7 @@ import pyarrow as pa
 from anomalies.build import TID, Scene
 from anomalies.test_causes import IDLE, SLOWEST, slow
 from nsight_report import drops
-from nsight_report.anomalies import Recorded, find
+from nsight_report.anomalies import Recording, find
 from nsight_report.attribution import attribute
 from nsight_report.capture.perf_data import CODE, EVENT, Decoded
 from nsight_report.export.terminal import described
@@ -73,7 +73,7 @@ def test_a_retransmission_names_the_reason_of_the_drop() -> None:
         (dropped((t - 10, 6, *flow)), "retransmission"),
         (None, "retransmission"),
     ):
-        compared, found, _ = find(Recorded(*scene.tables(), drops=table), SLOWEST)
+        compared, found, _ = find(Recording(*scene.tables(), drops=table), SLOWEST)
         kept, _, causes, _ = attribute(found, compared, SLOWEST)
         assert [row["cause"] for row in causes.to_pylist()] == ["Retransmission (R)"]
         assert kept["subject"].to_pylist() == [subject]

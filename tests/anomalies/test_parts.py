@@ -8,30 +8,31 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from nsight_report import store
-from nsight_report.anomalies import Options, Recorded, find, functions, nesting, recorded
+from nsight_report.anomalies import Options, Recording, find, functions, nesting
 from nsight_report.anomalies.nesting import Reference, Usual
 from nsight_report.anomalies.paths import Nodes, Paths, Trace
-from nsight_report.anomalies.population import App
-from nsight_report.calls.stored import Stored
-from nsight_report.frames import to_pandas
+from nsight_report.selection.population import App
+from nsight_report.tables import store
+from nsight_report.tables.data_frames import to_pandas
+from nsight_report.tables.intervals import IntervalTable
+from nsight_report.timeline import activity
 from truth.synthetic import World, world
 
 CORES = ("calls", "contexts", "thread_states")
 
 
-def in_files(folder: Path, made: World) -> Recorded:
+def in_files(folder: Path, made: World) -> Recording:
     files = []
     for name in CORES:
         path = folder / f"{name}.parquet"
         with store.Writer(path, made.tables[name].schema) as writer:
             writer.write(made.tables[name])
-        files.append(Stored(path, "tid" if name == "thread_states" else "cpu"))
-    return Recorded(made.tables["messages"], *files)
+        files.append(IntervalTable(path, "tid" if name == "thread_states" else "cpu"))
+    return Recording(made.tables["messages"], *files)
 
 
-def in_memory(made: World) -> Recorded:
-    return Recorded(made.tables["messages"], *(made.tables[name] for name in CORES))
+def in_memory(made: World) -> Recording:
+    return Recording(made.tables["messages"], *(made.tables[name] for name in CORES))
 
 
 def rows(tables: tuple[pa.Table, ...]) -> list[list[tuple]]:
@@ -42,7 +43,7 @@ def rows(tables: tuple[pa.Table, ...]) -> list[list[tuple]]:
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small parts; how many calls each of them had."""
     monkeypatch.setattr(store, "GROUP_ROWS", 1000)
-    monkeypatch.setattr(recorded, "ROWS", 200)
+    monkeypatch.setattr(activity, "ROWS", 200)
     built = Trace.build
     sizes: list[int] = []
 
@@ -135,9 +136,9 @@ def test_what_threads_were_in_is_known_without_reading_calls(tmp_path: Path, tra
     made = world(600, seed=5, share=0.04, lanes=2, fan=2)
     of_files = in_files(tmp_path, made)
     messages = to_pandas(made.tables["messages"])
-    machine = recorded.Side(of_files, messages, App.of(messages)).machine
+    machine = activity.Activity(of_files, messages, App.of(messages)).machine
     assert (
-        isinstance(of_files.calls, Stored) and of_files.calls.n_read <= 1000
+        isinstance(of_files.calls, IntervalTable) and of_files.calls.n_read <= 1000
     )  # one group, to see that it has functions
     contexts = made.tables["contexts"].to_pandas()
     expected = contexts[contexts["kind"].isin(["thread", "syscall"])].sort_values("start_ns")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from anomalies.build import message, table
-from nsight_report.anomalies.slices import BadSlice, Slice
-from nsight_report.frames import to_pandas
+from nsight_report.selection.slices import BadSlice, Slice
+from nsight_report.tables.data_frames import to_pandas
 
 # Ten messages, 1 s apart, of 100 to 1000 ns; odd ones are sets of connection 1.
 TEN = to_pandas(

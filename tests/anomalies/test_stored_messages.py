@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nsight_report import queuing, schema, store
-from nsight_report.anomalies import Options, Recorded, Slice, find, processing, recorded
-from nsight_report.anomalies.population import App, looked_at, select, select_against
-from nsight_report.anomalies.processing import Asked, Reads, Tiles
+from nsight_report import queuing
+from nsight_report.anomalies import Options, Recording, Slice, find
 from nsight_report.attribution import attribute
-from nsight_report.calls.stored import Stored
 from nsight_report.errors import BadInput, EmptyTarget
-from nsight_report.frames import to_pandas
+from nsight_report.interval_joins import overlaps
 from nsight_report.losses import Ledger
-from nsight_report.messages import Messages
-from nsight_report.timeline.intervals import overlaps
+from nsight_report.selection.population import App, looked_at, select, select_against
+from nsight_report.tables import schema, store
+from nsight_report.tables.data_frames import to_pandas
+from nsight_report.tables.intervals import IntervalTable
+from nsight_report.tables.messages import Messages
+from nsight_report.timeline import activity, occupancy
+from nsight_report.timeline.occupancy import Asked, Reads, Tiles
 from truth.synthetic import World, world
 
 GROUP = 100
@@ -137,7 +139,7 @@ def test_who_worked_on_what_is_the_same_where_it_is_asked(seed: int) -> None:
     whole = Asked(np.arange(n), np.array([-(10**6)]), np.array([10**6]))
     group, low, high = np.repeat(np.arange(5), 12), np.tile(first[chosen], 5), np.tile(app[chosen] + 1, 5)
     made = [
-        (processing.by_thread(Reads.of(every, of), waits[1], waits[0]), processing.by_core(every, of))
+        (occupancy.by_thread(Reads.of(every, of), waits[1], waits[0]), occupancy.by_core(every, of))
         for of in (some, whole)
     ]
     for few, all_of_them in zip(*made, strict=True):
@@ -149,17 +151,17 @@ def test_who_worked_on_what_is_the_same_where_it_is_asked(seed: int) -> None:
         assert len(few.owner) < len(all_of_them.owner) / 2
 
 
-def in_files(folder: Path, made: World) -> Recorded:
+def in_files(folder: Path, made: World) -> Recording:
     tables = {}
     for name in ("calls", "contexts", "thread_states"):
         path = folder / f"{name}.parquet"
         with store.Writer(path, made.tables[name].schema) as writer:
             writer.write(made.tables[name])
-        tables[name] = Stored(path, "tid" if name == "thread_states" else "cpu")
-    return Recorded(Messages(written(folder, made.tables["messages"])), *tables.values())
+        tables[name] = IntervalTable(path, "tid" if name == "thread_states" else "cpu")
+    return Recording(Messages(written(folder, made.tables["messages"])), *tables.values())
 
 
-def diagnosis(of: Recorded, options: Options) -> list[list[dict[str, object]]]:
+def diagnosis(of: Recording, options: Options) -> list[list[dict[str, object]]]:
     compared, found, lost = find(of, options)
     anomalies, *_ = attribute(found, compared, options)
     depths, _ = queuing.find(of, compared)
@@ -177,7 +179,7 @@ def test_a_diagnosis_from_small_row_groups_is_the_one_of_whole_tables(
     options = Options(target=Slice.parse("p90-100"), max_reference=200, granularity_ns=100)
     names = ("messages", "calls", "contexts", "thread_states")
     from_files = diagnosis(in_files(tmp_path, made), options)
-    assert from_files == diagnosis(Recorded(*(made.tables[name] for name in names)), options)
+    assert from_files == diagnosis(Recording(*(made.tables[name] for name in names)), options)
     assert all(len(rows) > 5 for rows in (from_files[0], from_files[1], from_files[3], from_files[4]))
 
 
@@ -189,7 +191,7 @@ def test_a_diagnosis_of_few_messages_reads_few_columns_of_the_others(tmp_path: P
     compared, _, _ = find(of, options)
     assert compared.num_rows == 22
     messages = of.every()
-    n_columns = len(schema.MESSAGES.names())
+    n_columns = len(schema.TABLES["messages"].names())
     # To choose the application, to choose from it, and to see what threads and cores did; whole rows of one row group.
     assert messages.n_read <= 1200 * 28 + GROUP * n_columns
     before = messages.n_read
@@ -208,6 +210,6 @@ def test_what_a_side_keeps_does_not_grow_with_the_recording(
         every = of.every()
         some = every.rows(np.arange(100, 140))
         app = App.of(every.columns(["message_id", "conn_id", "tid"]))
-        machine = recorded.Side(of, some, app).machine
+        machine = activity.Activity(of, some, app).machine
         kept.append([len(machine.threads.owner), len(machine.cores.owner), len(machine.entered_tid)])
     assert all(large < 1.5 * small + 20 for small, large in zip(*kept, strict=True))

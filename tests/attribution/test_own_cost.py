@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pyarrow as pa
 import pytest
-from nsight_report import schema
 from nsight_report.anomalies import Options
 from nsight_report.attribution import attribute
 from nsight_report.attribution.categories import categorise, load
 from nsight_report.attribution.causes import OWN_COST
 from nsight_report.summary import cause_with_subject, own_cost
+from nsight_report.tables import schema
 
 KERNEL = "[kernel.kallsyms]"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from anomalies.build import TID, Scene
 from anomalies.test_causes import SLOWEST, SOFTIRQ, slow
-from nsight_report.anomalies import Recorded, find
+from nsight_report.anomalies import Recording, find
 from nsight_report.attribution import attribute
 from nsight_report.manifest import Manifest
 from nsight_report.recorder import Recorder
@@ -23,7 +23,7 @@ def causes(name: str, pid: int, recorder: Recorder) -> list[str]:
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 5600, "thread", name, pid, name), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
-    compared, found, _ = find(Recorded(*scene.tables(), recorder=recorder), SLOWEST)
+    compared, found, _ = find(Recording(*scene.tables(), recorder=recorder), SLOWEST)
     anomalies, _, table, _ = attribute(found, compared, SLOWEST)
     (subject,) = set(anomalies["subject"].to_pylist())
     assert subject in (name, f"{name} (this recording)")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/nsight-report"))
 
 from nsight_report import clocks  # noqa: E402
-from nsight_report.capture import clock_readings  # noqa: E402
+from nsight_report.clocks import clock_readings  # noqa: E402
 from nsight_report.clocks.segments import from_table  # noqa: E402
 
 NSIGHT_CLOCK = ROOT / "tools/nsight-record/clock/nsight-clock"

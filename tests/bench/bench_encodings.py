@@ -22,7 +22,7 @@ for part in ("tools/nsight-report", "tests", "tests/bench"):
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from nsight_report.store import ASCENDING, COMPRESSION, GROUP_ROWS  # noqa: E402
+from nsight_report.tables.store import ASCENDING, COMPRESSION, GROUP_ROWS  # noqa: E402
 from report_capture import make  # noqa: E402
 
 COLUMNS = ("call_id", "parent_id", "start_ns", "dur_ns")

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-from nsight_report import losses, schema
+from nsight_report import losses
 from nsight_report.pipeline import Pipeline
 from nsight_report.stages import BY_NAME
-from nsight_report.store import Writer, Written
+from nsight_report.tables import schema
+from nsight_report.tables.store import Writer, Written
 from truth.synthetic import TID, Core, Lane, to_table
 
 I64 = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/nsight-report"))
 
-from nsight_report.anomalies.paths import COLUMNS
-from nsight_report.calls.stored import Stored
+from nsight_report.calls.trace import COLUMNS
+from nsight_report.tables.intervals import IntervalTable
 
 
 def stretches(tables: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,7 +33,7 @@ def main() -> None:
     cpu, start, end = stretches(tables)
     windows = pa.table({"core": pa.array(cpu, pa.int32()), "low": start, "high": end})
     if peer == "nsight":
-        found = Stored(path).overlapping(cpu, start, end, COLUMNS).num_rows
+        found = IntervalTable(path).overlapping(cpu, start, end, COLUMNS).num_rows
     elif peer == "pandas":
         calls = pq.read_table(path, columns=list(COLUMNS)).to_pandas()
         frame = windows.to_pandas().sort_values(["core", "low"])

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nsight_report import schema
-from nsight_report.calls.stored import Stored
 from nsight_report.export.call_events import Nesting
+from nsight_report.tables import schema
+from nsight_report.tables.intervals import IntervalTable
 
 
 def random_calls(rng: random.Random, cores: int, n: int) -> pa.Table:
@@ -38,7 +38,7 @@ def random_calls(rng: random.Random, cores: int, n: int) -> pa.Table:
         else pa.array([0 if pa.types.is_integer(f.type) else ""] * len(rows)).cast(
             f.type.value_type if pa.types.is_dictionary(f.type) else f.type
         )
-        for f in schema.CALLS.arrow()
+        for f in schema.TABLES["calls"].arrow()
     }
     return schema.conform("calls", pa.table(filled))
 
@@ -48,7 +48,7 @@ def test_windows_hold_what_overlaps_them_and_nothing_else(tmp_path: Path, seed: 
     rng = random.Random(seed)
     calls = random_calls(rng, 3, 80)
     pq.write_table(calls, tmp_path / "calls.parquet", row_group_size=rng.choice([3, 17, 1000]))
-    stored = Stored(tmp_path / "calls.parquet")
+    stored = IntervalTable(tmp_path / "calls.parquet")
     cpu, begin, dur = (calls[c].to_numpy() for c in ("cpu", "start_ns", "dur_ns"))
     for _ in range(30):
         low = rng.randrange(int(begin.max()) + 40)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from nsight_report.calls import of_message
-from nsight_report.calls.of_message import Stretch, calls_of, calls_of_each, stretches
+from nsight_report.timeline import calls_of_message as of_message
+from nsight_report.timeline.calls_of_message import Stretch, calls_of, calls_of_each, stretches
 
 #: (call_id, parent_id, cpu, symbol, start, end)
 CALLS = [

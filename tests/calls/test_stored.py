@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nsight_report import schema, store
-from nsight_report.calls.stored import Stored
 from nsight_report.errors import BadInput
+from nsight_report.tables import schema, store
+from nsight_report.tables.intervals import IntervalTable
 from truth.synthetic import World, world
 
 COLUMNS = ["call_id", "parent_id", "symbol", "kind", "cpu", "start_ns", "dur_ns"]
@@ -57,11 +57,11 @@ def test_overlapping_rows_of_a_file_are_those_of_the_whole_table(made: World, tm
     path = write(tmp_path / "calls.parquet", calls)
     expected = overlap_by_hand(calls, *stretches(made, 5))
     for source in (path, calls, calls.take(pa.array(np.random.default_rng(1).permutation(len(calls))))):
-        found = Stored(source).overlapping(*stretches(made, 5), COLUMNS)
+        found = IntervalTable(source).overlapping(*stretches(made, 5), COLUMNS)
         assert found.column_names == COLUMNS
         assert sorted(found["call_id"].to_pylist()) == expected
     # Whatever a call lies in comes with it.
-    found = Stored(path).overlapping(*stretches(made, 5), COLUMNS)
+    found = IntervalTable(path).overlapping(*stretches(made, 5), COLUMNS)
     parents = set(found["parent_id"].to_pylist()) - {-1}
     assert parents and parents <= set(found["call_id"].to_pylist())
     assert found["symbol"].to_pylist() == calls["symbol"].take(found["call_id"]).to_pylist()
@@ -78,7 +78,7 @@ def test_callers_that_began_groups_before_come_with_their_calls(tmp_path: Path) 
         "calls",
         pa.table(words | fixed | {"call_id": call_id, "parent_id": parent, "start_ns": start, "dur_ns": dur}),
     )
-    stored = Stored(write(tmp_path / "calls.parquet", table))
+    stored = IntervalTable(write(tmp_path / "calls.parquet", table))
     found = stored.overlapping(*(np.array([x]) for x in (0, 40_003, 40_011)), ["call_id"])
     assert found["call_id"].to_pylist() == [0, 4000, 4001]
     assert stored.n_read == 1000  # the group that the caller began in, and that of the stretch
@@ -89,7 +89,7 @@ def test_rows_read_do_not_grow_with_the_table(tmp_path: Path) -> None:
     read = []
     for n in (400, 1600):
         made = world(n, seed=3, lanes=2, fan=2)
-        stored = Stored(write(tmp_path / "calls.parquet", made.tables["calls"]))
+        stored = IntervalTable(write(tmp_path / "calls.parquet", made.tables["calls"]))
         stored.overlapping(*stretches(made, 5), COLUMNS)
         read.append(stored.n_read)
         assert 0 < stored.n_read < stored.num_rows / 5
@@ -106,7 +106,7 @@ def test_how_dense_rows_are_does_not_depend_on_row_groups(
     frame = made.tables[name].to_pandas()
     start = frame.groupby("cpu", observed=True)["start_ns"]
     expected = len(frame) / (start.max() - start.min()).sum()
-    stored = Stored(write(tmp_path / f"{name}.parquet", made.tables[name]))
+    stored = IntervalTable(write(tmp_path / f"{name}.parquet", made.tables[name]))
     n_cores = frame["cpu"].nunique()
     assert expected / 2 < stored.rows_per_ns() < 2 * n_cores * expected
 
@@ -118,7 +118,9 @@ def test_rows_of_a_word_are_found_in_every_group(made: World, tmp_path: Path) ->
     expected = frame[frame["kind"].isin(["syscall", "softirq"])]
     for source in (calls, write(tmp_path / "calls.parquet", calls)):
         found = (
-            Stored(source).where("kind", ["syscall", "softirq"], ["tid", "start_ns", "symbol"]).to_pandas()
+            IntervalTable(source)
+            .where("kind", ["syscall", "softirq"], ["tid", "start_ns", "symbol"])
+            .to_pandas()
         )
         assert found["start_ns"].tolist() == expected["start_ns"].tolist()
         assert found["symbol"].astype(str).tolist() == expected["symbol"].astype(str).tolist()
@@ -131,7 +133,7 @@ def test_groups_without_a_kind_are_not_read_for_it(made: World, tmp_path: Path) 
     last = pa.array([*kind[:-1], "power"]).dictionary_encode().cast(calls.schema.field("kind").type)
     calls = calls.set_column(calls.schema.get_field_index("kind"), calls.schema.field("kind"), last)
     path = write(tmp_path / "calls.parquet", calls)
-    stored = Stored(path)
+    stored = IntervalTable(path)
     assert stored.where("kind", ["power"], ["call_id"])["call_id"].to_pylist() == [calls.num_rows - 1]
     assert 0 < stored.n_read <= 500
     assert stored.where("kind", ["frequency"], ["call_id"]).num_rows == 0 and not stored.holds("kind", "gap")
@@ -149,8 +151,8 @@ def test_what_does_not_fit_the_groups_is_not_trusted(
     path = tmp_path / "calls.parquet"
     pq.write_table(calls.replace_schema_metadata({key: told}), path, row_group_size=1)
     begin = calls["start_ns"].to_numpy()
-    assert Stored(path).where("kind", calls["kind"].to_pylist(), ["call_id"]).num_rows == 2
-    assert Stored(path).overlapping(calls["cpu"].to_numpy(), begin, begin + 10**12).num_rows == 2
+    assert IntervalTable(path).where("kind", calls["kind"].to_pylist(), ["call_id"]).num_rows == 2
+    assert IntervalTable(path).overlapping(calls["cpu"].to_numpy(), begin, begin + 10**12).num_rows == 2
 
 
 def test_a_file_of_another_writer_is_read_as_well(made: World, tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_file_of_another_writer_is_read_as_well(made: World, tmp_path: Path) -
     pq.write_table(
         calls, tmp_path / "calls.parquet", row_group_size=700
     )  # groups of more than one core, no ends
-    found = Stored(tmp_path / "calls.parquet").overlapping(*stretches(made, 5), COLUMNS)
+    found = IntervalTable(tmp_path / "calls.parquet").overlapping(*stretches(made, 5), COLUMNS)
     assert found["call_id"].to_pylist() == overlap_by_hand(calls, *stretches(made, 5))
 
 
@@ -168,14 +170,17 @@ def test_a_broken_file_is_bad_input(made: World, tmp_path: Path) -> None:
     data[100:2000] = b"\xff" * 1900
     path.write_bytes(data)
     with pytest.raises(BadInput, match=r"calls\.parquet"):
-        Stored(path).table()
+        IntervalTable(path).table()
     path.write_bytes(b"PAR1")
     with pytest.raises(BadInput, match=r"calls\.parquet"):
-        Stored(path)
+        IntervalTable(path)
 
 
 def test_nothing_overlaps_nothing(made: World, tmp_path: Path) -> None:
     none = np.zeros(0, np.int64)
     for source in (made.tables["calls"], write(tmp_path / "calls.parquet", schema.empty("calls"))):
-        assert Stored(source).overlapping(none, none, none, COLUMNS).num_rows == 0
-        assert Stored(source).overlapping(none - 1, none, none).column_names == schema.TABLES["calls"].names()
+        assert IntervalTable(source).overlapping(none, none, none, COLUMNS).num_rows == 0
+        assert (
+            IntervalTable(source).overlapping(none - 1, none, none).column_names
+            == schema.TABLES["calls"].names()
+        )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 
 # 2 GHz: one cycle is half a ns. mult / 2**SHIFT = 0.5
 SHIFT = 23

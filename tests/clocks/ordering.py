@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tools/nsight-report")]
 import ordering_record  # noqa: E402
 from harness import retries  # noqa: E402
 from nsight_report import clocks  # noqa: E402
-from nsight_report.capture import clock_readings  # noqa: E402
+from nsight_report.clocks import clock_readings  # noqa: E402
 from nsight_report.clocks.segments import from_table  # noqa: E402
 
 

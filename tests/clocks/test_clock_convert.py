@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nsight_report import clocks, schema
+from nsight_report import clocks
 from nsight_report.errors import BadInput
+from nsight_report.tables import schema
 
 SEC = 10**9
 T0 = 5000 * SEC

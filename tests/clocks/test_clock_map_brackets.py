@@ -4,8 +4,8 @@
 import clock_lines as cl
 import numpy as np
 from nsight_report import clocks
-from nsight_report.capture.clock_readings import Brackets
 from nsight_report.clocks.build import check_brackets
+from nsight_report.clocks.clock_readings import Brackets
 from nsight_report.clocks.segments import from_table
 
 SEC = 10**9

@@ -16,7 +16,7 @@ import ordering_record
 import pyarrow as pa
 import pytest
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 
 SEC = 10**9
 T0 = 5000 * SEC

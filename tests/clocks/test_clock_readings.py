@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 from nsight_report.errors import BadInput
 
 T0 = 5000 * 10**9

@@ -11,7 +11,7 @@ import clock_lines as cl
 import ordering_record
 import pytest
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 
 pytestmark = pytest.mark.timing
 PROGRAM = str(ordering_record.NSIGHT_CLOCK)

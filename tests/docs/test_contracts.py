@@ -19,10 +19,11 @@ import nsight_report.errors
 import nsight_report.manifest
 import pytest
 from nsight_report import losses, stages
-from nsight_report.anomalies.options import FEW_REFERENCES, MAX_REFERENCE, REFERENCES_WITH_CALLS
-from nsight_report.anomalies.population import MAX_TARGET
-from nsight_report.capture import clock_readings, event_lines, raw_records
+from nsight_report.capture import event_lines, raw_records
+from nsight_report.clocks import clock_readings
 from nsight_report.export import json as json_export
+from nsight_report.selection.options import FEW_REFERENCES, MAX_REFERENCE, REFERENCES_WITH_CALLS
+from nsight_report.selection.population import MAX_TARGET
 
 from conftest import skip_or_fail
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from nsight_report import lifetimes, schema
-from nsight_report.calls.stored import Stored
+from nsight_report import lifetimes
+from nsight_report.tables import schema
+from nsight_report.tables.intervals import IntervalTable
 
 SERVER, CLIENT = ("10.0.0.1", 11211), ("10.0.0.2", 40000)
 SYN, ACK, FIN, PSH = 0x02, 0x10, 0x01, 0x08
@@ -120,7 +121,7 @@ class Recording:
         plain = pa.schema(
             [
                 pa.field(c.name, pa.string() if pa.types.is_dictionary(c.type) else c.type)
-                for c in schema.EVENTS.columns
+                for c in schema.TABLES["events"].columns
             ]
         )
         return schema.conform("events", pa.Table.from_pylist(rows, schema=plain))
@@ -128,6 +129,6 @@ class Recording:
     def build(self, options: lifetimes.Options | None = None) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """Messages as rows, losses as {cause: count}."""
         with tempfile.TemporaryDirectory() as scratch:
-            messages, losses = lifetimes.build(Stored(self.table()), Path(scratch), options)
+            messages, losses = lifetimes.build(IntervalTable(self.table()), Path(scratch), options)
             rows = pq.read_table(messages.path).to_pylist()
         return rows, {row["cause"]: row["count"] for row in losses.to_pylist()}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from nsight_report import runs
 from nsight_report.capture import event_lines, message_events
 from nsight_report.errors import BadInput
+from nsight_report.tables import external_sort
 
 HEADER = "#nsight-events 1 clock=boottime"
 FIELDS = {
@@ -253,8 +253,8 @@ def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
 def pieces_of(monkeypatch: pytest.MonkeyPatch, block: int, unit: int, piece: int) -> None:
     """Read ``block`` bytes, and put in order ``piece`` events, at a time."""
     monkeypatch.setattr(event_lines, "_BLOCK", block)
-    monkeypatch.setattr(runs, "UNIT_ROWS", unit)
-    monkeypatch.setattr(runs, "PIECE_ROWS", piece)
+    monkeypatch.setattr(external_sort, "UNIT_ROWS", unit)
+    monkeypatch.setattr(external_sort, "PIECE_ROWS", piece)
 
 
 def disordered(n_lines: int) -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from event_builder import SERVER, SYN, Recording
-from nsight_report import lifetimes, runs, schema, store
-from nsight_report.calls.stored import Stored
+from nsight_report import lifetimes
 from nsight_report.lifetimes import parts
+from nsight_report.tables import external_sort, schema, store
+from nsight_report.tables.intervals import IntervalTable
 
 ANY, NOBODY = ("0.0.0.0", 53), ("0.0.0.0", 0)
 
@@ -19,8 +20,8 @@ ANY, NOBODY = ("0.0.0.0", 53), ("0.0.0.0", 0)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pair of endpoints is a part, where there are as many; few rows are put in order at a time."""
     monkeypatch.setattr(parts, "PART_ROWS", 1)
-    monkeypatch.setattr(runs, "UNIT_ROWS", 3)
-    monkeypatch.setattr(runs, "PIECE_ROWS", 5)
+    monkeypatch.setattr(external_sort, "UNIT_ROWS", 3)
+    monkeypatch.setattr(external_sort, "PIECE_ROWS", 5)
 
 
 def client(number: int) -> tuple[str, int]:
@@ -93,7 +94,7 @@ def test_losses_of_all_parts_add_up_to_one_entry(small: None, tmp_path: Path) ->
         # The reads of bytes 10 to 20 and, of client 3, also of 30 to 40 are missing.
         for turn in (0, 2, 4) if number == 3 else (0, 2):
             request(r, number, 100 * number + 1000 * turn, 10 * turn)
-    _, table = lifetimes.build(Stored(r.table()), tmp_path)
+    _, table = lifetimes.build(IntervalTable(r.table()), tmp_path)
     (entry,) = [row for row in table.to_pylist() if row["cause"] == "bytes that no read event took"]
     assert entry["count"] == 40
     assert entry["detail"] == "in 4 places read events are missing: so are their messages"
@@ -102,8 +103,8 @@ def test_losses_of_all_parts_add_up_to_one_entry(small: None, tmp_path: Path) ->
 def test_few_connections_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, rows in (
         (store, "GROUP_ROWS", 400),
-        (runs, "UNIT_ROWS", 20),
-        (runs, "PIECE_ROWS", 200),
+        (external_sort, "UNIT_ROWS", 20),
+        (external_sort, "PIECE_ROWS", 200),
     ):
         monkeypatch.setattr(module, name, rows)
     r = Recording()
@@ -111,13 +112,13 @@ def test_few_connections_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: py
         for number in range(100):
             request(r, number, 10_000 * turn + 20 * number, 10 * turn)
     path = tmp_path / "events.parquet"
-    with store.Writer(path, schema.EVENTS.arrow()) as writer:
+    with store.Writer(path, schema.TABLES["events"].arrow()) as writer:
         writer.write(r.table())
     most = []
     for part_rows in (400, 400, 1 << 18):  # the first time modules are loaded
         monkeypatch.setattr(parts, "PART_ROWS", part_rows)
         tracemalloc.start()
-        messages, _ = lifetimes.build(Stored(path), tmp_path)
+        messages, _ = lifetimes.build(IntervalTable(path), tmp_path)
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert messages.n_rows() == 4000

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from nsight_report import lifetimes
-from nsight_report.calls.stored import Stored
 from nsight_report.capture import message_events
+from nsight_report.tables.intervals import IntervalTable
 from probes.probe_run import record
 from testbed import ports
 
@@ -34,7 +34,7 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
     # nsecs is CLOCK_BOOTTIME, which is CLOCK_MONOTONIC plus a constant: durations are the same.
     events, lost = message_events.load(tmp_path / "events.tsv", tmp_path, lambda ns: ns)
     assert [r for r in lost.to_pylist() if r["severity"] == "error"] == []
-    messages, losses = lifetimes.build(Stored(events.path), tmp_path)
+    messages, losses = lifetimes.build(IntervalTable(events.path), tmp_path)
     rows = pq.read_table(messages.path).to_pylist()
     for c in truth["connections"]:
         for direction in ("rx", "tx"):

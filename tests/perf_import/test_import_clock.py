@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from nsight_report import clocks
-from nsight_report.capture import clock_readings, perf_data
+from nsight_report.capture import perf_data
+from nsight_report.clocks import clock_readings
 from nsight_report.errors import BadInput
 from nsight_report.losses import Ledger
 from nsight_report.perf_import import clock as import_clock

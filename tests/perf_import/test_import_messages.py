@@ -11,9 +11,9 @@ import nsight_report
 import pandas as pd
 import pytest
 from nsight_report.errors import BadInput
-from nsight_report.frames import to_pandas
 from nsight_report.perf_import import import_perf_data
 from nsight_report.pipeline import Pipeline
+from nsight_report.tables.data_frames import to_pandas
 from recording import NS, Recording, mapped
 from world import (
     BEGIN,

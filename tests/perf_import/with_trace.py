@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 from recording import TRACING_DATA, Recording
 
 AUXTRACE_INDEX = 18  # header feature: offsets within the file, which change

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 from nsight_report.clocks.build import build
 from nsight_report.clocks.convert import ClockMap
 

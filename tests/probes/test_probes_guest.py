@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from guest.retried import GuestUnavailable, run_guest
 from nsight_report import clocks
-from nsight_report.capture import clock_readings
+from nsight_report.clocks import clock_readings
 from probes.probe_run import ROOT, parse
 
 from conftest import skip_or_fail

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from anomalies.build import TID, Scene, message, table
 from nsight_report import queuing
-from nsight_report.anomalies import Options, Recorded, Slice, find
+from nsight_report.anomalies import Options, Recording, Slice, find
 from nsight_report.attribution import attribute
 
 KERNEL = "[kernel.kallsyms]"
@@ -67,9 +67,9 @@ def example() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     scene.messages[-2:] = [dict(m, handoff_ns=t - 100) for m in scene.messages[-2:]]
     tables = scene.tables()
     options = Options(target=Slice.parse("3us-"), granularity_ns=50)
-    compared, found, _ = find(Recorded(*tables), options)
+    compared, found, _ = find(Recording(*tables), options)
     anomalies, *_ = attribute(found, compared, options)
-    hol = queuing.break_down(Recorded(*tables), anomalies, options)
+    hol = queuing.break_down(Recording(*tables), anomalies, options)
     return hol.to_pylist(), anomalies.to_pylist()
 
 
@@ -97,8 +97,8 @@ def test_the_parts_add_up_to_the_blocking_of_the_message():
 def test_without_blocking_there_is_nothing_to_break_down():
     scene = Scene()
     scene.quiet(50)
-    recorded = Recorded(*scene.tables())
-    compared, found, _ = find(Recorded(*recorded), OPTIONS_ALL)
+    recorded = Recording(*scene.tables())
+    compared, found, _ = find(Recording(*recorded), OPTIONS_ALL)
     anomalies, *_ = attribute(found, compared, OPTIONS_ALL)
     assert queuing.break_down(recorded, anomalies, OPTIONS_ALL).num_rows == 0
 

@@ -7,9 +7,9 @@ import pandas as pd
 from anomalies.build import TID, Scene, table
 from nsight_report import cores
 from nsight_report.anomalies import Options
-from nsight_report.calls.stored import Stored
 from nsight_report.plots import cores as plot_cores
 from nsight_report.recorder import Recorder
+from nsight_report.timeline.recording import Recording
 
 IDLE = ("idle", "idle", 0, "swapper")
 
@@ -20,7 +20,9 @@ def summary(scene: Scene, roles: list[str]) -> dict[tuple[str, int, str, str], d
         {"message_id": i, "role": role, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
         for i, role in enumerate(roles)
     ]
-    recorded = cores.Recorded(messages, Stored(contexts), Recorder(frozenset({51})))
+    recorded = Recording(
+        messages, table("calls", []), contexts, table("thread_states", []), recorder=Recorder(frozenset({51}))
+    )
     found = cores.summarise(table("compared", rows), recorded, recorded, Options())
     return {(r["role"], r["cpu"], r["context"], r["name"]): r for r in found.to_pylist()}
 
@@ -85,8 +87,8 @@ def test_the_whole_recording_has_what_no_message_met():
 
 def test_bars_of_every_core_add_up_even_where_two_processes_are_called_alike():
     from matplotlib.figure import Figure
-    from nsight_report.frames import to_pandas
     from nsight_report.plots import cores as plot
+    from nsight_report.tables.data_frames import to_pandas
 
     scene = two()
     scene.contexts[-1] |= {"pid": 77, "tid": 77}  # another process "server"
@@ -95,7 +97,9 @@ def test_bars_of_every_core_add_up_even_where_two_processes_are_called_alike():
         {"message_id": i, "role": r, "latency_ns": 1, "reference_latency_ns": 1, "noise_ns": 0}
         for i, r in enumerate(("reference", "target"))
     ]
-    recorded = cores.Recorded(messages, Stored(contexts), Recorder(frozenset({51})))
+    recorded = Recording(
+        messages, table("calls", []), contexts, table("thread_states", []), recorder=Recorder(frozenset({51}))
+    )
     frame = plot.rows(to_pandas(cores.summarise(table("compared", rows), recorded, recorded, Options())))
     assert {"server", "server (other process)"} <= set(frame["label"])
     ax = plot.plot(frame, "target", ax=Figure().subplots())

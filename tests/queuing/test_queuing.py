@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from anomalies.build import TID, Scene, message, state, syscall, table
 from nsight_report import queuing
-from nsight_report.anomalies import Recorded
+from nsight_report.anomalies import Recording
 from nsight_report.queuing import queues
 from nsight_report.queuing.depth import Served, ahead, once
 from nsight_report.queuing.occurrences import find as occurrences
@@ -38,7 +38,7 @@ def depths(
 ) -> dict[tuple[str, int], dict[str, object]]:
     """Rows of ``queuing`` by queue and message."""
     messages, _, contexts, states = scene.tables()
-    recorded = Recorded(messages, table("calls", calls), contexts, states)
+    recorded = Recording(messages, table("calls", calls), contexts, states)
     found, _ = queuing.find(recorded, compared(roles))
     return {(r["queue"], r["message_id"]): r for r in found.to_pylist()}
 

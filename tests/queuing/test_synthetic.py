@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nsight_report import queuing
-from nsight_report.anomalies import Options, Recorded, Slice, find
+from nsight_report.anomalies import Options, Recording, Slice, find
 from nsight_report.attribution import attribute
 from truth.synthetic import CAUSES, world
 
@@ -17,14 +17,14 @@ def test_only_messages_behind_another_have_one_ahead_of_them(grade):
     tables = (made if grade == "pt" else made.at_trace()).tables
     recorded = [tables[name] for name in ("messages", "calls", "contexts", "thread_states")]
     options = Options(target=Slice.parse("p90-100"), granularity_ns=200)
-    compared, found, _ = find(Recorded(*recorded), options)
+    compared, found, _ = find(Recording(*recorded), options)
     anomalies, *_ = attribute(found, compared, options)
-    rows = queuing.find(Recorded(*recorded), compared)[0].to_pandas()
+    rows = queuing.find(Recording(*recorded), compared)[0].to_pandas()
     socket = rows[(rows["queue"] == "Socket") & (rows["role"] == "target")].set_index("message_id")
     behind = np.flatnonzero(made.cause == list(CAUSES).index("head-of-line blocking"))
     assert socket["depth"].to_dict() == {i: int(i in behind) for i in socket.index}
     assert len(set(behind) & set(socket.index)) >= 3
     # What those that waited waited for is all of the time that the one ahead took, up to its end.
-    hol = queuing.break_down(Recorded(*recorded), anomalies, options).to_pandas()
+    hol = queuing.break_down(Recording(*recorded), anomalies, options).to_pandas()
     waited = hol[hol["message_id"].isin(behind)].groupby("message_id")["observed_ns"].sum()
     assert (waited == socket.loc[waited.index, "ahead_ns"]).all()

@@ -170,10 +170,11 @@ with socket.create_connection(("127.0.0.1", port)) as s:
 class EchoServer:
     """A TCP echo on loopback, on a port of its own: the recorder sees the whole machine.
 
-    One request is 64 bytes; each is read and answered by one call.
+    One request is 64 bytes; each is read and answered by one call. Its thread is called COMM, as no other test's is.
     """
 
     SIZE = 64
+    COMM = "echo-server"
 
     def __init__(self) -> None:
         self._reserved = Port()
@@ -182,6 +183,7 @@ class EchoServer:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
+        Path("/proc/thread-self/comm").write_text(self.COMM)
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()

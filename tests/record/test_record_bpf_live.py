@@ -125,9 +125,10 @@ def test_whose_packets_a_softirq_received_is_known_although_a_filter_leaves_them
     assert set(softirqs["symbol"].astype(str)) == {"NET_RX"}
     told = softirqs.groupby(softirqs["others"].astype(str))["call_id"].nunique()
     assert told["other-app receive"] > 1000
-    # Around our messages' hand-offs no softirq is another's.
+    # Around our messages' hand-offs no softirq is another's. Packets of tests beside this one may share one with ours.
+    known = softirqs[softirqs["others"].isin(["other-app receive", f"{echo.COMM} receive"])]
     at = capture.messages["handoff_ns"].dropna().to_numpy(np.int64)
-    inside = [(softirqs["start_ns"].le(t) & softirqs["end_ns"].gt(t)).any() for t in at.tolist()]
+    inside = [(known["start_ns"].le(t) & known["end_ns"].gt(t)).any() for t in at.tolist()]
     assert sum(inside) < len(at) / 10
 
 

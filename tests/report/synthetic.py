@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from nsight_report import losses, schema
+from nsight_report import losses
 from nsight_report.pipeline import Pipeline
 from nsight_report.stage import Options
 from nsight_report.stages import STAGES
+from nsight_report.tables import schema
 
 US = 1_000
 MS = 1_000_000

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
-from nsight_report import store
 from nsight_report.api import Capture
 from nsight_report.errors import BadInput
 from nsight_report.export import perfetto
 from nsight_report.export.perfetto_wire import BEGIN, END, INSTANT
-from nsight_report.timeline.windows import MARGIN_NS
+from nsight_report.selection.windows import MARGIN_NS
+from nsight_report.tables import store
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
 
 from .synthetic import HOG_EVERY, HOG_FOR, START, US, World, write_capture

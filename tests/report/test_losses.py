@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from nsight_report import losses
+from nsight_report.tables import schema
 
 PACKAGE = Path(losses.__file__).parent
 ROOT = PACKAGE.parents[2]
@@ -82,12 +83,17 @@ def test_words_of_a_capture_are_not_read_as_places_to_fill() -> None:
     assert ledger.table()["cause"].to_pylist() == ["{places}{0}: {x}"]
 
 
-def test_the_page_of_losses_is_the_registry() -> None:
-    loader = SourceFileLoader("writer", str(ROOT / "tools/nsight-report/write-loss-page"))
+def test_pages_that_are_generated_are_what_the_package_says() -> None:
+    loader = SourceFileLoader("writer", str(ROOT / "tools/nsight-report/write-pages"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     writer = module_from_spec(spec)
     loader.exec_module(writer)
     page = (ROOT / "Documentation/losses.md").read_text()
-    assert page == writer.page()  # make scripts writes it
+    assert page == writer.loss_page()  # make scripts writes them
     assert page.count("\n| `") == len(losses.registry())
+    formats = (ROOT / "Documentation/formats.md").read_text()
+    assert formats == writer.tables(formats)
+    told = formats.partition(writer.MARK)[2]
+    assert told.count("\n### ") == len(schema.TABLES)
+    assert told.count("\n| `") == sum(len(table.columns) for table in schema.TABLES.values())

@@ -7,7 +7,7 @@ import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
-from nsight_report import schema
+from nsight_report.tables import schema
 
 from .synthetic import START
 

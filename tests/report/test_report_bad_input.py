@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsight_report import files, schema
-from nsight_report.anomalies.stage import host
-from nsight_report.calls.stored import Stored
-from nsight_report.consistency import check_together
+from nsight_report import files
+from nsight_report.capture.check import check_together
 from nsight_report.errors import BadInput
 from nsight_report.manifest import Manifest, load
-from nsight_report.messages import Messages
 from nsight_report.stage import Context, Options
-from nsight_report.store import Store
+from nsight_report.tables import schema
+from nsight_report.tables.intervals import IntervalTable
+from nsight_report.tables.messages import Messages
+from nsight_report.tables.store import Store
+from nsight_report.timeline.recording import host
 
 from .conftest import Run
 from .synthetic import MS, START, manifest, write_capture
@@ -256,7 +257,7 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
                 Manifest("trace", False, {}),
                 Options(),
                 lambda _name: schema.empty("events"),
-                lambda _name: Stored(schema.empty("calls")),
+                lambda _name: IntervalTable(schema.empty("calls")),
                 lambda: Messages(schema.empty("messages")),
             ).raw(name)
 

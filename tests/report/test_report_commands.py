@@ -16,12 +16,13 @@ import nsight_report
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from nsight_report import cli, schema
+from nsight_report import arguments
 from nsight_report.commands import show
 from nsight_report.commands.call_tree import Node, lines
 from nsight_report.commands.compare import _interval
 from nsight_report.export import chrome
 from nsight_report.export.terminal import plain_console
+from nsight_report.tables import schema
 
 from .conftest import Run
 from .synthetic import HOG_FOR, START, US, World, write_capture
@@ -272,7 +273,7 @@ def test_cause_without_a_core_is_on_no_core(capture: Path, tmp_path: Path) -> No
     causes = [e for e in events if e.get("cat") == "cause"]
     assert [(e["pid"], e["tid"]) for e in causes] == [(message["pid"], message["tid"])]
     with io.StringIO() as text:
-        made = show.make(c, cli.command_parser("show").parse_args([str(capture), "200"]))
+        made = show.make(c, arguments.command_parser("show").parse_args([str(capture), "200"]))
         show.print_for_people(made, plain_console(text))
         assert "from +0 ns on no core" in text.getvalue()
         assert "core -1" not in text.getvalue()
@@ -285,7 +286,7 @@ def test_every_table_as_csv_and_parquet(run: Run, capture: Path, tmp_path: Path)
     with (tmp_path / "csv/messages.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == made["written"]["messages"] == 2000
-    assert list(rows[0]) == schema.MESSAGES.names()
+    assert list(rows[0]) == schema.TABLES["messages"].names()
     assert (rows[0]["nic_ns"], rows[0]["driver_ns"], rows[0]["comm"]) == (str(START), "", "mc-worker")
     assert (
         run("export", "parquet", capture, "-o", tmp_path / "pq", "--tables", "calls,losses").returncode == 0
@@ -340,14 +341,14 @@ def test_summary_of_few_messages_says_that_they_are_few(run: Run, tmp_path: Path
     assert "The target is only 3 messages" in run(few).stdout
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", arguments.COMMANDS)
 def test_manual_page_has_the_options_of_each_command(command: str) -> None:
     section = MAN.partition(f'.SS "nsight-report {command} ')[2]
     section = re.split(r"^\.S[SH] ", section, flags=re.M)[0]
-    common = {s for a in cli.parser()._actions for s in a.option_strings}
+    common = {s for a in arguments.parser()._actions for s in a.option_strings}
     own = {
         s: a
-        for a in cli.command_parser(command)._actions
+        for a in arguments.command_parser(command)._actions
         for s in a.option_strings
         if s not in common or (command in ("export", "import") and s in ("-o", "--output"))
     }
@@ -360,9 +361,9 @@ def test_manual_page_has_the_options_of_each_command(command: str) -> None:
             assert str(action.default) in section
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", arguments.COMMANDS)
 def test_commands_help_has_examples_that_parse(command: str) -> None:
-    parser = cli.command_parser(command)
+    parser = arguments.command_parser(command)
     examples = re.findall(
         r"^  nsight-report (.*?)(?: {3,}.*| && .*)?$", parser.format_help().partition("examples:")[2], re.M
     )

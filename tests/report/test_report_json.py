@@ -7,8 +7,8 @@ from pathlib import Path
 import nsight_report
 import pandas as pd
 from nsight_report.export.json import summary_object
-from nsight_report.frames import to_pandas
 from nsight_report.summary import worst_covered
+from nsight_report.tables.data_frames import to_pandas
 
 from .conftest import Run
 from .synthetic import World, blocking_of, write_capture

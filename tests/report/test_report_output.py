@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness import nobody
-from nsight_report import seal
+from nsight_report.tables import seal
 from pt_emulation.fixtures import unpack
 
 from .conftest import LAUNCHER, Run

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from nsight_report.export import html, page_data
-from nsight_report.frames import cause_names, to_pandas
 from nsight_report.plots.figures import Sheet, drawn
 from nsight_report.summary import summarise
+from nsight_report.tables.data_frames import cause_names, to_pandas
 
 from conftest import skip_or_fail
 

@@ -13,8 +13,7 @@ import nsight_report
 import numpy as np
 import pyarrow as pa
 import pytest
-from nsight_report import losses, pipeline, schema, stages
-from nsight_report.anomalies.stage import granularity_ns, noise_of
+from nsight_report import losses, pipeline, stages
 from nsight_report.attribution.stage import own as of_this_capture
 from nsight_report.errors import BadInput
 from nsight_report.export.html import write_report
@@ -22,6 +21,8 @@ from nsight_report.export.json import summary_object
 from nsight_report.pipeline import Pipeline
 from nsight_report.stage import RECORDS, Context, Options, Result, Stage
 from nsight_report.summary import summarise
+from nsight_report.tables import schema
+from nsight_report.timeline.recording import granularity_ns, noise_of
 
 from .synthetic import World
 

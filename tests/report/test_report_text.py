@@ -19,8 +19,8 @@ from nsight_report.api import Capture
 from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
 from nsight_report.plots.figures import Sheet, drawn
+from nsight_report.report_text import how_sure
 from nsight_report.summary import summarise
-from nsight_report.wording import how_sure
 
 from .conftest import Run
 from .synthetic import World, write_capture

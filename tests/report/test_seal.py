@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stored tables count as long as this user made them, and nobody changed them."""
+"""IntervalTable tables count as long as this user made them, and nobody changed them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from nsight_report import losses, seal
-from nsight_report.store import Store
+from nsight_report import losses
+from nsight_report.tables import seal
+from nsight_report.tables.store import Store
 
 from conftest import ROOT
 
@@ -144,7 +145,7 @@ def test_a_key_that_others_may_know_is_not_used(tables: Path, state: Path, how: 
 
 
 def test_of_processes_that_begin_at_once_all_have_one_key(state: Path) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from nsight_report import seal; print(seal.mark({}))"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from nsight_report.tables import seal; print(seal.mark({}))"
     argv = [sys.executable, "-c", code, str(ROOT / "tools/nsight-report")]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(8)]
     marks = {process.communicate(timeout=120)[0] for process in running}

@@ -4,7 +4,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nsight_report.timeline.intervals import overlaps, tile
+from nsight_report.interval_joins import overlaps, tile
 
 GAPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(1, 9)), max_size=20)
 QUERIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 40)), max_size=10)

@@ -9,8 +9,8 @@ import pytest
 from anomalies.build import context, message, table
 from hypothesis import given
 from hypothesis import strategies as st
-from nsight_report.calls.stored import Stored
-from nsight_report.frames import to_pandas
+from nsight_report.tables.data_frames import to_pandas
+from nsight_report.tables.intervals import IntervalTable
 from nsight_report.timeline import Detours, Place, detours, sections
 
 #: NIC at 1,000, arrival at 1,400 on core 0, hand-off at 2,000, read at 5,000 on core 1 by process 100.
@@ -39,12 +39,12 @@ def told(messages: pd.DataFrame, found: Detours | None = None) -> list[tuple[str
     return [(Place(place).name, *rest) for place, *rest in zip(*columns, strict=True)]
 
 
-def contexts(*rows: tuple[int, int, int, str, int], of: int = -1) -> Stored:
+def contexts(*rows: tuple[int, int, int, str, int], of: int = -1) -> IntervalTable:
     """(cpu, start, end, kind, process); ``of``: the call that all softirqs are parts of."""
     made = [context(cpu, start, end, kind, "", pid, "") for cpu, start, end, kind, pid in rows]
     for row in made:
         row["call_id"] = of if row["kind"] == "softirq" else -1
-    return Stored(table("contexts", made))
+    return IntervalTable(table("contexts", made))
 
 
 def test_handed_off_where_it_arrived() -> None:

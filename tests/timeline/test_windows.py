@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pandas as pd
-from nsight_report.timeline.windows import MARGIN_NS, Window, around, on_cores
+from nsight_report.selection.windows import MARGIN_NS, Window, around, on_cores
 
 
 def message(**over: int) -> pd.DataFrame:

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from nsight_report import schema
-from nsight_report.anomalies import Options, Recorded, find
-from nsight_report.anomalies.slices import Condition, Slice
-from nsight_report.anomalies.stage import TRACEPOINT_NOISE_NS, granularity_ns, host, noise_of
+from nsight_report.anomalies import Options, Recording, find
 from nsight_report.api import Capture, open_capture
 from nsight_report.attribution import attribute
 from nsight_report.calls.innermost import nearest
 from nsight_report.clocks import ClockMap
-from nsight_report.frames import cause_names, to_pandas
 from nsight_report.queuing import break_down
 from nsight_report.recorder import Recorder
+from nsight_report.selection.slices import Condition, Slice
+from nsight_report.tables import schema
+from nsight_report.tables.data_frames import cause_names, to_pandas
+from nsight_report.timeline.recording import TRACEPOINT_NOISE_NS, granularity_ns, host, noise_of
 from pt_emulation.scenarios.table import SCENARIOS
 
 from . import emulated_truth
@@ -87,7 +87,7 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     )
     trace = capture.frame("trace").iloc[0]
     seen = int(trace["begin_ns"]), int(trace["end_ns"])
-    recorded = Recorded(
+    recorded = Recording(
         *tables.values(), seen, host(context.manifest), recorder=Recorder.of(context.manifest)
     )
     compared, found, _ = find(recorded, options)

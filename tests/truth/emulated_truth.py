@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from nsight_report.anomalies.processing import READS, WAITS
 from nsight_report.clocks import ClockMap
+from nsight_report.timeline.occupancy import READS, WAITS
 from pt_emulation.scenarios import truth as log_truth
 from pt_emulation.scenarios.acted import intervals
 from pt_emulation.scenarios.base import Cause

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from nsight_report import schema
+from nsight_report.tables import schema
 
 I64 = npt.NDArray[np.int64]
 

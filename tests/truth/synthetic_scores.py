@@ -21,7 +21,7 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools/nsight-report")]
 
-from nsight_report.anomalies import Options, Recorded, Slice, find  # noqa: E402
+from nsight_report.anomalies import Options, Recording, Slice, find  # noqa: E402
 from nsight_report.attribution import attribute  # noqa: E402
 
 from truth.synthetic import CAUSES, World, world  # noqa: E402
@@ -114,8 +114,8 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     )
 
 
-def recorded(tables: dict[str, pa.Table]) -> Recorded:
-    return Recorded(*(tables[t] for t in ("messages", "calls", "contexts", "thread_states")))
+def recorded(tables: dict[str, pa.Table]) -> Recording:
+    return Recording(*(tables[t] for t in ("messages", "calls", "contexts", "thread_states")))
 
 
 HEAD = "stream      grade       calls  target  top-1  precision  recall  ns off  within 5 %  coverage median, min  <87 %"

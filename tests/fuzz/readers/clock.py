@@ -8,7 +8,7 @@ import numpy as np
 
 with guard.instrumented():
     from nsight_report import clocks
-    from nsight_report.capture import clock_readings
+    from nsight_report.clocks import clock_readings
 
 PATH = guard.folder() / "clock.tsv"
 #: Times at which any clock is asked, beside those of its own ends.

@@ -7,11 +7,12 @@ import guard
 import json_mutator
 
 with guard.instrumented():
-    from nsight_report import consistency, losses, manifest
-    from nsight_report.anomalies.stage import host
+    from nsight_report import losses, manifest
+    from nsight_report.capture import check
     from nsight_report.lifetimes.stage import phc_converter
     from nsight_report.names import printable
     from nsight_report.recorder import Recorder
+    from nsight_report.timeline.recording import host
 
 CAPTURE = guard.folder() / "x.nsight"
 HOST = ("hostname", "kernel", "cpu_model", "n_cpus", "clocksource")
@@ -30,7 +31,7 @@ def one(data: bytes) -> None:
     host(told)
     Recorder.of(told)
     phc_converter(_Clock(), told)  # type: ignore[arg-type]
-    consistency.check_together(told, SPAN, SPAN)
+    check.check_together(told, SPAN, SPAN)
 
 
 class _Clock:

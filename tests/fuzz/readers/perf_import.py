@@ -17,8 +17,9 @@ import numpy as np
 
 with guard.instrumented():
     from nsight_report import clocks, manifest
-    from nsight_report.capture import clock_readings, message_events
+    from nsight_report.capture import message_events
     from nsight_report.capture.perf_data import WIDE, Decoded
+    from nsight_report.clocks import clock_readings
     from nsight_report.losses import Ledger
     from nsight_report.perf_import import capture
 

@@ -12,10 +12,11 @@ import guard
 sys.path.insert(0, str(guard.ROOT / "tests"))
 
 with guard.instrumented():
-    from nsight_report import api, frames, summary
+    from nsight_report import api, summary
     from nsight_report.api import Capture
     from nsight_report.manifest import Manifest
     from nsight_report.summary import SlowMessage, Summary
+    from nsight_report.tables import data_frames
     from report import synthetic
 
 #: As thread names have it: what precedes the fuzzer's bytes is never empty.
@@ -68,7 +69,7 @@ def _row(slow: SlowMessage, name: str) -> Any:
 def _blocking() -> Any:
     """Of one message that waited for two things."""
     waits = synthetic.blocking_of(7, first=(300, 200), second=(100, 100))
-    return summary.blocking(frames.to_pandas(waits))
+    return summary.blocking(data_frames.to_pandas(waits))
 
 
 BLOCKING = _blocking()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stored tables that this user did not make: never believed, and not a byte of them reaches the Parquet reader.
+"""IntervalTable tables that this user did not make: never believed, and not a byte of them reaches the Parquet reader.
 
 The first byte says whose the store was. Of a stranger's everything agrees but the mark: DIGEST in its stages.json
 (up to the first zero byte) becomes that of the table behind it. In the user's own one file is replaced; ENTRY in
@@ -18,8 +18,9 @@ from typing import Any
 import guard
 
 with guard.instrumented():
-    from nsight_report import files, losses, seal, store
+    from nsight_report import files, losses
     from nsight_report.stages import BY_NAME
+    from nsight_report.tables import seal, store
 
 FOLDER = guard.folder() / "tables"
 TABLE, STAGE = "losses-clocks", "clocks"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import guard
 
 with guard.instrumented():
-    from nsight_report.anomalies.slices import Slice
     from nsight_report.attribution import categories
     from nsight_report.perf_import import clock, sockets
+    from nsight_report.selection.slices import Slice
 
 PATH = guard.folder() / "file"
 NAMES = ("nginx", "kworker", "tcp_v4_rcv", "a" * 200, "\x1b[31m", "")

@@ -18,17 +18,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from . import schema
-from .frames import to_pandas
 from .manifest import Manifest
 from .pipeline import Pipeline, Progress, _quiet
 from .stage import Options
+from .tables import schema
+from .tables.data_frames import to_pandas
 
 if TYPE_CHECKING:
-    from .calls.of_message import Stretch
-    from .calls.stored import Stored
-    from .messages import Messages
-    from .timeline.windows import Window
+    from .selection.windows import Window
+    from .tables.intervals import IntervalTable
+    from .tables.messages import Messages
+    from .timeline.calls_of_message import Stretch
 
 
 #: Messages whose calls are read together.
@@ -117,7 +117,7 @@ class Capture:
 
         That is least work in order of time: neighbours in time are neighbours in the file.
         """
-        from .calls.of_message import calls_of_each
+        from .timeline.calls_of_message import calls_of_each
 
         messages = self.stored_messages.rows(np.array(message_ids, np.int64))
         place = pd.Index(messages["message_id"].to_numpy(np.int64)).get_indexer(pd.Index(message_ids))
@@ -132,8 +132,8 @@ class Capture:
 
     def stretches(self, messages: pd.DataFrame) -> list[list[Stretch]]:
         """For each of ``messages`` (rows of the table), which stretch of which core is its."""
-        from .calls.of_message import stretches
         from .timeline import detours
+        from .timeline.calls_of_message import stretches
 
         if not self._analysed:
             self.analyse()
@@ -155,7 +155,7 @@ class Capture:
 
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
-        from .timeline.windows import around
+        from .selection.windows import around
 
         windows = around(messages)
         cpu, start, end = ([getattr(w, name) for w in windows] for name in ("cpu", "begin_ns", "end_ns"))
@@ -186,7 +186,7 @@ class Capture:
         """Calls of a stretch of one core, on average."""
         return self._stored_calls().rows_per_ns()
 
-    def _stored_calls(self) -> Stored:
+    def _stored_calls(self) -> IntervalTable:
         if not self._analysed:
             self.analyse()
         return self.pipeline.stored("calls")

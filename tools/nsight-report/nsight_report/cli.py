@@ -10,190 +10,19 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from . import __version__, errors
+from . import errors
+from .arguments import COMMANDS, command_parser, parser
 
 if TYPE_CHECKING:
     from .api import Capture
     from .summary import Summary
 
 EXIT_INTERNAL = 1
-
-COMMANDS = ("top", "show", "compare", "export", "import")
-
-_EPILOG = """\
-other commands (nsight-report COMMAND --help tells their options):
-  top CAPTURE                    rank causes, or messages
-  show CAPTURE [MESSAGE]         one message: stamps, causes with evidence, calls, neighbours
-  compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
-  export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
-  import PERF_DATA               make a capture of a perf.data that was recorded without BPF
-A capture directory that is called like a command is written ./top.
-
-stages, in order: STAGES
-
-exit codes:
-  0    the report was made
-  1    internal error (a bug in nsight-report)
-  2    wrong usage
-  3    the capture, or a file in it, cannot be used
-  4    something this installation lacks
-  5    writing failed (disk full, no permission); recorded data is intact
-  130  interrupted
-
-examples:
-  nsight-report web.nsight                     what delayed the slowest 1 %
-  nsight-report web.nsight -o report           the same as HTML, with figures
-  nsight-report web.nsight --target 1ms-       what delayed messages slower than 1 ms
-  nsight-report web.nsight --json | jq .causes
-"""
-
-
-class _Stages(Container[str]):
-    """Their names, in order. What makes tables is loaded only if somebody asks."""
-
-    def __iter__(self) -> Iterator[str]:
-        from .stages import BY_NAME
-
-        return iter(BY_NAME)
-
-    def __contains__(self, name: object) -> bool:
-        return name in list(self)
-
-
-class _Parser(argparse.ArgumentParser):
-    def format_help(self) -> str:
-        return super().format_help().replace("STAGES", ", ".join(_Stages()))
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line of a report; the manual page is held against its help."""
-    p = options()
-    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
-    return p
-
-
-def options() -> argparse.ArgumentParser:
-    """Its options alone: of completions, where a command may stand for the capture."""
-    p = _Parser(
-        prog="nsight-report",
-        description="Say what delayed the slow messages of a capture, on which core, and by how much.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    p.add_argument(
-        "-o", "--output", metavar="DIR", type=Path, help="write report.html and its figures to DIR"
-    )
-    p.add_argument(
-        "--lifetimes",
-        metavar="N",
-        type=_lifetimes,
-        help="with -o: messages whose lifetime and call tree the page holds, as far as they fit in 8 MB (default: 150)",
-    )
-    _common(p)
-    p.add_argument(
-        "--stage",
-        metavar="NAME",
-        choices=_Stages(),
-        help="run only this stage, from its stored input, and make no report; with -o: tables of a read-only capture go to DIR",
-    )
-    p.add_argument(
-        "--rerun", metavar="NAME", choices=_Stages(), help="run this stage and those after it again"
-    )
-    p.add_argument("--version", action="version", version=f"nsight-report {__version__}")
-    return p
-
-
-def _common(p: argparse.ArgumentParser) -> None:
-    """Options of every command: which messages are compared, with what, and how it is printed."""
-    p.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output, nothing else"
-    )
-    p.add_argument(
-        "--target",
-        metavar="SPEC",
-        default="p99-100",
-        help="messages to explain: percentiles such as p99-100 (the default), latencies such as 1ms- or 20us-2ms, "
-        "time:1.5s-2s since the first message, conn:4, peer:10.0.0.2:41000, type:get, id:17,18 or id:@FILE; joined by +",
-    )
-    p.add_argument(
-        "--reference",
-        metavar="SPEC",
-        default="p25-75",
-        help="messages to compare with, likewise (default: p25-75)",
-    )
-    p.add_argument(
-        "--against",
-        metavar="CAPTURE",
-        help="compare with the reference messages of another capture (before a change, say) instead of this one's",
-    )
-    p.add_argument("--app", metavar="NAME|PID", help="only messages of this program")
-    p.add_argument("--port", metavar="N", type=_port, help="only messages of this port of the application")
-    p.add_argument(
-        "--direction", choices=("rx", "tx"), default="rx", help="received (default) or sent messages"
-    )
-    p.add_argument(
-        "--framing",
-        choices=("memcached", "redis", "http", "none"),
-        default="none",
-        help="cut messages by protocol (needs a capture made with --payload); none: one read or write is one message",
-    )
-    p.add_argument(
-        "--categories",
-        metavar="FILE",
-        help="CSV of cause categories and advice whose rows come before the built-in ones",
-    )
-    p.add_argument(
-        "--symfs",
-        metavar="DIR",
-        help="grade pt: folder with the recorded machine's programs, when this is another machine, or has another name now",
-    )
-    p.add_argument(
-        "--nested",
-        metavar="PERCENT",
-        type=_percent,
-        default=80,
-        help="grade pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
-    )
-    p.add_argument(
-        "--decode",
-        choices=("all", "chosen"),
-        default="all",
-        help="grade pt: decode all of the trace (default), or only around the messages that are compared, which is faster",
-    )
-    p.add_argument("--debug", action="store_true", help="show the traceback of an error")
-
-
-def command_parser(name: str) -> argparse.ArgumentParser:
-    """The options of one of the other commands."""
-    from .commands.parsers import MAKERS
-
-    return MAKERS[name](_common)
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if not 0 < value < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (1 to 65535)")
-    return value
-
-
-def _lifetimes(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 6 else -1
-    if not 0 <= value <= 5000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages (0 to 5000)")
-    return value
-
-
-def _percent(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 4 else 0
-    if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage (1 to 100)")
-    return value
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -253,8 +82,8 @@ def _internal(args: argparse.Namespace, error: BaseException) -> int:
 
 
 def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **changes: Any) -> Capture:
-    from .anomalies.slices import Slice
     from .api import open_capture
+    from .selection.slices import Slice
 
     chosen: dict[str, Any] = {
         "target": str(Slice.parse(args.target)),
@@ -345,8 +174,8 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
         raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
-    from .anomalies.options import Options as AnalysisOptions
-    from .anomalies.population import slices_overlap
+    from .selection.options import Options as AnalysisOptions
+    from .selection.population import slices_overlap
 
     before = _open(args, args.before)
     # By itself a capture leaves the messages of the target out of the reference: a yardstick that AFTER has not.

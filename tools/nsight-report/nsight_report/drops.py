@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from . import schema
 from .capture.perf_data import CODE, Decoded
-from .frames import column
+from .tables import schema
+from .tables.data_frames import column
 
 #: What the commonest reasons say.
 MEANING = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from . import schema
+from .tables import schema
 
 SEVERITIES = ("error", "warning", "info")
 _MOST = (1 << 63) - 1  # a column holds; counts of a damaged file may add up to more
@@ -50,7 +50,7 @@ def of_group(prefix: str) -> list[str]:
 
 
 class Ledger:
-    """Collects losses of one stage; ``table()`` gives rows of ``schema.LOSSES``.
+    """Collects losses of one stage; ``table()`` gives rows of table ``losses``.
 
     >>> ledger = Ledger("lifetimes")
     >>> ledger.add("read_without_arrival", 3)

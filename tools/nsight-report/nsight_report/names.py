@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 
+#: Between the functions of a call path.
+ARROW = " > "
+
 _KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rcuc|idle_inject|irq|napi)/.*$")
 
 

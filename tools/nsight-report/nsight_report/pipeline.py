@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from . import losses, schema
+from . import losses
 from . import manifest as manifests
 from .errors import BadInput
 from .stage import Context, Options, Stage
 from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES
-from .store import Store, Written, place
+from .tables import schema
+from .tables.store import Store, Written, place
 
 if TYPE_CHECKING:
-    from .calls.stored import Stored
-    from .messages import Messages
+    from .tables.intervals import IntervalTable
+    from .tables.messages import Messages
 
 _LONG = 1000
 
@@ -71,7 +72,7 @@ class Pipeline:
             alone = replace(self.options, against=None)
             self._other = Pipeline(Path(self.options.against), alone, None, progress, diagnosed=False)
         self._tables: dict[str, pa.Table] = {}
-        self._stored: dict[str, tuple[tuple[int, ...], Stored]] = {}
+        self._stored: dict[str, tuple[tuple[int, ...], IntervalTable]] = {}
         self._messages: tuple[tuple[int, ...], Messages] | None = None
         self._fresh: dict[str, Store] = {}
 
@@ -132,9 +133,9 @@ class Pipeline:
             self._tables[name] = table
         return table
 
-    def stored(self, name: str) -> Stored:
+    def stored(self, name: str) -> IntervalTable:
         """Table ``name`` of cores, threads or events as made or stored, to be read in parts. Raises as ``table``."""
-        from .calls.stored import Stored
+        from .tables.intervals import IntervalTable
 
         store = self._fresh.get(MADE_BY[name], self.store)
         path = store.path(name)
@@ -142,12 +143,12 @@ class Pipeline:
         now = tuple(_stat(path))
         if name not in self._stored or self._stored[name][0] != now:
             group = "tid" if name == "thread_states" else "cpu"
-            self._stored[name] = now, Stored(path if store.holds(name) else self.table(name), group)
+            self._stored[name] = now, IntervalTable(path if store.holds(name) else self.table(name), group)
         return self._stored[name][1]
 
     def messages(self) -> Messages:
         """Table ``messages``, to be read in parts. Raises as ``table``."""
-        from .messages import Messages
+        from .tables.messages import Messages
 
         store = self._fresh.get(MADE_BY["messages"], self.store)
         path = store.path("messages")

@@ -20,11 +20,11 @@ import pyarrow as pa
 from . import code, files
 from .errors import BadInput
 from .manifest import Manifest
-from .store import Written
+from .tables.store import Written
 
 if TYPE_CHECKING:
-    from .calls.stored import Stored
-    from .messages import Messages
+    from .tables.intervals import IntervalTable
+    from .tables.messages import Messages
 
 #: Folder of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
 RECORDS = "records"
@@ -68,7 +68,7 @@ class Context:
     manifest: Manifest
     options: Options
     table: Callable[[str], pa.Table]
-    stored: Callable[[str], Stored]
+    stored: Callable[[str], IntervalTable]
     messages: Callable[[], Messages]
     scratch: Path | None = None
     other: Context | None = None

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from . import drops
-from .anomalies.options import Options
-from .anomalies.stage import TRACEPOINT_NOISE_NS
 from .attribution.causes import LOW_COVERAGE, OWN_COST
-from .frames import cause_names, each
 from .names import printable
+from .selection.options import Options
+from .tables.data_frames import cause_names, each
+from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
 
     ``names``: message_id and some columns (as ``Messages.columns`` has them) in place of whole rows.
     """
-    from .anomalies.population import choose_app, of_app
+    from .selection.population import choose_app, of_app
 
     every, options = capture.stored_messages, Options.of(capture.options)
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..interval_joins import Int
 from ..timeline import SIDES
-from ..timeline.intervals import Int
-from .exposure import (
+from ..timeline.exposure import (
     HOL,
     IDLE,
     INTERFERENCE,
@@ -20,8 +20,8 @@ from .exposure import (
     UNSEEN,
     WAIT,
     Exposure,
-    Machine,
 )
+from ..timeline.machine import Machine
 
 # An anomaly that fewer than half of the reference messages meet at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
@@ -101,7 +101,7 @@ def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) ->
 
 
 def deviations(target: Exposure, medians: pd.Series, machine: Machine, noise_ns: Int) -> pd.DataFrame:
-    """Rows of ``schema.ANOMALIES`` (without category; ``row`` in place of message_id).
+    """Rows of table ``anomalies`` (without category; ``row`` in place of message_id).
 
     ``medians``: of the reference messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
     nothing was recorded for is no anomaly: it stays unexplained.

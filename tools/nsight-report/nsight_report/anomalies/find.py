@@ -3,77 +3,109 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
-from ..frames import column
+from ..interval_joins import Int
 from ..losses import Ledger
+from ..selection.options import Options
+from ..selection.population import Population, select, select_against
+from ..tables import schema
+from ..tables.data_frames import column
 from ..timeline import SIDES
-from ..timeline.intervals import Int
+from ..timeline.activity import Activity
+from ..timeline.exposure import KINDS, UNSEEN, Exposure
+from ..timeline.machine import Machine, Names
+from ..timeline.recording import Recording
 from . import functions
 from .deviation import adding_up, deviations, latencies, reference_medians, saved, without_saved
-from .exposure import KINDS, UNSEEN, Names
-from .options import Options
-from .population import select, select_against
-from .recorded import Recorded, Side
+from .functions import Measured
+from .measurement import measure
 
 
 def find(
-    recorded: Recorded, options: Options, against: Recorded | None = None
+    recording: Recording, options: Options, against: Recording | None = None
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Compare the target slice of one application's messages with its reference slice, of the same capture or of ``against``.
 
-    Returns ``(schema.COMPARED, schema.ANOMALIES with categories still empty, losses)``.
+    Returns ``(table compared, table anomalies with categories still empty, losses)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
     functions where both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
-    ledger = Ledger("anomalies")
-    names = Names()
-    if against is None:
-        population = select(recorded.every(), options, ledger, recorded.seen).with_noise(
-            recorded.noise_from(options.granularity_ns)
-        )
-        groups = list(population.groups())
-        here = there = Side(recorded, population.messages, population.app, names)
-        measured = here.measure([rows for pair in groups for rows in pair], here.has_functions)
-        targets, references = measured[::2], measured[1::2]
-    else:
-        population = select_against(
-            recorded.every(), against.every(), options, ledger, recorded.seen, against.seen
-        ).with_noise(*(of.noise_from(options.granularity_ns) for of in (recorded, against)))
-        assert population.others is not None and population.others_app is not None
-        groups = list(population.groups())
-        here = Side(recorded, population.messages, population.app, names)
-        there = Side(against, population.others, population.others_app, names)
-        both = here.has_functions and there.has_functions
-        targets = here.measure([of for of, _ in groups], both)
-        references = there.measure([by for _, by in groups], both)
+    ledger, names = Ledger("anomalies"), Names()
+    population = _population(recording, options, against, ledger)
+    compared, machine = _measured(population, recording, against, names)
     noise = column(population.messages["noise_ns"])
-    parts, n_unseen, unseen_ns = [], 0, 0
-    for (_, by), (target, called), (reference, usually) in zip(groups, targets, references, strict=True):
-        unseen = target.kind == UNSEEN
-        n_unseen += len(np.unique(target.row[unseen]))  # of a message several stretches
-        unseen_ns += int(target.ns[unseen].sum())
-        usual = adding_up(reference_medians(reference, len(by)), reference, len(by))
-        frame = deviations(target, usual, here.machine, noise)
-        if called is not None and usually is not None:
-            inside, looked_into = functions.find(
-                called, usually, len(by), names.list, noise, options.explained
-            )
-            frame = pd.concat([_without(frame, looked_into, names.list), inside])
-        late = latencies(target) - int(np.median(latencies(reference)))
-        parts.append(without_saved(frame, saved(target, usual), late))
-    ledger.add("slow_messages_with_untraced_time", n_unseen, unseen_ns=unseen_ns)
-    frame = pd.concat(parts, ignore_index=True)
+    frames = [_anomalies(one, machine, names.list, noise, options.explained) for one in compared]
+    unseen = [one.slow.ns[one.slow.kind == UNSEEN] for one in compared]
+    n_unseen = sum(
+        len(np.unique(one.slow.row[one.slow.kind == UNSEEN])) for one in compared
+    )  # several of a message
+    ledger.add("slow_messages_with_untraced_time", n_unseen, unseen_ns=sum(int(ns.sum()) for ns in unseen))
+    return population.table(), _table(pd.concat(frames, ignore_index=True), population), ledger.table()
+
+
+class _Compared(NamedTuple):
+    """Slow messages of one request type and what they are compared with: what each met, and called where that is known."""
+
+    slow: Exposure
+    called: Measured | None
+    baseline: Exposure
+    usually: Measured | None
+    n_baseline: int
+
+
+def _population(
+    recording: Recording, options: Options, against: Recording | None, ledger: Ledger
+) -> Population:
+    every, noise = recording.every(), recording.noise_from(options.granularity_ns)
+    if against is None:
+        return select(every, options, ledger, recording.seen).with_noise(noise)
+    chosen = select_against(every, against.every(), options, ledger, recording.seen, against.seen)
+    return chosen.with_noise(noise, against.noise_from(options.granularity_ns))
+
+
+def _measured(
+    population: Population, recording: Recording, against: Recording | None, names: Names
+) -> tuple[list[_Compared], Machine]:
+    """By request type; with it comes the machine of the slow messages."""
+    groups = list(population.groups())
+    here = Activity(recording, population.messages, population.app, names)
+    if against is None:
+        both = measure(here, [rows for pair in groups for rows in pair], here.has_functions)
+        slow, baseline = both[::2], both[1::2]
+    else:
+        assert population.others is not None and population.others_app is not None
+        there = Activity(against, population.others, population.others_app, names)
+        functions_of_both = here.has_functions and there.has_functions
+        slow = measure(here, [of for of, _ in groups], functions_of_both)
+        baseline = measure(there, [by for _, by in groups], functions_of_both)
+    sets = zip(slow, baseline, groups, strict=True)
+    return [_Compared(*of, *by, len(rows[1])) for of, by, rows in sets], here.machine
+
+
+def _anomalies(
+    of: _Compared, machine: Machine, names: list[str], noise: Int, explained: float
+) -> pd.DataFrame:
+    usual = adding_up(reference_medians(of.baseline, of.n_baseline), of.baseline, of.n_baseline)
+    frame = deviations(of.slow, usual, machine, noise)
+    if of.called is not None and of.usually is not None:
+        inside, looked_into = functions.find(of.called, of.usually, of.n_baseline, names, noise, explained)
+        frame = pd.concat([_without(frame, looked_into, names), inside])
+    late = latencies(of.slow) - int(np.median(latencies(of.baseline)))
+    return without_saved(frame, saved(of.slow, usual), late)
+
+
+def _table(frame: pd.DataFrame, population: Population) -> pa.Table:
     ids = population.messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]
     frame["category"], frame["located"] = "", False
     frame["took_ns"] = frame["deviation_ns"]
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
-    table = pa.Table.from_pandas(_strings(frame), preserve_index=False)
-    return population.table(), schema.conform("anomalies", table), ledger.table()
+    return schema.conform("anomalies", pa.Table.from_pandas(_strings(frame), preserve_index=False))
 
 
 def _without(frame: pd.DataFrame, labels: Int, names: list[str]) -> pd.DataFrame:

@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..interval_joins import Int
+from ..names import ARROW
 from ..timeline import SIDES
-from ..timeline.intervals import Int
+from ..timeline.exposure import KINDS, OWN
 from . import nesting
-from .exposure import KINDS, OWN
 from .nesting import Reference, Usual
 from .paths import Nodes, Paths
 
-#: Between the functions of a path.
-ARROW = " > "
 #: What target messages called is looked through so many nodes at a time.
 BATCH = 1 << 19
 

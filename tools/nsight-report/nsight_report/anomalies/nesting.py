@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..timeline.intervals import Int
+from ..interval_joins import Int
 from .paths import Nodes, Paths
 
 

@@ -12,124 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-from pandas.util import hash_array
 
 from ..calls.innermost import nearest, stretches
-from ..timeline.intervals import Int, overlaps
-
-Words = npt.NDArray[np.object_]
-
-#: Kinds of calls that are no functions: a path begins with them.
-ROOTS = ("thread", "idle", "syscall", "softirq", "hardirq", "exception", "gap")
-#: Rows without length that say nothing of time.
-MARKS = ("ptwrite", "power", "frequency")
-
-# Odd constants of the splitmix64 generator.
-_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-
-
-#: Columns of ``calls`` that paths are made of.
-COLUMNS = (
-    "call_id",
-    "parent_id",
-    "kind",
-    "symbol",
-    "dso",
-    "before",
-    "start_known",
-    "cpu",
-    "start_ns",
-    "dur_ns",
-)
-
-
-@dataclass(frozen=True)
-class FunctionNames:
-    """What functions and stalls are called, and a number for each combination."""
-
-    symbols: Words
-    dsos: Words
-    befores: Words
-
-    def code(self, symbol: Int, dso: Int, before: Int) -> Int:
-        """Numbers of combinations; ``before`` -1: none."""
-        return (symbol * len(self.dsos) + dso) * (len(self.befores) + 1) + before + 1
-
-    def digest(self, code: Int) -> npt.NDArray[np.uint64]:
-        """Numbers that are the same for the same texts in every trace."""
-        unique, at = np.unique(code, return_inverse=True)
-        digest = np.zeros(len(unique), np.uint64)
-        for words in self.of(unique):
-            digest = _mix(digest, hash_array(words, categorize=False))
-        return digest[at.reshape(-1)]
-
-    def of(self, code: Int) -> tuple[Words, Words, Words]:
-        """Symbol, object, and what came before a stall ('' for functions)."""
-        rest, before = np.divmod(code, len(self.befores) + 1)
-        symbol, dso = np.divmod(rest, len(self.dsos))
-        return self.symbols[symbol], self.dsos[dso], np.append("", self.befores)[before]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Some calls with all their callers, in the order of the table, as arrays; ``parent`` is a place in them or -1.
-
-    ``name``: what a path calls it, by ``names``;
-    ``is_root``: a context; ``is_base``: entered before anything was recorded.
-    """
-
-    cpu: Int
-    start: Int
-    end: Int
-    parent: Int
-    name: Int
-    is_root: npt.NDArray[np.bool_]
-    is_base: npt.NDArray[np.bool_]
-    names: FunctionNames
-
-    @staticmethod
-    def build(calls: pa.Table, softirqs: Int) -> Trace:
-        """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of those that are softirqs.
-
-        Of a softirq calls have the function; that it is a context only ``contexts`` says.
-        """
-        kinds, kind = _words(calls["kind"])
-        marks = np.isin(kinds, MARKS)[kind]
-        if marks.any():
-            calls = calls.filter(pa.array(~marks))
-            kind = kind[~marks]
-        start, ids, parent = (_ints(calls[c]) for c in ("start_ns", "call_id", "parent_id"))
-        words, codes = zip(*(_words(calls[c]) for c in ("symbol", "dso", "before")))
-        names = FunctionNames(*words)
-        before = np.where((kinds == "stall")[kind], codes[2], -1)
-        is_root = np.isin(kinds, ROOTS)[kind] | np.isin(ids, softirqs)
-        known, start_known = _words(calls["start_known"])
-        return Trace(
-            _ints(calls["cpu"]),
-            start,
-            start + _ints(calls["dur_ns"]),
-            np.where(parent < 0, -1, np.searchsorted(ids, parent)),
-            names.code(codes[0], codes[1], before),
-            is_root,
-            ~is_root & (known == "missing")[start_known],
-            names,
-        )
-
-
-def _ints(column: pa.ChunkedArray) -> Int:
-    return column.to_numpy().astype(np.int64, copy=False)
-
-
-def _words(column: pa.ChunkedArray) -> tuple[Words, Int]:
-    """Different words, and which one each row has."""
-    encoded = (
-        column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    )
-    parts = [chunk.indices.to_numpy() for chunk in encoded.chunks]
-    words = encoded.chunk(0).dictionary.to_pylist() if parts else []
-    codes = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
-    return np.array([*words, ""], object), codes
+from ..calls.trace import Trace, Words, mixed
+from ..interval_joins import Int, overlaps
 
 
 @dataclass(frozen=True)
@@ -179,12 +65,12 @@ def find_paths(trace: Trace) -> tuple[Paths, Int]:
     digest = np.zeros(n, np.uint64)
     depth = np.zeros(n, np.int64)
     at = np.flatnonzero(counted & ((above < 0) | ~counted[np.maximum(above, 0)])) if n else up
-    digest[at] = _mix(np.zeros(len(at), np.uint64), own[at])
+    digest[at] = mixed(np.zeros(len(at), np.uint64), own[at])
     depth[at] = 1
     children = _children(above, counted)
     while len(at):
         at = children(at)
-        digest[at] = _mix(digest[above[at]], own[at])
+        digest[at] = mixed(digest[above[at]], own[at])
         depth[at] = depth[above[at]] + 1
     of = np.flatnonzero(counted)
     unique, first, path = np.unique(digest[of], return_index=True, return_inverse=True)
@@ -208,13 +94,6 @@ def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-un
         return below[np.repeat(low - (np.cumsum(n) - n), n) + np.arange(n.sum())]
 
     return of
-
-
-def _mix(digest: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    z = (digest ^ (more + np.uint64(1))) + _MIX[0]
-    z = (z ^ (z >> np.uint64(30))) * _MIX[1]
-    z = (z ^ (z >> np.uint64(27))) * _MIX[2]
-    return z ^ (z >> np.uint64(31))
 
 
 @dataclass(frozen=True)

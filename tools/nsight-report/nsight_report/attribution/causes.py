@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
-from ..anomalies import Options
-from ..anomalies.functions import ARROW
 from ..losses import Ledger
+from ..names import ARROW
+from ..selection.options import Options
+from ..tables import schema
 from .categories import FUNCTION, OWN, SIBLING, THREAD, Categories, categorise, load
 
 # The paper counts messages covered less than this as badly explained (section 6.3).

@@ -20,8 +20,8 @@ def own(compared: pa.Table, options: Choices) -> npt.NDArray[np.int64]:
 
 
 def _run(ctx: Context) -> Result:
-    from ..anomalies.options import Options
     from ..names import thread_name
+    from ..selection.options import Options
     from .causes import attribute
 
     compared = ctx.table("compared")

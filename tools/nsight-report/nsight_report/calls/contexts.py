@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
 from ..capture import native
 from ..errors import BadInput, OutputError
 from ..losses import Ledger, of_group
+from ..tables import schema
 
 # Mirror struct nsight_call and struct nsight_stretch of native/context_stack.h.
 CALL = np.dtype(

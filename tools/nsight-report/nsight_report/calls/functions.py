@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .. import schema
 from ..capture import native
 from ..capture.perf_data import Convert
 from ..errors import Missing
 from ..losses import Ledger
-from ..store import Writer, Written, writing
+from ..tables import schema
+from ..tables.store import Writer, Written, writing
 from . import decoder
 from .innermost import nearest, stretches
 

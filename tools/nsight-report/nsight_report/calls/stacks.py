@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frames import words
+from ..tables.data_frames import words
 
 #: The bottom of every path: on which side of the hand-off.
 ROOTS = {"R": "receive core (R)", "A": "application core (A)"}

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .. import losses, schema
+from .. import losses
 from ..stage import CHOSEN, RECORDS, Context, Result, Stage
-from ..store import Written
+from ..tables import schema
+from ..tables.store import Written
 
 if TYPE_CHECKING:
     from ..clocks import ClockMap
@@ -62,10 +63,10 @@ def _chosen(
     ctx: Context, clock: ClockMap, thread_states: pa.Table, ledger: losses.Ledger, traced: tuple[int, int]
 ) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, or that another capture is compared with, in the perf clock."""
-    from ..anomalies.options import Options
-    from ..anomalies.population import looked_at
-    from ..frames import to_pandas
-    from ..timeline.windows import on_cores
+    from ..selection.options import Options
+    from ..selection.population import looked_at
+    from ..selection.windows import on_cores
+    from ..tables.data_frames import to_pandas
 
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])

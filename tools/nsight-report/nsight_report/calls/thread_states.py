@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
 from ..capture.perf_data import CODE
 from ..losses import Ledger
+from ..tables import schema
 from .contexts import THREAD, comms
 
 Ints = npt.NDArray[np.int64]

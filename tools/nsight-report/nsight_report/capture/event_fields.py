@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..losses import Ledger
-from ..runs import Rows, row_type
+from ..tables.external_sort import Rows, row_type
 
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ U64 = npt.NDArray[np.uint64]
 MAX_CPU = 1 << 16
 MAX_LEN = 1 << 31  # the kernel returns at most INT_MAX
 AF_INET, AF_INET6 = 2, 10
-#: An event: the columns of ``schema.EVENTS`` (``call_ns`` 0: not known), and its number among those of the file.
+#: An event: the columns of table ``events`` (``call_ns`` 0: not known), and its number among those of the file.
 ROW = row_type("events", ("number", "<i8"))
 _KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_stamp": "hwstamp", "sw_stamp": "swstamp"}
 #: Fields that text has in hexadecimal.

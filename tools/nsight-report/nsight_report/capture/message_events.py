@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from .. import files, schema
+from .. import files
 from ..errors import BadInput
 from ..losses import Ledger, of_group
-from ..runs import Rows, Runs, to_table
-from ..store import Writer, Written, writing
+from ..tables import schema
+from ..tables.external_sort import Rows, Runs, to_table
+from ..tables.store import Writer, Written, writing
 from . import event_fields as fields
 from . import message_lines
 from .event_lines import KINDS, Notes, event_blocks
@@ -78,7 +79,7 @@ def load(
 ) -> tuple[Written, pa.Table]:
     """Write the message events in file ``path`` to folder ``scratch``; return ``(events, losses)``.
 
-    ``events`` conforms to ``schema.EVENTS`` and is sorted by ``ts_ns``; events of one time are in the order of the
+    ``events`` conforms to ``schema.TABLES["events"]`` and is sorted by ``ts_ns``; events of one time are in the order of the
     file. It is read and put in order in pieces, so that a long recording takes no more memory than a short one.
 
     ``to_monotonic`` converts an array of the file's clock (boottime) to monotonic; it may also return a pair
@@ -137,7 +138,7 @@ def store(
     ledger.add("events_outside_clock_readings", n_unknown - order.n_marked)
     written = Written(scratch / "events.parquet")
     texts = words.lists()
-    with writing(written.path), Writer(written.path, schema.EVENTS.arrow()) as writer:
+    with writing(written.path), Writer(written.path, schema.TABLES["events"].arrow()) as writer:
         for rows in runs.merged():
             rows = rows[~np.isin(rows["number"], rejected)] if len(rejected) else rows
             writer.write(to_table("events", rows, texts, null=0))

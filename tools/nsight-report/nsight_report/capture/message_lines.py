@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..losses import Ledger
-from ..runs import Rows
+from ..tables.external_sort import Rows
 from . import event_fields as fields
 from .event_fields import Numbers, Words
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from ..errors import BadInput, OutputError
 from ..losses import Ledger, of_group
-from ..runs import Rows
-from ..store import Written
+from ..tables.external_sort import Rows
+from ..tables.store import Written
 from . import event_fields as fields
 from . import message_events, native
 from .event_lines import KINDS as LETTERS

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.clock_readings import Brackets
 from ..losses import Ledger
+from .clock_readings import Brackets
 from .segments import Segments, empty
 
 I64 = npt.NDArray[np.int64]

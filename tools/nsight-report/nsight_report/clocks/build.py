@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ..capture.clock_readings import Brackets, Readings
 from ..losses import Ledger, merge
 from . import brackets, phc, timekeeper
+from .clock_readings import Brackets, Readings
 from .segments import Segments, computable, empty, fill, to_table
 
 _MAX_TSC = (1 << 63) - 1

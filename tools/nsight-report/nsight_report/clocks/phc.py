@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ..capture.clock_readings import Brackets
 from ..losses import Ledger
 from . import brackets
+from .clock_readings import Brackets
 from .convert import ClockMap
 from .segments import Segments, empty
 

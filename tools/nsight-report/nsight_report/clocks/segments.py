@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .. import schema
 from ..errors import BadInput
+from ..tables import schema
 from . import fixed
 
 I64 = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ STEP_NS = 10_000
 
 @dataclass
 class Segments:
-    """Columns of ``schema.CLOCK_MAP`` for one domain, in order of ``tsc_start``, not overlapping."""
+    """Columns of table ``clock_map`` for one domain, in order of ``tsc_start``, not overlapping."""
 
     tsc_start: I64
     tsc_end: I64

@@ -7,7 +7,7 @@ from ..stage import Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
-    from ..capture import clock_readings
+    from . import clock_readings
     from .build import build
 
     table, lost = build(clock_readings.load(ctx.raw("clock.tsv")))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.clock_readings import TIMEKEEPER_DOMAINS, States
 from ..losses import Ledger
+from .clock_readings import TIMEKEEPER_DOMAINS, States
 from .segments import NSEC_PER_SEC, Segments, computable, concat
 
 I64 = npt.NDArray[np.int64]

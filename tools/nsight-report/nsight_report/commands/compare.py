@@ -17,12 +17,12 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from .. import schema
 from ..errors import EmptyTarget
 from ..export.terminal import bar, columns, print_table
-from ..frames import to_pandas
 from ..names import printable
 from ..summary import PERCENTILES, beyond_noise, selected
+from ..tables import schema
+from ..tables.data_frames import to_pandas
 from ..units import duration, percent, percentile, supported
 
 if TYPE_CHECKING:

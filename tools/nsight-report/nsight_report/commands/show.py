@@ -13,14 +13,14 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from ..calls.of_message import calls_of
 from ..errors import BadInput, UsageError
-from ..export.chosen import marks, no_message
+from ..export.selection import marks, no_message
 from ..export.terminal import bar, columns, print_table
-from ..frames import each
 from ..names import printable
+from ..report_text import no_cause
+from ..tables.data_frames import each
+from ..timeline.calls_of_message import calls_of
 from ..units import duration, percent
-from ..wording import no_cause
 from .call_tree import Node, lines, tree
 
 if TYPE_CHECKING:

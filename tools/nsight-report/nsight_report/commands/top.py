@@ -12,10 +12,10 @@ from rich.text import Text
 
 from ..errors import UsageError
 from ..export.terminal import bar, columns, print_table
-from ..frames import cause_names, each
 from ..names import printable
+from ..report_text import no_cause
+from ..tables.data_frames import cause_names, each
 from ..units import counted, duration, percent
-from ..wording import no_cause
 from .parsers import CAUSE_KEYS, MESSAGE_KEYS
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
-from ..anomalies import Options
-from ..anomalies.population import of_app
 from ..attribution.categories import Categories, load
-from ..calls.stored import Stored, union
-from ..frames import column
-from ..messages import Messages
+from ..interval_joins import Int, overlaps
 from ..names import thread_name
-from ..recorder import NOBODY, Recorder, named
+from ..recorder import named
+from ..selection.options import Options
+from ..selection.population import of_app
+from ..tables import schema
+from ..tables.data_frames import column
+from ..tables.intervals import union
 from ..timeline import detours, sections
-from ..timeline.intervals import Int, overlaps
+from ..timeline.recording import Recording
 
 ROLES = ("target", "reference", "all")
 #: Contexts in the order in which they are drawn.
@@ -31,14 +31,6 @@ OWN_COST = "NSight's own cost"
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "comm", "pid")
 #: (context, name, category)
 Label = tuple[str, str, str]
-
-
-class Recorded(NamedTuple):
-    """Tables of schema.py of one capture."""
-
-    messages: pa.Table | Messages
-    contexts: Stored
-    recorder: Recorder = NOBODY
 
 
 class _Asked(NamedTuple):
@@ -59,7 +51,7 @@ class _Asked(NamedTuple):
         return self.cpu[here], self.start[here], self.end[here]
 
 
-def summarise(compared: pa.Table, here: Recorded, there: Recorded, options: Options) -> pa.Table:
+def summarise(compared: pa.Table, here: Recording, there: Recording, options: Options) -> pa.Table:
     """Table ``cores``: for each role and core, the time of each context.
 
     ``there``: the capture of the reference messages, which may be the same. A core's time of a role is the time in
@@ -91,11 +83,9 @@ def summarise(compared: pa.Table, here: Recorded, there: Recorded, options: Opti
 class _Cores:
     """One capture: its cores' contexts, named. They are read once, a row group at a time."""
 
-    def __init__(self, recorded: Recorded, options: Options, rows: Categories) -> None:
-        messages = recorded.messages
-        self._messages = messages if isinstance(messages, Messages) else Messages(messages)
-        self._contexts = recorded.contexts
-        self._recorder = recorded.recorder
+    def __init__(self, recording: Recording, options: Options, rows: Categories) -> None:
+        self._messages, self._contexts = recording.every(), recording.activity("contexts")
+        self._recorder = recording.recorder
         self._own = np.unique(of_app(self._messages, options, ["pid"])["pid"].to_numpy())
         self._rows = rows
         self._labels: dict[Label, int] = {_UNSEEN: 0}
@@ -197,7 +187,7 @@ def _frame(parts: list[tuple[Int, ...]]) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(("asked", "cpu", "label", "ns"), columns, strict=True)))
 
 
-_UNSEEN: Label = ("unseen", "", "Not recorded")
+_UNSEEN: Label = ("unseen", "", "Not recording")
 
 
 def _label(kind: str, symbol: str, comm: str, whose: str, rows: Categories) -> tuple[str, str, str]:

@@ -8,17 +8,13 @@ from ..stage import ANALYSIS, Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
-    from ..anomalies.options import Options
-    from ..recorder import Recorder
-    from .occupancy import Recorded, summarise
+    from ..selection.options import Options
+    from ..timeline.recording import Recording
+    from .occupancy import summarise
 
-    other = ctx.other or ctx
-    table = summarise(
-        ctx.table("compared"),
-        Recorded(ctx.messages(), ctx.stored("contexts"), Recorder.of(ctx.manifest)),
-        Recorded(other.messages(), other.stored("contexts"), Recorder.of(other.manifest)),
-        Options.of(ctx.options),
-    )
+    here = Recording.of(ctx)
+    there = Recording.of(ctx.other) if ctx.other else here
+    table = summarise(ctx.table("compared"), here, there, Options.of(ctx.options))
     return {"cores": table}, losses.merge([])
 
 

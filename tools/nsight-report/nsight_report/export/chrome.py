@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..frames import each, to_pandas
 from ..names import printable
+from ..tables.data_frames import each, to_pandas
 from ..units import duration
 from .call_events import names
-from .chosen import Chosen, choose, lanes, marks
 from .output_file import opened
+from .selection import Chosen, choose, lanes, marks
 
 if TYPE_CHECKING:
     from ..api import Capture

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..calls.of_message import Stretch
 from ..names import printable
+from ..timeline.calls_of_message import Stretch
 from .call_events import names
-from .chosen import messages_of
 from .output_file import opened
+from .selection import messages_of
 
 if TYPE_CHECKING:
     from ..api import Capture

@@ -18,10 +18,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..errors import BadInput
-from ..frames import each
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
-from ..store import write_atomically, writing
+from ..report_text import how_sure, next_steps
 from ..summary import (
     GRADE,
     PERCENTILES,
@@ -33,8 +32,9 @@ from ..summary import (
     summarise,
     verdict,
 )
+from ..tables.data_frames import each
+from ..tables.store import write_atomically, writing
 from ..units import counted, duration, percent, percentile
-from ..wording import how_sure, next_steps
 from . import page_data
 from .terminal import describe, described
 

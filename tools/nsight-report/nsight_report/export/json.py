@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..frames import each
 from ..summary import Summary, summarise
+from ..tables.data_frames import each
 
 if TYPE_CHECKING:
     from ..api import Capture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OutputError, UsageError
-from ..store import temporary, writing
+from ..tables.store import temporary, writing
 
 
 def check(path: Path) -> None:

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..calls.stacks import SEPARATOR, mean_stacks
-from ..frames import cause_names, each, words
 from ..names import printable
 from ..plots import cdf, timeline
 from ..plots.causes import details
 from ..plots.figures import Sheet
 from ..plots.folding import WRAPPER
 from ..summary import selected
+from ..tables.data_frames import cause_names, each, words
 
 #: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
 MOST_LIFETIMES = 150

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pandas as pd
 
-from ..frames import cause_names, each, to_pandas
 from ..names import printable
+from ..tables.data_frames import cause_names, each, to_pandas
 from ..units import duration
 from .call_events import Nesting, names, uncertain
-from .chosen import Chosen, Mark, choose, lanes, marks
 from .output_file import opened
 from .perfetto_wire import (
     BEGIN,
@@ -36,6 +35,7 @@ from .perfetto_wire import (
     TracePacket,
     write,
 )
+from .selection import Chosen, Mark, choose, lanes, marks
 
 if TYPE_CHECKING:
     from ..api import Capture

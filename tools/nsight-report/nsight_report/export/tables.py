@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from .. import files, schema
+from .. import files
 from ..errors import UsageError
-from ..store import temporary, writing
+from ..tables import schema
+from ..tables.store import temporary, writing
 
 if TYPE_CHECKING:
     from ..api import Capture

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..drops import MEANING
-from ..frames import each
 from ..names import printable
+from ..report_text import how_sure, next_steps, no_cause
 from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
+from ..tables.data_frames import each
 from ..units import counted, duration, percent
-from ..wording import how_sure, next_steps, no_cause
 
 if TYPE_CHECKING:
     from ..api import Capture

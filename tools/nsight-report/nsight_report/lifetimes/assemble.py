@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import schema
 from ..losses import Ledger
-from ..runs import Rows, Runs, row_type, to_table
-from ..store import Writer, Written, writing
+from ..tables import schema
+from ..tables.external_sort import Rows, Runs, row_type, to_table
+from ..tables.store import Writer, Written, writing
 from .columns import I64, NONE, Events, Vocabulary
 from .stamps import NIC_SOURCES
 
@@ -136,7 +136,7 @@ class Messages:
             return rows
 
         path = self._written.path
-        with writing(path), Writer(path, schema.MESSAGES.arrow()) as writer:
+        with writing(path), Writer(path, schema.TABLES["messages"].arrow()) as writer:
             for rows in self._runs.merged(numbered):
                 rows["message_id"] = np.arange(writer.n_rows, writer.n_rows + len(rows))
                 writer.write(to_table("messages", rows, self._words, null=NONE))
@@ -168,7 +168,7 @@ def _coalesce(*candidates: I64) -> I64:
 
 
 def _stamps(columns: Columns) -> npt.NDArray[np.int32]:
-    """Which stamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.MESSAGES``."""
+    """Which stamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.TABLES["messages"]``."""
     result = np.zeros(len(columns["direction"]), np.int32)
     for number, direction in enumerate(_DIRECTIONS):
         letters = _STAMPS[direction]

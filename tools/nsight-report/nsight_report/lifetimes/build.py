@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..losses import Ledger
-from ..store import Written
+from ..tables.store import Written
 from . import connections, frames, framing, tcp_rx, tcp_tx, udp_rx, udp_tx
 from .assemble import Messages, from_calls
 from .columns import I64, NONE, Events, Vocabulary, once
@@ -20,16 +20,16 @@ from .parts import Parts
 from .stamps import classify_software_stamps, reject_negative
 
 if TYPE_CHECKING:
-    from ..calls.stored import Stored
+    from ..tables.intervals import IntervalTable
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
-def build(events: Stored, scratch: Path, options: Options | None = None) -> tuple[Written, pa.Table]:
+def build(events: IntervalTable, scratch: Path, options: Options | None = None) -> tuple[Written, pa.Table]:
     """Write the messages to folder ``scratch``; return ``(messages, losses)``.
 
     A row of ``messages`` is one read or one write, or one message of the protocol that
-    ``options.framing`` names (``schema.MESSAGES``), in order of ``first_ns``. A
+    ``options.framing`` names (table ``messages``), in order of ``first_ns``. A
     stamp that was not measured is null and its letter is missing in ``stamps``; a message without
     any stamp before the read begins at its read (``first_ns = app_ns``, latency 0).
     Every event that led to no message, and every stamp that was rejected, is counted in ``losses``.

@@ -105,7 +105,7 @@ def _endpoints(addresses: list[str], ports: list[str]) -> list[tuple[str, int]]:
 
 
 def _address(text: str) -> str:
-    """As in ``schema.EVENTS``: IPv4-mapped addresses are IPv4."""
+    """As in table ``events``: IPv4-mapped addresses are IPv4."""
     address = ipaddress.ip_address(bytes.fromhex(text))
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

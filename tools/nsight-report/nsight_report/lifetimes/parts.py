@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..store import writing
+from ..tables.store import writing
 from .columns import FIELDS, GUEST, NONE, TCP, UDP, Events, Vocabulary
 
 if TYPE_CHECKING:
-    from ..calls.stored import Stored
+    from ..tables.intervals import IntervalTable
 
 I64 = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
@@ -61,7 +61,7 @@ class Numbers:
 class Parts:
     """The parts of ``events``, written to folder ``scratch``; ``vocabulary``: what their numbers stand for."""
 
-    def __init__(self, events: Stored, scratch: Path, only_one: bool = False) -> None:
+    def __init__(self, events: IntervalTable, scratch: Path, only_one: bool = False) -> None:
         self._n_tcp = 1 if only_one else max(1, -(-events.num_rows // PART_ROWS))
         self._path = scratch / "events.parts"
         self._chunks: list[list[tuple[int, int]]] = [[] for _ in range(self._n_tcp + 1)]

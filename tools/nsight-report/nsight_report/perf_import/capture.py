@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from .. import clocks
 from .. import manifest as manifests
-from ..capture import clock_readings, perf_data
+from ..capture import perf_data
 from ..capture.perf_data import Decoded
-from ..clocks import ClockMap
+from ..clocks import ClockMap, clock_readings
 from ..errors import BadInput, OutputError, UsageError
 from ..losses import Ledger
 from . import clock, messages, sockets

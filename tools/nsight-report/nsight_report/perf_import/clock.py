@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..capture import clock_readings
 from ..capture.perf_data import CODE, WIDE_CODE, Decoded
-from ..clocks import fixed
+from ..clocks import clock_readings, fixed
 from ..errors import BadInput
 from ..losses import Ledger
 from .advice import CLOCKS, TSC_ONLY

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ..frames import cause_names
+from ..tables.data_frames import cause_names
 from ..units import duration
 from .style import GREY, NOT_SLOWER, UNEXPLAINED, Look, latency_axis, legend_below
 

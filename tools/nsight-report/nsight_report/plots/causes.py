@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..frames import cause_names
 from ..names import printable
+from ..tables.data_frames import cause_names
 from .style import BLACK, Look, latency_axis
 
 _MOST = 20  # boxes; of more causes the ones that add least in all are left out

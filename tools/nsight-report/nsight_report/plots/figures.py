@@ -19,10 +19,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
 from ..comparison import CallPaths, call_paths
-from ..frames import cause_names, each
 from ..names import printable
-from ..store import write_atomically
 from ..summary import SlowMessage, Summary, selected
+from ..tables.data_frames import cause_names, each
+from ..tables.store import write_atomically
 from ..units import duration, percent
 from . import balloon, causes, cdf, cores, flame, queuing, timeline, timeline_axes
 from .style import NOT_SLOWER, RC, UNEXPLAINED, Look, looks

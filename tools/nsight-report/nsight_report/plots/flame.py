@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Patch
 
 from ..calls.stacks import SEPARATOR
-from ..frames import each
+from ..tables.data_frames import each
 from ..units import duration
 from .folding import WRAPPER
 from .style import BLUE, VERMILLION, legend_below

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frames import words
 from ..names import thread_name
+from ..tables.data_frames import words
 from ..units import duration
 from .folding import fold
 
 if TYPE_CHECKING:
     from ..api import Capture
-    from ..calls.of_message import Stretch
+    from ..timeline.calls_of_message import Stretch
 
 Ints = npt.NDArray[np.int64]
 Part = dict[str, Any]  # one of COLUMNS to its value

@@ -11,8 +11,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ..frames import each
 from ..names import printable
+from ..tables.data_frames import each
 from ..units import counted, duration
 from .folding import NARROWEST
 from .style import BLACK, BLUE, GREY, VERMILLION, legend_below

@@ -16,16 +16,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import schema
-from ..anomalies import Options, exposure, population
-from ..anomalies.exposure import HOL, Machine
-from ..anomalies.population import App
-from ..anomalies.recorded import Recorded, Side
 from ..attribution.categories import Categories, load
-from ..frames import column, to_pandas
-from ..timeline import SIDES, A, R
-from ..timeline.intervals import Int
-from .inside import Inside
+from ..interval_joins import Int
+from ..selection import population
+from ..selection.options import Options
+from ..selection.population import App
+from ..tables import schema
+from ..tables.data_frames import column, to_pandas
+from ..timeline import SIDES, A, R, exposure
+from ..timeline.activity import Activity
+from ..timeline.exposure import HOL
+from ..timeline.machine import Machine
+from ..timeline.recording import Recording
+from .self_time import Inside
 
 #: The fastest messages: this share, but not fewer and not more than so many.
 FASTEST, FEWEST, MOST = 0.05, 10, 500
@@ -53,7 +56,7 @@ class _Work:
 
 
 def break_down(
-    recorded: Recorded,
+    recording: Recording,
     anomalies: pa.Table,
     options: Options,
     seen: tuple[int, int] | None = None,
@@ -66,25 +69,25 @@ def break_down(
     found = to_pandas(anomalies.filter(pc.equal(anomalies["anomaly"].cast(pa.string()), "hol")))
     if not len(found):
         return schema.empty("hol")
-    every = recorded.every()
+    every = recording.every()
     of_app = population.of_app(every, options, _COLUMNS)
     fastest = _fastest(of_app, seen, only)
     messages = every.rows(np.append(fastest, column(found["message_id"])))
     ids = column(messages["message_id"])
-    side = Side(recorded, messages, App.of(of_app))
+    activity = Activity(recording, messages, App.of(of_app))
     del of_app  # it grows with the recording, and what follows needs memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
     waited = exposure.Stretches.join(
-        [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in side.parts([blocked])]
+        [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in activity.parts([blocked])]
     )
-    own = _own_work(fastest, side)
+    own = _own_work(fastest, activity)
     cpu, start, end = (
         np.concatenate([getattr(waited, f), own[i]]) for f, i in (("cpu", 1), ("start", 2), ("end", 3))
     )
-    inside = Inside(side, cpu, start, end)
+    inside = Inside(activity, cpu, start, end)
     rows = load(options.categories)
     usual = _usual(own, inside, rows, len(fastest))
-    ahead = _ahead(waited, side.machine)
+    ahead = _ahead(waited, activity.machine)
     observed = _categorised(waited.row * 2 + waited.side, waited.cpu, waited.start, waited.end, inside, rows)
     return _table(_rows(observed.frame(), usual, ahead, found, ids))
 
@@ -102,17 +105,17 @@ def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: Int | N
     return ids[rows[np.argsort(latency[rows], kind="stable")[:n]]]
 
 
-def _own_work(ids: Int, recorded: Side) -> tuple[Int, Int, Int, Int]:
+def _own_work(ids: Int, activity: Activity) -> tuple[Int, Int, Int, Int]:
     """Stretches in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
     order = np.argsort(ids)
     parts = []
-    for side, tiles in ((R, recorded.machine.cores), (A, recorded.machine.threads)):
+    for side, tiles in ((R, activity.machine.cores), (A, activity.machine.threads)):
         at = np.flatnonzero(np.isin(tiles.owner, ids) & (tiles.end < np.iinfo(np.int64).max))
         who = order[np.searchsorted(ids[order], tiles.owner[at])]
         if side == R:
             parts.append((who * 2 + side, tiles.group[at], tiles.start[at], tiles.end[at]))
             continue
-        piece, cpu, low, high = recorded.cores_of(tiles.group[at], tiles.start[at], tiles.end[at], "running")
+        piece, cpu, low, high = activity.cores_of(tiles.group[at], tiles.start[at], tiles.end[at], "running")
         parts.append((who[piece] * 2 + side, cpu, low, high))
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     return joined[0], joined[1], joined[2], joined[3]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..timeline.intervals import Int
+from ..interval_joins import Int
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
-from ..anomalies.exposure import Machine
-from ..anomalies.population import App
-from ..anomalies.processing import Asked, Tiles
-from ..anomalies.recorded import Recorded, Side
 from ..attribution.symbols import plain_name
-from ..frames import column, to_pandas
+from ..interval_joins import Int, overlaps
 from ..losses import Ledger
-from ..messages import Messages
-from ..timeline.intervals import Int, overlaps
+from ..selection.population import App
+from ..tables import schema
+from ..tables.data_frames import column, to_pandas
+from ..tables.messages import Messages
+from ..timeline.activity import Activity
+from ..timeline.machine import Machine
+from ..timeline.occupancy import Asked, Tiles
+from ..timeline.recording import Recording
 from . import occurrences, queues
 from .depth import Served, ahead, once, overtaken
 from .occurrences import Name, Occurrences
@@ -51,9 +52,9 @@ class _Server:
 
 
 def find(
-    recorded: Recorded, compared: pa.Table, against: Recorded | None = None
+    recording: Recording, compared: pa.Table, against: Recording | None = None
 ) -> tuple[pa.Table, pa.Table]:
-    """Depth and delay of every message of ``compared`` at every queue: ``(schema.QUEUING, losses)``.
+    """Depth and delay of every message of ``compared`` at every queue: ``(table queuing, losses)``.
 
     ``against``: the capture that the reference messages are of, if another. Reference is the median of the
     reference messages that a target is compared with. Times of different queues can overlap: an application that
@@ -63,8 +64,8 @@ def find(
     chosen = compared.to_pandas()
     role = chosen["role"].astype(str)
     parts = []
-    for words, of in ((("target", "reference"), recorded),) if against is None else (
-        (("target",), recorded),
+    for words, of in ((("target", "reference"), recording),) if against is None else (
+        (("target",), recording),
         (("reference",), against),
     ):  # fmt: skip
         rows = chosen[role.isin(words)]
@@ -76,23 +77,23 @@ def find(
     return schema.conform("queuing", table), ledger.table()
 
 
-def _measure(recorded: Recorded, chosen: pd.DataFrame, ledger: Ledger) -> pd.DataFrame:
-    every = recorded.every()
+def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.DataFrame:
+    every = recording.every()
     own = every.rows(chosen["message_id"].to_numpy(np.int64))
     app = App.of(own)
     own = own.merge(chosen[["message_id", "role", "reference_latency_ns"]].astype({"message_id": "Int64"}))
-    side = Side(recorded, own, app)
-    busy = side.machine.threads
-    servers = _servers(_near(side, every, own, busy), every, own, busy)
+    activity = Activity(recording, own, app)
+    busy = activity.machine.threads
+    servers = _servers(_near(activity, every, own, busy), every, own, busy)
     parts = [_by_function(server, own) for server in servers]
     counted = {server.queue.name for server in servers}
-    parts += _by_messages(_beside(every, own, side.machine), own, side.machine, counted)
-    if side.has_functions:
+    parts += _by_messages(_beside(every, own, activity.machine), own, activity.machine, counted)
+    if activity.has_functions:
         _account(counted, own, ledger)
     return pd.concat(parts, ignore_index=True)
 
 
-def _near(side: Side, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:
+def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:
     """Calls while the compared messages were in their queues, and while some were served themselves: no others are read."""
     parts: list[tuple[str, Int, Int, Int]] = []
     for queue in QUEUES:
@@ -106,9 +107,9 @@ def _near(side: Side, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.
         known = (group >= 0) & (low >= 0) & (high >= low)
         # A call that ended when the message came was before it, one that began when it left is behind it.
         group, low, high = group[known], low[known], high[known] + 1
-        cores.append(side.cores_of(group, low, high)[1:] if where == "tid" else (group, low, high))
+        cores.append(activity.cores_of(group, low, high)[1:] if where == "tid" else (group, low, high))
     cpu, start, end = (np.concatenate(c) for c in zip(*cores, strict=True))
-    return side.calls_while(cpu, start, end, occurrences.COLUMNS)
+    return activity.calls_while(cpu, start, end, occurrences.COLUMNS)
 
 
 def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..timeline.intervals import Int
+from ..interval_joins import Int
 
 #: (kind, symbol, dso) of a function; the symbol of one without a name has its address.
 Name = tuple[str, str, str]
@@ -52,7 +52,7 @@ def find(
     tids: Int | None = None,
     time: tuple[int, int] | None = None,
 ) -> Occurrences:
-    """Calls in ``schema.CALLS`` of the functions ``wanted``, of some threads and within some time if given.
+    """Calls in table ``calls`` of the functions ``wanted``, of some threads and within some time if given.
 
     ``symbols`` is asked once for each symbol, ``wanted`` for each different name that passes.
     """

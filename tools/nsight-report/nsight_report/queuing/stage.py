@@ -9,15 +9,15 @@ from ..stage import ANALYSIS, CHOSEN, Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
-    from ..anomalies.options import Options
-    from ..anomalies.population import looked_at
-    from ..anomalies.stage import recorded, seen
+    from ..selection.options import Options
+    from ..selection.population import looked_at
+    from ..timeline.recording import Recording
     from .blocking import break_down
     from .find import find
 
     compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
-    here, there = recorded(ctx), recorded(ctx.other) if ctx.other else None
-    options, span = Options.of(ctx.options), seen(ctx)
+    here, there = Recording.of(ctx), Recording.of(ctx.other) if ctx.other else None
+    options, span = Options.of(ctx.options), here.seen
     only = looked_at(ctx.messages(), options, span) if ctx.options.decode == CHOSEN else None
     # Neither needs the other, and both wait for what they read.
     with ThreadPoolExecutor(2) as pool:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..calls.stored import Stored
-from ..frames import column, to_pandas
-from .sections import Int
+from ..interval_joins import Int, latest
+from ..tables.data_frames import column, to_pandas
+from ..tables.intervals import IntervalTable
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "pid", "call_id")
 #: How long the rest of a softirq is looked for behind an arrival: more than its budget (net.core.netdev_budget_usecs).
@@ -30,7 +30,7 @@ class Detours:
     in_backlog: npt.NDArray[np.bool_]
 
 
-def detours(messages: pd.DataFrame, contexts: Stored) -> Detours:
+def detours(messages: pd.DataFrame, contexts: IntervalTable) -> Detours:
     """What ``contexts`` tell of ``messages`` (rows of the table) that were handed off outside of their own softirq."""
     handoff, seen, pid = (column(messages[c]) for c in ("handoff_ns", "arrival_last_ns", "pid"))
     recv_cpu, handoff_cpu = (column(messages[c]) for c in ("recv_cpu", "handoff_cpu"))
@@ -60,16 +60,9 @@ def detours(messages: pd.DataFrame, contexts: Stored) -> Detours:
 
 def _innermost(contexts: pd.DataFrame, cpu: Int, time: Int) -> Int:
     """Row of ``contexts`` that each core was in at a time; -1 none. They do not overlap, and are in order of core and time."""
-    place = np.full(len(cpu), -1)
     core, start, end = (column(contexts[c]) for c in ("cpu", "start_ns", "end_ns"))
-    for value in np.unique(cpu):
-        members = np.flatnonzero(cpu == value)
-        low, high = np.searchsorted(core, [value, value + 1])
-        found = low + np.searchsorted(start[low:high], time[members], "right") - 1
-        inside = found >= low
-        inside[inside] = time[members][inside] < end[found[inside]]
-        place[members[inside]] = found[inside]
-    return place
+    place = latest(core, start, cpu, time)
+    return np.where(time < np.append(end, -1)[place], place, -1)
 
 
 def _whole_end(contexts: pd.DataFrame) -> Int:

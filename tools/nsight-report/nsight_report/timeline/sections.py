@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frames import column
+from ..tables.data_frames import column
 
 if TYPE_CHECKING:
     from .detours import Detours

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,15 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .. import files, schema
-from ..errors import BadInput
-from ..store import KINDS, LAST_ENDS
+from .reader import Reader
+from .store import KINDS, LAST_ENDS
 
 I64 = npt.NDArray[np.int64]
 
 #: Groups that are decoded at a time.
 _THREADS = min(4, os.cpu_count() or 1)
-_AGAIN = "delete tables/ in the capture and run nsight-report again"
 _MAX = np.iinfo(np.int64).max
 
 
@@ -59,39 +56,20 @@ class _Groups:
         return [number for number in every if not self.kinds[number].isdisjoint(values)]
 
 
-class Stored:
+class IntervalTable(Reader):
     """A table of ``schema.py`` whose rows are stretches (``start_ns`` to ``end_ns``, or ``dur_ns`` long) of a ``cpu`` or ``tid``.
 
     From a file of the store, or from a table in memory, in any order. ``n_read``: rows decoded so far.
 
-    >>> calls = Stored(Path("x.nsight/tables/calls.parquet"))                   # doctest: +SKIP
+    >>> calls = IntervalTable(Path("x.nsight/tables/calls.parquet"))                   # doctest: +SKIP
     >>> calls.overlapping(cpu, start_ns, end_ns, ["symbol", "parent_id"])       # doctest: +SKIP
     """
 
     def __init__(self, source: pa.Table | Path, group: str = "cpu") -> None:
+        super().__init__(source)
         self._group = group
-        self.n_read = 0
         self._known: _Groups | None = None
         self._found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], pa.Table] = {}
-        if isinstance(source, pa.Table):
-            self._table, self._metadata, self._arrow = source, None, source.schema
-            self.num_rows: int = source.num_rows
-            return
-        self._table, self._path = None, source
-        try:
-            with files.parquet(source) as file:
-                self._metadata = file.metadata
-        except (OSError, pa.ArrowException) as error:
-            raise BadInput(f"{source}: cannot be read: {error}", _AGAIN) from None
-        self._arrow = self._metadata.schema.to_arrow_schema()
-        self.num_rows = self._metadata.num_rows
-        if any(f.type != self._arrow.field(f.name).type for f in schema.TABLES[source.stem].arrow()):
-            raise BadInput(f"{source}: made by another version", _AGAIN)
-
-    @property
-    def column_names(self) -> list[str]:
-        """Of the whole table."""
-        return list(self._arrow.names)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All of it, for tables that are known to be small."""
@@ -177,7 +155,7 @@ class Stored:
                 rows = np.concatenate([rows, rows + 1, np.zeros(int(first), np.int64)])
                 rows = np.unique(rows[rows < table.num_rows])
                 found.append(table.select(columns).take(pa.array(rows)))
-        return _join(found) if found else self._arrow.empty_table().select(columns)
+        return _join(found) if found else self.nothing(columns)
 
     def span(self) -> tuple[int, int] | None:
         """When the first of its rows begins and the last ends; None if there are none."""
@@ -209,34 +187,19 @@ class Stored:
 
     def _groups(self) -> _Groups:
         if self._known is None:
-            self._known = _statistics(self._metadata, self._group) if self._metadata else _whole(self._table)
+            self._known = _statistics(self.metadata, self._group) if self.metadata else _whole(self.num_rows)
         return self._known
 
     def _each(
         self, groups: Sequence[int], columns: list[str], work: Callable[[pa.Table], pa.Table]
     ) -> Iterator[pa.Table]:
         """What ``work`` makes of each of the row groups, in order; at least one table."""
-        if self._table is not None:
-            self.n_read += self._table.num_rows
-            yield work(self._table.select(columns))
-            return
         if not len(groups):
-            yield work(self._arrow.empty_table().select(columns))
+            yield work(self.nothing(columns))
             return
-
-        mine = threading.local()  # each reads at a place of its own
 
         def one(number: int) -> pa.Table:
-            try:
-                if not hasattr(mine, "file"):
-                    mine.file = files.parquet(self._path, self._metadata)
-                table = mine.file.read_row_group(number, columns=columns, use_threads=False).select(columns)
-            except (OSError, pa.ArrowException) as error:
-                raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
-            known = {f.name for f in schema.TABLES[self._path.stem].arrow() if not f.nullable}
-            if any(table[name].null_count for name in columns if name in known):
-                raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
-            return work(table)
+            return work(self.read(number, columns))
 
         with ThreadPoolExecutor(_THREADS) as pool:
             ahead: deque[Future[pa.Table]] = deque()
@@ -295,9 +258,9 @@ def _times(names: list[str]) -> tuple[str, str]:
     )
 
 
-def _whole(table: pa.Table) -> _Groups:
+def _whole(n_rows: int) -> _Groups:
     one = np.ones(1, np.int64)
-    return _Groups(one * table.num_rows, one * 0, one * _MAX, one * -_MAX, one * -_MAX, one * _MAX)
+    return _Groups(one * n_rows, one * 0, one * _MAX, one * -_MAX, one * -_MAX, one * _MAX)
 
 
 def _stretches(group: I64, start: I64, end: I64) -> dict[int, tuple[I64, I64]]:

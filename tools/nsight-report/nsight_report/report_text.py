@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from .frames import each
 from .names import printable
 from .summary import Summary, advice
+from .tables.data_frames import each
 from .units import counted, percent
 
 #: A target of fewer messages tells of these, and not of a pattern.

@@ -29,7 +29,6 @@ unseen        nothing was recorded: a loss, or before and after the recording of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -37,15 +36,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frames import column
-from ..names import thread_name
-from ..recorder import NOBODY, Recorder, named
-from ..timeline import A
-from ..timeline.intervals import Int, overlaps
-from . import arrival, processing
+from ..interval_joins import Int, overlaps
+from ..tables.data_frames import column
+from . import A, arrival
+from .machine import (
+    IN_ABSENT,
+    IN_EXCEPTION,
+    IN_GAP,
+    IN_HARDIRQ,
+    IN_IDLE,
+    IN_SOFTIRQ,
+    IN_SYSCALL,
+    IN_THREAD,
+    LOST,
+    USER_CODE,
+    Machine,
+)
+from .occupancy import Tiles
 from .pieces import Pieces, State, uncovered
-from .population import App
-from .processing import Tiles
 
 KINDS = (
     "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "unseen"
@@ -54,171 +62,12 @@ OWN, HOL, INTERFERENCE, SIBLING, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, HOST
     len(KINDS)
 )
 
-# Kinds of contexts, as in schema.CONTEXTS.
-CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap", "absent")
-IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP, IN_ABSENT = range(len(CONTEXTS))
-
-#: What a thread is in outside of system calls and exceptions.
-USER_CODE = "user code"
-
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
 NESTED_FLOOR_NS = 50_000
 #: A core that idles for longer beside a ready thread of a process that was throttled meanwhile is not waking up.
 THROTTLED_NS = 50_000
 QUOTA = "CPU quota"
-LOST = "retransmission"
-
-
-class Names:
-    """Strings and their codes."""
-
-    def __init__(self) -> None:
-        self.list: list[str] = []
-        self._code: dict[str, int] = {}
-
-    def code(self, name: str) -> int:
-        """The code of ``name``, new if need be."""
-        if name not in self._code:
-            self._code[name] = len(self.list)
-            self.list.append(name)
-        return self._code[name]
-
-    def codes(self, values: pd.Series, rename: Callable[[str], str] = str) -> Int:
-        """Codes of a column of few distinct strings, by what ``rename`` makes of each."""
-        category = values.astype("category")
-        names = [rename(str(n)) for n in category.cat.categories]
-        table = np.array([self.code(n) for n in names] + [self.code("")], np.int64)
-        return table[category.cat.codes.to_numpy()]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the cores and threads did, as arrays; made once per diagnosis.
-
-    ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
-    ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
-    ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
-    received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``entered_*``: system calls,
-    exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
-    of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops.
-    """
-
-    names: Names
-    cpu: Int
-    start: Int
-    end: Int
-    kind: Int
-    symbol: Int
-    comm: Int
-    others: Int
-    tid: Int
-    pid: Int
-    threads: Tiles
-    cores: Tiles
-    told: arrival.Told
-    received: Int
-    receive_name: Int
-    entered_tid: Int
-    entered_start: Int
-    entered_name: Int
-    app: App
-    recorder: Recorder
-    host: arrival.Host
-    lost: Int | None = None
-
-    def was_in(self, tid: Int, time: Int) -> Int:
-        """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""
-        last = np.full(len(tid), -1)
-        for value in np.unique(tid):  # the reading threads
-            members = np.flatnonzero(tid == value)
-            low, high = np.searchsorted(self.entered_tid, [value, value + 1])
-            found = low + np.searchsorted(self.entered_start[low:high], time[members], "right") - 1
-            known = found >= low
-            last[members[known]] = self.entered_name[found[known]]
-        return last
-
-    def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
-        """``thread_states`` of some threads; who waits, but not for a message, sleeps.
-
-        Beside Intel PT nothing but the system call tells what a thread waits for. In a gap nobody knows it: the last
-        one that was seen may have ended long before.
-        """
-        states = thread_states[thread_states["tid"].isin(tids)]
-        known = ~processing.begin_in_gaps(states, self.cpu, self.start, self.end, self.kind == IN_GAP)
-        at = np.flatnonzero((states["state"] == "waiting") & known)
-        last = self.was_in(column(states["tid"])[at], column(states["start_ns"])[at])
-        events = [self.names.code(name) for name in (*processing.WAITS, *processing.READS)]
-        other = at[(last >= 0) & ~np.isin(last, events)]
-        state = states["state"].astype(str).to_numpy(object)
-        state[other] = "sleeping"
-        return states.assign(state=state)
-
-    @staticmethod
-    def build(
-        gaps: pd.DataFrame,
-        entered: pd.DataFrame,
-        threads: Tiles,
-        cores: Tiles,
-        received: pd.DataFrame,
-        app: App,
-        names: Names | None = None,
-        recorder: Recorder = NOBODY,
-        host: arrival.Host | None = None,
-    ) -> Machine:
-        """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
-
-        ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
-        message_id and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
-        when they were told of messages (``told``).
-        """
-        names = names or Names()
-        tid, start = column(entered["tid"]), column(entered["start_ns"])
-        order = np.lexsort((start, tid))
-        none = np.zeros(0, np.int64)
-        return Machine(
-            names,
-            none, none, none, none, none, none, none, none, none,
-            threads,
-            cores,
-            arrival.nothing_told(0),
-            received["message_id"].to_numpy(np.int64),
-            names.codes(received["comm"].astype(str) + " receive"),
-            tid[order],
-            start[order],
-            names.codes(entered["symbol"])[order],
-            app,
-            recorder,
-            host or arrival.Host(),
-        ).during(gaps)  # fmt: skip
-
-    def after_drops(self, reasons: npt.NDArray[np.object_] | None) -> Machine:
-        """The same, knowing why this machine dropped an earlier copy of each measured message ('': it is not known to have)."""
-        if reasons is None:
-            return self
-        codes, known = pd.factorize(reasons)
-        table = [self.names.code(f"{LOST}: dropped here, {r}" if r else LOST) for r in known]
-        return replace(self, lost=np.array([*table, 0], np.int64)[codes])
-
-    def during(self, contexts: pd.DataFrame) -> Machine:
-        """The same with these rows of ``contexts`` for what cores did."""
-        kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
-        comm = self.names.codes(contexts["comm"], thread_name)
-        ours = self.recorder.among(column(contexts["pid"]), contexts["comm"])
-        comm[ours] = self.names.codes(contexts["comm"][ours], named)
-        return replace(
-            self,
-            cpu=column(contexts["cpu"]),
-            start=column(contexts["start_ns"]),
-            end=column(contexts["end_ns"]),
-            kind=np.where(kind < 0, IN_GAP, kind),
-            symbol=self.names.codes(contexts["symbol"]),
-            comm=comm,
-            others=self.names.codes(contexts["others"]),
-            tid=column(contexts["tid"]),
-            pid=column(contexts["pid"]),
-        )
 
 
 @dataclass(frozen=True)

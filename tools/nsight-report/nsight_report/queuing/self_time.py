@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ..anomalies.paths import COLUMNS, MARKS, Trace
-from ..anomalies.recorded import Side
 from ..calls.innermost import stretches
-from ..frames import to_pandas
-from ..timeline.intervals import Int, overlaps
+from ..calls.trace import COLUMNS, MARKS, Trace
+from ..interval_joins import Int, overlaps
+from ..tables.data_frames import to_pandas
+from ..timeline.activity import Activity
 
 #: What a category is asked with: (kind, subject, object).
 Asked = tuple[str, str, str]
@@ -20,8 +20,8 @@ _OF_THREAD = ("thread", "gap", "idle")
 class Inside:
     """The calls of a capture in some stretches of cores; ``names``: what to ask a category with."""
 
-    def __init__(self, side: Side, cpu: Int, start: Int, end: Int) -> None:
-        calls = side.calls_while(cpu, start, end, COLUMNS)
+    def __init__(self, activity: Activity, cpu: Int, start: Int, end: Int) -> None:
+        calls = activity.calls_while(cpu, start, end, COLUMNS)
         trace = Trace.build(calls, np.zeros(0, np.int64))
         rows = np.arange(len(trace.cpu))
         near = to_pandas(calls)

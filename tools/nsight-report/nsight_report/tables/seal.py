@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from . import files
-from .errors import BadInput
+from .. import files
+from ..errors import BadInput
 
 _BYTES = 32
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..anomalies.slices import Slice
 from ..errors import BadInput
-from ..frames import each
+from ..selection.slices import Slice
+from ..selection.windows import Window, around
 from ..summary import selected
-from ..timeline.windows import Window, around
+from ..tables.data_frames import each
 
 if TYPE_CHECKING:
     from ..api import Capture
-    from ..messages import Messages
+    from ..tables.messages import Messages
 
 MARKS = {
     "rx": (

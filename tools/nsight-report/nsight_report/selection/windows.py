@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..frames import column
-from .intervals import Int, overlaps
+from ..interval_joins import Int, overlaps
+from ..tables.data_frames import column
 
 #: Before and behind a message: as long as an interrupt takes. A call that a lifetime begins in should have its own begin.
 MARGIN_NS = 20_000

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..calls.stored import union
-from ..frames import column
-from ..timeline.intervals import Int, overlaps, tile
+from ..interval_joins import Int, latest, overlaps, tile
+from ..tables.data_frames import column
+from ..tables.intervals import union
 
 # A thread that enters one of these has finished what it was doing for the last message.
 WAITS = frozenset(
@@ -153,15 +153,8 @@ def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
 def _latest_before(group: Int, time: Int, of: Int, until: Int) -> Int:
     """The last ``time`` of the same ``group`` before each of ``until``; the begin of time if there is none."""
     order = np.lexsort((time, group))
-    group, time = group[order], time[order]
-    out = np.full(len(of), np.iinfo(np.int64).min)
-    for value in np.unique(of):  # few: cores
-        members = np.flatnonzero(of == value)
-        low, high = np.searchsorted(group, [value, value + 1])
-        found = low + np.searchsorted(time[low:high], until[members], "left") - 1
-        known = found >= low
-        out[members[known]] = time[found[known]]
-    return out
+    found = latest(group[order], time[order], of, until - 1)
+    return np.append(time[order], np.iinfo(np.int64).min)[found]
 
 
 def _telling(owner: Int, group: Int, start: Int, asked: Asked) -> Int:
@@ -188,13 +181,7 @@ def _owner(owner: Int, index: Int) -> Int:
 
 def _next(group: Int, time: Int, event_group: Int, event_time: Int) -> Int:
     """The first event of the same group at or after ``time``; the end of time if there is none."""
-    out = np.full(len(group), np.iinfo(np.int64).max)
-    order = np.lexsort((event_time, event_group))
-    event_group, event_time = event_group[order], event_time[order]
-    for value in np.unique(group):  # few: the reading threads
-        members = np.flatnonzero(group == value)
-        low, high = np.searchsorted(event_group, [value, value + 1])
-        found = low + np.searchsorted(event_time[low:high], time[members])
-        known = found < high
-        out[members[known]] = event_time[found[known]]
-    return out
+    # The last of the same, read from the end of time.
+    order = np.lexsort((-event_time, event_group))
+    found = latest(event_group[order], -event_time[order], group, -time)
+    return np.append(event_time[order], _EVER)[found]

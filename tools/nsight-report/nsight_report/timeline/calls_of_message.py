@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..timeline import SIDES, Detours, sections
+from . import SIDES, Detours, sections
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,9 +13,9 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
-from ..frames import column
-from ..timeline import A, Detours, Place, R, sections
-from ..timeline.intervals import Int, overlaps
+from ..interval_joins import Int, overlaps
+from ..tables.data_frames import column
+from . import A, Detours, Place, R, sections
 
 
 class State(IntEnum):

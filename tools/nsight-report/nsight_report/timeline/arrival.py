@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frames import column
-from ..timeline.intervals import Int
-from ..timeline.windows import MARGIN_NS
+from ..interval_joins import Int
+from ..selection.windows import MARGIN_NS
+from ..tables.data_frames import column
 
 #: An interrupt this shortly before a softirq raised it: between the two there is only the interrupt's exit.
 ADJACENT_NS = 2_000

@@ -16,18 +16,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import files, schema
-from .errors import BadInput
-from .frames import to_pandas
+from .data_frames import to_pandas
+from .reader import Reader
 
 I64 = npt.NDArray[np.int64]
 #: Chooses rows by some of their columns.
 Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
 
-_AGAIN = "delete tables/ in the capture and run nsight-report again"
 
-
-class Messages:
+class Messages(Reader):
     """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
 
     >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
@@ -36,21 +33,7 @@ class Messages:
     """
 
     def __init__(self, source: pa.Table | Path) -> None:
-        self.n_read = 0
-        self._table = source if isinstance(source, pa.Table) else None
-        if isinstance(source, pa.Table):
-            self._arrow, self.num_rows = source.schema, source.num_rows
-            return
-        self._path = source
-        try:
-            with files.parquet(source) as file:
-                self._metadata = file.metadata
-        except (OSError, pa.ArrowException) as error:
-            raise BadInput(f"{source}: cannot be read: {error}", _AGAIN) from None
-        self._arrow, self.num_rows = self._metadata.schema.to_arrow_schema(), self._metadata.num_rows
-        expected = schema.MESSAGES.arrow()
-        if self._arrow.names != expected.names or self._arrow.types != expected.types:
-            raise BadInput(f"{source}: made by another version", _AGAIN)
+        super().__init__(source, "messages")
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
         """Some columns of every message, or of those that ``keep`` chooses by these columns; in the table's order.
@@ -79,8 +62,8 @@ class Messages:
         Numbers that no message has are left out.
         """
         wanted = np.unique(message_ids)
-        names = self._arrow.names if names is None else list(names)
-        found = [self._arrow.empty_table().select(names)]
+        names = self.column_names if names is None else list(names)
+        found = [self.nothing(names)]
         for group in self._groups(list(dict.fromkeys([*names, "message_id"])), wanted):
             hit = np.isin(group["message_id"].to_numpy(), wanted, kind="sort")
             found.append(group.select(names).filter(pa.array(hit)))
@@ -88,33 +71,18 @@ class Messages:
 
     def _groups(self, names: list[str], wanted: I64 | None = None) -> Iterator[pa.Table]:
         """Columns, a row group at a time; of those only that may have some of the (ascending) numbers ``wanted``. At least one."""
-        if self._table is not None:
-            self.n_read += self.num_rows * len(names)
-            yield self._table.select(names)
-            return
-        numbers = [
-            n for n in range(self._metadata.num_row_groups) if wanted is None or self._may_have(n, wanted)
-        ]
-        if not numbers:
-            yield self._arrow.empty_table().select(names)
-        file = None  # it has a place at which it is read: callers in threads have one each
-        for number in numbers:
-            try:
-                file = file or files.parquet(self._path, self._metadata)
-                table = file.read_row_group(number, columns=names).select(names)
-            except (OSError, pa.ArrowException) as error:
-                raise BadInput(f"{self._path}: cannot be read: {error}", _AGAIN) from None
-            if any(
-                table[c.name].null_count
-                for c in schema.MESSAGES.columns
-                if c.name in names and not c.nullable
-            ):
-                raise BadInput(f"{self._path}: something is missing in it", _AGAIN)
+        groups = [n for n in range(self.n_groups) if wanted is None or self._may_have(n, wanted)]
+        if not groups:
+            yield self.nothing(names)
+        for group in groups:
+            table = self.read(group, names, threads=True)
             self.n_read += table.num_rows * len(names)
             yield table
 
     def _may_have(self, number: int, wanted: I64) -> bool:
-        told = self._metadata.row_group(number).column(self._arrow.names.index("message_id")).statistics
+        if not self.metadata:
+            return True
+        told = self.metadata.row_group(number).column(self.column_names.index("message_id")).statistics
         if told is None or not told.has_min_max:
             return True
         at = np.searchsorted(wanted, told.min)

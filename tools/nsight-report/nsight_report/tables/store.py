@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import files, schema, seal
-from .errors import BadInput, OutputError
+from .. import files
+from ..errors import BadInput, OutputError
+from . import schema, seal
 
 _STAGES = "stages.json"
 _SCRATCH = ".scratch-"

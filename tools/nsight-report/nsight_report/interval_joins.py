@@ -44,6 +44,21 @@ def overlaps(
     return query[keep], item if order is None else order[item], low_ns[keep], high_ns[keep]
 
 
+def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
+    """Of rows in order of group and time the last one of group ``of`` at or before each time ``at``; -1: none.
+
+    >>> latest(np.array([1, 1, 2]), np.array([5, 9, 0]), np.array([1, 1, 1, 2, 3]), np.array([4, 5, 99, 7, 7])).tolist()
+    [-1, 0, 1, 2, -1]
+    """
+    found = np.full(len(of), -1)
+    for value in np.unique(of):  # few: cores or threads
+        members = np.flatnonzero(of == value)
+        low, high = np.searchsorted(group, [value, value + 1])
+        place = low + np.searchsorted(time[low:high], at[members], "right") - 1
+        found[members] = np.where(place >= low, place, -1)
+    return found
+
+
 def in_order(group: Int, start: Int) -> Int | None:
     """What puts rows in order of group and start; None if they are, as those of stored tables are.
 

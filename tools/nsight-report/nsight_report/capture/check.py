@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from .errors import BadInput
-from .manifest import Manifest
-from .units import duration
+from ..errors import BadInput
+from ..manifest import Manifest
+from ..units import duration
 
 # Tools start and stop a little before and after the recorder's own stamps.
 _SLACK_NS = 30_000_000_000

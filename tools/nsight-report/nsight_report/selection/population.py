@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from .. import schema
 from ..errors import BadInput, EmptyTarget
+from ..interval_joins import Int
 from ..losses import Ledger
-from ..messages import Messages
-from ..timeline.intervals import Int
+from ..tables import schema
+from ..tables.messages import Messages
 from .options import Options
 from .slices import Slice
 
@@ -50,7 +50,7 @@ class App(NamedTuple):
 class Population:
     """Comparable messages of one application, and the two slices of them.
 
-    ``messages``: those of the slices, with the columns of ``schema.MESSAGES``; ``target`` and ``reference`` are row
+    ``messages``: those of the slices, with the columns of table ``messages``; ``target`` and ``reference`` are row
     positions in it. ``group``: number of each one's request type: messages are compared with their like. ``app``: all
     that the slices were chosen from. ``others``, ``others_group``, ``others_app``: of another capture, if the reference
     is of that one.

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What cores and threads did while some messages of a recording were there.
+
+Of the tables of cores, threads and calls only what lies within the lifetimes of these messages is
+read, in the order of time, and of that what some messages at a time need: so memory grows with what
+one of them called, and not with the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from .. import drops
+from ..interval_joins import Int, overlaps
+from ..selection.population import App
+from ..tables.data_frames import column, to_pandas
+from . import Detours, arrival, detours, entered, exposure, occupancy
+from .machine import Machine, Names
+from .occupancy import Asked, Reads
+from .pieces import Pieces, pieces
+from .recording import Recording
+
+#: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
+ROWS = 300_000
+#: And messages.
+MESSAGES = 20_000
+
+_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id", "others")
+_STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
+
+
+class Activity:
+    """The cores, threads and functions of a recording beside some ``messages`` of the application ``app``.
+
+    ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT told of calls; ``softirqs``: then,
+    numbers of calls that are softirqs: their own kind is that of functions.
+    """
+
+    def __init__(
+        self, recording: Recording, messages: pd.DataFrame, app: App, names: Names | None = None
+    ) -> None:
+        self.messages = messages
+        self._tids = app.tids
+        self._calls, self._contexts, self._states = (
+            recording.activity(name) for name in ("calls", "contexts", "thread_states")
+        )
+        self._host = recording.host or arrival.Host()
+        self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
+        self.has_functions = self._calls.holds("kind", "function")
+        softirqs = self._contexts.where("kind", ["softirq"] if self.has_functions else [], ["call_id"])
+        self.softirqs = softirqs["call_id"].to_numpy()
+        asked = Asked.of(messages)
+        every = recording.every().columns(occupancy.COLUMNS)
+        reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
+        received = every.loc[np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "comm"]]
+        del every  # it grows with the recording, and what follows needs memory
+        gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
+        source = self._contexts if self.has_functions else self._calls
+        did = entered.find(source, self.has_functions, self._states, messages, asked, reads, app.tids)
+        waits = pd.concat([entered.waits(did), entered.asleep(self._states, gaps, np.unique(reads.tid))])
+        threads = occupancy.by_thread(reads, column(waits["tid"]), column(waits["start_ns"]))
+        why = None if recording.drops is None else drops.reasons(messages, to_pandas(recording.drops))
+        self.machine = Machine.build(
+            gaps, did, threads, cores, received, app, names, recording.recorder, self._host
+        ).after_drops(why)
+
+    def parts(self, wanted: list[Int]) -> Iterator[tuple[list[Pieces], Machine]]:
+        """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did meanwhile."""
+        for first, last in self._chunks(np.unique(np.concatenate(wanted))):
+            chosen = [rows[(rows >= first) & (rows <= last)] for rows in wanted]
+            every = np.unique(np.concatenate(chosen))
+            states, told, found = self._thread_states(every), self._told(every), self._detours(every)
+            parts = [pieces(self.messages, rows, states, told.at, found) for rows in chosen]
+            yield parts, replace(self.machine.during(self._cores(parts)), told=told)
+
+    def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
+        """Rows of ``calls`` that overlap stretches of cores, with their callers."""
+        return self._calls.overlapping(cpu, start, end, columns)
+
+    def cores_of(self, tid: Int, start: Int, end: Int, state: str | None = None) -> tuple[Int, Int, Int, Int]:
+        """On which cores threads were in some stretches: (which stretch, core, begin, end); ``state``: in that state only."""
+        states = to_pandas(self._states.overlapping(tid, start, end, _STATES))
+        states = states[(states["cpu"] >= 0) & ((states["state"] == state) if state else True)]
+        query, item, low, high = overlaps(
+            tid, start, end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
+        )
+        return query, column(states["cpu"])[item], low, high
+
+    def _told(self, rows: Int) -> arrival.Told:
+        chosen = self.messages.iloc[rows]
+        contexts = to_pandas(self._contexts.overlapping(*arrival.where(chosen), _CONTEXTS))
+        found = arrival.told(chosen, contexts, self._power, self._host)
+        every = arrival.nothing_told(len(self.messages))
+        every.at[rows], every.why[rows] = found.at, found.why
+        return every
+
+    def _detours(self, rows: Int) -> Detours:
+        found = detours(self.messages.iloc[rows], self._contexts)
+        every = Detours(np.full(len(self.messages), -1), np.zeros(len(self.messages), bool))
+        every.left_ns[rows], every.in_backlog[rows] = found.left_ns, found.in_backlog
+        return every
+
+    def _chunks(self, rows: Int) -> Iterator[tuple[int, int]]:
+        """First and last of rows that follow each other, which are also in the order of time."""
+        per_ns = (self._calls if self.has_functions else self._contexts).rows_per_ns()
+        chosen = self.messages.iloc[rows]
+        length = column(chosen["last_ns"]) - column(chosen["first_ns"])
+        weight = np.cumsum(np.maximum(length * per_ns / ROWS, 1 / MESSAGES))
+        for part in np.split(rows, np.flatnonzero(np.diff(np.floor(weight))) + 1):
+            yield int(part[0]), int(part[-1])
+
+    def _thread_states(self, rows: Int) -> pd.DataFrame:
+        chosen = self.messages.iloc[rows]
+        tid, first, last = (column(chosen[c]) for c in ("tid", "first_ns", "last_ns"))
+        # What a thread did next tells where one that waited was woken.
+        states = self._states.overlapping_and_next(tid, first, last, _STATES)
+        return self.machine.resolve(to_pandas(states), self._tids)
+
+    def _cores(self, pieces: list[Pieces]) -> pd.DataFrame:
+        cpu, start, end = (
+            np.concatenate([getattr(p, name)[exposure.on_cores(p)] for p in pieces])
+            for name in ("cpu", "start", "end")
+        )
+        return to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))

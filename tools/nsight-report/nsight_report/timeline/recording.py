@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One capture as the diagnosis takes it: its tables, and what the recorded machine's settings and clocks say of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..clocks import ClockMap
+from ..interval_joins import Int
+from ..manifest import Manifest
+from ..recorder import NOBODY, Recorder
+from ..selection.population import Noise
+from ..stage import Context
+from ..tables.intervals import IntervalTable
+from ..tables.messages import Messages
+from .arrival import Host
+
+
+class Recording(NamedTuple):
+    """Tables of one capture, as its diagnosis needs them; ``seen``: messages outside of that time are not compared.
+
+    ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
+    nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
+    """
+
+    messages: pa.Table | Messages
+    calls: pa.Table | IntervalTable
+    contexts: pa.Table | IntervalTable
+    thread_states: pa.Table | IntervalTable
+    seen: tuple[int, int] | None = None
+    host: Host | None = None
+    noise: Noise | None = None
+    recorder: Recorder = NOBODY
+    drops: pa.Table | None = None
+
+    def every(self) -> Messages:
+        """Its messages, to be read in parts."""
+        return self.messages if isinstance(self.messages, Messages) else Messages(self.messages)
+
+    def activity(self, name: str) -> IntervalTable:
+        """Its table ``calls``, ``contexts`` or ``thread_states``, to be read in parts."""
+        table = getattr(self, name)
+        return (
+            table
+            if isinstance(table, IntervalTable)
+            else IntervalTable(table, "tid" if name == "thread_states" else "cpu")
+        )
+
+    def noise_from(self, granularity_ns: int) -> Noise:
+        """Up to what a deviation is ignored."""
+        of_clocks = self.noise or (lambda first, _last: np.zeros(len(first), np.int64))
+        return lambda first, last: np.maximum(granularity_ns, of_clocks(first, last))
+
+    @staticmethod
+    def of(ctx: Context) -> Recording:
+        """What the stages before the diagnosis made."""
+        calls, contexts, states = (ctx.stored(name) for name in ("calls", "contexts", "thread_states"))
+        recorder = Recorder.of(ctx.manifest)
+        return Recording(
+            ctx.messages(),
+            calls,
+            contexts,
+            states,
+            seen(ctx),
+            host(ctx.manifest),
+            recorder=recorder,
+            drops=ctx.table("drops"),
+        )
+
+
+def host(manifest: Manifest) -> Host:
+    """What the recorded machine's settings can delay."""
+    settings = [nic["coalescing"] for nic in manifest.list("nics") if isinstance(nic.get("coalescing"), dict)]
+    waits = [_count(s.get("rx_coalesce_usecs")) * 1000 for s in settings]
+    states = manifest.mapping("host").get("idle_states")
+    exits = [
+        _count(state.get("latency_us")) * 1000
+        for state in (states if isinstance(states, list) else [])
+        if isinstance(state, dict) and not state.get("disabled")
+    ]
+    adapts = any(s.get("use_adaptive_rx_coalesce") for s in settings)
+    groups = [row["pids"] for row in manifest.list("throttled") if isinstance(row.get("pids"), list)]
+    throttled = {pid for pids in groups for pid in pids if isinstance(pid, int) and 0 < pid < 1 << 31}
+    return Host(-1 if adapts else max(waits, default=0), tuple(exits), tuple(sorted(throttled)))
+
+
+def _count(value: object) -> int:
+    """A number of a manifest that can be one of microseconds, else 0."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+
+
+#: Below this, times of tracepoints are noise of the tracing itself.
+TRACEPOINT_NOISE_NS = 1_000
+
+
+def granularity_ns(ctx: Context) -> int:
+    """What deviation cannot be told from none whatever the clocks, in ns: that of the packets, or of tracepoints."""
+    return max((row["p99_step_ns"] for row in ctx.table("trace").to_pylist()), default=TRACEPOINT_NOISE_NS)
+
+
+def noise_of(ctx: Context) -> Noise:
+    """What the clocks of a call and of a message are known to: twice the worst bound, at its begin or end.
+
+    Where the clock map has no time of a message's, the worst of all.
+    """
+    bounds = ctx.table("clock_map")
+    clock = ClockMap(bounds)
+    used = {"perf", "boottime"}.intersection(clock.domains)
+    counts = pc.is_in(bounds["domain"].cast(pa.string()), pa.array(["monotonic", *sorted(used)]))
+    worst_of_all = int(bounds.filter(counts)["error_ns"].to_numpy().max(initial=0))
+
+    def noise(first: Int, last: Int) -> Int:
+        worst = np.zeros(len(first), np.int64)
+        for times in (first, np.maximum(last, first)):
+            tsc, error, good = clock.convert_masked(times, "monotonic", "tsc")
+            worst = np.maximum(worst, np.where(good, error, worst_of_all))
+            for domain in used:
+                _, error, known = clock.convert_masked(tsc, "tsc", domain)
+                worst = np.maximum(worst, np.where(good & known, error, worst_of_all))
+        return 2 * worst
+
+    return noise
+
+
+def seen(ctx: Context) -> tuple[int, int] | None:
+    """From when to when something tells what cores did."""
+    for row in ctx.table("trace").to_pylist():
+        return row["begin_ns"], row["end_ns"]
+    return ctx.stored("contexts").span()
