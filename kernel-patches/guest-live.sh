@@ -73,7 +73,7 @@ server=$!
 pids="$pids $server"
 sleep 2
 
-# The events of nsight-record's grade trace, the hand-off to the application, and the clock.
+# The events of nsight-record's mode tracepoints, the hand-off to the application, and the clock.
 events=
 for e in sched:sched_switch sched:sched_waking sched:sched_wakeup sched:sched_wakeup_new sched:sched_migrate_task \
 	sched:sched_process_fork sched:sched_process_exec sched:sched_process_exit \

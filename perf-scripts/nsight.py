@@ -111,7 +111,7 @@ def trace_begin() -> None:
         recording = perf_file.read(command.input)
         recording.check()
     except problem.Unusable as error:
-        problem.stop(PROGRAM, str(error), error.cure, error.code)
+        problem.stop(PROGRAM, str(error), error.hint, error.code)
     if not asks_for_errors:
         other_perf = second_pass.SecondPass(str(Path("/proc/self/exe").readlink()), command)
         atexit.register(other_perf.abandon)
@@ -195,7 +195,7 @@ def throttle(time, *_):
 
 
 def remarks() -> list[tuple[str, str]]:
-    """What limits the result beside single losses, each with its cure."""
+    """What limits the result beside single losses, each with its fix."""
     if recording is None:
         return [("read from a pipe: full trace buffers and lost records are not seen", "record to a file")]
     said = recording.remarks()

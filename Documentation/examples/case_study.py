@@ -36,7 +36,7 @@ def save(path: Path, rows: pd.DataFrame, height: float, draw: Callable[[Figure],
     rows.to_csv(path.with_suffix(".csv"), index=False)
 
 
-def tails(captures: dict[str, nsight_report.Capture], folder: Path) -> None:
+def tails(captures: dict[str, nsight_report.Capture], directory: Path) -> None:
     """Distribution and tail of every iteration (Figs. 1 and 17 of the paper)."""
     rows = pd.concat([cdf.rows(selected(capture), name) for name, capture in captures.items()])
 
@@ -45,18 +45,18 @@ def tails(captures: dict[str, nsight_report.Capture], folder: Path) -> None:
         cdf.plot(rows, ax=left)
         cdf.plot_tail(rows, ax=right)
 
-    save(folder / "tails", rows, 4.2, draw)
+    save(directory / "tails", rows, 4.2, draw)
 
 
-def iteration(name: str, capture: nsight_report.Capture, folder: Path) -> None:
+def iteration(name: str, capture: nsight_report.Capture, directory: Path) -> None:
     """Balloons (Fig. 3), causes (Fig. 13) and the lifetime of the slowest message (Fig. 5) of one iteration."""
     look = cause_looks(capture)
     rows = balloon.rows(selected(capture), capture.coverage, capture.anomalies)
-    save(folder / f"{name}-balloons", rows, 5.6, lambda f: balloon.plot(rows, look, ax=f.subplots()))
+    save(directory / f"{name}-balloons", rows, 5.6, lambda f: balloon.plot(rows, look, ax=f.subplots()))
     boxes = causes.rows(capture.anomalies)
     if len(boxes):
         height = 1.8 + 0.46 * boxes["cause"].nunique()
-        save(folder / f"{name}-causes", boxes, height, lambda f: causes.plot(boxes, look, ax=f.subplots()))
+        save(directory / f"{name}-causes", boxes, height, lambda f: causes.plot(boxes, look, ax=f.subplots()))
     if not len(capture.coverage):
         return
     slowest = int(capture.coverage.sort_values("latency_ns")["message_id"].iloc[-1])
@@ -64,7 +64,12 @@ def iteration(name: str, capture: nsight_report.Capture, folder: Path) -> None:
     life = timeline.rows(capture, slowest)
     height = timeline_axes.height_inches(life)
     title = f"{name}: message {slowest}, {message['latency_ns'] / US:,.0f} us"
-    save(folder / f"{name}-slowest", life, height, lambda f: timeline_axes.plot(life, title, ax=f.subplots()))
+    save(
+        directory / f"{name}-slowest",
+        life,
+        height,
+        lambda f: timeline_axes.plot(life, title, ax=f.subplots()),
+    )
 
 
 def table(captures: dict[str, nsight_report.Capture]) -> pd.DataFrame:
@@ -80,16 +85,16 @@ def table(captures: dict[str, nsight_report.Capture]) -> pd.DataFrame:
 
 
 def main(story: str, output: str, port: str | None = None) -> None:
-    """Draw all iterations that ``story`` (a folder of captures) holds, in the order of their names."""
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw all iterations that ``story`` (a directory of captures) holds, in the order of their names."""
+    directory = Path(output)
+    directory.mkdir(parents=True, exist_ok=True)
     options = {} if port is None else {"port": int(port)}
     captures = {p.stem: nsight_report.open(str(p), **options) for p in sorted(Path(story).glob("*.nsight"))}
     if not captures:
         sys.exit(f"error: {story}: no capture (*.nsight)\nhint: make case-study records them")
-    tails(captures, folder)
+    tails(captures, directory)
     for name, capture in captures.items():
-        iteration(name, capture, folder)
+        iteration(name, capture, directory)
     print(table(captures).round(1).to_string(index=False))
 
 

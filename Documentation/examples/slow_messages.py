@@ -17,7 +17,7 @@ US = 1_000  # all times are ns
 
 
 def table_of_causes(capture: nsight_report.Capture) -> pd.DataFrame:
-    """A row a cause: how many target messages it delayed, and by how many us on average and at most."""
+    """A row a cause: how many slow messages it delayed, and by how many us on average and at most."""
     anomalies = capture.anomalies
     cause = anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
     per_message = anomalies.groupby([cause.rename("cause"), "message_id"])["deviation_ns"].sum()
@@ -45,7 +45,7 @@ def tail_by_connection(capture: nsight_report.Capture) -> pd.DataFrame:
 def main(path: str, figure: str | None = None) -> None:
     """Print the tables; draw the lifetime of the slowest message if ``figure`` names a file."""
     capture = nsight_report.open(path)
-    print(f"{len(capture.messages)} messages, {len(capture.coverage)} in the target\n")
+    print(f"{len(capture.messages)} messages, {len(capture.coverage)} among the slow messages\n")
     print(table_of_causes(capture).head(10).round(1).to_string(), "\n")
     slowest = capture.coverage.sort_values("latency_ns")["message_id"].iloc[-1]
     print(f"message {slowest}:")

@@ -176,7 +176,8 @@ int start(void **data, void *ctx)
 		return -1;
 	f->stream = stream_open(args[0]);
 	if (!f->stream) {
-		fprintf(stderr, "hint: name a file in a folder that exists and may be written\n");
+		fprintf(stderr,
+			"hint: name a file in a directory that exists and may be written\n");
 		free(f);
 		return -1;
 	}

@@ -106,7 +106,7 @@ class Recording:
         if self.arch and self.arch not in PT_CPUS:
             raise Unusable(
                 f"{self.path}: recorded on {self.arch}: Intel PT is there on x86 only",
-                "record on an x86 machine with an Intel CPU; elsewhere use nsight-record, grade trace",
+                "record on an x86 machine with an Intel CPU; elsewhere use nsight-record, mode tracepoints",
             )
         if self.auxtrace != "Intel PT":  # perf -z compresses neither its description nor its data
             has = f"its trace is {self.auxtrace}" if self.auxtrace else "it has no hardware trace"
@@ -123,7 +123,7 @@ class Recording:
             )
 
     def remarks(self) -> list[tuple[str, str]]:
-        """What limits a diagnosis, each with its cure."""
+        """What limits a diagnosis, each with its fix."""
         said = []
         if self.truncated_at is not None:
             said.append(
@@ -149,7 +149,7 @@ class Recording:
         if self.snapshot:
             said.append(
                 (
-                    "recorded in snapshot mode: each snapshot is a stretch of its own, what lies between is gone",
+                    "recorded in snapshot mode: each snapshot is an interval of its own, what lies between is gone",
                     "record without -S to see everything",
                 )
             )
@@ -213,7 +213,7 @@ def _architecture(data: mmap.mmap | bytes, end: int) -> str:
 
 
 def read(name: str) -> Recording:
-    """Read the raw records of ``name``, a perf.data or the folder of perf record --kcore."""
+    """Read the raw records of ``name``, a perf.data or the directory of perf record --kcore."""
     path = Path(name)
     if path.is_dir():
         if (path / "data.0").exists():
@@ -227,8 +227,8 @@ def read(name: str) -> Recording:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         denied = isinstance(error, PermissionError)
-        cure = "read it as the user who recorded it, or as root" if denied else "name the perf.data with -i"
-        raise Unusable(f"cannot read {name}: {error.strerror}", cure) from None
+        hint = "read it as the user who recorded it, or as root" if denied else "name the perf.data with -i"
+        raise Unusable(f"cannot read {name}: {error.strerror}", hint) from None
     with data:
         magic = data[:8]
         if magic == b"2ELIFREP":

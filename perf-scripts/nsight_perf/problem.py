@@ -23,29 +23,29 @@ EXIT_CODES = """exit codes:
 
 
 class Unusable(Exception):
-    """The input cannot be used: says why, and the cure."""
+    """The input cannot be used: says why, and the fix."""
 
-    def __init__(self, why: str, cure: str, code: int = EXIT_INPUT) -> None:
+    def __init__(self, why: str, hint: str, code: int = EXIT_INPUT) -> None:
         super().__init__(why)
-        self.cure = cure
+        self.hint = hint
         self.code = code
 
 
-def stop(program: str, why: str, cure: str, code: int) -> NoReturn:
-    """Print the error with its cure and exit; stdout may be gone already."""
+def stop(program: str, why: str, hint: str, code: int) -> NoReturn:
+    """Print the error with its fix and exit; stdout may be gone already."""
     try:
         sys.stdout.flush()
     except OSError:
         drop_stdout()
-    print(f"{program}: error: {why}\nhint: {cure}", file=sys.stderr)
+    print(f"{program}: error: {why}\nhint: {hint}", file=sys.stderr)
     sys.exit(code)
 
 
 def cannot_write(program: str, path: str, error: OSError) -> NoReturn:
     """Stop because ``path`` cannot be written."""
     hints = {28: "free some space, or name another place with -o", 13: "name another place with -o"}
-    cure = hints.get(error.errno or 0, "name a file in a folder that exists and may be written, with -o")
-    stop(program, f"cannot write {path}: {error.strerror}", cure, EXIT_OUTPUT)
+    hint = hints.get(error.errno or 0, "name a file in a directory that exists and may be written, with -o")
+    stop(program, f"cannot write {path}: {error.strerror}", hint, EXIT_OUTPUT)
 
 
 def drop_stdout() -> None:

@@ -13,7 +13,7 @@ NOT_TRACED = -1
 _IS_CALL = [kind in stream.CALLS for kind in range(256)]
 
 _BUFFER_FULL = "larger buffers (-m,64M), a shorter recording, or no other load on the core of perf record"
-# Events that mean something is missing: what to call them, and the cure. By code, and for decode errors by
+# Events that mean something is missing: what to call them, and the fix. By code, and for decode errors by
 # perf's number of the error (INTEL_PT_ERR_* of tools/perf/util/intel-pt-decoder).
 LOSSES = {
     stream.OVERFLOW: (
@@ -31,14 +31,14 @@ LOSSES = {
 _ERRORS = {
     3: ("damaged packet(s)", "copy or record the file again"),
     5: (
-        "stretch(es) not decoded: their code is not there",
+        "interval(s) not decoded: their code is not there",
         "give perf the programs of the recorded machine (--symfs, perf archive); record with --kcore",
     ),
-    8: ("stretch(es) of trace lost, as a buffer was full", _BUFFER_FULL),
+    8: ("interval(s) of trace lost, as a buffer was full", _BUFFER_FULL),
 }
 _THROTTLED = ("time(s) that the kernel throttled an event", "raise kernel.perf_event_max_sample_rate")
 _OTHER_ERROR = (
-    "stretch(es) not decoded: trace and code do not agree",
+    "interval(s) not decoded: trace and code do not agree",
     "give perf the programs as they were (--symfs, perf archive), record with --kcore; or the file is damaged",
 )
 
@@ -131,7 +131,7 @@ def when(ns: int) -> str:
 
 
 def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines that say what is missing and the cure, first things first; none if nothing is."""
+    """Lines that say what is missing and the fix, first things first; none if nothing is."""
     groups: defaultdict[tuple[str, str], list[stream.Event]] = defaultdict(list)
     for event in sorted(events):
         if event.code == stream.ERROR:
@@ -141,13 +141,13 @@ def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -
         elif event.code in LOSSES:
             groups[LOSSES[event.code]].append(event)
     lines = []
-    for what, cure in remarks:
-        lines += [f"  - {what}", f"    hint: {cure}"]
-    for (what, cure), found in groups.items():
+    for what, hint in remarks:
+        lines += [f"  - {what}", f"    hint: {hint}"]
+    for (what, hint), found in groups.items():
         count = sum(event.value or 1 if event.code == stream.LOST else 1 for event in found)
         places = ", ".join(f"core {e.cpu} at {when(e.time)}" for e in found[:3])
         more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
-        lines += [f"  - {count:,} {what}: {places}{more}", f"    hint: {cure}"]
+        lines += [f"  - {count:,} {what}: {places}{more}", f"    hint: {hint}"]
     return lines
 
 

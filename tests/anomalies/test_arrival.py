@@ -3,10 +3,10 @@
 
 import pytest
 from anomalies.build import TID, Scene, context, message
-from nsight_report.anomalies import Host, Options, Recording, Slice, find
+from nsight_report.anomalies import Host, Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
-SLOWEST = Options(target=Slice.parse("4500ns-"), granularity_ns=50)
+SLOWEST = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50)
 #: The application's core: woken at the hand-off + 100, done as usual.
 DEVICE, TICK = "asm_common_interrupt", "asm_sysvec_apic_timer_interrupt"
 
@@ -51,7 +51,7 @@ def test_interrupt_that_comes_late_is_a_delay_of_the_nic():
     found, rows = causes(core(IDLE))
     # 4600 ns before the interrupt, which is all that the message (5600 ns) took longer than others (1000 ns).
     assert found["NIC delay (R)"] == 4600
-    assert [r["subject"] for r in rows if r["category"] == "NIC delay"] == ["late interrupt"]
+    assert [r["subject"] for r in rows if r["category"] == "NIC delay"] == ["interrupt delivery delay"]
 
 
 def test_what_runs_before_the_interrupt_is_not_blamed():
@@ -82,7 +82,7 @@ def test_poll_behind_a_timer_was_put_off():
 
 
 def test_slow_c_state_is_a_core_wake_up():
-    assert causes(core(IDLE), Host(exit_ns=(1000, 4000)))[0]["Core wake-up (R)"] == 4600
+    assert causes(core(IDLE), Host(exit_ns=(1000, 4000)))[0]["C-state exit latency (R)"] == 4600
 
 
 def test_c_state_that_is_left_fast_is_not_blamed():
@@ -92,7 +92,7 @@ def test_c_state_that_is_left_fast_is_not_blamed():
 
 
 def test_power_event_in_the_wait_is_a_core_wake_up():
-    assert causes(core(IDLE), power=4500)[0]["Core wake-up (R)"] == 4600
+    assert causes(core(IDLE), power=4500)[0]["C-state exit latency (R)"] == 4600
     assert causes(core(IDLE), power=-500)[0]["NIC delay (R)"] == 4600
 
 
@@ -168,7 +168,7 @@ def test_message_that_the_nic_has_is_not_held_up_by_its_core():
             context(1, t + 1000, t + 20_000, "idle", "idle", 0, "swapper"),
         ]
         scene.threads(t, [(0, 1000, "running"), (1000, 20_000, "sleeping")])
-    options = Options(target=Slice.parse("4500ns-"), granularity_ns=50, direction="tx")
+    options = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50, direction="tx")
     compared, found, _ = find(Recording(*scene.tables()), options)
     _, _, table, _ = attribute(found, compared, options)
     # Usually 500 ns from the driver to the completion stamp, here 8000.

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from anomalies.build import TID, Scene, message, table
-from nsight_report.anomalies import Options, Recording, Slice, find
+from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.anomalies.paths import Calls, Trace
 from nsight_report.attribution import attribute
 
-SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
+SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 USUAL = 40
 
 
@@ -57,7 +57,7 @@ class Stack(Scene):
             start += ns
 
 
-def reported(scene: Stack, options: Options = SLOWEST) -> dict[str, dict[str, object]]:
+def reported(scene: Stack, options: Selection = SLOWEST) -> dict[str, dict[str, object]]:
     tables = scene.tables()
     compared, found, _ = find(Recording(*tables), options)
     anomalies, coverage, _, _ = attribute(found, compared, options)
@@ -84,7 +84,7 @@ def test_a_parent_that_nested_anomalies_explain_is_not_reported():
     assert list(found) == ["read > ksys_read > recv > copy"]
     row = found["read > ksys_read > recv > copy"]
     assert (row["anomaly"], row["subject"], row["kind"]) == ("slower", "copy", "function")
-    assert (row["observed_ns"], row["reference_ns"], row["deviation_ns"]) == (1100, 200, 900)
+    assert (row["observed_ns"], row["baseline_ns"], row["deviation_ns"]) == (1100, 200, 900)
 
 
 def test_the_share_that_leaves_a_parent_out_can_be_chosen():
@@ -109,7 +109,7 @@ def test_many_small_deviations_are_their_parent():
     # Ten functions take 40 ns longer each, below the granularity: none alone is an anomaly.
     usual = [("ksys_read", 400, [(f"f{i}", 40, []) for i in range(10)])]
     slow = [("ksys_read", 800, [(f"f{i}", 80, []) for i in range(10)])]
-    options = Options(target=Slice.parse("1300ns-"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("1300ns-"), granularity_ns=50)
     found = reported(scene(slow, 800, usual), options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > ksys_read": 400}
 
@@ -137,7 +137,7 @@ def test_a_function_that_is_called_more_often_says_so():
     usual = [("ksys_read", 400, [("recv", 100, [])] * 2)]
     slow = [("ksys_read", 1400, [("recv", 100, [])] * 12)]
     row = reported(scene(slow, 1400, usual))["read > ksys_read > recv"]
-    assert (row["anomaly"], row["n_calls"], row["reference_n_calls"]) == ("frequent", 12, 2)
+    assert (row["anomaly"], row["n_calls"], row["baseline_n_calls"]) == ("frequent", 12, 2)
     assert row["deviation_ns"] == 1000
 
 
@@ -148,18 +148,18 @@ def test_usual_jitter_of_a_function_is_no_anomaly():
         extra = 20 * (n % 7)
         made.read(20_000 * n, [("copy", 200 + extra, []), ("lock", 100, [])], 300 + extra)
     made.read(20_000 * USUAL, [("copy", 350, []), ("lock", 1100, [])], 1450)
-    options = Options(target=Slice.parse("1500ns-"), reference=Slice.parse("p0-97"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("1500ns-"), baseline=Slice.parse("p0-97"), granularity_ns=50)
     assert [p for p in reported(made, options) if p != "coverage"] == ["read > lock"]
 
 
-def test_outliers_of_the_reference_do_not_hide_a_cause():
-    # One reference message in four meets the lock itself.
+def test_outliers_of_the_baseline_do_not_hide_a_cause():
+    # One baseline message in four meets the lock itself.
     made = Stack()
     for n in range(USUAL):
         extra = 900 * (n % 4 == 0)
         made.read(20_000 * n, [("copy", 200, []), ("lock", 100 + extra, [])], 300 + extra)
     made.read(20_000 * USUAL, [("copy", 200, []), ("lock", 1100, [])], 1300)
-    options = Options(target=Slice.parse("1850ns-"), reference=Slice.parse("p0-97"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("1850ns-"), baseline=Slice.parse("p0-97"), granularity_ns=50)
     found = reported(made, options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > lock": 1000}
 
@@ -173,7 +173,7 @@ def test_messages_are_compared_with_their_request_type():
         made.messages[-1]["request_type"] = "scan" if n % 2 else "get"
     made.read(20_000 * 2 * USUAL, [("recv", 400, []), ("lock", 2500, [])], 2900)
     made.messages[-1]["request_type"] = "get"
-    options = Options(target=Slice.parse("3200ns-"), reference=Slice.parse("p0-98"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("3200ns-"), baseline=Slice.parse("p0-98"), granularity_ns=50)
     found = reported(made, options)
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > lock": 2500}
 
@@ -252,7 +252,7 @@ def test_a_thread_whose_functions_are_all_older_than_the_recording_has_no_path_a
     }
 
 
-def test_only_the_part_within_the_stretch_counts():
+def test_only_the_part_within_the_interval_counts():
     _, calls = trace(
         [(-1, "thread", "server", 0, 1000, "measured"), (0, "function", "f", 100, 900, "measured")]
     )

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from anomalies.build import PID, TID, Scene, context, message, syscall
-from nsight_report.anomalies import Host, Options, Recording, Slice, deviation, find
+from nsight_report.anomalies import Host, Recording, Selection, Slice, deviation, find
 from nsight_report.attribution import attribute
 from nsight_report.attribution.categories import ADVICE, read_advice
 from nsight_report.attribution.causes import PLACES
 from nsight_report.timeline.exposure import HOL, OWN, THREAD, Exposure
 
-SLOWEST = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
+SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 
 
-def diagnose(scene: Scene, options: Options = SLOWEST, host: Host | None = None):
+def diagnose(scene: Scene, options: Selection = SLOWEST, host: Host | None = None):
     tables = scene.tables()
     compared, found, losses = find(Recording(*tables, host=host), options)
     anomalies, coverage, causes, _ = attribute(found, compared, options)
@@ -74,16 +74,16 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
              [(0, 5600, "thread", name, pid, name), (5600, 6500, "syscall", "read", TID, "server")],
              [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
         t += 30_000
-    options = replace(SLOWEST, target=Slice.parse("p95-100"))
+    options = replace(SLOWEST, slow=Slice.parse("p95-100"))
     compared, found, _ = find(Recording(*scene.tables()), options)
 
-    def advice(options: Options) -> dict[str, str]:
+    def advice(options: Selection) -> dict[str, str]:
         causes = attribute(found, compared, options, frozenset({"server"}))[2].to_pylist()
         return {row["cause"]: row["advice"] for row in causes}
 
     told = advice(options)
     assert list(told) == ["hog (A)", "server (A)"] or list(told) == ["server (A)", "hog (A)"]
-    assert told["hog (A)"].startswith("This program took turns")
+    assert told["hog (A)"].startswith("CPU contention with this program")
     assert told["server (A)"].startswith("Another thread of the application")
     mine = tmp_path / "mine.csv"
     mine.write_text("thread,ser*,{name},It is ours.\n")
@@ -92,7 +92,7 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
 
 def test_a_worker_of_the_same_process_is_no_program_to_pin_apart_whatever_it_is_called():
     """Thread 100 reads, thread 105 of its process works on what was read before, on the same core."""
-    for pid, advice in ((PID, "Another thread of the application"), (50, "This program took turns")):
+    for pid, advice in ((PID, "Another thread of the application"), (50, "CPU contention with this program")):
         scene = Scene()
         t = scene.quiet(40)
         slow(scene, t, 500, 6000, SOFTIRQ,
@@ -127,7 +127,7 @@ def test_a_message_whose_clocks_are_bad_hides_no_other():
         ("hog (A)", 5000, 1.0)
     ]
     counted = {row["cause"]: row["count"] for row in losses.to_pylist()}
-    assert counted["target messages no slower than can be told"] == 1
+    assert counted["slow messages within measurement noise"] == 1
     compared = compared.set_column(
         compared.schema.get_field_index("noise_ns"), "noise_ns", pa.array([9000] * len(compared))
     )
@@ -343,7 +343,7 @@ DEEP = Host(exit_ns=(2_000, 30_000))
 @pytest.mark.parametrize(
     ("idle_ns", "host", "cause"),
     [
-        (40_000, DEEP, "Core wake-up (A)"),
+        (40_000, DEEP, "C-state exit latency (A)"),
         (60_000, DEEP, "CPU idle (A)"),
         (40_000, Host(exit_ns=(2_000,)), "CPU idle (A)"),
         (60_000, Host(throttled=(PID,)), "CPU quota (A)"),
@@ -501,10 +501,10 @@ def test_time_without_any_record_stays_unexplained_and_is_counted():
     result, causes = diagnose(scene)
     assert causes == {}
     assert result.coverage["coverage"].to_pylist() == [0.0]
-    assert result.losses["cause"].to_pylist() == ["target messages with time nothing was recorded for"]
+    assert result.losses["cause"].to_pylist() == ["slow messages with untraced time"]
 
 
-def test_a_message_with_two_unrecorded_stretches_is_counted_once():
+def test_a_message_with_two_unrecorded_intervals_is_counted_once():
     scene = Scene()
     t = scene.quiet(40)
     # Nothing is known of its receive core, nor of its own core from 300 to 5600.
@@ -518,7 +518,7 @@ def test_a_message_with_two_unrecorded_stretches_is_counted_once():
 def test_usual_messages_have_no_cause():
     scene = Scene()
     scene.quiet(200)
-    _, causes = diagnose(scene, Options(granularity_ns=50))
+    _, causes = diagnose(scene, Selection(granularity_ns=50))
     assert causes == {}
 
 
@@ -562,7 +562,7 @@ def test_a_cause_claims_no_more_than_its_message_was_late():
          [(0, 600, "idle", "idle", *IDLE), (600, 5600, "thread", "hog", 50, "hog"),
           (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
-    options = Options(target=Slice.parse("4500ns-"), reference=Slice.parse("p0-90"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("4500ns-"), baseline=Slice.parse("p0-90"), granularity_ns=50)
     result, causes = diagnose(scene, options)
     rows = result.coverage.to_pylist()
     assert [(r["deviation_ns"], r["explained_ns"], r["coverage"]) for r in rows] == [
@@ -584,7 +584,7 @@ def test_a_message_that_was_not_late_has_no_cause():
          [(0, 600, "idle", "idle", *IDLE), (600, 3600, "thread", "hog", 50, "hog"),
           (3600, 4500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 3600, "runnable"), (3600, 4500, "running")])  # fmt: skip
-    options = Options(target=Slice.parse("id:40"), reference=Slice.parse("p0-100"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("id:40"), baseline=Slice.parse("p0-100"), granularity_ns=50)
     assert diagnose(scene, options)[1] == {}
 
 
@@ -598,7 +598,7 @@ def test_medians_of_either_or_add_up_to_the_median_latency():
     none = np.zeros(len(rows), np.int64)
     ns = np.array([n for *_, n in rows])
     met = Exposure(np.array([r for r, *_ in rows]), side, kind, subject, none, ns, none, none - 1, ns)
-    medians = deviation.reference_medians(met, 5)
+    medians = deviation.baseline_medians(met, 5)
     assert medians.to_dict() == {(1, OWN, 6): 20, x: 50, y: 50}
     assert deviation.adding_up(medians, met, 5).to_dict() == {(1, OWN, 6): 20, x: 25, y: 25}
 
@@ -618,18 +618,18 @@ def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing
     assert (row["subject"], row["side"], row["start_ns"], row["end_ns"]) == ("hog", "R", t, t + 5000)
 
 
-def test_a_reference_that_was_thinned_is_counted():
+def test_a_baseline_that_was_thinned_is_counted():
     scene = Scene()
     t = scene.quiet(40)
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
-    options = replace(SLOWEST, reference=Slice.parse("p0-90"), max_reference=10)
+    options = replace(SLOWEST, baseline=Slice.parse("p0-90"), max_baseline=10)
     result, causes = diagnose(scene, options)
     assert causes["hog (A)"]["total_deviation_ns"] == 5000
     counted = {row["cause"]: row["count"] for row in result.losses.to_pylist()}
     # p0-90 of 41 messages are 37.
-    assert counted["reference messages not looked at"] == 27
+    assert counted["baseline messages not looked at"] == 27
 
 
 def test_long_softirqs_are_no_part_of_another_messages_processing_though_slow_messages_have_many():

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from nsight_report.anomalies import Options, Recording, find, functions, nesting
-from nsight_report.anomalies.nesting import Reference, Usual
+from nsight_report.anomalies import Recording, Selection, find, functions, nesting
+from nsight_report.anomalies.nesting import Baseline, Usual
 from nsight_report.anomalies.paths import Nodes, Paths, Trace
 from nsight_report.selection.population import App
 from nsight_report.tables import store
@@ -21,10 +21,10 @@ from truth.synthetic import World, world
 CORES = ("calls", "contexts", "thread_states")
 
 
-def in_files(folder: Path, made: World) -> Recording:
+def in_files(directory: Path, made: World) -> Recording:
     files = []
     for name in CORES:
-        path = folder / f"{name}.parquet"
+        path = directory / f"{name}.parquet"
         with store.Writer(path, made.tables[name].schema) as writer:
             writer.write(made.tables[name])
         files.append(IntervalTable(path, "tid" if name == "thread_states" else "cpu"))
@@ -55,17 +55,17 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("grade", ["pt", "trace"])
-def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[int], grade: str) -> None:
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
+def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[int], mode: str) -> None:
     made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
-    made = made if grade == "pt" else made.at_trace()
-    options = Options(max_reference=200, granularity_ns=100)
+    made = made if mode == "intel-pt" else made.at_trace()
+    options = Selection(max_baseline=200, granularity_ns=100)
     in_parts = rows(find(in_files(tmp_path, made), options))
     n_parts = len(traces)
     traces.clear()
     assert in_parts == rows(find(in_memory(made), options))
     assert len(in_parts[1]) > 10
-    if grade == "pt":
+    if mode == "intel-pt":
         assert n_parts > 3 and len(traces) == 1
 
 
@@ -73,7 +73,7 @@ def test_functions_are_looked_through_some_messages_at_a_time(
     tmp_path: Path, traces: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
-    options = Options(max_reference=200, granularity_ns=100)
+    options = Selection(max_baseline=200, granularity_ns=100)
     at_once = rows(find(in_files(tmp_path, made), options))
     batches: list[np.ndarray] = []
     claims = nesting.claims
@@ -94,15 +94,15 @@ def test_functions_are_looked_through_some_messages_at_a_time(
     )
 
 
-def test_reference_of_a_node_counts_messages_without_it_as_none() -> None:
+def test_baseline_of_a_node_counts_messages_without_it_as_none() -> None:
     """Four messages; label 1 took them 10, 20 and 30 ns, and one not at all; label 2 only one of them 50 ns."""
     total = np.array([30, 10, 20, 50])
     label, path = np.array([1, 1, 1, 2]), np.full(4, -1)
     zeros = np.zeros(4, np.int64)
-    reference = Reference(Nodes(np.arange(4), label, path, total, total, total // 10, zeros, zeros, zeros), 4)
-    # Label 3, and a path of label 1, are in no reference message.
+    baseline = Baseline(Nodes(np.arange(4), label, path, total, total, total // 10, zeros, zeros, zeros), 4)
+    # Label 3, and a path of label 1, are in no baseline message.
     asked = Nodes(zeros, np.array([1, 2, 3, 1]), np.array([-1, -1, -1, 0]), *[zeros] * 6)
-    usual = reference.at(asked)
+    usual = baseline.at(asked)
     # In order 0 10 20 30: the median is the third, the first quartile the second, so the spread 3 x (20 - 10).
     assert usual.total.tolist() == [20, 0, 0, 0]
     assert usual.calls.tolist() == [2, 0, 0, 0]
@@ -111,11 +111,11 @@ def test_reference_of_a_node_counts_messages_without_it_as_none() -> None:
 
 def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path, traces: list[int]) -> None:
     pair = [world(1200, seed=seed, share=0.04, lanes=2, fan=2) for seed in (5, 6)]
-    options = Options(max_reference=200, granularity_ns=100)
-    folders = [tmp_path / name for name in ("one", "other")]
-    for folder in folders:
-        folder.mkdir()
-    files = [in_files(folder, made) for folder, made in zip(folders, pair, strict=True)]
+    options = Selection(max_baseline=200, granularity_ns=100)
+    directories = [tmp_path / name for name in ("one", "other")]
+    for directory in directories:
+        directory.mkdir()
+    files = [in_files(directory, made) for directory, made in zip(directories, pair, strict=True)]
     in_parts = rows(find(files[0], options, files[1]))
     assert len(traces) > 4
     assert in_parts == rows(find(in_memory(pair[0]), options, in_memory(pair[1])))
@@ -126,7 +126,7 @@ def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> 
     largest = []
     for n in (600, 2400):
         made = world(n, seed=5, share=0.04, lanes=2, fan=2)
-        find(in_files(tmp_path, made), Options(max_reference=n // 5, granularity_ns=100))
+        find(in_files(tmp_path, made), Selection(max_baseline=n // 5, granularity_ns=100))
         largest.append(max(traces))
         traces.clear()
     assert largest[1] < 1.5 * largest[0]

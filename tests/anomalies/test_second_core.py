@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from anomalies.build import TID, Scene, message
-from nsight_report.anomalies import Options, Recording, Slice, find
+from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
 IDLE = (0, "swapper")
@@ -25,7 +25,7 @@ def causes(core1: list[tuple], threads: list[tuple], *others: dict[str, object])
         scene.messages.append(message(at, t + 300, t + 5000, t + 6000, **{**other, **moved}))
     scene.cores(t, CORE0, core1)
     scene.threads(t, threads)
-    options = Options(target=Slice.parse("id:40"), app="server", granularity_ns=50)
+    options = Selection(slow=Slice.parse("id:40"), app="server", granularity_ns=50)
     compared, found, _ = find(Recording(*scene.tables()), options)
     return {r["cause"]: r["total_deviation_ns"] for r in attribute(found, compared, options)[2].to_pylist()}
 

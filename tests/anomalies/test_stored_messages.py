@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nsight_report import queuing
-from nsight_report.anomalies import Options, Recording, Slice, find
+from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
-from nsight_report.errors import BadInput, EmptyTarget
+from nsight_report.errors import BadInput, NoSlowMessages
 from nsight_report.interval_joins import overlaps
 from nsight_report.losses import Ledger
 from nsight_report.selection.population import App, looked_at, select, select_against
@@ -27,8 +27,8 @@ from truth.synthetic import World, world
 GROUP = 100
 
 
-def written(folder: Path, table: pa.Table) -> Path:
-    path = folder / "messages.parquet"
+def written(directory: Path, table: pa.Table) -> Path:
+    path = directory / "messages.parquet"
     with store.Writer(path, table.schema) as writer:
         writer.write(table)
     return path
@@ -59,15 +59,15 @@ def test_what_is_decoded_is_what_either_capture_of_a_comparison_needs(
     tmp_path: Path, made: World, slices: tuple[str, str]
 ) -> None:
     messages = Messages(written(tmp_path, made.tables["messages"]))
-    options = Options(*map(Slice.parse, slices), max_reference=50)
+    options = Selection(*map(Slice.parse, slices), max_baseline=50)
     of_both = select_against(messages, messages, options, Ledger("anomalies"))
     assert of_both.others is not None
     needed = {*of_both.messages["message_id"], *of_both.others["message_id"]}
     if slices[0] != slices[1]:  # else nothing is left to compare with
         needed |= {*select(messages, options, Ledger("anomalies")).messages["message_id"]}
     assert set(looked_at(messages, options).tolist()) == needed
-    nothing = Options(Slice.parse("1s-"), Slice.parse("1s-"), max_reference=50)
-    with pytest.raises(EmptyTarget, match="the target slice 1s- holds none of 1200 messages"):
+    nothing = Selection(Slice.parse("1s-"), Slice.parse("1s-"), max_baseline=50)
+    with pytest.raises(NoSlowMessages, match="the slow slice 1s- holds none of 1200 messages"):
         looked_at(messages, nothing)
 
 
@@ -83,7 +83,7 @@ def test_rows_come_from_the_row_groups_that_have_them(tmp_path: Path, made: Worl
     assert messages.n_read == 3 * GROUP * len(table.column_names)
 
 
-def test_a_file_that_is_damaged_or_of_another_version_names_the_cure(tmp_path: Path, made: World) -> None:
+def test_a_file_that_is_damaged_or_of_another_version_names_the_fix(tmp_path: Path, made: World) -> None:
     table = made.tables["messages"]
     path = tmp_path / "messages.parquet"
     pq.write_table(table.drop_columns(["fd"]), path)
@@ -110,7 +110,7 @@ def test_a_file_that_is_damaged_or_of_another_version_names_the_cure(tmp_path: P
 
 
 def owners(tiles: Tiles, group: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[tuple[int, ...]]:
-    """Who owns what of some stretches; groups without tiles are nobody's."""
+    """Who owns what of some intervals; groups without tiles are nobody's."""
     query, item, start, end = overlaps(group, low, high, tiles.group, tiles.start, tiles.end)
     owned = tiles.owner[item] >= 0
     rows = zip(*(of[owned].tolist() for of in (query, start, end, tiles.owner[item])), strict=True)
@@ -151,17 +151,17 @@ def test_who_worked_on_what_is_the_same_where_it_is_asked(seed: int) -> None:
         assert len(few.owner) < len(all_of_them.owner) / 2
 
 
-def in_files(folder: Path, made: World) -> Recording:
+def in_files(directory: Path, made: World) -> Recording:
     tables = {}
     for name in ("calls", "contexts", "thread_states"):
-        path = folder / f"{name}.parquet"
+        path = directory / f"{name}.parquet"
         with store.Writer(path, made.tables[name].schema) as writer:
             writer.write(made.tables[name])
         tables[name] = IntervalTable(path, "tid" if name == "thread_states" else "cpu")
-    return Recording(Messages(written(folder, made.tables["messages"])), *tables.values())
+    return Recording(Messages(written(directory, made.tables["messages"])), *tables.values())
 
 
-def diagnosis(of: Recording, options: Options) -> list[list[dict[str, object]]]:
+def diagnosis(of: Recording, options: Selection) -> list[list[dict[str, object]]]:
     compared, found, lost = find(of, options)
     anomalies, *_ = attribute(found, compared, options)
     depths, _ = queuing.find(of, compared)
@@ -171,12 +171,12 @@ def diagnosis(of: Recording, options: Options) -> list[list[dict[str, object]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("grade", ["pt", "trace"])
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
 def test_a_diagnosis_from_small_row_groups_is_the_one_of_whole_tables(
-    tmp_path: Path, made: World, grade: str
+    tmp_path: Path, made: World, mode: str
 ) -> None:
-    made = made if grade == "pt" else made.at_trace()
-    options = Options(target=Slice.parse("p90-100"), max_reference=200, granularity_ns=100)
+    made = made if mode == "intel-pt" else made.at_trace()
+    options = Selection(slow=Slice.parse("p90-100"), max_baseline=200, granularity_ns=100)
     names = ("messages", "calls", "contexts", "thread_states")
     from_files = diagnosis(in_files(tmp_path, made), options)
     assert from_files == diagnosis(Recording(*(made.tables[name] for name in names)), options)
@@ -185,8 +185,8 @@ def test_a_diagnosis_from_small_row_groups_is_the_one_of_whole_tables(
 
 def test_a_diagnosis_of_few_messages_reads_few_columns_of_the_others(tmp_path: Path, made: World) -> None:
     of = in_files(tmp_path, made)
-    options = Options(
-        target=Slice.parse("id:17,18"), reference=Slice.parse("id:" + ",".join(map(str, range(20, 40))))
+    options = Selection(
+        slow=Slice.parse("id:17,18"), baseline=Slice.parse("id:" + ",".join(map(str, range(20, 40))))
     )
     compared, _, _ = find(of, options)
     assert compared.num_rows == 22

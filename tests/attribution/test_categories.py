@@ -234,7 +234,7 @@ def test_first_row_in_the_file_wins_whatever_its_form(tmp_path):
         'thread,x,"a"b,c',
     ],
 )
-def test_malformed_lines_are_named_with_their_number_and_a_cure(tmp_path, line):
+def test_malformed_lines_are_named_with_their_number_and_a_fix(tmp_path, line):
     path = tmp_path / "bad.csv"
     path.write_text(f"# first\nthread,ok,Fine\n{line}\n")
     with pytest.raises(BadInput, match=r"bad\.csv:3: ") as caught:

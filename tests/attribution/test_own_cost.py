@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pyarrow as pa
 import pytest
-from nsight_report.anomalies import Options
+from nsight_report.anomalies import Selection
 from nsight_report.attribution import attribute
 from nsight_report.attribution.categories import categorise, load
 from nsight_report.attribution.causes import OWN_COST
@@ -61,16 +61,16 @@ def _diagnosed(path: str = ""):
     anomalies = [
         {
             "message_id": m, "side": "A", "anomaly": "context", "subject": subject, "kind": kind, "category": "", "located": False,
-            "observed_ns": ns, "reference_ns": 0, "deviation_ns": ns, "took_ns": ns, "start_ns": 0, "end_ns": ns, "cpu": 0,
-            "other_message_id": -1, "path": path if subject == "hog" else "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
+            "observed_ns": ns, "baseline_ns": 0, "deviation_ns": ns, "took_ns": ns, "start_ns": 0, "end_ns": ns, "cpu": 0,
+            "other_message_id": -1, "path": path if subject == "hog" else "", "dso": "", "n_calls": 0, "baseline_n_calls": 0,
         }
         for m, kind, subject, ns in told
     ]  # fmt: skip
     compared = [
-        {"message_id": m, "role": "target", "latency_ns": latency, "reference_latency_ns": 100, "noise_ns": 0}
+        {"message_id": m, "role": "slow", "latency_ns": latency, "baseline_latency_ns": 100, "noise_ns": 0}
         for m, latency in ((1, 1100), (2, 600))
     ]
-    return attribute(_table("anomalies", anomalies), _table("compared", compared), Options())
+    return attribute(_table("anomalies", anomalies), _table("compared", compared), Selection())
 
 
 def test_cause_names_what_most_of_it_was_spent_in():

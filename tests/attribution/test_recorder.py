@@ -31,7 +31,7 @@ def causes(name: str, pid: int, recorder: Recorder) -> list[str]:
 
 
 def of(**raw: Any) -> Recorder:
-    return Recorder.of(Manifest("trace", False, raw))
+    return Recorder.of(Manifest("tracepoints", False, raw))
 
 
 @pytest.mark.parametrize("name", ["perf", "bpftrace", "nsight-collect", "sh"])

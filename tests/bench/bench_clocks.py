@@ -53,10 +53,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
     subprocess.run(["make", "-s", "-C", str(NSIGHT_CLOCK.parent)], check=True)
-    with tempfile.TemporaryDirectory() as folder:
-        polled = record(Path(folder) / "polled.tsv", args.seconds)
-        size = (Path(folder) / "polled.tsv").stat().st_size
-        burned = record(Path(folder) / "burned.tsv", args.seconds, "--poll-us", "0")
+    with tempfile.TemporaryDirectory() as directory:
+        polled = record(Path(directory) / "polled.tsv", args.seconds)
+        size = (Path(directory) / "polled.tsv").stat().st_size
+        burned = record(Path(directory) / "burned.tsv", args.seconds, "--poll-us", "0")
 
     for name, readings in (("nsight-clock, default", polled), ("nsight-clock --poll-us 0", burned)):
         assert readings.end

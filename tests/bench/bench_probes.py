@@ -33,10 +33,10 @@ COUNTS = (
 )
 
 
-def probes(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
+def probes(argv: list[str], directory: Path) -> subprocess.Popen[bytes]:
     """bpftrace on core 0, once it is attached."""
-    out = folder / "out"
-    with open(out, "wb") as stdout, open(folder / "err", "wb") as stderr:
+    out = directory / "out"
+    with open(out, "wb") as stdout, open(directory / "err", "wb") as stderr:
         child = subprocess.Popen(
             ["taskset", "-c", "0", "bpftrace", *argv],
             stdout=stdout,
@@ -50,9 +50,9 @@ def probes(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def throughput(bed: Testbed, server: object, folder: Path) -> float:
+def throughput(bed: Testbed, server: object, directory: Path) -> float:
     """Requests per second of four connections in closed loop."""
-    log = folder / "load.tsv"
+    log = directory / "load.tsv"
     bed.start_load(server, ["-c", "4", "-d", str(SECONDS)], log).wait(60)
     load = read_load(log)
     return len(load) / SECONDS
@@ -67,7 +67,7 @@ def main() -> int:
     rates: dict[str, list[float]] = defaultdict(list)
     cpu, records = 0.0, 0
     with tempfile.TemporaryDirectory() as name, Testbed() as bed:
-        folder = Path(name)
+        directory = Path(name)
         server = bed.start_server("memcached")
         kinds = {
             "no probes": None,
@@ -76,15 +76,15 @@ def main() -> int:
         }
         for _ in range(ROUNDS):
             for kind, argv in kinds.items():
-                child = probes(argv, folder) if argv else None
-                rates[kind].append(throughput(bed, server, folder))
+                child = probes(argv, directory) if argv else None
+                rates[kind].append(throughput(bed, server, directory))
                 if child:
                     child.send_signal(2)
                     _, _, usage = os.wait4(child.pid, 0)
                     child.returncode = 0
                     if kind == "nsight-record.bt":
                         cpu += usage.ru_utime + usage.ru_stime
-                        records += (folder / "out").read_bytes().count(b"\n")
+                        records += (directory / "out").read_bytes().count(b"\n")
     base = statistics.median(rates["no probes"])
     for kind, values in rates.items():
         shown = " ".join(f"{v:.0f}" for v in values)

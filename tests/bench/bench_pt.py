@@ -104,17 +104,17 @@ class Input:
         return made
 
 
-def routes(given: Input, folder: Path) -> dict[str, list[str]]:
+def routes(given: Input, directory: Path) -> dict[str, list[str]]:
     """Command of each way."""
     perf = ["perf", "script", *given.perf()]
-    out = str(folder / "out.edges")
+    out = str(directory / "out.edges")
     found = {
-        PEER: [*perf, "--itrace=cr", "-s", str(folder / "no_op.py")],
+        PEER: [*perf, "--itrace=cr", "-s", str(directory / "no_op.py")],
         "nsight.py --api process_event": [
             *perf, "--itrace=cre", "-s", str(SCRIPT), "--", "--api", "process_event", "-o", out,
         ],
         "nsight.py": [*perf, "--itrace=cre", "-s", str(SCRIPT), "--", "-o", out],
-        "perf pairs calls (db-export)": [*perf, "--itrace=cr", "-s", str(folder / "call_return.py")],
+        "perf pairs calls (db-export)": [*perf, "--itrace=cr", "-s", str(directory / "call_return.py")],
         "perf text": [*perf, "--itrace=cr", "-F", "pid,tid,cpu,time,flags,ip,sym,addr,dso"],
         OURS: [*perf, "--itrace=cr", "--dlfilter", str(FILTER), "--dlarg", out],
         "nsight-edges (dlfilter and losses)": [
@@ -124,19 +124,19 @@ def routes(given: Input, folder: Path) -> dict[str, list[str]]:
         "perf decodes, no samples": [*perf, "--itrace=e"],
     }  # fmt: skip
     if NATIVE.exists():
-        found |= native_routes(given, folder)
+        found |= native_routes(given, directory)
     return found
 
 
-def native_routes(given: Input, folder: Path) -> dict[str, list[str]]:
+def native_routes(given: Input, directory: Path) -> dict[str, list[str]]:
     """Those of nsight-decode."""
     found = {}
     for jobs, name in THREADS.items():
         options = [*given.native(), "--quiet", "--jobs", jobs]
-        edges = [str(NATIVE), "edges", *options, "-o", str(folder / "out.edges")]
+        edges = [str(NATIVE), "edges", *options, "-o", str(directory / "out.edges")]
         found[BARE[jobs]] = [*edges, "--bare"]
         found[f"nsight-decode edges, {name}"] = edges
-        found[CALLS[jobs]] = [str(NATIVE), "calls", *options, "--out", str(folder / "calls")]
+        found[CALLS[jobs]] = [str(NATIVE), "calls", *options, "--out", str(directory / "calls")]
     return found
 
 
@@ -154,9 +154,9 @@ def run(argv: Sequence[str], cost: Cost) -> None:
     cost.memory = max(cost.memory, used.ru_maxrss)
 
 
-def measure(given: Input, folder: Path, repeats: int, only: Sequence[str] = ()) -> dict[str, Cost]:
+def measure(given: Input, directory: Path, repeats: int, only: Sequence[str] = ()) -> dict[str, Cost]:
     """Every way in turn, ``repeats`` times over."""
-    commands = {name: argv for name, argv in routes(given, folder).items() if not only or name in only}
+    commands = {name: argv for name, argv in routes(given, directory).items() if not only or name in only}
     costs = {name: Cost() for name in commands}
     for turn in range(repeats):
         for name, argv in commands.items():
@@ -185,11 +185,11 @@ def trace_bytes(data: Path) -> int:
     return perf_file.read(str(data)).trace_bytes
 
 
-def count_edges(given: Input, folder: Path) -> tuple[int, int, int]:
+def count_edges(given: Input, directory: Path) -> tuple[int, int, int]:
     """Edges, and the times of the first and the last, from the dlfilter's stream."""
-    subprocess.run(routes(given, folder)[OURS], check=True, capture_output=True)
+    subprocess.run(routes(given, directory)[OURS], check=True, capture_output=True)
     n, first, last = 0, sys.maxsize, 0
-    with (folder / "out.edges").open("rb") as file:
+    with (directory / "out.edges").open("rb") as file:
         for kind, columns in edge_stream.read(file):
             if kind == edge_stream.EDGES and len(columns[0]):
                 n += len(columns[0])
@@ -220,7 +220,7 @@ def lifetimes(capture: Path, data: Path) -> list[tuple[int, int]]:
 
 
 def around_messages(
-    given: Input, messages: Sequence[tuple[int, int]], full: dict[str, Cost], folder: Path, repeats: int
+    given: Input, messages: Sequence[tuple[int, int]], full: dict[str, Cost], directory: Path, repeats: int
 ) -> float:
     """Decode around some messages: print what that costs, and return its part of the full processor time."""
     rng = random.Random(SEED)
@@ -230,7 +230,7 @@ def around_messages(
     print(f"  around {n} of {len(messages)} messages, mean of {PICKS} picks, against all of it:")
     for name in CALLS.values():
         each = [
-            measure(Input(given.data, given.symfs, None, pick), folder, repeats, [name])[name]
+            measure(Input(given.data, given.symfs, None, pick), directory, repeats, [name])[name]
             for pick in picks
         ]
         cpu = sum(cost.cpu for cost in each) / PICKS / full[name].cpu
@@ -246,10 +246,10 @@ def verdict(what: str, found: float, aim: float, met: bool) -> bool:
     return met
 
 
-def bench(capture: Path, folder: Path, repeats: int, sizes: Sequence[int], whole: bool) -> bool:
+def bench(capture: Path, directory: Path, repeats: int, sizes: Sequence[int], whole: bool) -> bool:
     """Everything; whether the aims were met. Only a ``whole`` capture can miss those of the decoder."""
-    (folder / "no_op.py").write_text(NO_OP)
-    (folder / "call_return.py").write_text(CALL_RETURN)
+    (directory / "no_op.py").write_text(NO_OP)
+    (directory / "call_return.py").write_text(CALL_RETURN)
     source = Input(capture / "capture.nsight/perf.data", capture / "symfs")
     trace = apart(trace_bytes, source.data)
     messages = apart(lifetimes, capture, source.data)
@@ -257,22 +257,22 @@ def bench(capture: Path, folder: Path, repeats: int, sizes: Sequence[int], whole
     results: dict[int, dict[str, Cost]] = {}
     parts: dict[int, float] = {}
     for size in sizes:
-        given = Input(folder / f"x{size}", source.symfs)
+        given = Input(directory / f"x{size}", source.symfs)
         apart(pt_scale.multiply, source.data, given.data, size)
-        n_edges, first, last = apart(count_edges, given, folder)
-        costs = measure(given, folder, repeats, MOST_OFTEN if size > LARGE else ())
+        n_edges, first, last = apart(count_edges, given, directory)
+        costs = measure(given, directory, repeats, MOST_OFTEN if size > LARGE else ())
         show(f"{size} times the cores", costs, n_edges, size * trace)
         results[size] = costs
         if NATIVE.exists():
-            parts[size] = around_messages(given, messages, costs, folder, repeats)
+            parts[size] = around_messages(given, messages, costs, directory, repeats)
         if size == last_size:
             for percent in (10, 1):
                 half = (last - first) * percent // 200
                 narrow = Input(
                     given.data, given.symfs, ((first + last) // 2 - half, (first + last) // 2 + half)
                 )
-                n_in_window, *_ = apart(count_edges, narrow, folder)
-                found = measure(narrow, folder, repeats, MOST_OFTEN)
+                n_in_window, *_ = apart(count_edges, narrow, directory)
+                found = measure(narrow, directory, repeats, MOST_OFTEN)
                 n_bytes = size * trace * percent // 100
                 show(
                     f"{size} times the cores, window of {percent} % of the time", found, n_in_window, n_bytes
@@ -311,10 +311,10 @@ def main() -> int:
     parser.add_argument("--sizes", default="1,4,16", help="numbers of cores (default: 1,4,16)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as name:
-        folder = Path(name)
-        capture = options.capture or unpack.unpack("hog", folder)
+        directory = Path(name)
+        capture = options.capture or unpack.unpack("hog", directory)
         sizes = [int(size) for size in options.sizes.split(",")]
-        return 0 if bench(capture, folder, options.repeats, sizes, options.capture is not None) else 1
+        return 0 if bench(capture, directory, options.repeats, sizes, options.capture is not None) else 1
 
 
 if __name__ == "__main__":

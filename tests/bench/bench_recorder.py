@@ -135,14 +135,14 @@ def run(args: argparse.Namespace, stored: dict[str, Any]) -> Iterator[Goal]:
     stored |= {"judged": default.name, "rows": servers.rows, "no_figures": servers.failed}
     stored["capacities"] = servers.capacities
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as name, Testbed() as bed:
-        folder = Path(name)
+        directory = Path(name)
         for kind in args.server if "servers" in args.parts else []:
-            servers.run(bed, kind, folder)
+            servers.run(bed, kind, directory)
             print("\n".join(servers.lines(kind)), flush=True)
             yield from servers.goals(kind, default.name)
         if args.own_cost:
             print()
-            for line in programs(bed, default, args.server[0], args.sizes.seconds, folder):
+            for line in programs(bed, default, args.server[0], args.sizes.seconds, directory):
                 print(line, flush=True)
         if "reader" in args.parts:
             yield reader(bed, default, args.sizes.seconds, stored)

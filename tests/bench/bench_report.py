@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How long a report takes, stage by stage, and how that grows with the recording.
 
-    python tests/bench/bench_report.py [--sizes 0.25,1] [--folder DIR] [--repeats N]
+    python tests/bench/bench_report.py [--sizes 0.25,1] [--directory DIR] [--repeats N]
 
-Size 1 is 100,800 messages with 50 million calls. A capture of each size is made (or found in --folder): clock
+Size 1 is 100,800 messages with 50 million calls. A capture of each size is made (or found in --directory): clock
 readings, message events and the tables that decoding makes, since packets to calls is what
 bench_pt.py measures. Each stage then runs in a process of its own, from the stored tables of those before it, so that
 its time, processor time and most memory (resident, with its children) are its own; starting Python and
@@ -72,9 +72,9 @@ def best(command: list[str], repeats: int) -> Run:
     return Run(min(r.wall for r in runs), least.cpu, max(r.mib for r in runs))
 
 
-def capture(folder: Path, size: float) -> Path:
+def capture(directory: Path, size: float) -> Path:
     """The capture of a size, made unless it is there."""
-    path = folder / f"bench-{size:g}.nsight"
+    path = directory / f"bench-{size:g}.nsight"
     if not path.exists():
         start = time.perf_counter()
         made = make(path, int(MESSAGES * size) // 4 * 4, FAN, seed=1)
@@ -120,22 +120,22 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", default="0.25,1", help="multiples of 50 million calls (default: 0.25,1)")
-    parser.add_argument("--folder", type=Path, help="keep captures here (default: made again each time)")
+    parser.add_argument("--directory", type=Path, help="keep captures here (default: made again each time)")
     parser.add_argument(
         "--repeats", type=int, default=1, metavar="N", help="the best of N is printed (default: 1)"
     )
     args = parser.parse_args()
     sizes = sorted(float(size) for size in args.sizes.split(","))
     with tempfile.TemporaryDirectory(prefix="nsight-bench-") as scratch:
-        folder = args.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
+        directory = args.directory or Path(scratch)
+        directory.mkdir(parents=True, exist_ok=True)
         before: dict[str, tuple[int, Run]] = {}
         for size in sizes:
-            path = capture(folder, size)
+            path = capture(directory, size)
             calls = pq.read_metadata(path / "tables" / "calls.parquet").num_rows
-            stretches = pq.read_metadata(path / "tables" / "contexts.parquet").num_rows
+            intervals = pq.read_metadata(path / "tables" / "contexts.parquet").num_rows
             print(
-                f"\nsize {size:g}: {calls:,} calls, {stretches:,} stretches of contexts; {os.cpu_count()} cores"
+                f"\nsize {size:g}: {calls:,} calls, {intervals:,} intervals of contexts; {os.cpu_count()} cores"
             )
             print(
                 f"  {'':36}   wall s    CPU s      MiB        rows  M rows/CPU s  load   growth: rows, CPU, MiB"

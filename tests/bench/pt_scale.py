@@ -39,7 +39,7 @@ def cores(data: bytes) -> int:
 
 
 def multiply(source: Path, target: Path, n_copies: int) -> None:
-    """Write the perf.data folder ``source`` to ``target`` with ``n_copies`` of each core.
+    """Write the perf.data directory ``source`` to ``target`` with ``n_copies`` of each core.
 
     Records of a core end with tid, time, cpu and identifier, 8 bytes each, as perf record -a writes them.
     """

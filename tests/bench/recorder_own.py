@@ -89,7 +89,7 @@ def _received(senders: list[Process]) -> tuple[int, float]:
     return sum(n for _, n, _ in counts), max(ns for _, _, ns in counts) / 1e9
 
 
-def programs(bed: Testbed, recorder: Recorder, kind: str, seconds: float, folder: Path) -> Iterator[str]:
+def programs(bed: Testbed, recorder: Recorder, kind: str, seconds: float, directory: Path) -> Iterator[str]:
     """A table of the recorder's BPF programs under a closed loop. The kernel measures them, which costs, too."""
     if not (bpftool := recorders.find("bpftool")):
         yield "BPF programs: bpftool is not installed"
@@ -101,7 +101,7 @@ def programs(bed: Testbed, recorder: Recorder, kind: str, seconds: float, folder
         try:
             held = recorders.programs(running.pid)
             first = _counts(bpftool)
-            read = answered(bed, server, ["-c", "8", "-d", str(seconds)], folder / "load.tsv")
+            read = answered(bed, server, ["-c", "8", "-d", str(seconds)], directory / "load.tsv")
             last = _counts(bpftool)
         finally:
             _STATS.write_text(before)

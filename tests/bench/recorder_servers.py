@@ -123,10 +123,10 @@ class Servers:
         self.rows: list[dict[str, Any]] = []
         self.capacities: dict[str, float] = {}  # requests/s, by server
 
-    def run(self, bed: Testbed, kind: str, folder: Path) -> None:
+    def run(self, bed: Testbed, kind: str, directory: Path) -> None:
         """All rounds of one server."""
         server = bed.start_server(kind)
-        log = folder / "load.tsv"
+        log = directory / "load.tsv"
         with turn():
             # They also warm the server up; no round is compared with them.
             bare = [

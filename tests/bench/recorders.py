@@ -43,9 +43,9 @@ class RecorderError(Exception):
 
 @dataclass(frozen=True)
 class Recorder:
-    """One way to record. ``argv(folder, port, cpu)`` writes what it has into ``folder``.
+    """One way to record. ``argv(directory, port, cpu)`` writes what it has into ``directory``.
 
-    ``is_recording(pid, folder)``: whether it records by now. ``missing``: why it cannot run here, "" if it can.
+    ``is_recording(pid, directory)``: whether it records by now. ``missing``: why it cannot run here, "" if it can.
     """
 
     name: str
@@ -88,10 +88,10 @@ class Outcome:
 class Running:
     """A recorder that records, from ``start`` to ``stop``."""
 
-    def __init__(self, recorder: Recorder, process: Process, folder: Path, begun_ns: int) -> None:
+    def __init__(self, recorder: Recorder, process: Process, directory: Path, begun_ns: int) -> None:
         self.recorder = recorder
         self.process = process
-        self.folder = folder
+        self.directory = directory
         self._start_s = (time.monotonic_ns() - begun_ns) / 1e9
         self._begun_ns = begun_ns
 
@@ -116,8 +116,8 @@ class Running:
             os.close(exited)
         outcome = Outcome(self._start_s, time.monotonic() - begun)
         self.process.wait()
-        if (self.folder / CAPTURE).exists():
-            outcome.manifest = manifest(self.folder)
+        if (self.directory / CAPTURE).exists():
+            outcome.manifest = manifest(self.directory)
             outcome.start_s = (outcome.manifest["start"]["monotonic_ns"] - self._begun_ns) / 1e9
             if outcome.manifest["cut"] or not outcome.written:
                 raise RecorderError(
@@ -126,10 +126,10 @@ class Running:
         return outcome
 
 
-def start(bed: Testbed, recorder: Recorder, folder: Path, port: int, cpu: int) -> Running:
+def start(bed: Testbed, recorder: Recorder, directory: Path, port: int, cpu: int) -> Running:
     """Start it and return when it records; RecorderError if it does not. It ends with the testbed at the latest."""
     begun_ns = time.monotonic_ns()
-    argv = recorder.argv(folder, port, cpu)
+    argv = recorder.argv(directory, port, cpu)
     # nsight-record ends its programs on SIGTERM, which takes them longer than a testbed's process has.
     process = bed.start(
         "recorder", argv, cpu=None if recorder.pins_itself else cpu, death="TERM", grace_s=HANGS_S
@@ -137,14 +137,14 @@ def start(bed: Testbed, recorder: Recorder, folder: Path, port: int, cpu: int) -
 
     def records() -> bool:
         process.check_alive()
-        return recorder.is_recording(process.pid, folder)
+        return recorder.is_recording(process.pid, directory)
 
     try:
         wait_until(records, f"{recorder.name} recording")
     except TestbedError as error:
         process.stop()
         raise RecorderError(_last_line(process) or str(error)) from None
-    return Running(recorder, process, folder, begun_ns)
+    return Running(recorder, process, directory, begun_ns)
 
 
 def processes(pid: int) -> list[int]:
@@ -184,10 +184,10 @@ def programs(pid: int) -> set[int]:
     return found
 
 
-def manifest(folder: Path) -> dict[str, Any]:
+def manifest(directory: Path) -> dict[str, Any]:
     """That of nsight-record's capture; empty before it is there."""
     try:
-        return dict(json.loads((folder / CAPTURE / "manifest.json").read_text()))
+        return dict(json.loads((directory / CAPTURE / "manifest.json").read_text()))
     except FileNotFoundError:
         return {}
 
@@ -204,12 +204,12 @@ def nsight(chooses: bool, which: str | None = None) -> list[Recorder]:
     """
 
     def recorder(name: str, which: str | None, missing: str = "") -> Recorder:
-        def argv(folder: Path, port: int, cpu: int) -> list[str]:
+        def argv(directory: Path, port: int, cpu: int) -> list[str]:
             command = [
                 str(RECORD),
                 "-q",
                 "-o",
-                str(folder / CAPTURE),
+                str(directory / CAPTURE),
                 "--port",
                 str(port),
                 "--cpus",
@@ -217,7 +217,7 @@ def nsight(chooses: bool, which: str | None = None) -> list[Recorder]:
             ]
             return command + (["--recorder", which] if which else [])
 
-        return Recorder(name, argv, lambda pid, folder: "start" in manifest(folder), missing, True)
+        return Recorder(name, argv, lambda pid, directory: "start" in manifest(directory), missing, True)
 
     absent = "" if chooses else "this nsight-record has no --recorder: bpftrace and perf are its default"
     return [
@@ -287,7 +287,7 @@ def _descriptors(pid: int) -> list[str]:
     return found
 
 
-def _waits_for_bpf(pid: int, folder: Path) -> bool:
+def _waits_for_bpf(pid: int, directory: Path) -> bool:
     """It holds BPF programs, and sleeps in epoll_wait(2), where libbpf and bpftrace are once all are attached."""
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text()
@@ -297,7 +297,7 @@ def _waits_for_bpf(pid: int, folder: Path) -> bool:
     return "epoll_wait" in waits_in and any("bpf-prog" in name or "bpf_link" in name for name in held)
 
 
-def _has_rings(pid: int, folder: Path) -> bool:
+def _has_rings(pid: int, directory: Path) -> bool:
     """perf has mapped a ring buffer of each core; it switches its events on right after that."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()

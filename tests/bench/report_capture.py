@@ -76,7 +76,7 @@ def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
     _write_clock(path / "clock.tsv", begin, end)
     _write_events(path / "events.tsv", times)
     manifest = {
-        "format": "nsight-capture", "version": 1, "state": "complete", "grade": "pt", "cut": [],
+        "format": "nsight-capture", "version": 1, "state": "complete", "mode": "intel-pt", "cut": [],
         "host": {"hostname": "synthetic", "kernel": "6.12.1", "cpu_model": "synthetic", "n_cpus": 2 * LANES},
         "command": ["synthetic"], "stopped_by": "duration", "losses": [],
         "start": {"monotonic_ns": begin, "realtime_ns": begin + REALTIME_NS}, "stop": {"monotonic_ns": end},
@@ -118,9 +118,9 @@ def _blocks(lane: int, n: int, fan: int, seed: int) -> Iterator[Lane]:
 
 
 def _write(core: Core, calls: Writer, contexts: Writer) -> None:
-    rows, stretches = core.tables(calls.n_rows)
+    rows, intervals = core.tables(calls.n_rows)
     calls.write(to_table("calls", rows))
-    contexts.write(to_table("contexts", stretches))
+    contexts.write(to_table("contexts", intervals))
 
 
 def _stamps(block: Lane, lane: int) -> pd.DataFrame:

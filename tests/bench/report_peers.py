@@ -16,7 +16,7 @@ from nsight_report.calls.trace import COLUMNS
 from nsight_report.tables.intervals import IntervalTable
 
 
-def stretches(tables: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def intervals(tables: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Core, begin and end of the two halves of each compared message's lifetime."""
     names = ["message_id", "recv_cpu", "app_cpu", "first_ns", "handoff_ns", "app_ns"]
     messages = pq.read_table(tables / "messages.parquet", columns=names)
@@ -30,7 +30,7 @@ def main() -> None:
     """Print how many calls were found."""
     peer, tables = sys.argv[1], Path(sys.argv[2], "tables")
     path = tables / "calls.parquet"
-    cpu, start, end = stretches(tables)
+    cpu, start, end = intervals(tables)
     windows = pa.table({"core": pa.array(cpu, pa.int32()), "low": start, "high": end})
     if peer == "nsight":
         found = IntervalTable(path).overlapping(cpu, start, end, COLUMNS).num_rows

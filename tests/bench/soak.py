@@ -53,12 +53,12 @@ def children(pid: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def asked_window(recorder: Process, folder: Path) -> Path:
+def asked_window(recorder: Process, directory: Path) -> Path:
     """Have a window written, and wait until it is whole."""
     recorder.signal(signal.SIGUSR1)
     deadline = time.monotonic() + HANGS_S
     while time.monotonic() < deadline:
-        for path in folder.glob("*.nsight/manifest.json"):
+        for path in directory.glob("*.nsight/manifest.json"):
             if json.loads(path.read_text())["state"] == "complete":
                 return path.parent
         time.sleep(0.1)
@@ -75,9 +75,18 @@ def main() -> int:
     with (
         Testbed() as bed,
         reserved() as (port,),
-        tempfile.TemporaryDirectory(prefix="nsight-soak-") as folder,
+        tempfile.TemporaryDirectory(prefix="nsight-soak-") as directory,
     ):
-        argv = [str(RECORD), "--flight", "-o", f"{folder}/f", "--port", str(port), "--trigger", "latency=10s"]
+        argv = [
+            str(RECORD),
+            "--flight",
+            "-o",
+            f"{directory}/f",
+            "--port",
+            str(port),
+            "--trigger",
+            "latency=10s",
+        ]
         argv += ["--windows-per-hour", "3600", "--most-disk", "100G", "--most-cpu", "0", "--before", "0.2"]
         recorder = bed.start("nsight-record", argv, grace_s=20)
         while "flight recorder:" not in recorder.output():
@@ -91,7 +100,7 @@ def main() -> int:
             for running in (recorder, generator):
                 running.check_alive()
             n_windows += 1
-            window = asked_window(recorder, Path(folder, "f"))
+            window = asked_window(recorder, Path(directory, "f"))
             records = json.loads((window / "manifest.json").read_text())["flight"]["records_so_far"]
             size = sum(p.stat().st_size for p in window.rglob("*") if p.is_file())
             shutil.rmtree(window)  # the disk of this machine is not what is tested

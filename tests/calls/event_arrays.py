@@ -93,13 +93,13 @@ def ends(table: pa.Table) -> list[tuple[str, str, str]]:
     return [(r["symbol"], r["start_known"], r["end_known"]) for r in table.to_pylist()]
 
 
-def stretches(table: pa.Table, cpu: int = 0) -> list[tuple[str, int, int]]:
+def intervals(table: pa.Table, cpu: int = 0) -> list[tuple[str, int, int]]:
     """(symbol, start, end) of each context of one core."""
     return [(r["symbol"], r["start_ns"] - T0, r["end_ns"] - T0) for r in table.to_pylist() if r["cpu"] == cpu]
 
 
 def states(table: pa.Table, tid: int) -> list[tuple[str, int, int, int]]:
-    """(state, cpu, start, end) of each stretch of one thread."""
+    """(state, cpu, start, end) of each interval of one thread."""
     return [
         (r["state"], r["cpu"], r["start_ns"] - T0, r["end_ns"] - T0)
         for r in table.to_pylist()

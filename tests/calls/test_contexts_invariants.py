@@ -67,10 +67,10 @@ def test_contexts_tile_each_core_and_calls_nest(events: list[Event]) -> None:
         start, stop = core["start_ns"].to_numpy(), core["end_ns"].to_numpy()
         assert (stop > start).all()
         assert (start[1:] == stop[:-1]).all()
-        # two neighbours are never the same stretch
+        # two neighbours are never the same interval
         assert (core["call_id"].to_numpy()[1:] != core["call_id"].to_numpy()[:-1]).all()
 
-    # self time is both what children leave and what the stretches say
+    # self time is both what children leave and what the intervals say
     children = call[call["parent_id"] >= 0].groupby("parent_id")["dur_ns"].sum()
     left = call["dur_ns"].to_numpy() - children.reindex(call.index, fill_value=0).to_numpy()
     assert (call["self_ns"].to_numpy() == left).all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Calls of nsight-decode become tables of the report: times in monotonic, names as at grade trace."""
+"""Calls of nsight-decode become tables of the report: times in monotonic, names as in mode tracepoints."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_system_call_is_named_by_the_function_that_serves_it() -> None:
     assert calls[4]["symbol"] == "__x64_sys_read"  # the function keeps its own
 
 
-def test_contexts_are_stretches_of_the_innermost_one() -> None:
+def test_contexts_are_intervals_of_the_innermost_one() -> None:
     _, contexts, _ = build(everything)
     found = [(c["cpu"], c["kind"], c["symbol"], c["start_ns"], c["end_ns"], c["comm"]) for c in contexts]
     assert found == [
@@ -120,8 +120,10 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nsight_report.
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     found = {}
     for name in ("slow-function", "overflow"):
-        folder = decoded.decoded(name, tmp_path_factory.mktemp("pt"))
-        found[name] = nsight_report.open(folder / "capture.nsight", symfs=str((folder / "symfs").resolve()))
+        directory = decoded.decoded(name, tmp_path_factory.mktemp("pt"))
+        found[name] = nsight_report.open(
+            directory / "capture.nsight", symfs=str((directory / "symfs").resolve())
+        )
     return found
 
 
@@ -216,7 +218,7 @@ def test_an_overflow_is_a_gap_and_a_loss(opened: dict[str, nsight_report.Capture
     assert causes.str.contains("overflow|lost trace packets").sum() == 1
 
 
-def test_a_file_without_intel_pt_is_an_error_with_its_cure(
+def test_a_file_without_intel_pt_is_an_error_with_its_fix(
     opened: dict[str, nsight_report.Capture], tmp_path: Path
 ) -> None:
     (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(200))
@@ -243,9 +245,11 @@ def test_a_table_made_piece_by_piece_is_that_made_at_once(tmp_path: Path) -> Non
         native.find("nsight-decode")
     except Missing:
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
-    folder = unpack.unpack("slow-function", tmp_path)
+    directory = unpack.unpack("slow-function", tmp_path)
     (tmp_path / "decoded").mkdir()
-    decoded = decoder.decode(folder / "capture.nsight" / "perf.data", folder / "symfs", tmp_path / "decoded")
+    decoded = decoder.decode(
+        directory / "capture.nsight" / "perf.data", directory / "symfs", tmp_path / "decoded"
+    )
 
     calls: list[dict[str, object]] = []
     contexts: list[dict[str, object]] = []

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stretches tile a core; what nests shows where it is innermost."""
+"""Intervals tile a core; what nests shows where it is innermost."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nsight_report.calls.innermost import nearest, stretches
+from nsight_report.calls.innermost import intervals, nearest
 
 
 def told(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Stretches (row, cpu, start, end) of rows (cpu, start, end, parent)."""
+    """Intervals (row, cpu, start, end) of rows (cpu, start, end, parent)."""
     columns = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     cpu, start, end, parent = columns
-    s = stretches(np.arange(len(rows)), cpu, start, end, parent)
+    s = intervals(np.arange(len(rows)), cpu, start, end, parent)
     return list(zip(s.row.tolist(), s.cpu.tolist(), s.start.tolist(), s.end.tolist(), strict=True))
 
 
@@ -50,7 +50,7 @@ def test_nearest_goes_up_over_many_levels() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=12))
-def test_stretches_are_the_time_of_the_rows(spans: list[tuple[int, int]]) -> None:
+def test_intervals_are_the_time_of_the_rows(spans: list[tuple[int, int]]) -> None:
     """Any nesting: time by time the innermost row is the last that began and has not ended."""
     rows: list[tuple[int, int, int, int]] = []
     for low, high in sorted((min(s), max(s)) for s in spans):

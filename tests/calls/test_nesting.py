@@ -12,10 +12,10 @@ from event_arrays import (
     ends,
     enter,
     event,
+    intervals,
     leave,
     nesting,
     record,
-    stretches,
     switch,
     wake,
 )
@@ -63,7 +63,7 @@ def test_a_core_that_was_away_ran_nothing_since_it_last_changed() -> None:
         event(85, "steal", -1, a=3, b=0),  # some time since the last look
         switch(90, 10, 0),
     )
-    assert stretches(contexts) == [
+    assert intervals(contexts) == [
         ("server", 0, 20), ("NET_RX", 20, 35), ("steal", 35, 60), ("steal", 60, 80), ("server", 80, 90)
     ]  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_steal_after_the_last_event_is_within_what_it_interrupted() -> None:
     """The thread has the core from 0 to 60; the host took 50 of that: 10 are its own."""
     calls_, contexts, _, _ = build(switch(0, 0, 10, names=(0, SERVER)), event(60, "steal", -1, a=50, b=1))
     assert [row[4:] for row in nesting(calls_)][-2:] == [(0, 60, 10), (10, 60, 50)]
-    assert stretches(contexts) == [("server", 0, 10), ("steal", 10, 60)]
+    assert intervals(contexts) == [("server", 0, 10), ("steal", 10, 60)]
 
 
 def test_thread_that_was_woken_while_the_core_was_gone_did_not_run_before_it_came_back() -> None:
@@ -84,7 +84,7 @@ def test_thread_that_was_woken_while_the_core_was_gone_did_not_run_before_it_cam
         switch(70, 10, 0),
     )
     assert all(row[6] >= 0 for row in nesting(calls_))
-    assert all(start < end for _, start, end in stretches(contexts))
+    assert all(start < end for _, start, end in intervals(contexts))
 
 
 def test_contexts_are_the_innermost_frames_in_time_order() -> None:
@@ -97,7 +97,7 @@ def test_contexts_are_the_innermost_frames_in_time_order() -> None:
         switch(90, 10, 0),
         event(100, "cpu_idle", 0, a=1),
     )
-    assert stretches(contexts) == [
+    assert intervals(contexts) == [
         ("server", 0, 20),
         ("NET_RX", 20, 30),
         ("eth0", 30, 40),
@@ -254,7 +254,7 @@ def test_thread_and_interrupt_of_one_name_share_one_dictionary_entry() -> None:
     assert contexts.to_pandas()["kind"].tolist() == ["thread", "hardirq", "thread"]
 
 
-def test_call_of_no_length_does_not_split_the_stretch_around_it() -> None:
+def test_call_of_no_length_does_not_split_the_interval_around_it() -> None:
     calls, contexts, _, _ = build(
         switch(0, 0, 10, names=(0, SERVER)),
         event(40, "softirq_entry", 10, a=3),
@@ -262,4 +262,4 @@ def test_call_of_no_length_does_not_split_the_stretch_around_it() -> None:
         switch(90, 10, 0),
     )
     assert (0, 1, "softirq", "NET_RX", 40, 40, 0) in nesting(calls)
-    assert stretches(contexts) == [("server", 0, 90)]
+    assert intervals(contexts) == [("server", 0, 90)]

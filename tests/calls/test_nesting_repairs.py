@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Repairs of the nesting where enters, exits, switches or whole stretches are missing."""
+"""Repairs of the nesting where enters, exits, switches or whole intervals are missing."""
 
 import pytest
 from event_arrays import (
@@ -13,9 +13,9 @@ from event_arrays import (
     ends,
     enter,
     event,
+    intervals,
     leave,
     nesting,
-    stretches,
     switch,
     wake,
 )
@@ -40,7 +40,7 @@ def test_softirq_without_entry_takes_the_time_since_the_last_change() -> None:
     calls_, contexts, _, losses = build(
         switch(0, 0, 10, names=(0, SERVER)), event(60, "softirq_exit", 10, a=3), switch(90, 10, 0)
     )
-    assert stretches(contexts) == [("NET_RX", 0, 60), ("server", 60, 90)]
+    assert intervals(contexts) == [("NET_RX", 0, 60), ("server", 60, 90)]
     assert ("NET_RX", "missing", "measured") in ends(calls_)
     assert counted(losses)["softirq without entry"] == 1
 
@@ -113,7 +113,7 @@ def test_lost_events_become_a_gap() -> None:
         leave(350, 10, 0),
         switch(400, 10, 0),
     )
-    assert stretches(contexts) == [
+    assert intervals(contexts) == [
         ("server", 0, 40),
         ("read", 40, 100),
         ("gap", 100, 300),
@@ -136,15 +136,15 @@ def test_loss_on_one_core_leaves_the_other_alone() -> None:
         switch(300, 10, 0),
         switch(300, 11, 0, cpu=1),
     )
-    assert stretches(contexts, cpu=1) == [("tid 11", 0, 300)]
-    assert stretches(contexts, cpu=0) == [("gap", 0, 200), ("server", 200, 300)]
+    assert intervals(contexts, cpu=1) == [("tid 11", 0, 300)]
+    assert intervals(contexts, cpu=0) == [("gap", 0, 200), ("server", 200, 300)]
 
 
 def test_unseen_switch_starts_the_thread_at_its_first_sign() -> None:
     calls_, contexts, _, losses = build(
         switch(0, 10, 0), leave(70, 10, 232), switch(90, 10, 0), event(99, "cpu_idle", 0, a=1)
     )
-    assert stretches(contexts) == [("idle", 0, 70), ("tid 10", 70, 90), ("idle", 90, 99)]
+    assert intervals(contexts) == [("idle", 0, 70), ("tid 10", 70, 90), ("idle", 90, 99)]
     assert ("tid 10", "missing", "measured") in ends(calls_)
     assert counted(losses)["context switch not seen"] == 1
 
@@ -158,7 +158,7 @@ def test_unseen_switch_of_a_thread_that_only_leaves_is_put_at_its_wake_up() -> N
         switch(90, 10, 0),
         event(99, "cpu_idle", 0, a=1),
     )
-    assert stretches(contexts, cpu=0) == [("idle", 0, 40), ("tid 10", 40, 90), ("idle", 90, 99)]
+    assert intervals(contexts, cpu=0) == [("idle", 0, 40), ("tid 10", 40, 90), ("idle", 90, 99)]
 
 
 def test_edges_of_the_recording_are_inferred() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A message's lifetime is calls of two cores, cut where its stretches begin and end."""
+"""A message's lifetime is calls of two cores, cut where its intervals begin and end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from nsight_report.timeline import calls_of_message as of_message
-from nsight_report.timeline.calls_of_message import Stretch, calls_of, calls_of_each, stretches
+from nsight_report.timeline.calls_of_message import Interval, calls_of, calls_of_each, intervals
 
 #: (call_id, parent_id, cpu, symbol, start, end)
 CALLS = [
@@ -26,13 +26,13 @@ def calls() -> pd.DataFrame:
     return frame.assign(dur_ns=frame["end"] - frame["start_ns"])
 
 
-def message(**values: Any) -> list[Stretch]:
+def message(**values: Any) -> list[Interval]:
     row = {"direction": "rx", "first_ns": 25, "arrival_ns": 30, "arrival_last_ns": 30, "handoff_ns": 40, "handoff_cpu": 0,
            "app_ns": 120, "last_ns": 120, "recv_cpu": 0, "app_cpu": 1, "driver_ns": pd.NA}  # fmt: skip
-    return stretches(pd.DataFrame([{**row, **values}]))[0]
+    return intervals(pd.DataFrame([{**row, **values}]))[0]
 
 
-def told(parts: list[Stretch]) -> list[tuple[str, str, int, int, int]]:
+def told(parts: list[Interval]) -> list[tuple[str, str, int, int, int]]:
     columns = ["side", "symbol", "within_start_ns", "within_dur_ns", "within_self_ns"]
     return list(calls_of(parts, calls())[columns].itertuples(index=False, name=None))
 
@@ -69,7 +69,7 @@ def test_own_times_add_up_to_the_lifetime() -> None:
 
 def test_without_a_hand_off_the_receive_core_counts_up_to_the_arrival() -> None:
     parts = message(handoff_ns=pd.NA, handoff_cpu=pd.NA)
-    assert parts == [Stretch("R", 0, 25, 30), Stretch("A", 1, 30, 120)]
+    assert parts == [Interval("R", 0, 25, 30), Interval("A", 1, 30, 120)]
 
 
 def test_a_core_that_is_not_known_leaves_out_its_side() -> None:
@@ -78,4 +78,4 @@ def test_a_core_that_is_not_known_leaves_out_its_side() -> None:
 
 def test_sent_from_the_call_to_the_driver() -> None:
     parts = message(direction="tx", first_ns=70, app_ns=95, last_ns=130, driver_ns=130, handoff_ns=pd.NA)
-    assert parts == [Stretch("A", 1, 70, 95), Stretch("R", 0, 95, 130)]
+    assert parts == [Interval("A", 1, 70, 95), Interval("R", 0, 95, 130)]

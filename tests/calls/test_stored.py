@@ -33,7 +33,7 @@ def write(path: Path, table: pa.Table) -> Path:
     return path
 
 
-def stretches(made: World, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def intervals(made: World, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Receive and application core of a few messages."""
     rows = made.tables["messages"].to_pandas().iloc[100 : 100 + n]
     cpu = np.concatenate([rows["recv_cpu"], rows["app_cpu"]]).astype(np.int64)
@@ -55,13 +55,13 @@ def overlap_by_hand(calls: pa.Table, cpu: np.ndarray, start: np.ndarray, end: np
 def test_overlapping_rows_of_a_file_are_those_of_the_whole_table(made: World, tmp_path: Path) -> None:
     calls = made.tables["calls"]
     path = write(tmp_path / "calls.parquet", calls)
-    expected = overlap_by_hand(calls, *stretches(made, 5))
+    expected = overlap_by_hand(calls, *intervals(made, 5))
     for source in (path, calls, calls.take(pa.array(np.random.default_rng(1).permutation(len(calls))))):
-        found = IntervalTable(source).overlapping(*stretches(made, 5), COLUMNS)
+        found = IntervalTable(source).overlapping(*intervals(made, 5), COLUMNS)
         assert found.column_names == COLUMNS
         assert sorted(found["call_id"].to_pylist()) == expected
     # Whatever a call lies in comes with it.
-    found = IntervalTable(path).overlapping(*stretches(made, 5), COLUMNS)
+    found = IntervalTable(path).overlapping(*intervals(made, 5), COLUMNS)
     parents = set(found["parent_id"].to_pylist()) - {-1}
     assert parents and parents <= set(found["call_id"].to_pylist())
     assert found["symbol"].to_pylist() == calls["symbol"].take(found["call_id"]).to_pylist()
@@ -81,7 +81,7 @@ def test_callers_that_began_groups_before_come_with_their_calls(tmp_path: Path) 
     stored = IntervalTable(write(tmp_path / "calls.parquet", table))
     found = stored.overlapping(*(np.array([x]) for x in (0, 40_003, 40_011)), ["call_id"])
     assert found["call_id"].to_pylist() == [0, 4000, 4001]
-    assert stored.n_read == 1000  # the group that the caller began in, and that of the stretch
+    assert stored.n_read == 1000  # the group that the caller began in, and that of the interval
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -90,7 +90,7 @@ def test_rows_read_do_not_grow_with_the_table(tmp_path: Path) -> None:
     for n in (400, 1600):
         made = world(n, seed=3, lanes=2, fan=2)
         stored = IntervalTable(write(tmp_path / "calls.parquet", made.tables["calls"]))
-        stored.overlapping(*stretches(made, 5), COLUMNS)
+        stored.overlapping(*intervals(made, 5), COLUMNS)
         read.append(stored.n_read)
         assert 0 < stored.n_read < stored.num_rows / 5
     assert read[1] <= read[0] + 2 * 500
@@ -160,8 +160,8 @@ def test_a_file_of_another_writer_is_read_as_well(made: World, tmp_path: Path) -
     pq.write_table(
         calls, tmp_path / "calls.parquet", row_group_size=700
     )  # groups of more than one core, no ends
-    found = IntervalTable(tmp_path / "calls.parquet").overlapping(*stretches(made, 5), COLUMNS)
-    assert found["call_id"].to_pylist() == overlap_by_hand(calls, *stretches(made, 5))
+    found = IntervalTable(tmp_path / "calls.parquet").overlapping(*intervals(made, 5), COLUMNS)
+    assert found["call_id"].to_pylist() == overlap_by_hand(calls, *intervals(made, 5))
 
 
 def test_a_broken_file_is_bad_input(made: World, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
     assert states(table, 10)[:2] == [("running", 0, 0, 100), ("runnable", 0, 100, 160)]
     waiting = rows(table, 10)[1]
     assert (waiting["preempted"], waiting["waker_tid"]) == (True, -1)
-    assert "wake-up not seen" not in counted(losses)
+    assert "missing sched_waking event" not in counted(losses)
 
 
 def test_switch_records_tell_who_was_preempted() -> None:
@@ -136,7 +136,7 @@ def test_wake_up_that_overtakes_the_switch_is_not_lost() -> None:
         LAST,
     )
     assert states(table, 10)[1] == ("runnable", 0, 100, 150)
-    assert "wake-up not seen" not in counted(losses)
+    assert "missing sched_waking event" not in counted(losses)
 
 
 def test_old_wake_up_of_a_running_thread_does_not_count_as_one() -> None:
@@ -149,13 +149,13 @@ def test_old_wake_up_of_a_running_thread_does_not_count_as_one() -> None:
         event(far + 90, "page_fault_user", 10),
     )
     assert states(table, 10)[1] == ("sleeping", 0, far, far + 50)
-    assert counted(losses)["wake-up not seen"] == 1
+    assert counted(losses)["missing sched_waking event"] == 1
 
 
 def test_unseen_wake_up_leaves_the_wait_in_the_sleep_and_is_counted() -> None:
     _, _, table, losses = build(switch(0, 0, 10), switch(100, 10, 11, state=S), switch(200, 11, 10), LAST)
     assert states(table, 10)[1] == ("sleeping", 0, 100, 200)
-    assert counted(losses)["wake-up not seen"] == 1
+    assert counted(losses)["missing sched_waking event"] == 1
 
 
 def test_stopped_thread_says_so() -> None:
@@ -202,7 +202,7 @@ def test_end_of_a_run_inside_a_loss_is_unknown() -> None:
         LAST,
     )
     assert states(table, 10)[:2] == [("running", 0, 0, 100), ("unknown", 0, 100, 310)]
-    assert counted(losses)["state off the core not known"] == 1
+    assert counted(losses)["unknown off-CPU state"] == 1
 
 
 def test_idle_threads_are_left_out() -> None:

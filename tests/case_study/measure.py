@@ -52,7 +52,7 @@ def record(story: Story, setup: Setup, port: int, capture: Path, seconds: float)
     """Record ``seconds`` of the setup, whose server has that port, under its load."""
     with testbed() as bed:
         server = setup.start(bed, port)
-        log = bed.folder / "client.tsv"
+        log = bed.directory / "client.tsv"
         load = bed.start_load(server, client_options(story, setup, 3600), log, fifo=CLIENT_PRIORITY)
         time.sleep(WARM_UP_S)
         argv = [str(RECORD), "-q", "-f", "-d", f"{seconds:g}", "-o", str(capture)]
@@ -76,10 +76,10 @@ def diagnose(capture: Path, server_port: int, *options: str, with_json: bool = T
     return Diagnosis(" ".join(shown), outputs[0], dict(json.loads(outputs[1])) if with_json else {})
 
 
-def figures(capture: Path, server_port: int, folder: Path) -> None:
+def figures(capture: Path, server_port: int, directory: Path) -> None:
     """Write the report with its figures."""
-    shutil.rmtree(folder, ignore_errors=True)
-    argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), "-o", str(folder)]
+    shutil.rmtree(directory, ignore_errors=True)
+    argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), "-o", str(directory)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     if done.returncode:
         raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
@@ -99,7 +99,7 @@ def tail(story: Story, setup: Setup, port: int, seconds: float) -> dict[float, f
     """Percentiles (us) of the client's latencies in one run of ``seconds`` without recording."""
     with testbed() as bed:
         server: Server = setup.start(bed, port)
-        log = bed.folder / "client.tsv"
+        log = bed.directory / "client.tsv"
         load = bed.start_load(server, client_options(story, setup, seconds), log, fifo=CLIENT_PRIORITY)
         if load.wait(seconds + END_S):
             raise TestbedError(f"the client failed: {load.output()}")

@@ -24,7 +24,7 @@ class Iteration:
 
 def words(text: str) -> str:
     """The report's answer: its words, then from the number of messages to the causes; without losses and single messages."""
-    said = text.partition("\n\nGrade ")[0].partition("\n\n")[2]  # behind the line with name and host
+    said = text.partition("\n\nMode: ")[0].partition("\n\n")[2]  # behind the line with name and host
     body = text[text.index("Messages: ") :]
     for end in ("\nSlowest messages", "\nFigures and the whole report"):
         body = body.partition(end)[0]

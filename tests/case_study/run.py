@@ -4,7 +4,7 @@
 
 For each setup of the story nsight-record and nsight-report run on live traffic, and the latency at the client
 is measured without any recording, in turns over the setups. Prints the story as Markdown on stdout, and
-keeps it with the captures in the output folder. All that it started is gone afterwards.
+keeps it with the captures in the output directory. All that it started is gone afterwards.
 
 Exit codes: 0; 1 something failed; 2 usage; 4 root, a program or a library is missing; 130 interrupted.
 """
@@ -58,11 +58,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="the server's, in its namespace (default: its usual one)")
     parser.add_argument("--first", action="store_true", help="only the first two setups, no comparison")
     parser.add_argument(
-        "--reuse", action="store_true", help="take the captures and tails that the output folder has, if any"
+        "--reuse",
+        action="store_true",
+        help="take the captures and tails that the output directory has, if any",
     )
     parser.add_argument("--figures", action="store_true", help="write every report with its figures, too")
     parser.add_argument(
-        "-o", "--output", type=Path, default=measure.ROOT / "build" / "case-study", help="folder"
+        "-o", "--output", type=Path, default=measure.ROOT / "build" / "case-study", help="directory"
     )
     args = parser.parse_args()
     for name, value, low in (("seconds", args.seconds, 1), ("tail-seconds", args.tail_seconds, 1)):
@@ -74,7 +76,7 @@ def parse() -> argparse.Namespace:
 
 
 def preflight(stories: list[Story]) -> str | None:
-    """What is missing, with the cure; None when nothing is."""
+    """What is missing, with the fix; None when nothing is."""
     if os.geteuid():
         return "error: namespaces and recording need root\nhint: sudo make case-study"
     if (os.cpu_count() or 1) < 2:
@@ -95,7 +97,7 @@ def recorded(capture: Path) -> str:
     seconds = (manifest["stop"]["monotonic_ns"] - manifest["start"]["monotonic_ns"]) / 1e9
     events = sum(manifest["events"]["written"].values())
     lost = "; ".join(f"{x['tool']}: {x['what']}: {x['count']}" for x in manifest["losses"]) or "nothing"
-    return f"{seconds:.1f} s, {events:,} message events, grade {manifest['grade']}, lost {lost}"
+    return f"{seconds:.1f} s, {events:,} message events, mode {manifest['mode']}, lost {lost}"
 
 
 def measure_tails(
@@ -138,10 +140,10 @@ def play(story: Story, args: argparse.Namespace, progress: Progress) -> str:
     comparisons = []
     if not args.first:
         progress.say(f"{story.name}: comparing the first with the last capture")
-        for target in (f"p{LOWER}-{UPPER}", "p99-100"):
-            options = ("--target", target, "--against", str(captures[0]), "--reference", target)
+        for slow in (f"p{LOWER}-{UPPER}", "p99-100"):
+            options = ("--slow", slow, "--against", str(captures[0]), "--baseline", slow)
             comparisons.append(measure.diagnose(captures[-1], port, *options, with_json=False))
-        options = ("--target", "p99-100", "--against", str(captures[-1]), "--reference", "p99-100")
+        options = ("--slow", "p99-100", "--against", str(captures[-1]), "--baseline", "p99-100")
         comparisons.append(measure.diagnose(captures[0], port, *options, with_json=False))
     page = story_page(story, iterations, comparisons, args.rounds, args.tail_seconds)
     (args.output / f"{story.name}.md").write_text(page)

@@ -60,7 +60,7 @@ def idle_priority(pid: int) -> None:
 
 def background(bed: Testbed, server: Server, options: list[str], name: str) -> None:
     """A second client, whose latency does not count, at normal priority."""
-    bed.start_load(server, ["-d", "3600", *options], Path(bed.folder / f"{name}.tsv"))
+    bed.start_load(server, ["-d", "3600", *options], Path(bed.directory / f"{name}.tsv"))
 
 
 # memcached beside nginx. A page of 400 kB, written in pieces as the client takes them, is what keeps nginx
@@ -173,7 +173,7 @@ def start_lwip(bed: Testbed, port: int, turn: int) -> Server:
     argv += [str(port), str(turn)]
     process = bed.start("lwip-server", argv, there, APP_CPU, fifo=bed.fifo)
     wait_until(lambda: "ready" in process.output(), "lwip-server ready")
-    kind = ServerKind("lwip", LWIP_PORT, "echo", "none", lambda _port, _folder: argv, "lwip-server")
+    kind = ServerKind("lwip", LWIP_PORT, "echo", "none", lambda _port, _directory: argv, "lwip-server")
     return Server(kind, port, process, LWIP_ADDRESS)
 
 

@@ -36,7 +36,7 @@ def require(story: stories.Story) -> None:
 
 
 def total_ns(diagnosis: dict, cause: str) -> int:
-    """Delay of a cause over all target messages."""
+    """Delay of a cause over all slow messages."""
     return sum(c["total_deviation_ns"] for c in diagnosis["causes"] if c["cause"] == cause)
 
 

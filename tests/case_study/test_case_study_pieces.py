@@ -17,14 +17,15 @@ REPORT = """\
 x.nsight   host 6.1
 
 Of 8,353 messages, the 83 of p99-100 were compared. What delayed them most: nginx (A).
-How sure: Nothing was lost that changes it.
+Confidence: Nothing was lost that changes it.
 What to do:
-  - nginx (A): This program took turns on the core.
+  - nginx (A): CPU contention with this program.
 
-Grade trace: tracepoints. What it cannot see:
+Mode: tracepoints
+Limitations of this recording:
   - Functions
 
-Lost, rejected or inferred
+Data quality
   - Nothing that changes the result.
 
 Messages: 8,353
@@ -63,7 +64,7 @@ def test_latency_counts_from_when_the_request_was_due() -> None:
 def test_words_are_the_answer_and_the_causes_without_losses_and_single_messages() -> None:
     words = page.words(REPORT)
     assert words.startswith("Of 8,353 messages")
-    assert "took turns on the core.\n\nMessages: 8,353\n" in words
+    assert "CPU contention with this program.\n\nMessages: 8,353\n" in words
     assert words.endswith("nginx (A)                     99%")
 
 

@@ -143,12 +143,12 @@ def changes(clock_map: pa.Table) -> tuple[int, int]:
     return len(new), int(np.count_nonzero(off | (s.mult[new] != s.mult[new - 1])))
 
 
-def record_in_guest(folder: Path, kernel: str, args: argparse.Namespace) -> None:
+def record_in_guest(directory: Path, kernel: str, args: argparse.Namespace) -> None:
     """Record on a stock kernel in an emulator, whose clock may be disturbed at will."""
-    command = ["env", "NSIGHT_GUEST=1", "python3", str(HERE / "ordering_record.py"), str(folder)]
+    command = ["env", "NSIGHT_GUEST=1", "python3", str(HERE / "ordering_record.py"), str(directory)]
     command += ["--pairs", str(args.pairs), "--seconds", str(args.seconds), "--poll-us", str(args.poll_us)]
     command += ["--disturb"] if args.disturb else []
-    runner = [str(ROOT / "tests/guest/run"), "--kernel", kernel, "--rw", str(folder)]
+    runner = [str(ROOT / "tests/guest/run"), "--kernel", kernel, "--rw", str(directory)]
     runner += ["--timeout", str(int(args.seconds * 5 + 240)), f"--append={args.guest_append}"]
     # 125: the guest died. Emulated kernels now and then crash while they patch their own code. With 126 it cannot
     # be prepared, and another attempt would not help.
@@ -162,9 +162,11 @@ def record_in_guest(folder: Path, kernel: str, args: argparse.Namespace) -> None
         raise SystemExit(f"recording in the guest failed with exit code {done.returncode}")
 
 
-def load(folder: Path) -> tuple[np.ndarray, clock_readings.Readings]:
-    """The pairs and the clock readings that were recorded into ``folder``."""
-    return np.fromfile(folder / "pairs.bin", "<i8").reshape(-1, 2), clock_readings.load(folder / "clock.tsv")
+def load(directory: Path) -> tuple[np.ndarray, clock_readings.Readings]:
+    """The pairs and the clock readings that were recorded into ``directory``."""
+    return np.fromfile(directory / "pairs.bin", "<i8").reshape(-1, 2), clock_readings.load(
+        directory / "clock.tsv"
+    )
 
 
 def main() -> int:
@@ -180,13 +182,13 @@ def main() -> int:
     args = parser.parse_args()
     ordering_record.build()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = args.keep or Path(scratch)
-        folder.mkdir(exist_ok=True)
+        directory = args.keep or Path(scratch)
+        directory.mkdir(exist_ok=True)
         if args.guest:
-            record_in_guest(folder.resolve(), args.guest, args)
+            record_in_guest(directory.resolve(), args.guest, args)
         else:
-            ordering_record.record(folder, args.pairs, args.seconds, args.poll_us, args.disturb)
-        pairs, readings = load(folder)
+            ordering_record.record(directory, args.pairs, args.seconds, args.poll_us, args.disturb)
+        pairs, readings = load(directory)
     clock_map, losses = clocks.build(readings)
     n_new, n_bent = changes(clock_map)
     fresh, outdated = compare(pairs, clock_map, missed(readings)), compare(pairs, stale(clock_map))

@@ -2,7 +2,7 @@
 """Record for ordering.py: nsight-clock and, at the same time, alternate readings of both clocks.
 
 Standard library only, so that it starts quickly in an emulated guest. Writes ``clock.tsv`` and
-``pairs.bin`` (pairs of little-endian int64: TSC cycles, CLOCK_REALTIME in ns) into a folder.
+``pairs.bin`` (pairs of little-endian int64: TSC cycles, CLOCK_REALTIME in ns) into a directory.
 
     ordering_record.py FOLDER [--pairs N] [--seconds S] [--poll-us N] [--disturb]
 """
@@ -30,17 +30,19 @@ def build() -> None:
         subprocess.run(["make", "-s", "-C", str(place)], check=True)
 
 
-def record(folder: Path, n_pairs: int, seconds: float, poll_us: int = POLL_US, disturb: bool = False) -> None:
+def record(
+    directory: Path, n_pairs: int, seconds: float, poll_us: int = POLL_US, disturb: bool = False
+) -> None:
     """Record ``n_pairs`` over ``seconds``; with ``disturb`` (in a guest) on a clock that is bent and stepped."""
-    # Recorded locally, then moved: in a guest the folder may be a slow share.
+    # Recorded locally, then moved: in a guest the directory may be a slow share.
     with tempfile.TemporaryDirectory() as scratch:
         _record(Path(scratch), n_pairs, seconds, poll_us, disturb)
         for name in ("clock.tsv", "pairs.bin"):
-            shutil.copy(Path(scratch) / name, folder / name)
+            shutil.copy(Path(scratch) / name, directory / name)
 
 
-def _record(folder: Path, n_pairs: int, seconds: float, poll_us: int, disturb: bool) -> None:
-    readings = folder / "clock.tsv"
+def _record(directory: Path, n_pairs: int, seconds: float, poll_us: int, disturb: bool) -> None:
+    readings = directory / "clock.tsv"
     clock = subprocess.Popen([str(NSIGHT_CLOCK), "--poll-us", str(poll_us), "-o", str(readings)])
     disturber = None
     try:
@@ -50,7 +52,7 @@ def _record(folder: Path, n_pairs: int, seconds: float, poll_us: int, disturb: b
             time.sleep(0.01)
         if disturb:
             disturber = subprocess.Popen([str(HERE / "disturb_clock"), str(seconds)])
-        with (folder / "pairs.bin").open("wb") as out:
+        with (directory / "pairs.bin").open("wb") as out:
             subprocess.run([str(HERE / "ordering"), str(n_pairs), str(seconds)], stdout=out, check=True)
         if disturber and disturber.wait():
             raise SystemExit("the clock was not disturbed")
@@ -74,10 +76,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main() -> int:
     """Record; the programs must have been built."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     arguments(parser)
     args = parser.parse_args()
-    record(args.folder, args.pairs, args.seconds, args.poll_us, args.disturb)
+    record(args.directory, args.pairs, args.seconds, args.poll_us, args.disturb)
     return 0
 
 

@@ -36,7 +36,7 @@ def test_the_wider_of_two_brackets_counts() -> None:
     ns = T0 + 10_000_000 * np.arange(4)
     lines = recording(ns)
     lines[1] = recording(ns, width=180)[1]
-    # 180 cycles are 90 ns, half of it 45; it bounds the stretches on both sides
+    # 180 cycles are 90 ns, half of it 45; it bounds the intervals on both sides
     assert [s[2] for s in cl.segments(cl.build(*lines)[0])] == [47, 47, 27]
 
 
@@ -50,7 +50,7 @@ def test_lines_join_without_a_jump() -> None:
 
 
 def test_a_bend_between_readings_is_inside_the_bound() -> None:
-    # +400 ppm from the middle of the third stretch on: 10 ms * 400 ppm = 4000 ns a stretch, 2000 in that one
+    # +400 ppm from the middle of the third interval on: 10 ms * 400 ppm = 4000 ns an interval, 2000 in that one
     bent = np.array([0, 0, 0, 2000, 6000, 10000])
     table, _ = cl.build(*recording(T0 + 10_000_000 * np.arange(6) + bent))
     # true: straight until 25 ms, so 0 there; the chord is 1000 ns ahead at its middle

@@ -112,10 +112,10 @@ def test_a_step_that_was_undone_between_two_looks_is_told_apart() -> None:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, clock_readings.Readings]:
     """A second of readings of this machine's clock."""
-    folder = tmp_path_factory.mktemp("order")
+    directory = tmp_path_factory.mktemp("order")
     ordering_record.build()
-    ordering_record.record(folder, 200_000, 1.0)
-    return ordering.load(folder)
+    ordering_record.record(directory, 200_000, 1.0)
+    return ordering.load(directory)
 
 
 @pytest.mark.timing

@@ -19,11 +19,11 @@ from conftest import skip_or_fail
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
 
-def record(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run ordering.py with a short recording in a guest, kept in ``folder``."""
+def record(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run ordering.py with a short recording in a guest, kept in ``directory``."""
     if not shutil.which("qemu-system-x86_64"):
         skip_or_fail("guest", "qemu-system-x86_64 is not installed")
-    command = [sys.executable, str(Path(ordering.__file__)), "--keep", str(folder), *options]
+    command = [sys.executable, str(Path(ordering.__file__)), "--keep", str(directory), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 

@@ -37,13 +37,13 @@ def parse(*lines: str, end: str = "\n") -> clock_readings.Readings:
         (b"#nsight-clock 1 tsc_khz=2000000 clocksource=tsc\nV\t1\n", "no clock reading in it"),
     ],
 )
-def test_what_is_no_recording_is_refused_with_a_cure(data: bytes, message: str) -> None:
+def test_what_is_no_recording_is_refused_with_a_fix(data: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message) as refusal:
         clock_readings.parse(data)
     assert refusal.value.hint
 
 
-def test_a_missing_file_is_refused_with_a_cure(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_with_a_fix(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file") as refusal:
         clock_readings.load(tmp_path / "clock.tsv")
     assert refusal.value.hint

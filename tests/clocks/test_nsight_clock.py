@@ -141,7 +141,7 @@ def test_a_signal_ends_the_recording_properly(tmp_path: Path, sig: signal.Signal
         (["-o", "/dev/full"], 5, "/dev/full: ", ""),
     ],
 )
-def test_errors_name_the_cause_the_cure_and_the_exit_code(
+def test_errors_name_the_cause_the_fix_and_the_exit_code(
     args: list[str], code: int, message: str, hint: str
 ) -> None:
     done = run(*args)

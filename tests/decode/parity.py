@@ -4,7 +4,7 @@
 
     parity.py CAPTURE...
 
-CAPTURE is a folder that make-capture left (with observer.log) or a committed one, unpacked. For
+CAPTURE is a directory that make-capture left (with observer.log) or a committed one, unpacked. For
 each, one line a comparison: nsight.py against the dlfilter (every column), the native decoder
 against nsight.py, and against the log (kind of transfer, core, both addresses, in order). Exit code 0:
 all agree; 1: something differs; 2: usage.
@@ -49,9 +49,9 @@ class Comparison:
         return f"{self.capture:<18}{self.what:<28}{self.n:>11,}  {self.differs or 'equal'}"
 
 
-def by_perf(data: Path, symfs: Path, folder: Path, program: str) -> edges.Stream:
+def by_perf(data: Path, symfs: Path, directory: Path, program: str) -> edges.Stream:
     """The stream of nsight.py or of the dlfilter (``nsight-edges``), through stock perf."""
-    out = folder / "perf.edges"
+    out = directory / "perf.edges"
     script = ["-i", str(data), "--symfs", str(symfs)]
     if program == "nsight.py":
         argv = [
@@ -71,9 +71,9 @@ def by_perf(data: Path, symfs: Path, folder: Path, program: str) -> edges.Stream
     return edges.read(out)
 
 
-def by_native(data: Path, symfs: Path, folder: Path, *options: str) -> edges.Stream:
+def by_native(data: Path, symfs: Path, directory: Path, *options: str) -> edges.Stream:
     """The stream of nsight-decode."""
-    out = folder / "native.edges"
+    out = directory / "native.edges"
     argv = [str(NATIVE), "edges", str(data), "--symfs", str(symfs), "-o", str(out), *options]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return edges.read(out)
@@ -144,11 +144,11 @@ def compare(capture: Path) -> list[Comparison]:
     """All comparisons of one capture."""
     data, symfs, log = capture / "capture.nsight" / "perf.data", capture / "symfs", capture / "observer.log"
     done = []
-    with tempfile.TemporaryDirectory(prefix="nsight-parity-") as directory:
-        folder = Path(directory)
-        script = by_perf(data, symfs, folder, "nsight.py")
-        dlfilter = by_perf(data, symfs, folder, "nsight-edges")
-        native = by_native(data, symfs, folder)
+    with tempfile.TemporaryDirectory(prefix="nsight-parity-") as name:
+        directory = Path(name)
+        script = by_perf(data, symfs, directory, "nsight.py")
+        dlfilter = by_perf(data, symfs, directory, "nsight-edges")
+        native = by_native(data, symfs, directory)
     columns = ("time", "from", "to", "pid", "tid", "cpu", "kind")
     done.append(("dlfilter = nsight.py", *same_rows(script.edges, dlfilter.edges, columns)))
     mine, perfs = stacked(native), stacked(script)

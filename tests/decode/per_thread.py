@@ -4,7 +4,7 @@
 
     per_thread.py CAPTURE OUT [--tid TID]... [-- options of pt-encode]
 
-CAPTURE is a folder that make-capture left, of one CPU. Each thread's trace is on while the side-band says that it ran,
+CAPTURE is a directory that make-capture left, of one CPU. Each thread's trace is on while the side-band says that it ran,
 and goes to a buffer of its own, without CPU and without records of switches. Without --tid: the four that ran longest.
 """
 
@@ -26,11 +26,11 @@ from decode import parity
 BIN = parity.NATIVE.parent
 
 
-def stretches(capture: Path) -> tuple[dict[int, list[tuple[int, int]]], list[int]]:
+def intervals(capture: Path) -> tuple[dict[int, list[tuple[int, int]]], list[int]]:
     """When each thread ran, in ns of perf's clock, as the whole capture tells; and the clock's conversion."""
-    with tempfile.TemporaryDirectory(prefix="nsight-per-thread-") as folder:
+    with tempfile.TemporaryDirectory(prefix="nsight-per-thread-") as directory:
         data = capture / "capture.nsight" / "perf.data"
-        rows = parity.by_native(data, capture / "symfs", Path(folder)).edges
+        rows = parity.by_native(data, capture / "symfs", Path(directory)).edges
     assert not rows["cpu"].any(), "a capture of one CPU"
     begins = np.flatnonzero(np.diff(rows["tid"], prepend=-2))
     ends = np.append(begins[1:], len(rows)) - 1
@@ -57,10 +57,10 @@ def ticks(ns: int, clock: list[int]) -> int:
 
 def make(capture: Path, out: Path, tids: list[int], options: list[str]) -> list[int]:
     """Writes perf.data and kcore_dir into ``out``; the threads that are in it."""
-    ran, clock = stretches(capture)
+    ran, clock = intervals(capture)
     by_length = sorted(ran, key=lambda tid: -sum(end - begin for begin, end in ran[tid]))
     chosen = tids or [tid for tid in by_length if tid > 0][:4]
-    with tempfile.TemporaryDirectory(prefix="nsight-per-thread-") as folder:
+    with tempfile.TemporaryDirectory(prefix="nsight-per-thread-") as directory:
         argv = [BIN / "pt-merge", "--side-band", capture / "guest/capture.nsight/perf.data", "--out", out]
         argv += ["--vdso", capture / "guest/vdso.so", "--vdso-name", "/vdso.so"]
         for tid in chosen:
@@ -69,14 +69,14 @@ def make(capture: Path, out: Path, tids: list[int], options: list[str]) -> list[
                 off += ["--off", f"{last}-{ticks(begin, clock)}"]
                 last = ticks(end, clock)
             off += ["--off", f"{last}-{1 << 62}"]
-            aux = Path(folder) / str(tid)
+            aux = Path(directory) / str(tid)
             subprocess.run(
                 [BIN / "pt-encode", capture / "observer.log", "--out", aux, *off, *options],
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
             argv += ["--thread", f"{tid}:{aux}"]
-        subprocess.run([*argv, "--aux", Path(folder) / str(chosen[0])], check=True)
+        subprocess.run([*argv, "--aux", Path(directory) / str(chosen[0])], check=True)
     return chosen
 
 

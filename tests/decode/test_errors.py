@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Recordings that cannot be decoded, or not all of them: each route names file, cause and cure."""
+"""Recordings that cannot be decoded, or not all of them: each route names file, cause and fix."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DONE, INPUT, NO_PT, PERF = 0, 3, 4, 255
 
 @dataclass(frozen=True)
 class Said:
-    """How a route ends: exit code, words of its error (of the losses, if it decodes), words of the cure."""
+    """How a route ends: exit code, words of its error (of the losses, if it decodes), words of the fix."""
 
     code: int
     words: str = ""
-    cure: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Case:
     report: Said | None = None
 
 
-def pt_said(native: str, cure: str, words: str, other_cure: str = "intel_pt") -> tuple[Said, Said]:
+def pt_said(native: str, hint: str, words: str, other_cure: str = "intel_pt") -> tuple[Said, Said]:
     """No Intel PT for the native decoder; unusable for the others."""
-    return Said(NO_PT, native, cure), Said(INPUT, words, other_cure)
+    return Said(NO_PT, native, hint), Said(INPUT, words, other_cure)
 
 
 CASES = [
@@ -179,12 +179,12 @@ def expected(case: Case, route: str) -> Said:
         return case.script or case.program
     # nsight-report prints losses of another form
     found = case.report or case.native
-    return Said(DONE) if found.code == DONE else Said(INPUT, found.words, found.cure)
+    return Said(DONE) if found.code == DONE else Said(INPUT, found.words, found.hint)
 
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_cannot_be_decoded_is_named_with_its_cure(
+def test_what_cannot_be_decoded_is_named_with_its_fix(
     quiet: Path, tmp_path: Path, name: str, route: str
 ) -> None:
     capture = tmp_path / "capture"
@@ -200,11 +200,11 @@ def test_what_cannot_be_decoded_is_named_with_its_cure(
     assert "Traceback" not in everything and "panicked" not in everything
     assert said.words in everything, everything
     if said.code in (DONE, PERF):
-        assert said.cure in everything
+        assert said.hint in everything
         return
     lines = done.stderr.splitlines()
     at = next(i for i, line in enumerate(lines) if "error: " in line and said.words in line)
-    assert lines[at + 1].startswith("hint: ") and said.cure in lines[at + 1], lines
+    assert lines[at + 1].startswith("hint: ") and said.hint in lines[at + 1], lines
     if said.words != "perf failed":
         assert str(capture / "perf.data") in lines[at]
 
@@ -227,17 +227,17 @@ def test_of_a_virtual_machine_nothing_is_made_up(quiet: Path, tmp_path: Path) ->
     assert host <= whole
 
 
-def changed(quiet: Path, folder: Path, change: Callable[[bytearray], None] | None) -> set[tuple[int, ...]]:
+def changed(quiet: Path, directory: Path, change: Callable[[bytearray], None] | None) -> set[tuple[int, ...]]:
     """Time, kind and addresses of the edges that are decoded of a changed recording."""
-    folder.mkdir()
-    place = folder / "perf.data"
+    directory.mkdir()
+    place = directory / "perf.data"
     shutil.copytree(quiet / "capture.nsight/perf.data", place)
     data = bytearray((place / "data").read_bytes())
     if change:
         change(data)
         assert bytes(data) != (place / "data").read_bytes()
     (place / "data").write_bytes(data)
-    rows = parity.by_native(place, quiet / "symfs", folder).edges
+    rows = parity.by_native(place, quiet / "symfs", directory).edges
     rows = rows[~np.isin(rows["kind"], (parity.BEGIN, parity.END))]
     return set(rows[["time", "cpu", "kind", "from", "to"]].tolist())
 
@@ -260,20 +260,20 @@ def test_between_snapshots_is_a_gap_and_nothing_made_up(quiet: Path, tmp_path: P
 
 
 def test_a_file_that_may_not_be_read_names_who_may(quiet: Path) -> None:
-    # Root may read all: nobody else's programs and folder then.
+    # Root may read all: nobody else's programs and directory then.
     nobody = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
-    with tempfile.TemporaryDirectory(prefix="nsight-denied-") as directory:
-        folder = Path(directory)
-        path = folder / "perf.data"
+    with tempfile.TemporaryDirectory(prefix="nsight-denied-") as name:
+        directory = Path(name)
+        path = directory / "perf.data"
         shutil.copy(quiet / "capture.nsight/perf.data/data", path)
-        shutil.copy(parity.NATIVE, folder)
-        shutil.copytree(parity.SCRIPTS, folder / "s", ignore=shutil.ignore_patterns("__pycache__"))
-        for place in (folder, *folder.rglob("*")):
+        shutil.copy(parity.NATIVE, directory)
+        shutil.copytree(parity.SCRIPTS, directory / "s", ignore=shutil.ignore_patterns("__pycache__"))
+        for place in (directory, *directory.rglob("*")):
             place.chmod(0o755)
         path.chmod(0)
         for argv in (
-            [folder / parity.NATIVE.name, "info", path],
-            ["/usr/bin/python3", folder / "s/nsight-edges", "-i", path, "-o", "/dev/null"],
+            [directory / parity.NATIVE.name, "info", path],
+            ["/usr/bin/python3", directory / "s/nsight-edges", "-i", path, "-o", "/dev/null"],
         ):
             done = run(*argv, **nobody)
             assert done.returncode == INPUT, done.stderr

@@ -38,7 +38,7 @@ FLAGS = {"call": 1, "return": 2, "syscall": 3, "sysret": 4, "hw int": 5, "iret":
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All committed captures."""
     if not parity.NATIVE.exists():
         skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
@@ -49,9 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def quiet(folder: Path) -> Path:
+def quiet(directory: Path) -> Path:
     """The capture without a disturbance."""
-    return folder / "quiet"
+    return directory / "quiet"
 
 
 def data_of(capture: Path) -> Path:
@@ -101,12 +101,14 @@ def by_perf(capture: Path) -> list[tuple[int, int, int, int, int, str, str]]:
 
 
 @pytest.mark.parametrize("name", [n for n in unpack.names() if n != "overflow"])
-def test_edges_threads_and_symbols_are_those_of_stock_perf(folder: Path, tmp_path: Path, name: str) -> None:
+def test_edges_threads_and_symbols_are_those_of_stock_perf(
+    directory: Path, tmp_path: Path, name: str
+) -> None:
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
-    stream = decoded(folder / name, tmp_path / "e")
+    stream = decoded(directory / name, tmp_path / "e")
     rows = stream.edges[stream.edges["kind"] != parity.TAIL]
-    expected = by_perf(folder / name)
+    expected = by_perf(directory / name)
     assert len(rows) == len(expected) > 10_000
     names = [symbol for symbol, _ in stream.symbols]
     other_names: Counter[tuple[str, str]] = Counter()
@@ -124,10 +126,10 @@ def test_edges_threads_and_symbols_are_those_of_stock_perf(folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", unpack.names())
-def test_slices_and_threads_do_not_change_a_byte(folder: Path, tmp_path: Path, name: str) -> None:
+def test_slices_and_threads_do_not_change_a_byte(directory: Path, tmp_path: Path, name: str) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    decoded(folder / name, whole, "--slice-bytes", "1000000000", "--jobs", "1")
-    decoded(folder / name, cut, "--slice-bytes", "1", "--jobs", "5")
+    decoded(directory / name, whole, "--slice-bytes", "1000000000", "--jobs", "1")
+    decoded(directory / name, cut, "--slice-bytes", "1", "--jobs", "5")
     assert whole.read_bytes() == cut.read_bytes()
 
 
@@ -199,8 +201,8 @@ def test_calls_nest_tile_and_are_the_same_from_an_edge_file(quiet: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["quiet", "lock"])
-def test_calls_of_a_window_are_those_of_the_whole(folder: Path, tmp_path: Path, name: str) -> None:
-    capture = folder / name
+def test_calls_of_a_window_are_those_of_the_whole(directory: Path, tmp_path: Path, name: str) -> None:
+    capture = directory / name
     given = ["calls", data_of(capture), "--symfs", capture / "symfs", "--out"]
     assert run(*given, tmp_path / "all").returncode == 0
     rows = ds.dataset(tmp_path / "all" / "calls").to_table()
@@ -238,8 +240,8 @@ def test_calls_of_a_window_are_those_of_the_whole(folder: Path, tmp_path: Path, 
     assert within(ds.dataset(tmp_path / "some" / "calls").to_table()) == expected
 
 
-def test_an_overflow_is_a_gap_and_a_loss(folder: Path, tmp_path: Path) -> None:
-    capture = folder / "overflow"
+def test_an_overflow_is_a_gap_and_a_loss(directory: Path, tmp_path: Path) -> None:
+    capture = directory / "overflow"
     done = run("calls", data_of(capture), "--symfs", capture / "symfs", "--out", tmp_path)
     assert "processor lost trace packets: 1:" in done.stderr
     (path,) = (tmp_path / "calls").iterdir()
@@ -257,8 +259,8 @@ def test_an_overflow_is_a_gap_and_a_loss(folder: Path, tmp_path: Path) -> None:
 
 def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "folder").mkdir()
-    for name in ("none", "empty", "folder"):
+    (tmp_path / "directory").mkdir()
+    for name in ("none", "empty", "directory"):
         done = run("edges", tmp_path / name, "-o", tmp_path / "e")
         assert done.returncode == 3 and "hint: give a perf.data file" in done.stderr, done.stderr
 
@@ -350,9 +352,9 @@ def test_behind_missing_code_decoding_goes_on_at_the_next_address(
 
 
 @pytest.mark.parametrize("name", unpack.names())
-def test_every_branch_and_event_has_a_packet_of_its_own(folder: Path, tmp_path: Path, name: str) -> None:
+def test_every_branch_and_event_has_a_packet_of_its_own(directory: Path, tmp_path: Path, name: str) -> None:
     """What libipt tells is in the packets in that order: no time is libipt's."""
-    capture = folder / name
+    capture = directory / name
     done = run("edges", data_of(capture), "--symfs", capture / "symfs", "-o", tmp_path / "e")
     assert done.returncode == 0
     assert "less exact times" not in done.stderr

@@ -27,7 +27,7 @@ def test_example_prints_causes_cores_and_connections_and_draws(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
-    assert done.stdout.startswith("2000 messages, 20 in the target")
+    assert done.stdout.startswith("2000 messages, 20 among the slow messages")
     # 20 messages, (9 * 995 + 9 * 895 + 2 * 795) / 20 = 930 us each, at most 995.
     at = words.index("hog")
     assert words[at : at + 5] == ["hog", "(A)", "20", "930.0", "995.0"]

@@ -22,8 +22,8 @@ from nsight_report import losses, stages
 from nsight_report.capture import event_lines, raw_records
 from nsight_report.clocks import clock_readings
 from nsight_report.export import json as json_export
-from nsight_report.selection.options import FEW_REFERENCES, MAX_REFERENCE, REFERENCES_WITH_CALLS
-from nsight_report.selection.population import MAX_TARGET
+from nsight_report.selection.options import BASELINE_WITH_CALLS, FEW_BASELINE, MAX_BASELINE
+from nsight_report.selection.population import MAX_SLOW
 
 from conftest import skip_or_fail
 
@@ -64,12 +64,19 @@ def codes(module: object) -> set[int]:
 
 
 def actions(page: str) -> list[argparse.Action]:
-    return [a for a in PARSERS[page]._actions if a.option_strings]
+    return [a for a in PARSERS[page]._actions if a.option_strings and a.help != argparse.SUPPRESS]
 
 
 @pytest.mark.parametrize("page", sorted(PARSERS))
 def test_every_spelling_of_an_option_is_an_entry_and_no_other(page):
     assert set(entries(page)) == {s for a in actions(page) for s in a.option_strings}
+
+
+@pytest.mark.parametrize("page", sorted(PARSERS))
+def test_former_names_stand_in_the_compatibility_section_only(page):
+    former = {s for a in PARSERS[page]._actions if a.help == argparse.SUPPRESS for s in a.option_strings}
+    assert former
+    assert former == set(re.findall(r"(?<![\w-])--[a-z-]+(?= is)", section(page, "COMPATIBILITY")))
 
 
 @pytest.mark.parametrize("page", sorted(PARSERS))
@@ -114,10 +121,13 @@ def test_report_page_lists_the_stages_in_order_and_the_keys_of_json():
 
 def test_report_page_tells_how_many_messages_are_looked_at():
     text = " ".join(plain(MAN / "nsight-report.1").split())
-    of = f"At most {MAX_TARGET:,} target and as many reference messages are looked at (of the reference"
-    assert MAX_REFERENCE == MAX_TARGET
-    assert f"{of} {REFERENCES_WITH_CALLS:,} with Intel PT, {FEW_REFERENCES} with --decode chosen)" in text
-    assert f"no more than {FEW_REFERENCES}." in text
+    of = f"At most {MAX_SLOW:,} slow and as many baseline messages are looked at (of"
+    assert MAX_BASELINE == MAX_SLOW
+    assert (
+        f"{of} the baseline {BASELINE_WITH_CALLS:,} with Intel PT, {FEW_BASELINE} with --decode chosen)"
+        in text
+    )
+    assert f"no more than {FEW_BASELINE}." in text
 
 
 # -- formats.md -------------------------------------------------------------------------

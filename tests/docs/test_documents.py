@@ -187,7 +187,7 @@ def test_options_in_examples_exist(path):
 
 
 @pytest.mark.parametrize("path", [*TEXTS, *sorted(MAN.iterdir())], ids=lambda p: p.name)
-def test_documents_name_no_folder_of_one_machine(path):
+def test_documents_name_no_directory_of_one_machine(path):
     assert not re.findall(r"/(?:home|root|work|tmp)/\w+", path.read_text())
 
 

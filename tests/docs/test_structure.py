@@ -38,12 +38,12 @@ def structure() -> ModuleType:
     return module
 
 
-def found(structure: ModuleType, folder: Path, changed: dict[str, str], text: str = LIST) -> list[str]:
+def found(structure: ModuleType, directory: Path, changed: dict[str, str], text: str = LIST) -> list[str]:
     for name, content in (GOOD | changed).items():
-        path = folder / name
+        path = directory / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
-    return list(structure.faults(folder, text))
+    return list(structure.faults(directory, text))
 
 
 def test_a_package_that_is_as_its_list_says_has_no_fault(structure: ModuleType, tmp_path: Path) -> None:

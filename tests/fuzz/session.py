@@ -95,8 +95,8 @@ def _run(target: Target, options: list[str], seconds: int, kept: Path, given: in
     )
 
 
-def _artefacts(folder: Path) -> set[Path]:
-    return {path for pattern in ARTEFACTS for path in folder.glob(pattern)}
+def _artefacts(directory: Path) -> set[Path]:
+    return {path for pattern in ARTEFACTS for path in directory.glob(pattern)}
 
 
 def _executed(text: str) -> int:

@@ -4,7 +4,7 @@
 The mirror is the one this machine's apt is configured with. ``kernels.lock`` pins the versions;
 Debian's archive keeps a version only until the next, and then the newest is taken, with a
 warning. Everything lands in ``build/guest/`` and is reused without network, by what the file
-``done`` there says: which pin was asked for, and which package came. Deleting that folder is
+``done`` there says: which pin was asked for, and which package came. Deleting that directory is
 always safe.
 """
 
@@ -46,7 +46,7 @@ class GuestError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel: its release string, image, modules folder, and whether it is the package of kernels.lock."""
+    """One kernel: its release string, image, modules directory, and whether it is the package of kernels.lock."""
 
     release: str
     image: Path
@@ -253,8 +253,8 @@ def _download(series: str, pin: Package, tree: Path) -> Package:
     debs = [deb]
     # apt holds them against the signed lists, and the pinned package names their version.
     for part in parts(options, came):
-        (folder := work / part.name).mkdir()
-        debs.append(download(options, part, folder))
+        (directory := work / part.name).mkdir()
+        debs.append(download(options, part, directory))
     # Only now: what is there still serves the pin that it was made for.
     shutil.rmtree(tree, ignore_errors=True)
     for one in debs:

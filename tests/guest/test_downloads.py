@@ -20,13 +20,13 @@ PYTHON = "/usr/bin/python3"
 class Copy:
     """The program in a tree of its own, with interfaces whose counters a test sets."""
 
-    def __init__(self, folder: Path) -> None:
-        self.net, self.program = folder / "net", folder / "tools" / "downloads"
+    def __init__(self, directory: Path) -> None:
+        self.net, self.program = directory / "net", directory / "tools" / "downloads"
         self.program.parent.mkdir()
         text = (kernels.TOP / "tools/downloads").read_text()
         assert text.count('Path("/sys/class/net")') == 1
         self.program.write_text(text.replace('Path("/sys/class/net")', f"Path({str(self.net)!r})"))
-        self.table = folder / "build" / "downloads.tsv"
+        self.table = directory / "build" / "downloads.tsv"
         self.counter("lo", 5_000_000)
         self.counter("eth0", 1_000)
 
@@ -186,7 +186,7 @@ def test_a_command_that_a_signal_ends_ends_the_program_so(downloads: Copy) -> No
 
 
 def test_an_unwritable_table_stops_nothing(downloads: Copy) -> None:
-    downloads.table.parent.write_text("a file where the folder should be\n")
+    downloads.table.parent.write_text("a file where the directory should be\n")
     file = downloads.net / "eth0/statistics/rx_bytes"
     done = downloads("step", "--", "sh", "-c", f"echo 200000 >{file}; echo made")
     assert (done.returncode, done.stdout) == (0, "made\n")
@@ -243,17 +243,17 @@ PROGRAMS = {
 def test_installing_packages_is_measured_whether_it_works_or_not(
     downloads: Copy, tmp_path: Path, package: str, code: int
 ) -> None:
-    folder = tmp_path / "bin"
-    folder.mkdir()
+    directory = tmp_path / "bin"
+    directory.mkdir()
     received = downloads.net / "eth0/statistics/rx_bytes"
     for name, text in PROGRAMS.items():
         receive = f"echo 777000 >{received}\n" if name == "apt-get" else ""
-        (folder / name).write_text(f"#!/bin/sh\n{receive}{text}\n")
-        (folder / name).chmod(0o755)
+        (directory / name).write_text(f"#!/bin/sh\n{receive}{text}\n")
+        (directory / name).chmod(0o755)
     program = downloads.program.with_name("install-packages")
     text = (kernels.TOP / "tools/install-packages").read_text()
     program.write_text(text.replace("/sys/class/net", str(downloads.net)))
-    env = {"PATH": f"{folder}:/usr/bin:/bin", "PACKAGES": package}
+    env = {"PATH": f"{directory}:/usr/bin:/bin", "PACKAGES": package}
     done = subprocess.run(["sh", str(program)], env=env, capture_output=True, text=True)
     assert done.returncode == code
     assert downloads.rows() == [["Debian packages", "776000"]]

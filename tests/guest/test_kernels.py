@@ -87,7 +87,7 @@ def test_a_kernel_in_several_packages_is_put_together(archive: FakeArchive) -> N
     ]
     kernel = kernels.fetch("6.1")
     assert kernel.image == kernel.modules / kernel.release / "vmlinuz"
-    assert len(list(kernel.modules.iterdir())) == 4  # each fake package has a folder of its own
+    assert len(list(kernel.modules.iterdir())) == 4  # each fake package has a directory of its own
 
 
 def test_a_kernel_of_which_a_package_is_missing_is_refused(archive: FakeArchive) -> None:

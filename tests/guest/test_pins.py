@@ -20,9 +20,9 @@ NEW = package("linux-image-6.1.0-2-amd64", "6.1.2-1")
 SOURCE = package("linux-source-6.1", "6.1.1-1")
 
 
-def git(folder: Path, *argv: str) -> str:
+def git(directory: Path, *argv: str) -> str:
     """What git prints."""
-    done = subprocess.run(["git", "-C", str(folder), *argv], check=True, capture_output=True, text=True)
+    done = subprocess.run(["git", "-C", str(directory), *argv], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

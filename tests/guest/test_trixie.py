@@ -25,14 +25,14 @@ PROGRAMS = {
 class Trixie:
     """The program in a tree of its own, with programs around it that only write down how they are called."""
 
-    def __init__(self, folder: Path) -> None:
-        self.top, self.calls = folder / "top", folder / "calls"
+    def __init__(self, directory: Path) -> None:
+        self.top, self.calls = directory / "top", directory / "calls"
         self.program = self.top / "tests/guest/trixie"
         self.done = self.top / "build/trixie/.done"
         for path in ("tests/guest/trixie", "tools/downloads"):
             (self.top / path).parent.mkdir(parents=True)
             shutil.copy(kernels.TOP / path, self.top / path)
-        self.bin = folder / "bin"
+        self.bin = directory / "bin"
         self.bin.mkdir()
         for name, text in PROGRAMS.items():
             (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")

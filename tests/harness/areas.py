@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Areas of the tests are the folders below tests/; which targets of the Makefile each needs beside ``build``.
+"""Areas of the tests are the directories below tests/; which targets of the Makefile each needs beside ``build``.
 
 areas.py [AREA,...] prints the targets, in the order in which they are to be made; without areas those of all.
 """
@@ -28,7 +28,7 @@ NEEDS = {
 
 
 def areas() -> list[str]:
-    """Folders that hold tests."""
+    """Directories that hold tests."""
     return sorted({p.parent.name for p in TESTS.glob("*/test_*.py")})
 
 

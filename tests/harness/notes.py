@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-#: Names the folder of the run; tests/run and conftest.py set it.
+#: Names the directory of the run; tests/run and conftest.py set it.
 FOLDER = "NSIGHT_TEST_RUN"
 
 
-def folder() -> Path:
-    """Folder of this run: notes, logs of failed tests, JUnit reports."""
+def directory() -> Path:
+    """Directory of this run: notes, logs of failed tests, JUnit reports."""
     path = Path(os.environ[FOLDER])
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -27,7 +27,7 @@ def write(kind: str, **fields: Any) -> None:
     if FOLDER not in os.environ:
         return
     line = json.dumps({"test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0], **fields}) + "\n"
-    fd = os.open(folder() / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = os.open(directory() / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(fd, line.encode())
     finally:
@@ -36,5 +36,5 @@ def write(kind: str, **fields: Any) -> None:
 
 def read(kind: str, run: Path | None = None) -> list[dict[str, Any]]:
     """All lines of a kind, in the order in which they were written."""
-    path = (run or folder()) / f"{kind}.jsonl"
+    path = (run or directory()) / f"{kind}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -90,7 +90,7 @@ def repeat(item: pytest.Item) -> str:
 
 
 class Progress:
-    """One line: what runs, for how long, what is left. Results go to the run's folder, one line a test."""
+    """One line: what runs, for how long, what is left. Results go to the run's directory, one line a test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._tty = sys.stderr.isatty()

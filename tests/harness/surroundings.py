@@ -17,10 +17,10 @@ UMASKS = (0o022, 0o077, 0o002, 0o027)
 PASSED_ON = ("PATH", "NSIGHT_REQUIRE", "NSIGHT_TEST_MOUNTS", "TRACE_PROCESSOR", "CI")
 
 
-def environment(seed: int, folder: Path) -> tuple[dict[str, str], int]:
-    """Environment and umask of a run; its home directory is an empty one below ``folder``."""
+def environment(seed: int, directory: Path) -> tuple[dict[str, str], int]:
+    """Environment and umask of a run; its home directory is an empty one below ``directory``."""
     rng = random.Random(seed)
-    home = folder / "home"
+    home = directory / "home"
     home.mkdir(mode=0o700)
     user = Path(os.environ.get("HOME", "/"))
     env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}

@@ -11,18 +11,18 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def lint(folder: Path) -> tuple[int, str]:
-    """Exit code and output of tests/lint in ``folder``, with linters that find nothing wrong."""
-    (folder / "tests").mkdir(parents=True)
-    shutil.copy2(TESTS / "lint", folder / "tests/lint")
-    tools = folder / "tools"
+def lint(directory: Path) -> tuple[int, str]:
+    """Exit code and output of tests/lint in ``directory``, with linters that find nothing wrong."""
+    (directory / "tests").mkdir(parents=True)
+    shutil.copy2(TESTS / "lint", directory / "tests/lint")
+    tools = directory / "tools"
     tools.mkdir()
     for name in ("ruff", "mypy", "clang-format", "shellcheck", "cargo"):
         (tools / name).write_text('#!/bin/sh\n[ "$2" != --show-files ] || echo a.py\n')
         (tools / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PY": str(tools / "python"),
-           "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # fmt: skip
-    done = subprocess.run([folder / "tests/lint"], env=env, capture_output=True, text=True, timeout=300)
+           "GIT_CEILING_DIRECTORIES": str(directory.parent)}  # fmt: skip
+    done = subprocess.run([directory / "tests/lint"], env=env, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -36,8 +36,8 @@ WHOLE = argparse.Namespace(fast=False, only=[], mark="", pytest=[])
 ENOUGH = {"shared": 5000, "alone": 500}
 
 
-def write(folder: Path, kind: str, *rows: dict[str, Any]) -> None:
-    (folder / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+def write(directory: Path, kind: str, *rows: dict[str, Any]) -> None:
+    (directory / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
 
 def test_a_test_is_failed_if_one_of_its_phases_is(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_surroundings_are_those_of_the_seed_and_nothing_of_the_user_is_in_them(
         assert len(set(values)) > 1
 
 
-def test_areas_are_the_folders_with_tests_and_their_targets_exist() -> None:
+def test_areas_are_the_directories_with_tests_and_their_targets_exist() -> None:
     assert {"calls", "harness", "truth"} <= set(areas.areas())
     assert set(areas.NEEDS) <= set(areas.areas())
     makefile = (ROOT / "Makefile").read_text()

@@ -37,8 +37,8 @@ def run(args: Sequence[object], timeout: float = 300) -> subprocess.CompletedPro
     assert process.stdin
     assert process.stdout
     words = [str(a) for a in args]
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = (Path(folder, name) for name in ("out", "err"))
+    with tempfile.TemporaryDirectory() as directory:
+        out, err = (Path(directory, name) for name in ("out", "err"))
         request = {
             "args": words,
             "out": str(out),

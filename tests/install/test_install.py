@@ -194,7 +194,7 @@ def test_bash_completes_commands_options_and_captures(installed: Path, tmp_path:
     assert completed("nsight-report", "s") == ["slow.nsight", "show"]
     assert completed("nsight-report", "--decode", "") == ["all", "chosen"]
     assert completed("nsight-report", "show", "--sym") == ["--symfs"]
-    assert completed("nsight-record", "--grade", "") == ["auto", "pt", "trace"]
+    assert completed("nsight-record", "--mode", "") == ["auto", "intel-pt", "tracepoints"]
 
 
 def test_uninstall_leaves_nothing(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_patches_of_the_guest_say_that_nobody_sends_them() -> None:
         assert "[TEST ONLY]" in subject and "NOT FOR SUBMISSION" in subject, patch.name
 
 
-def test_the_live_recording_has_the_events_of_grade_trace() -> None:
+def test_the_live_recording_has_the_events_of_mode_tracepoints() -> None:
     script = (HERE / "guest-live.sh").read_text()
     missing = [t.name for t in TRACEPOINTS if not re.search(rf"\b{t.name}\b", script)]
     assert not missing

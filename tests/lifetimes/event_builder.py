@@ -126,7 +126,9 @@ class Recording:
         )
         return schema.conform("events", pa.Table.from_pylist(rows, schema=plain))
 
-    def build(self, options: lifetimes.Options | None = None) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    def build(
+        self, options: lifetimes.LifetimeOptions | None = None
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """Messages as rows, losses as {cause: count}."""
         with tempfile.TemporaryDirectory() as scratch:
             messages, losses = lifetimes.build(IntervalTable(self.table()), Path(scratch), options)

@@ -13,7 +13,7 @@ import pytest
 from event_builder import CLIENT, SERVER, Recording
 from nsight_report.capture import native
 from nsight_report.errors import BadInput
-from nsight_report.lifetimes import Options
+from nsight_report.lifetimes import LifetimeOptions
 from nsight_report.lifetimes.frames import load
 from nsight_report.losses import Ledger
 from pcap_bytes import SYN, packet, pcap
@@ -48,7 +48,7 @@ def framed(tmp_path: Path, protocol: str, packets: list[bytes], **how: object) -
 def rows(tmp_path: Path, recording: Recording, packets: list[bytes], protocol: str = "memcached"):
     path = tmp_path / "payload.pcap"
     path.write_bytes(pcap(packets))
-    return recording.build(Options(framing=protocol, payload=path))
+    return recording.build(LifetimeOptions(framing=protocol, payload=path))
 
 
 def test_memcached_text_requests_end_where_the_protocol_says(tmp_path):

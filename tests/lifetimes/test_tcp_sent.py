@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from event_builder import SYN, Recording
-from nsight_report.lifetimes import Options
+from nsight_report.lifetimes import LifetimeOptions
 
 
 def test_a_reply_lasts_from_the_call_to_the_driver() -> None:
@@ -79,7 +79,7 @@ def test_hardware_completion_is_converted_from_the_nics_clock() -> None:
         return stamps - 5_000_000, np.full(len(stamps), 3)
 
     r = Recording().send(100, 0, 10).drive(90, 0, 10).event("T", 500, seq=0, len=10, hw_stamp=5_000_300)
-    (m,), _ = r.build(Options(phc_to_monotonic=phc))
+    (m,), _ = r.build(LifetimeOptions(phc_to_monotonic=phc))
     assert m["completion_ns"] == 300  # 5 000 300 - 5 000 000
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Burns a core in turns and logs when it really had the core: the truth that a diagnosis of
- * "hog" is compared with. A turn that something preempted is logged as the stretches between.
+ * "hog" is compared with. A turn that something preempted is logged as the intervals between.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -35,13 +35,13 @@ static const char usage_text[] =
 	"  -N, --nice N        niceness of the burning, default 0\n"
 	"  -f, --fifo PRIO     real-time priority instead: nothing normal preempts it\n"
 	"  -d, --duration S    default: until SIGINT or SIGTERM\n"
-	"  -l, --log FILE      start and end (CLOCK_MONOTONIC ns) of every stretch burned\n"
+	"  -l, --log FILE      start and end (CLOCK_MONOTONIC ns) of every interval burned\n"
 	"\n"
 	"Exit codes: 0, 1 error, 2 usage.\n";
 
 static volatile sig_atomic_t stopped;
-static int64_t (*stretches)[2];
-static size_t n_stretches;
+static int64_t (*intervals)[2];
+static size_t n_intervals;
 
 static void on_signal(int sig)
 {
@@ -57,11 +57,11 @@ static int64_t monotonic_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-static void add_stretch(int64_t start, int64_t end)
+static void add_interval(int64_t start, int64_t end)
 {
-	if (end > start && n_stretches < MAX_STRETCHES) {
-		stretches[n_stretches][0] = start;
-		stretches[n_stretches++][1] = end;
+	if (end > start && n_intervals < MAX_STRETCHES) {
+		intervals[n_intervals][0] = start;
+		intervals[n_intervals++][1] = end;
 	}
 }
 
@@ -72,12 +72,12 @@ static void burn(int64_t dur_ns)
 	while (now - first < dur_ns && !stopped) {
 		now = monotonic_ns();
 		if (now - last > GAP_NS) {
-			add_stretch(start, last);
+			add_interval(start, last);
 			start = now;
 		}
 		last = now;
 	}
-	add_stretch(start, last);
+	add_interval(start, last);
 }
 
 static int fail(const char *what)
@@ -102,8 +102,8 @@ static int write_log(const char *path, int cpu)
 		return fail(path);
 	fprintf(file, "#nsight-hog 1 clock=monotonic pid=%d cpu=%d\nstart_ns\tend_ns\n",
 		(int)getpid(), cpu);
-	for (size_t i = 0; i < n_stretches; i++)
-		fprintf(file, "%" PRId64 "\t%" PRId64 "\n", stretches[i][0], stretches[i][1]);
+	for (size_t i = 0; i < n_intervals; i++)
+		fprintf(file, "%" PRId64 "\t%" PRId64 "\n", intervals[i][0], intervals[i][1]);
 	fputs("#end\n", file);
 	if (ferror(file) | fclose(file))
 		return fail(path);
@@ -173,8 +173,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	stretches = calloc(MAX_STRETCHES, sizeof(*stretches));
-	if (!stretches)
+	intervals = calloc(MAX_STRETCHES, sizeof(*intervals));
+	if (!intervals)
 		return fail("memory");
 	if (cpu >= 0) {
 		cpu_set_t set;

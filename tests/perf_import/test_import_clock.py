@@ -216,18 +216,18 @@ def test_readings_of_a_patched_perf_serve_with_their_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("made", "why", "cure"),
+    ("made", "why", "fix"),
     [
         (lambda: machine(names=("sched:sched_switch",)), "nothing tells how perf's clock", "timekeeping_update"),
         (lambda: machine(clockid=0, names=("sched:sched_switch",)), "in the clock realtime", "without -k"),
     ],
 )  # fmt: skip
-def test_recording_whose_clocks_are_not_known_is_refused_with_the_cure(
-    tmp_path: Path, made: Any, why: str, cure: str
+def test_recording_whose_clocks_are_not_known_is_refused_with_the_fix(
+    tmp_path: Path, made: Any, why: str, fix: str
 ) -> None:
     with pytest.raises(BadInput, match=why) as caught:
         read(made(), tmp_path)
-    assert cure in caught.value.hint
+    assert fix in caught.value.hint
 
 
 def test_perf_clock_without_tsc_and_clocksource_without_tsc_are_refused(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_capture_is_made_beside_the_file_and_the_next_step_is_named(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     capture = tmp_path / "perf.nsight"
     assert done.stdout == (
-        f"{capture}: grade trace; 1 arrivals, 1 handoffs, 1 reads\nnext: nsight-report {capture}\n"
+        f"{capture}: mode tracepoints; 1 arrivals, 1 handoffs, 1 reads\nnext: nsight-report {capture}\n"
     )
     assert sorted(p.name for p in capture.iterdir()) == [
         "clock.tsv",
@@ -62,14 +62,14 @@ def test_report_says_where_the_capture_comes_from(tmp_path: Path) -> None:
 
 
 def test_directory_of_kcore_is_imported_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "perf.data"
-    (folder / "kcore_dir").mkdir(parents=True)
-    (folder / "kcore_dir/kallsyms").write_text("0 T _text\n")
-    small(folder / "data")
-    capture = import_perf_data(folder).capture
+    directory = tmp_path / "perf.data"
+    (directory / "kcore_dir").mkdir(parents=True)
+    (directory / "kcore_dir/kallsyms").write_text("0 T _text\n")
+    small(directory / "data")
+    capture = import_perf_data(directory).capture
     assert capture == tmp_path / "perf.nsight"
     assert (capture / "perf.data/kcore_dir/kallsyms").read_text() == "0 T _text\n"
-    assert (capture / "perf.data/data").stat().st_size == (folder / "data").stat().st_size
+    assert (capture / "perf.data/data").stat().st_size == (directory / "data").stat().st_size
 
 
 def test_json_tells_what_cannot_be_known(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_report_of_a_perf_data_names_the_command_that_makes_a_capture(tmp_path: 
     assert f"nsight-report import {tmp_path / 'perf.data'}" in done.stderr
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], code: int, why: str, cure: str) -> None:
+def assert_refused(done: subprocess.CompletedProcess[str], code: int, why: str, fix: str) -> None:
     assert done.returncode == code, done.stderr
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: ") and why in error
-    assert hint.startswith("hint: ") and cure in hint
+    assert hint.startswith("hint: ") and fix in hint
     assert done.stdout == ""
 
 
@@ -103,7 +103,7 @@ def test_existing_capture_is_not_touched(tmp_path: Path) -> None:
     assert not list((tmp_path / "perf.nsight").iterdir())
 
 
-def test_recording_that_lacks_something_is_refused_with_the_cure(tmp_path: Path) -> None:
+def test_recording_that_lacks_something_is_refused_with_the_fix(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     loopback = ROOT / "tests/perfdata/data/loopback.data"
     assert_refused(
@@ -123,18 +123,22 @@ def test_recording_that_lacks_something_is_refused_with_the_cure(tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["perf.data"]
 
 
-def test_grade_is_pt_with_intel_pt_in_the_file_and_trace_with_another_trace(tmp_path: Path) -> None:
-    for kind, grade in ((1, "pt"), (4, "trace")):
+def test_mode_is_intel_pt_with_intel_pt_in_the_file_and_tracepoints_with_another_trace(
+    tmp_path: Path,
+) -> None:
+    for kind, mode in ((1, "intel-pt"), (4, "tracepoints")):
         made = machine()
         switch(made, BEGIN + US, 1, (0, b"swapper/1"), (WORKER, b"mc-worker"))
         request(made, BEGIN + MS, pos=0, length=30, read_at=BEGIN + MS + 20 * US)
         made.records.append(record(AUXTRACE_INFO, struct.pack("<II", kind, 0)))
         made.records.append(record(AUXTRACE, struct.pack("<QQQIII", 8, 0, 0, 0, 0, 0) + bytes(4)) + bytes(8))
-        path = made.write(tmp_path / f"{grade}.data")
+        path = made.write(tmp_path / f"{mode}.data")
         result = import_perf_data(path)
-        assert result.grade == grade
-        assert json.loads((result.capture / "manifest.json").read_text())["grade"] == grade
-        assert ("trace data of another kind" in {r["cause"] for r in result.losses}) == (grade == "trace")
+        assert result.mode == mode
+        assert json.loads((result.capture / "manifest.json").read_text())["mode"] == mode
+        assert ("trace data of another kind" in {r["cause"] for r in result.losses}) == (
+            mode == "tracepoints"
+        )
 
 
 def test_losses_of_an_untrusted_manifest_are_taken_only_if_they_are_such(tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_losses_of_an_untrusted_manifest_are_taken_only_if_they_are_such(tmp_pat
     assert nsight_report.open(capture).manifest.losses().table()["cause"].to_pylist() == ["this"]
 
 
-def test_damaged_recordings_end_in_an_error_with_a_cure_or_in_a_capture(tmp_path: Path) -> None:
+def test_damaged_recordings_end_in_an_error_with_a_fix_or_in_a_capture(tmp_path: Path) -> None:
     """Under the sanitizers; what they let pass must not break what reads it either."""
     checked = NATIVE / "build/asan/nsight-perfdata"
     subprocess.run(["make", "-s", "-C", str(NATIVE), "build/asan/nsight-perfdata"], check=True)
@@ -188,10 +192,12 @@ def test_damaged_recordings_end_in_an_error_with_a_cure_or_in_a_capture(tmp_path
 # 5 s. memcached on core 1, its client on core 0, hardware stamps by a test driver whose clock is ahead and skewed.
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> nsight_report.Capture:
-    folder = tmp_path_factory.mktemp("guest")
+    directory = tmp_path_factory.mktemp("guest")
     for name in ("guest.data", "guest.tsv"):
-        (folder / name).write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
-    return nsight_report.open(import_perf_data(folder / "guest.data", beside=folder / "guest.tsv").capture)
+        (directory / name).write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
+    return nsight_report.open(
+        import_perf_data(directory / "guest.data", beside=directory / "guest.tsv").capture
+    )
 
 
 def test_real_recording_has_all_stamps_of_every_message_in_order(guest: nsight_report.Capture) -> None:

@@ -307,11 +307,11 @@ def test_fields_are_those_that_the_kernel_series_give_the_events() -> None:
         "timekeeping_update": ROOT / "kernel-patches/timekeeping",
         "SOCK_FIELDS": ROOT / "kernel-patches/net",
     }
-    for name, folder in patches.items():
+    for name, directory in patches.items():
         wanted = source.partition(f'"{name}"' if name.islower() else f"define {name}")[2]
         fields = set(re.findall(r'\{"(\w+)", 0\}', wanted.partition("}}")[0] + "}"))
         assert len(fields) >= 10
-        for base in sorted(folder.iterdir()):
+        for base in sorted(directory.iterdir()):
             given = "".join(p.read_text() for p in base.glob("000[1-3]-*.patch"))
             assert fields <= set(re.findall(r"^\+\s*__field\([^,]+,\s*(\w+)\)", given, re.M)), base
 
@@ -321,7 +321,7 @@ def test_server_whose_core_a_hog_takes_is_told_so(tmp_path: Path) -> None:
     made = machine()
     busy_server(made)
     capture = nsight_report.open(import_perf_data(made.write(tmp_path / "perf.data")).capture)
-    assert capture.manifest.grade == "trace" and not capture.manifest.cut
+    assert capture.manifest.mode == "tracepoints" and not capture.manifest.cut
     first = capture.causes.iloc[0]
     assert (first["cause"], first["n_messages"]) == ("hog (A)", 10)
     assert abs(first["median_deviation_ns"] - 2 * MS) < 20 * US

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Grade pt: emulated Intel PT whose messages and clocks are told by tracepoints in the same file, against BPF's."""
+"""Mode intel-pt: emulated Intel PT whose messages and clocks are told by tracepoints in the same file, against BPF's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_import_of_intel_pt_finds_what_the_recording_with_bpf_does(tmp_path: Pat
     shutil.copytree(with_bpf / "perf.data", alone)
     add_events(with_bpf / "perf.data/data", with_bpf, alone / "data")
     result = import_perf_data(alone)
-    assert result.grade == "pt"
+    assert result.mode == "intel-pt"
     symfs = str((fixture / "symfs").resolve())
     ours = nsight_report.open(result.capture, symfs=symfs)
     theirs = nsight_report.open(with_bpf, symfs=symfs)

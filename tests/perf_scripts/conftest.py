@@ -24,12 +24,12 @@ def programs() -> None:
 
 @pytest.fixture(scope="session")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of the committed captures by name."""
-    folder = tmp_path_factory.mktemp("captures")
-    return {name: unpack.unpack(name, folder) for name in unpack.names()}
+    """Directories of the committed captures by name."""
+    directory = tmp_path_factory.mktemp("captures")
+    return {name: unpack.unpack(name, directory) for name in unpack.names()}
 
 
 @pytest.fixture(scope="session")
 def edges(captures: dict[str, Path]) -> dict[str, list[runs.Edge]]:
     """What perf itself prints of each."""
-    return {name: runs.text_edges(folder) for name, folder in captures.items()}
+    return {name: runs.text_edges(directory) for name, directory in captures.items()}

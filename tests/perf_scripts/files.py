@@ -16,11 +16,11 @@ AUXTRACE_INFO, AUXTRACE = 70, 71
 class Damaged:
     """A copy of a capture whose perf.data can be changed."""
 
-    def __init__(self, capture: Path, folder: Path) -> None:
-        self.folder = folder
-        shutil.copytree(capture / "capture.nsight", folder / "capture.nsight")
-        (folder / "symfs").symlink_to(capture / "symfs")
-        self.path = folder / "capture.nsight/perf.data/data"
+    def __init__(self, capture: Path, directory: Path) -> None:
+        self.directory = directory
+        shutil.copytree(capture / "capture.nsight", directory / "capture.nsight")
+        (directory / "symfs").symlink_to(capture / "symfs")
+        self.path = directory / "capture.nsight/perf.data/data"
         self.data = bytearray(self.path.read_bytes())
 
     def records(self, *wanted: int) -> Iterator[tuple[int, int]]:
@@ -44,6 +44,6 @@ class Damaged:
         return struct.unpack_from("<Q", self.data, at + length - 24)[0]
 
     def write(self, size: int | None = None) -> Path:
-        """Write it, all or cut; returns the folder of the capture."""
+        """Write it, all or cut; returns the directory of the capture."""
         self.path.write_bytes(self.data[:size])
-        return self.folder
+        return self.directory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Inputs and outputs that cannot be used: an error that names the cause and the cure, and an exit code."""
+"""Inputs and outputs that cannot be used: an error that names the cause and the fix, and an exit code."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run(route: str, capture: Path, output: Path) -> subprocess.CompletedProcess[
     return runs.by_script(capture, "-o", output) if route == "script" else runs.by_program(capture, output)
 
 
-def fails(done: subprocess.CompletedProcess[str], code: int, why: str, cure: str) -> None:
+def fails(done: subprocess.CompletedProcess[str], code: int, why: str, hint: str) -> None:
     """An error as it should be, and no crash."""
     assert done.returncode == code, (done.returncode, done.stderr)
     error = re.search(r"^nsight[^:\n]*: error: (.*)\nhint: (.*)$", done.stderr, re.M)
     assert error, done.stderr
     assert why in error[1]
-    assert cure in error[2]
+    assert hint in error[2]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
@@ -175,7 +175,7 @@ def test_recording_without_branches_is_told(captures):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_output_in_a_folder_that_is_not_there(route, captures, tmp_path):
+def test_output_in_a_directory_that_is_not_there(route, captures, tmp_path):
     output = tmp_path / "none" / "out"
     fails(run(route, captures["lock"], output), 5, f"cannot write {output}: No such file", "-o")
 

@@ -106,7 +106,7 @@ def test_every_error_is_told_where_there_are_many(route, damaged, tmp_path):
     counted = int(re.search(r"(\d+) instruction trace errors", said)[1])
     stream, text = streams(capture, tmp_path, route)
     assert len(stream.codes(runs.ERROR) + stream.codes(runs.OVERFLOW)) == counted > 300
-    told = re.findall(r"^  - ([\d,]+) (?:stretch|damaged|overflow)", text, re.M)
+    told = re.findall(r"^  - ([\d,]+) (?:interval|damaged|overflow)", text, re.M)
     assert sum(int(n.replace(",", "")) for n in told) == counted
 
 

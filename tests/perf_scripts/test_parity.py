@@ -99,16 +99,16 @@ def test_symbols_come_before_the_edges_that_name_them(captures, tmp_path):
 
 @pytest.mark.trixie
 def test_script_and_filter_serve_a_newer_perf(captures, edges):
-    # The folder must be below this checkout, which is all of it that the other system sees.
+    # The directory must be below this checkout, which is all of it that the other system sees.
     trixie = runs.TOP / "tests/guest/trixie"
     ready = subprocess.run([trixie, "--prepare"], capture_output=True, text=True)
     if ready.returncode:
         skip_or_fail("trixie", ready.stderr.strip())
-    folder = runs.TOP / "build/tmp/perf_scripts"
-    capture = unpack.unpack("overflow", folder)
+    directory = runs.TOP / "build/tmp/perf_scripts"
+    capture = unpack.unpack("overflow", directory)
     common = [str(trixie), "perf", "script", *runs.inputs(capture), "--itrace=cr"]
-    script = [*common, "-s", str(runs.SCRIPT), "--", "-o", str(folder / "script")]
-    dlfilter = [*common, "--dlfilter", str(runs.FILTER), "--dlarg", str(folder / "filter")]
+    script = [*common, "-s", str(runs.SCRIPT), "--", "-o", str(directory / "script")]
+    dlfilter = [*common, "--dlfilter", str(runs.FILTER), "--dlarg", str(directory / "filter")]
     for argv in (script, dlfilter):
         done = subprocess.run(argv, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -119,7 +119,7 @@ def test_script_and_filter_serve_a_newer_perf(captures, edges):
             (*e[:6], e[7][0].replace("@plt", "") and e[7][1], e[8]) for e in made if "@plt" not in e[7][0]
         ]
 
-    streams = [runs.read_stream(folder / name) for name in ("script", "filter")]
+    streams = [runs.read_stream(directory / name) for name in ("script", "filter")]
     assert streams[0].edges == streams[1].edges
     assert [e[:6] for e in streams[0].edges] == [e[:6] for e in edges["overflow"]]
     assert plain(streams[0].edges) == plain(edges["overflow"])

@@ -41,7 +41,7 @@ def test_report_takes_options_of_perf_and_its_own(captures):
 
 
 def test_record_asks_perf_for_the_right_things(tmp_path):
-    # A perf that only says how it was called, and a wrapper that finds Intel PT in a folder of ours.
+    # A perf that only says how it was called, and a wrapper that finds Intel PT in a directory of ours.
     (tmp_path / "perf").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "perf").chmod(0o755)
     (tmp_path / "pt/caps").mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_record_asks_perf_for_the_right_things(tmp_path):
     assert called("-a") == "record --kcore --switch-events -e intel_pt// -a"
 
 
-def test_record_names_the_cure_where_there_is_no_intel_pt(tmp_path):
+def test_record_names_the_fix_where_there_is_no_intel_pt(tmp_path):
     text = (runs.SCRIPTS / "bin/nsight-record").read_text()
     (tmp_path / "record").write_text(text.replace(str(DEVICE), str(tmp_path / "none")))
     done = subprocess.run(["sh", str(tmp_path / "record"), "true"], capture_output=True, text=True)

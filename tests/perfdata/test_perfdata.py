@@ -255,7 +255,7 @@ def test_lost_samples_that_a_lost_record_announced_are_counted_once(tmp_path: Pa
     assert losses == {"perf lost events": 3, "perf lost samples": 2}
 
 
-def test_program_that_is_not_built_is_named_with_the_cure(
+def test_program_that_is_not_built_is_named_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(native, "_BIN", tmp_path)

@@ -89,7 +89,7 @@ def test_truncated_copy_says_how_much_is_missing(tmp_path: Path) -> None:
     ],
     ids=["empty", "stub", "elf", "pipe", "header", "version", "endian", "old", "compressed", "cut"],
 )
-def test_unusable_file_gives_one_error_with_a_cure(tmp_path: Path, content: bytes, message: str) -> None:
+def test_unusable_file_gives_one_error_with_a_fix(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         load(tmp_path, content)
     assert caught.value.hint

@@ -33,7 +33,7 @@ ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": 
 
 @pytest.fixture(scope="module")
 def checked() -> Path:
-    """The folder of the checked programs; they are built when they are out of date."""
+    """The directory of the checked programs; they are built when they are out of date."""
     if not shutil.which("make"):
         skip_or_fail("compiler", "make is not installed")
     subprocess.run(

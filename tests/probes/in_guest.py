@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs inside a guest, where function probes work: the three scripts that a locked-down host refuses.
 
-Writes into the folder it is given: legacy.json, events of nsight-record-legacy.bt held against the
+Writes into the directory it is given: legacy.json, events of nsight-record-legacy.bt held against the
 known traffic; tx.txt, output of nsight-tx-stamp.bt; clock.tsv and timekeeper.txt, the same
 seconds by nsight-clock and by nsight-timekeeper.bt.
 """
@@ -33,12 +33,12 @@ SO_TIMESTAMPING = 37
 TX_SOFTWARE, SOFTWARE, TX_SCHED, TX_ACK = 1 << 1, 1 << 4, 1 << 8, 1 << 9
 
 
-def legacy(folder: Path) -> None:
+def legacy(directory: Path) -> None:
     """The known traffic, checked here because the events need not leave the guest."""
-    output, truth = record("nsight-record-legacy.bt", folder / "legacy.txt", PORT, PORT)
+    output, truth = record("nsight-record-legacy.bt", directory / "legacy.txt", PORT, PORT)
     check_traffic(output, truth)
     check_counts(output)
-    (folder / "legacy.json").write_text(json.dumps(output.counts))
+    (directory / "legacy.json").write_text(json.dumps(output.counts))
 
 
 def wait_for(condition: Callable[[], bool], child: subprocess.Popen[bytes], what: str) -> None:
@@ -58,9 +58,9 @@ def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
     return child
 
 
-def transmit(folder: Path) -> None:
+def transmit(directory: Path) -> None:
     """Three requests of 10 bytes from a socket that asks for every software stamp."""
-    out = folder / "tx.txt"
+    out = directory / "tx.txt"
     probe = attached("nsight-tx-stamp.bt", out, str(PORT))
     with socket.create_server(("127.0.0.1", PORT)) as listener:
 
@@ -86,12 +86,12 @@ def transmit(folder: Path) -> None:
     probe.wait(ATTACH_S)
 
 
-def timekeeper(folder: Path) -> None:
+def timekeeper(directory: Path) -> None:
     """Five seconds of the timekeeper, polled and probed at once."""
-    probe = attached("nsight-timekeeper.bt", folder / "timekeeper.txt")
+    probe = attached("nsight-timekeeper.bt", directory / "timekeeper.txt")
     clock = ROOT / "tools/nsight-record/clock/nsight-clock"
     subprocess.run(
-        [clock, "-d", "5", "--poll-us", "300", "-o", folder / "clock.tsv"], check=True, timeout=ATTACH_S
+        [clock, "-d", "5", "--poll-us", "300", "-o", directory / "clock.tsv"], check=True, timeout=ATTACH_S
     )
     probe.send_signal(signal.SIGINT)
     probe.wait(ATTACH_S)
@@ -102,11 +102,11 @@ def main() -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     shared = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        legacy(folder)
-        transmit(folder)
-        timekeeper(folder)
-        for path in folder.iterdir():
+        directory = Path(name)
+        legacy(directory)
+        transmit(directory)
+        timekeeper(directory)
+        for path in directory.iterdir():
             (shared / path.name).write_bytes(path.read_bytes())
 
 

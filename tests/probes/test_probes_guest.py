@@ -21,20 +21,20 @@ pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with what tests/probes/in_guest.py wrote."""
+    """Directory with what tests/probes/in_guest.py wrote."""
     for program in ("qemu-system-x86_64", "busybox", "bpftrace"):
         if not shutil.which(program):
             skip_or_fail("guest", f"{program} is not installed")
-    folder = tmp_path_factory.mktemp("guest")
-    options = ["--kernel", "6.1", "--rw", str(folder), "--timeout", "1800", "--take-turns"]
+    directory = tmp_path_factory.mktemp("guest")
+    options = ["--kernel", "6.1", "--rw", str(directory), "--timeout", "1800", "--take-turns"]
     try:
         done = run_guest(
-            [*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(folder)], timeout=1900
+            [*options, "--", "python3", str(ROOT / "tests/probes/in_guest.py"), str(directory)], timeout=1900
         )
     except GuestUnavailable as e:
         skip_or_fail("guest", str(e))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    return folder
+    return directory
 
 
 def test_legacy_script_sees_every_stamp_to_the_byte(guest):

@@ -39,10 +39,10 @@ def port() -> Iterator[int]:
 Cases = dict[str, tuple[Output, dict[str, Any]]]
 
 
-def record(folder: Path, port: int, cases: list[str], *more: int) -> Cases:
+def record(directory: Path, port: int, cases: list[str], *more: int) -> Cases:
     """The cases' traffic under one run of the script, told apart; ``more``: parameters behind the port."""
     argv = ["bpftrace", str(BPFTRACE / "nsight-record.bt"), str(port), *map(str, more)]
-    output, truth = around(argv, [sys.executable, str(TRAFFIC), str(port), *cases], folder / "o")
+    output, truth = around(argv, [sys.executable, str(TRAFFIC), str(port), *cases], directory / "o")
     check_counts(output)
     found = {}
     for name, case in truth.items():

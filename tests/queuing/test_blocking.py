@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from anomalies.build import TID, Scene, message, table
 from nsight_report import queuing
-from nsight_report.anomalies import Options, Recording, Slice, find
+from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 
 KERNEL = "[kernel.kallsyms]"
-OPTIONS = Options(target=Slice.parse("1500ns-"), granularity_ns=50)
+OPTIONS = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 USUAL = 40
 
 
@@ -66,7 +66,7 @@ def example() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     scene.wait(scene.one(done, 500, 300, nic=t - 800, handoff=t - 100))
     scene.messages[-2:] = [dict(m, handoff_ns=t - 100) for m in scene.messages[-2:]]
     tables = scene.tables()
-    options = Options(target=Slice.parse("3us-"), granularity_ns=50)
+    options = Selection(slow=Slice.parse("3us-"), granularity_ns=50)
     compared, found, _ = find(Recording(*tables), options)
     anomalies, *_ = attribute(found, compared, options)
     hol = queuing.break_down(Recording(*tables), anomalies, options)
@@ -103,7 +103,7 @@ def test_without_blocking_there_is_nothing_to_break_down():
     assert queuing.break_down(recorded, anomalies, OPTIONS_ALL).num_rows == 0
 
 
-OPTIONS_ALL = Options(granularity_ns=50)
+OPTIONS_ALL = Selection(granularity_ns=50)
 
 
 def test_in_the_summary_categories_are_named_after_the_blocking():

@@ -26,7 +26,7 @@ def compared(roles: list[str]) -> pa.Table:
     return table(
         "compared",
         [
-            {"message_id": i, "role": role, "latency_ns": 1000, "reference_latency_ns": 1000, "noise_ns": 0}
+            {"message_id": i, "role": role, "latency_ns": 1000, "baseline_latency_ns": 1000, "noise_ns": 0}
             for i, role in enumerate(roles)
             if role
         ],
@@ -76,17 +76,17 @@ def burst_calls() -> list[dict[str, object]]:
 
 
 def test_packets_served_while_a_message_waits_are_ahead_of_it():
-    found = depths(burst(), burst_calls(), ["reference", "reference", "target"])
+    found = depths(burst(), burst_calls(), ["baseline", "baseline", "slow"])
     # The third came at 200 and arrived at 1220: two packets of 100 ns were taken from the ring before.
     assert [found["Driver", i]["depth"] for i in range(3)] == [0, 1, 2]
     last = found["Driver", 2]
     assert (last["function"], last["matched"], last["ahead_ns"]) == ("__netif_receive_skb_core", 1.0, 200)
     # Of 0 and 100, and 0 and 1, the medians are 50 and, rounded to even, 0.
-    assert (last["reference_ns"], last["deviation_ns"], last["reference_depth"]) == (50, 150, 0)
+    assert (last["baseline_ns"], last["deviation_ns"], last["baseline_depth"]) == (50, 150, 0)
 
 
 def test_messages_that_the_thread_reads_first_are_ahead_at_the_application():
-    found = depths(burst(), burst_calls(), ["reference", "reference", "target"])
+    found = depths(burst(), burst_calls(), ["baseline", "baseline", "slow"])
     assert [found["App receive", i]["depth"] for i in range(3)] == [0, 1, 2]
     assert found["App receive", 2]["ahead_ns"] == 2 * 80
     # Of other connections: at the thread, not at the socket. The thread was on them from 1400 to 2200.
@@ -99,7 +99,7 @@ def test_messages_of_the_same_connection_are_ahead_at_the_socket():
     scene = burst()
     for row in scene.messages:
         row["conn_id"] = 7
-    found = depths(scene, burst_calls(), ["reference", "reference", "target"])
+    found = depths(scene, burst_calls(), ["baseline", "baseline", "slow"])
     assert [found["Socket", i]["depth"] for i in range(3)] == [0, 1, 2]
     assert found["Socket", 2]["ahead_ns"] == 800
     assert [found["Thread", i]["depth"] for i in range(3)] == [0, 0, 0]
@@ -109,7 +109,7 @@ def test_a_message_that_was_read_before_but_is_still_worked_on_is_ahead():
     scene = burst()
     # The third comes when the second was read (at 1900) and the thread works on it, until 2200.
     scene.messages[2] |= {"first_ns": 2000, "arrival_ns": 2020, "arrival_last_ns": 2020, "handoff_ns": 2080}
-    found = depths(scene, burst_calls(), ["reference", "reference", "target"])
+    found = depths(scene, burst_calls(), ["baseline", "baseline", "slow"])
     assert found["Thread", 2]["depth"] == 1
     assert found["Thread", 2]["ahead_ns"] == 2200 - 2080
 
@@ -117,7 +117,7 @@ def test_a_message_that_was_read_before_but_is_still_worked_on_is_ahead():
 def test_without_functions_messages_are_counted():
     calls = [c for c in burst_calls() if c["kind"] == "syscall"]
     calls += [syscall(TID, 1400 + 400 * i, 1500 + 400 * i, "recvmsg") | {"call_id": 10 + i} for i in range(3)]
-    found = depths(burst(), calls, ["reference", "reference", "target"])
+    found = depths(burst(), calls, ["baseline", "baseline", "slow"])
     assert found["Driver", 2]["function"] == "messages"
     assert [found["Driver", i]["depth"] for i in range(3)] == [0, 1, 2]
     # From each arrival to its hand-off, 60 ns; the second's tile ends where the third's begins.
@@ -132,13 +132,13 @@ def test_a_function_that_is_not_called_once_for_each_message_stands_for_no_queue
         call(10 + i, "sock_recvmsg", 1, 1410 + 400 * i, 1490 + 400 * i, depth=1, parent_id=9)
         for i in range(3)
     ]
-    found = depths(burst(), rows, ["reference", "reference", "target"])
+    found = depths(burst(), rows, ["baseline", "baseline", "slow"])
     # One call for all three meets each of them once, but is ahead of none; those within it are part of it.
     assert [found["App receive", i]["depth"] for i in range(3)] == [0, 0, 0]
     twice = burst_calls() + [
         call(20 + i, "sock_recvmsg", 1, 1492 + 400 * i, 1498 + 400 * i) for i in range(3)
     ]
-    assert ("App receive", 0) not in depths(burst(), twice, ["reference", "reference", "target"])
+    assert ("App receive", 0) not in depths(burst(), twice, ["baseline", "baseline", "slow"])
 
 
 def test_the_request_function_is_the_longest_that_is_called_once_for_each_message():
@@ -160,7 +160,7 @@ def test_the_request_function_is_the_longest_that_is_called_once_for_each_messag
             )
             for j in range(3)
         ]
-    found = depths(burst(), rows, ["reference", "reference", "target"])
+    found = depths(burst(), rows, ["baseline", "baseline", "slow"])
     assert found["App request", 2]["function"] == "[unknown] 0x1000"
     assert found["App request", 2]["depth"] == 2
     # The first ends at 1710 (begun at 1510), the second at 2110, before the read at 2200.
@@ -175,7 +175,7 @@ def test_packets_of_a_message_that_is_sent_are_not_ahead_of_it():
     ]  # fmt: skip
     # One of another at 150, its own three at 300, 500 and 780, the last of which the driver's stamp is in.
     rows = [call(i, "dev_hard_start_xmit", 0, t, t + 50) for i, t in enumerate((150, 300, 500, 780))]
-    found = depths(scene, rows, ["target"])
+    found = depths(scene, rows, ["slow"])
     assert (found["Transmit", 0]["depth"], found["Transmit", 0]["function"]) == (1, "dev_hard_start_xmit")
 
 

@@ -6,21 +6,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nsight_report import queuing
-from nsight_report.anomalies import Options, Recording, Slice, find
+from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.attribution import attribute
 from truth.synthetic import CAUSES, world
 
 
-@pytest.mark.parametrize("grade", ["pt", "trace"])
-def test_only_messages_behind_another_have_one_ahead_of_them(grade):
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
+def test_only_messages_behind_another_have_one_ahead_of_them(mode):
     made = world(3000, seed=5, share=0.1, fan=0)
-    tables = (made if grade == "pt" else made.at_trace()).tables
+    tables = (made if mode == "intel-pt" else made.at_trace()).tables
     recorded = [tables[name] for name in ("messages", "calls", "contexts", "thread_states")]
-    options = Options(target=Slice.parse("p90-100"), granularity_ns=200)
+    options = Selection(slow=Slice.parse("p90-100"), granularity_ns=200)
     compared, found, _ = find(Recording(*recorded), options)
     anomalies, *_ = attribute(found, compared, options)
     rows = queuing.find(Recording(*recorded), compared)[0].to_pandas()
-    socket = rows[(rows["queue"] == "Socket") & (rows["role"] == "target")].set_index("message_id")
+    socket = rows[(rows["queue"] == "Socket") & (rows["role"] == "slow")].set_index("message_id")
     behind = np.flatnonzero(made.cause == list(CAUSES).index("head-of-line blocking"))
     assert socket["depth"].to_dict() == {i: int(i in behind) for i in socket.index}
     assert len(set(behind) & set(socket.index)) >= 3

@@ -197,9 +197,9 @@ def whole(cpu: int, content: bytes, time: int = 1_000_000) -> bytes:
     return header(cpu) + block(content, time) + counts(time, tallies)
 
 
-def write(folder: Path, machine: bytes | None = None, **cores: bytes) -> Path:
-    """Folder ``records`` with these files: ``cpu0=...``."""
-    records = folder / "records"
+def write(directory: Path, machine: bytes | None = None, **cores: bytes) -> Path:
+    """Directory ``records`` with these files: ``cpu0=...``."""
+    records = directory / "records"
     records.mkdir(parents=True, exist_ok=True)
     for name, content in cores.items():
         (records / f"cpu-{name.removeprefix('cpu')}.records").write_bytes(content)
@@ -208,15 +208,15 @@ def write(folder: Path, machine: bytes | None = None, **cores: bytes) -> Path:
     return records
 
 
-def decode(records: Path, folder: Path, program: Path | None = None, only: str = "") -> Any:
+def decode(records: Path, directory: Path, program: Path | None = None, only: str = "") -> Any:
     """Run nsight-rawdata: (events as tuples with the kind's name, stamps, perf-events.json)."""
-    folder.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     options = [f"--only={only}"] if only else []
     subprocess.run(
-        [program or native.find("nsight-rawdata"), *options, records, folder], check=True, timeout=60
+        [program or native.find("nsight-rawdata"), *options, records, directory], check=True, timeout=60
     )
-    info = json.loads((folder / "perf-events.json").read_text())
-    events = [] if only == "messages" else np.fromfile(folder / "perf-events.bin", EVENT).tolist()
-    stamps = np.zeros(0, STAMP) if only == "activity" else np.fromfile(folder / "messages.bin", STAMP)
+    info = json.loads((directory / "perf-events.json").read_text())
+    events = [] if only == "messages" else np.fromfile(directory / "perf-events.bin", EVENT).tolist()
+    stamps = np.zeros(0, STAMP) if only == "activity" else np.fromfile(directory / "messages.bin", STAMP)
     named = [(ts, KINDS_OF_EVENTS[kind], *rest[:3], *rest[4:]) for ts, kind, *rest in events]
     return named, stamps, info

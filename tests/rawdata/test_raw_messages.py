@@ -49,23 +49,23 @@ def record(stamp: Stamp) -> bytes:
     return rf.message(kind, ts, **{name: value for name, value in fields.items() if name != "cpu"})
 
 
-def write_text(folder: Path, stamps: list[Stamp]) -> Path:
+def write_text(directory: Path, stamps: list[Stamp]) -> Path:
     counts = [f"@n[{kind}]: {sum(s[0] == kind for s in stamps)}" for kind in rf.KINDS]
     text = ["#nsight-events 1 clock=monotonic", *map(line, stamps), *counts, "#end", ""]
-    (folder / "events.tsv").write_text("\n".join(text))
-    return folder / "events.tsv"
+    (directory / "events.tsv").write_text("\n".join(text))
+    return directory / "events.tsv"
 
 
-def write_records(folder: Path, stamps: list[Stamp], activity: dict[int, bytes] | None = None) -> Path:
+def write_records(directory: Path, stamps: list[Stamp], activity: dict[int, bytes] | None = None) -> Path:
     cores = dict.fromkeys({s[2].get("cpu", 0) for s in stamps} | set(activity or {}), b"")
     for stamp in stamps:
         cores[stamp[2].get("cpu", 0)] += record(stamp)
     files = {f"cpu{cpu}": rf.whole(cpu, (activity or {}).get(cpu, b"") + made) for cpu, made in cores.items()}
-    return rf.write(folder, rf.whole(rf.NO_CPU, TASKS), **files)
+    return rf.write(directory, rf.whole(rf.NO_CPU, TASKS), **files)
 
 
-def rows(folder: Path, records: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    events, losses = raw_records.messages(records, folder)
+def rows(directory: Path, records: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    events, losses = raw_records.messages(records, directory)
     return pq.read_table(events.path).to_pylist(), {r["cause"]: r["count"] for r in losses.to_pylist()}
 
 
@@ -223,11 +223,11 @@ def traffic(n: int) -> tuple[list[Stamp], dict[int, bytes]]:
     return stamps, core
 
 
-def capture(folder: Path, name: str) -> Path:
-    path = folder / f"{name}.nsight"
+def capture(directory: Path, name: str) -> Path:
+    path = directory / f"{name}.nsight"
     path.mkdir()
     manifest = {
-        "format": "nsight-capture", "version": 1, "state": "complete", "grade": "trace", "losses": [],
+        "format": "nsight-capture", "version": 1, "state": "complete", "mode": "tracepoints", "losses": [],
         "host": {"hostname": "db7"}, "command": ["nsight-record"], "syscall_names": {"0": "read"},
         "start": {"monotonic_ns": 49 * S}, "stop": {"monotonic_ns": 60 * S},
     }  # fmt: skip

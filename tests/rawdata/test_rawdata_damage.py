@@ -392,7 +392,7 @@ def refused(path: Path) -> BadInput:
     return caught.value
 
 
-def test_folder_without_usable_files_is_refused(tmp_path: Path) -> None:
+def test_directory_without_usable_files_is_refused(tmp_path: Path) -> None:
     assert "records" in str(refused(tmp_path / "records"))
     (tmp_path / "records").mkdir()
     assert "no files of records" in str(refused(tmp_path / "records"))
@@ -406,7 +406,7 @@ def test_version_of_the_future_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu-0.records", "machine.records", "irqs.tsv"])
-@pytest.mark.parametrize("what", ["link", "fifo", "folder"])
+@pytest.mark.parametrize("what", ["link", "fifo", "directory"])
 def test_only_regular_files_are_opened(tmp_path: Path, name: str, what: str) -> None:
     records = rf.write(tmp_path, cpu1=rf.whole(1, RUNS))
     path = records / name

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs inside a guest: recordings by the BPF recorder, into the folder it is given.
+"""Runs inside a guest: recordings by the BPF recorder, into the directory it is given.
 
 They are made in the guest's memory and moved there at the end: a read() of a file of the host's never returns where
 the file is replaced by a longer one while it is open (9p of 6.12 goes on for what is beyond the end), as the manifest is.
 
 in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
-                             half and on again at the end; flight, a folder with one window; kernel-text.json: sizes of
+                             half and on again at the end; flight, a directory with one window; kernel-text.json: sizes of
                              the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
 in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
 """
@@ -42,10 +42,10 @@ def offline(cpu: int, off: bool) -> None:
     Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text("0" if off else "1")
 
 
-def recorded(folder: Path, name: str) -> tuple[EchoServer, Running]:
+def recorded(directory: Path, name: str) -> tuple[EchoServer, Running]:
     """A server with its recorder at work."""
     server = EchoServer()
-    running = Running(folder / name, "--port", str(server.port), "--clients", "--syscalls", "messages")
+    running = Running(directory / name, "--port", str(server.port), "--clients", "--syscalls", "messages")
     running.wait_recording()
     return server, running
 
@@ -56,14 +56,14 @@ def end(running: Running) -> None:
     assert running.process.returncode == 130, said
 
 
-def records(folder: Path) -> None:
+def records(directory: Path) -> None:
     """The captures."""
-    server, running = recorded(folder, "plain.nsight")
+    server, running = recorded(directory, "plain.nsight")
     at("plain: recording")
     server.requests(50)
     end(running)
     at("plain: ended")
-    server, running = recorded(folder, "offline.nsight")
+    server, running = recorded(directory, "offline.nsight")
     at("offline: recording")
     server.requests(20)
     offline(1, True)
@@ -73,16 +73,16 @@ def records(folder: Path) -> None:
     at("offline: core 1 is on")
     end(running)
     at("offline: ended")
-    flight(folder / "flight", server)
+    flight(directory / "flight", server)
     if os.uname().release.startswith(
         "6.12."
     ):  # perf is the same on the others, and an emulated processor takes a minute
-        kernel_text(folder)
+        kernel_text(directory)
 
 
-def flight(folder: Path, server: EchoServer) -> None:
+def flight(directory: Path, server: EchoServer) -> None:
     """A window that is asked for."""
-    argv = [str(RECORDER), "--flight", "-o", str(folder), "--port", str(server.port), "--before", "30"]
+    argv = [str(RECORDER), "--flight", "-o", str(directory), "--port", str(server.port), "--before", "30"]
     process = subprocess.Popen([*argv, "--memory", "16M"], stderr=subprocess.PIPE, text=True)
     assert process.stderr
     said = ""
@@ -94,14 +94,14 @@ def flight(folder: Path, server: EchoServer) -> None:
     server.requests(50)
     process.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + HANGS_S
-    while not any(manifest(p.parent)["state"] == "complete" for p in folder.glob("*/manifest.json")):
+    while not any(manifest(p.parent)["state"] == "complete" for p in directory.glob("*/manifest.json")):
         assert time.monotonic() < deadline, said
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=HANGS_S)
 
 
-def kernel_text(folder: Path) -> None:
+def kernel_text(directory: Path) -> None:
     """Sizes of the files in kcore_dir, by how they were made."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
         copied = Path(own) / "copied"
@@ -110,18 +110,18 @@ def kernel_text(folder: Path) -> None:
         subprocess.run(argv, check=True, capture_output=True, timeout=HANGS_S)
         by = {"copied": copied, "perf": Path(own) / "perf.data/kcore_dir"}
         sizes = {name: {p.name: len(p.read_bytes()) for p in path.iterdir()} for name, path in by.items()}
-    (folder / "kernel-text.json").write_text(json.dumps(sizes))
+    (directory / "kernel-text.json").write_text(json.dumps(sizes))
     at("kernel's text: copied")
 
 
-def preflight(folder: Path) -> None:
+def preflight(directory: Path) -> None:
     """What the recorder says of this kernel."""
     said = {}
     for recorder in ("bpf", "auto"):
-        argv = [str(RECORDER), "--preflight", "--recorder", recorder, "-o", str(folder / "none.nsight")]
+        argv = [str(RECORDER), "--preflight", "--recorder", recorder, "-o", str(directory / "none.nsight")]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS_S)
         said[recorder] = [done.returncode, done.stdout + done.stderr]
-    (folder / "preflight.json").write_text(json.dumps(said))
+    (directory / "preflight.json").write_text(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def add_tracepoint(root: Path, name: str) -> None:
 
 
 def build(root: Path, **options) -> Machine:
-    """A machine without Intel PT that lacks nothing for grade trace."""
+    """A machine without Intel PT that lacks nothing for mode tracepoints."""
     for t in perf.TRACEPOINTS:
         add_tracepoint(root, f"{t.system}/{t.event}")
     for name in probes.NEEDED_TRACEPOINTS:

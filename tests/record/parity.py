@@ -53,14 +53,14 @@ class Tables:
 class Parity:
     """``messages``: of bpf, of bpftrace, of both. ``apart``: by stamp, ns between the two for every message of both.
 
-    ``same``: share of the time of all cores in which both say the same context, where perf saw one; ``unseen``: by
+    ``same``: share of the time of all cores in which both say the same context, where perf saw one; ``untraced``: by
     recorder, context switches and wake-ups that its contexts lack.
     """
 
     messages: tuple[int, int, int]
     apart: dict[str, npt.NDArray[np.int64]]
     same: float
-    unseen: dict[str, dict[str, int]]
+    untraced: dict[str, dict[str, int]]
 
     def lines(self) -> list[str]:
         """For people."""
@@ -74,18 +74,18 @@ class Parity:
                 )
         lines.append(f"contexts: the same in {self.same:.2%} of the cores' time")
         lines += [
-            f"{recorder}: {'; '.join(f'{what} {n}' for what, n in counts.items()) or 'nothing unseen'}"
-            for recorder, counts in self.unseen.items()
+            f"{recorder}: {'; '.join(f'{what} {n}' for what, n in counts.items()) or 'nothing untraced'}"
+            for recorder, counts in self.untraced.items()
         ]
         return lines
 
 
-def record(folder: Path, kind: str, rate: int, seconds: float) -> dict[str, Path]:
+def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, Path]:
     """Both recorders at once, around one load; the captures by recorder."""
-    captures = {name: folder / f"{name}.nsight" for name in RECORDERS}
+    captures = {name: directory / f"{name}.nsight" for name in RECORDERS}
     with Testbed() as bed:
         server = bed.start_server(kind)
-        log = folder / "load.tsv"
+        log = directory / "load.tsv"
         load = bed.load_argv(
             server, ["-c", "4", "-r", str(rate), "-d", f"{seconds:g}", "--start-delay", "300"], log
         )
@@ -95,7 +95,7 @@ def record(folder: Path, kind: str, rate: int, seconds: float) -> dict[str, Path
             argv = [str(RECORD), "-q", "-f", "-o", str(captures[name]), "--fix", "--port", str(server.port), "--rx",
                     "--recorder", name, *(["--syscalls", "messages", "--clients"] if name == "bpf" else []), "--", *argv]  # fmt: skip
         if bed.start("nsight-record", argv, grace_s=20).wait(HANGS_S):
-            raise TestbedError("a recorder failed: " + (bed.folder / "1-nsight-record.log").read_text())
+            raise TestbedError("a recorder failed: " + (bed.directory / "1-nsight-record.log").read_text())
     return captures
 
 
@@ -119,7 +119,7 @@ def same_context(ours: pd.DataFrame, theirs: pd.DataFrame) -> float:
     """
     same = total = 0
     for cpu in np.unique(theirs.cpu):
-        a, b = (_stretches(frame[frame.cpu == cpu]) for frame in (ours, theirs))
+        a, b = (_intervals(frame[frame.cpu == cpu]) for frame in (ours, theirs))
         edges = np.unique(np.concatenate([a.start, a.end[-1:], b.start, b.end[-1:]]))
         edges = edges[(edges >= max(a.start[0], b.start[0])) & (edges <= min(a.end[-1], b.end[-1]))]
         took = np.diff(edges)
@@ -138,7 +138,7 @@ class _Stretches:
     what: npt.NDArray[np.object_]
 
 
-def _stretches(frame: pd.DataFrame) -> _Stretches:
+def _intervals(frame: pd.DataFrame) -> _Stretches:
     kind = frame.kind.astype(str).replace("syscall", "thread")
     interrupt = kind.isin(["softirq", "hardirq"])
     what = np.where(interrupt, kind + " " + frame.symbol.astype(str), kind + " " + frame.tid.astype(str))
@@ -153,7 +153,7 @@ def compare(ours: Tables, theirs: Tables) -> Parity:
     for stamp in STAMPS:
         known = both[stamp].notna() & both[f"{stamp}_2"].notna()
         apart[stamp] = (both[stamp] - both[f"{stamp}_2"])[known].to_numpy(np.int64)
-    unseen = {
+    untraced = {
         name: {what: n for what, n in t.losses.items() if "not seen" in what}
         for name, t in zip(RECORDERS, (ours, theirs), strict=True)
     }
@@ -161,13 +161,13 @@ def compare(ours: Tables, theirs: Tables) -> Parity:
         (len(ours.messages), len(theirs.messages), len(both)),
         apart,
         same_context(ours.contexts, theirs.contexts),
-        unseen,
+        untraced,
     )
 
 
-def run(folder: Path, kind: str = "memcached", rate: int = 2000, seconds: float = 3) -> Parity:
+def run(directory: Path, kind: str = "memcached", rate: int = 2000, seconds: float = 3) -> Parity:
     """Record and compare."""
-    captures = record(folder, kind, rate, seconds)
+    captures = record(directory, kind, rate, seconds)
     return compare(*(tables(captures[name]) for name in RECORDERS))
 
 
@@ -180,8 +180,8 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=2000, help="requests a second (default 2000)")
     parser.add_argument("-d", "--seconds", type=float, default=3)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nsight-parity-") as folder:
-        parity = run(Path(folder), args.server, args.rate, args.seconds)
+    with tempfile.TemporaryDirectory(prefix="nsight-parity-") as directory:
+        parity = run(Path(directory), args.server, args.rate, args.seconds)
     print("\n".join(parity.lines()))
     return 0 if len(set(parity.messages)) == 1 else 1
 

@@ -95,15 +95,18 @@ def units_of(kind: int, second: int) -> int:
 class Collector:
     """nsight-collect in the background; ``files`` by core when it has ended."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         program = collect.find()
         if os.geteuid():
             skip_or_fail("root", "BPF programs need root")
         if program is None:
             skip_or_fail("bpf", "nsight-collect is not built")
-        self.folder = folder
+        self.directory = directory
         self.process = subprocess.Popen(
-            [str(program), *options, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [str(program), *options, str(directory)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout
         for line in self.process.stdout:
@@ -119,7 +122,9 @@ class Collector:
         return self.process.returncode, out
 
     def files(self, killed: bool = False) -> dict[int, File]:
-        return {int(p.stem.removeprefix("cpu-")): read(p, killed) for p in self.folder.glob("cpu-*.records")}
+        return {
+            int(p.stem.removeprefix("cpu-")): read(p, killed) for p in self.directory.glob("cpu-*.records")
+        }
 
 
 @pytest.fixture
@@ -152,11 +157,11 @@ def traffic() -> Iterator[int]:
             thread.join()
 
 
-def wait_for_records(folder: Path, n_bytes: int) -> None:
+def wait_for_records(directory: Path, n_bytes: int) -> None:
     """Until the files of the cores have grown by ``n_bytes`` together."""
 
     def size() -> int:
-        return sum(p.stat().st_size for p in folder.glob("cpu-*.records"))
+        return sum(p.stat().st_size for p in directory.glob("cpu-*.records"))
 
     first, waited = size(), threading.Event()
     for _ in range(HANGS_S * 100):
@@ -169,7 +174,7 @@ def wait_for_records(folder: Path, n_bytes: int) -> None:
 @pytest.mark.parametrize("options", [[], ["--compress"]], ids=["plain", "compressed"])
 def test_every_record_is_in_the_file(tmp_path: Path, traffic: int, options: list[str]) -> None:
     run = Collector(tmp_path / "records", "--port", str(traffic), *options)
-    wait_for_records(run.folder, 4 << 20)
+    wait_for_records(run.directory, 4 << 20)
     code, out = run.end()
     assert code == 0
     files = run.files()
@@ -192,12 +197,12 @@ def test_what_does_not_fit_while_the_reader_is_stopped_is_counted_exactly(
 ) -> None:
     """A ring of 64 KiB holds a thousandth of what comes meanwhile."""
     run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "64")
-    wait_for_records(run.folder, 64 << 10)
+    wait_for_records(run.directory, 64 << 10)
     for _ in range(3):
         run.process.send_signal(signal.SIGSTOP)
         threading.Event().wait(0.5)
         run.process.send_signal(signal.SIGCONT)
-        wait_for_records(run.folder, 64 << 10)
+        wait_for_records(run.directory, 64 << 10)
     assert run.end()[0] == 0
     files = run.files().values()
     assert all(f.ended and f.missing() == {} for f in files)
@@ -208,13 +213,13 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
     tmp_path: Path, traffic: int
 ) -> None:
     run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536")
-    wait_for_records(run.folder, 64 << 10)
+    wait_for_records(run.directory, 64 << 10)
     run.process.send_signal(signal.SIGSTOP)
     # Two cores fill some 50 MB a second where nothing else runs: the ring lasts for twice as long, and a block (1 MiB) is full
     # on a machine that is ten times slower.
     threading.Event().wait(0.5)
     run.process.send_signal(signal.SIGCONT)
-    wait_for_records(run.folder, 2 << 20)
+    wait_for_records(run.directory, 2 << 20)
     assert run.end()[0] == 0
     files = run.files().values()
     assert all(f.ended and f.missing() == {} for f in files)
@@ -223,7 +228,7 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
 
 def test_killed_reader_leaves_readable_files(tmp_path: Path, traffic: int) -> None:
     run = Collector(tmp_path / "records", "--port", str(traffic))
-    wait_for_records(run.folder, 8 << 20)
+    wait_for_records(run.directory, 8 << 20)
     run.end(signal.SIGKILL)
     files = run.files(killed=True).values()
     for file in files:
@@ -255,8 +260,8 @@ def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
     assert lost > 0 and counts.ended
 
 
-def _saved(folder: Path, text: str) -> Path:
-    path = folder / "collect.log"
+def _saved(directory: Path, text: str) -> Path:
+    path = directory / "collect.log"
     path.write_text(text)
     return path
 
@@ -265,7 +270,7 @@ def test_filters_are_decided_in_the_kernel(tmp_path: Path, traffic: int) -> None
     with reserved() as (other,):
         run = Collector(tmp_path / "records", "--port", str(other), "--messages")
         quiet = Collector(tmp_path / "all", "--port", str(traffic), "--messages", "--tx")
-        wait_for_records(quiet.folder, 1 << 20)
+        wait_for_records(quiet.directory, 1 << 20)
         assert run.end()[0] == quiet.end()[0] == 0
     assert all(not f.present for f in run.files().values())
     stamps = sum((f.present for f in quiet.files().values()), Counter())
@@ -285,11 +290,11 @@ def test_bad_usage_says_so(tmp_path: Path, options: list[str], needle: str) -> N
     program = collect.find()
     if program is None:
         skip_or_fail("bpf", "nsight-collect is not built")
-    folder = tmp_path / "records"
+    directory = tmp_path / "records"
     if not options:
-        folder.mkdir()
-        needle = "name a folder that is not there yet"
-    done = subprocess.run([program, *options, folder], capture_output=True, text=True, timeout=HANGS_S)
+        directory.mkdir()
+        needle = "name a directory that is not there yet"
+    done = subprocess.run([program, *options, directory], capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == (2 if options else 5)
     assert needle in done.stderr
     assert list(tmp_path.glob("records/*")) == []

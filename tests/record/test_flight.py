@@ -132,15 +132,15 @@ def test_a_recorder_that_runs_is_found_and_then_is_not(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_folder_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
+def test_directory_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    flight.Folder(tmp_path / "there", None).close(keep_logs=False)
+    flight.Directory(tmp_path / "there", None).close(keep_logs=False)
     (tmp_path / "link").symlink_to(tmp_path / "there")
     with pytest.raises(OutputError):
-        flight.Folder(tmp_path / "link", None)
-    folder = flight.Folder(tmp_path / "new", None)
+        flight.Directory(tmp_path / "link", None)
+    directory = flight.Directory(tmp_path / "new", None)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
-    folder.close(keep_logs=False)
+    directory.close(keep_logs=False)
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def server() -> Iterator[StallingServer]:
 class Flying:
     """nsight-record --flight in the background; ``end`` returns what it said."""
 
-    def __init__(self, folder: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> None:
-        self.folder = folder
-        argv = [*prefix, str(RECORDER), "--flight", "-o", str(folder), "--port", str(port), *options]
+    def __init__(self, directory: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> None:
+        self.directory = directory
+        argv = [*prefix, str(RECORDER), "--flight", "-o", str(directory), "--port", str(port), *options]
         self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
         self.said = ""
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -113,7 +113,7 @@ class Flying:
     def windows(self) -> list[tuple[Path, dict[str, Any]]]:
         """Whole ones, in the order in which they were written."""
         found = []
-        for path in self.folder.glob("*.nsight"):
+        for path in self.directory.glob("*.nsight"):
             if (path / "manifest.json").exists() and manifest(path)["state"] != "recording":
                 found.append((path, manifest(path)))
         return sorted(found, key=lambda w: w[1]["stop"]["monotonic_ns"])
@@ -152,11 +152,16 @@ def test_each_stall_has_a_window_and_the_report_names_it(tmp_path: Path, server:
             ]
         ]
     for path, m in windows:
-        assert (m["state"], m["grade"], m["recorder_kind"], m["losses"]) == ("complete", "trace", "bpf", [])
+        assert (m["state"], m["mode"], m["recorder_kind"], m["losses"]) == (
+            "complete",
+            "tracepoints",
+            "bpf",
+            [],
+        )
         assert whole(path)
         assert path.stat().st_mode & 0o777 == 0o700
     assert f"{len(windows)} windows" in said
-    assert sorted(p.suffix for p in run.folder.iterdir()) == [".nsight"] * len(windows)
+    assert sorted(p.suffix for p in run.directory.iterdir()) == [".nsight"] * len(windows)
     report = [sys.executable, str(ROOT / "tools/nsight-report/nsight-report"), str(windows[-1][0]), "--json"]
     done = subprocess.run(report, capture_output=True, text=True, timeout=END_S)
     assert done.returncode == 0, done.stderr
@@ -270,8 +275,8 @@ def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, traffic: int)
     code, out = run.end()
     totals = json.loads(out)
     assert (code, totals["windows"]) == (0, 1)
-    folder = tmp_path / "records" / window["window"]
-    files = {p.name: read(p) for p in folder.glob("*.records")}
+    directory = tmp_path / "records" / window["window"]
+    files = {p.name: read(p) for p in directory.glob("*.records")}
     assert all(f.ended and not f.missing() for f in files.values())
     present = sum(f.present.total() for name, f in files.items() if name != "machine.records")
     assert present == window["records"]
@@ -297,12 +302,12 @@ def test_recorder_that_is_killed_leaves_its_windows(tmp_path: Path, server: Stal
 # the real perf: signals, files, context switches, memory maps. It has no AUX buffers, so its snapshots hold none.
 WITH_INTEL_PT = r"""
 set -e
-perf=$(command -v perf) folder=$1
+perf=$(command -v perf) directory=$1
 shift
-mkdir "$folder"
-touch "$folder/perf.real"
-mount --bind "$(readlink -f "$perf")" "$folder/perf.real"
-cat >"$folder/perf" <<EOF
+mkdir "$directory"
+touch "$directory/perf.real"
+mount --bind "$(readlink -f "$perf")" "$directory/perf.real"
+cat >"$directory/perf" <<EOF
 #!/bin/sh
 for a; do
 	shift
@@ -312,10 +317,10 @@ for a; do
 	esac
 	set -- "\$@" "\$a"
 done
-exec "$folder/perf.real" "\$@"
+exec "$directory/perf.real" "\$@"
 EOF
-chmod +x "$folder/perf"
-mount --bind "$folder/perf" "$(readlink -f "$perf")"
+chmod +x "$directory/perf"
+mount --bind "$directory/perf" "$(readlink -f "$perf")"
 mount -t tmpfs none /sys/bus/event_source/devices
 mkdir -p /sys/bus/event_source/devices/intel_pt/format
 exec "$@"
@@ -326,7 +331,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: S
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     prefix = ("unshare", "-m", "sh", "-c", WITH_INTEL_PT, "sh", str(tmp_path / "pt"))
-    options = ("--grade", "pt", "--trigger", "latency=20ms")
+    options = ("--mode", "intel-pt", "--trigger", "latency=20ms")
     run = Flying(tmp_path / "f", server.port, *options, prefix=prefix)
     for n in range(2):
         server.requests(50, stall=True)
@@ -336,7 +341,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: S
     for begin, end in server.stalls:
         assert any(m["start"]["monotonic_ns"] < begin < end < m["stop"]["monotonic_ns"] for _, m in windows)
     for path, m in windows:
-        assert (m["grade"], m["recorder_kind"], m["flight"]["options"]["after"]) == ("pt", "bpf", 0.02)
+        assert (m["mode"], m["recorder_kind"], m["flight"]["options"]["after"]) == ("intel-pt", "bpf", 0.02)
         assert whole(path)
         # There is no /proc/kcore to be read under lockdown: a window without it says so.
         has_text = (path / "perf.data/kcore_dir/kcore").exists()
@@ -350,4 +355,4 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: S
         assert (path / "perf.data/data").stat().st_mtime_ns > m["stop"]["realtime_ns"] - 50_000_000
     written = [(path / "perf.data/data").stat().st_mtime_ns for path, _ in windows]
     assert written == sorted(set(written))
-    assert {p.suffix for p in run.folder.iterdir()} == {".nsight"}
+    assert {p.suffix for p in run.directory.iterdir()} == {".nsight"}

@@ -10,8 +10,10 @@ from nsight_record.errors import Usage
 
 
 def texts():
-    folder = probes.script_directory()
-    return [(folder / name).read_text() for name in (probes.SCRIPT, probes.LEGACY_SCRIPT, probes.LWIP_SCRIPT)]
+    directory = probes.script_directory()
+    return [
+        (directory / name).read_text() for name in (probes.SCRIPT, probes.LEGACY_SCRIPT, probes.LWIP_SCRIPT)
+    ]
 
 
 def test_both_variants_take_the_probes_of_lwip():

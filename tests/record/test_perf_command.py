@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The perf command line of each grade, and its buffers."""
+"""The perf command line of each mode, and its buffers."""
 
 from pathlib import Path
 
@@ -74,12 +74,12 @@ def test_pt_terms_are_those_the_processor_has(tmp_path):
 
 def test_buffers_shrink_with_the_memory():
     # 16 MiB * 2 cores = 32 MiB, a sixteenth of 512 MiB.
-    assert perf.choose_buffers("trace", 2, 512 * MIB) == Buffers(16 * MIB, 0, "default")
+    assert perf.choose_buffers("tracepoints", 2, 512 * MIB) == Buffers(16 * MIB, 0, "default")
     # 16 * 15 MiB / 16 / 2 = 7.5 MiB a core; the power of two below is 4 MiB.
-    assert perf.choose_buffers("trace", 2, 240 * MIB).data == 4 * MIB
+    assert perf.choose_buffers("tracepoints", 2, 240 * MIB).data == 4 * MIB
     # (4 + 64) MiB * 4 cores = 272 MiB, an eighth of 2176 MiB.
-    assert perf.choose_buffers("pt", 4, 2176 * MIB).aux == 64 * MIB
-    small = perf.choose_buffers("pt", 4, 1024 * MIB)  # 32 MiB a core
+    assert perf.choose_buffers("intel-pt", 4, 2176 * MIB).aux == 64 * MIB
+    small = perf.choose_buffers("intel-pt", 4, 1024 * MIB)  # 32 MiB a core
     assert (small.aux, small.data) == (16 * MIB, 2 * MIB)
     assert "1024 MiB" in small.why
 
@@ -87,8 +87,8 @@ def test_buffers_shrink_with_the_memory():
 def test_buffers_are_powers_of_two_in_pages():
     for cores in (1, 3, 64, 256):
         for memory in (256 * MIB, 3000 * MIB, 1 << 40):
-            for grade in ("trace", "pt"):
-                b = perf.choose_buffers(grade, cores, memory)
+            for mode in ("tracepoints", "intel-pt"):
+                b = perf.choose_buffers(mode, cores, memory)
                 assert b.data & (b.data - 1) == 0
                 assert b.aux & (b.aux - 1) == 0
 

@@ -63,7 +63,7 @@ def test_program_on_the_callers_path_is_not_run_as_root(tmp_path, root):
 def test_program_that_is_only_elsewhere_is_named_with_where_it_is(tmp_path):
     program(tmp_path / "bin/perf", "")
     machine = Machine(path=str(tmp_path), callers_path=str(tmp_path / "bin"), euid=0)
-    found = preflight.check(machine, preflight.Request(grade="trace", capture_parent=tmp_path))
+    found = preflight.check(machine, preflight.Request(mode="tracepoints", capture_parent=tmp_path))
     assert any(f.what.startswith(f"perf is only at {tmp_path}/bin/perf; as root") for f in found)
 
 

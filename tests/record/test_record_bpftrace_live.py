@@ -129,7 +129,7 @@ def test_clock_readings_span_the_recording(capture):
 
 def test_manifest_says_what_recorded_what(capture, echo):
     directory, m, _ = capture
-    assert m["grade"] == "trace"
+    assert m["mode"] == "tracepoints"
     assert m["filters"]["port"] == echo.port
     assert m["syscall_names"]["0"] == "read"
     assert m["host"]["kernel"] == os.uname().release

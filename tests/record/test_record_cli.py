@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command: one clear error with its cure and exit code, and nothing left behind."""
+"""The command: one clear error with its fix and exit code, and nothing left behind."""
 
 import os
 import shutil

@@ -26,7 +26,7 @@ READ, SEND = (MESSAGE | stamp << 2 for stamp in (2, 3))
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Folder with what tests/record/in_guest.py wrote on a kernel."""
+    """Directory with what tests/record/in_guest.py wrote on a kernel."""
 
     def run(kernel: str, what: str) -> Path:
         for program in ("qemu-system-x86_64", "busybox"):
@@ -34,15 +34,15 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
                 skip_or_fail("guest", f"{program} is not installed")
         if collect.find() is None:
             skip_or_fail("bpf", "nsight-collect is not built")
-        folder = tmp_path_factory.mktemp("guest")
-        options = ["--kernel", kernel, "--rw", str(folder), "--timeout", "900", "--take-turns"]
+        directory = tmp_path_factory.mktemp("guest")
+        options = ["--kernel", kernel, "--rw", str(directory), "--timeout", "900", "--take-turns"]
         inside = str(ROOT / "tests/record/in_guest.py")
         try:
-            done = run_guest([*options, "--", sys.executable, inside, str(folder), what])
+            done = run_guest([*options, "--", sys.executable, inside, str(directory), what])
         except GuestUnavailable as e:
             skip_or_fail("guest", str(e))
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-        return folder
+        return directory
 
     return run
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Preflight names what a machine lacks, and the cure; each on a made-up machine."""
+"""Preflight names what a machine lacks, and the fix; each on a made-up machine."""
 
 import made_up_machine
 import pytest
-from nsight_record import clock, collect, preflight
+from nsight_record import cli, clock, collect, preflight
 from nsight_record.errors import EXIT_IO, EXIT_MISSING, Usage
 from nsight_record.preflight import ERROR, INFO, WARNING, Request
 
@@ -15,7 +15,7 @@ def machine(tmp_path):
 
 def check(machine, tmp_path, **options):
     return preflight.check(
-        machine, Request(**{"grade": "trace", "capture_parent": tmp_path, "duration": 0.001, **options})
+        machine, Request(**{"mode": "tracepoints", "capture_parent": tmp_path, "duration": 0.001, **options})
     )
 
 
@@ -28,11 +28,11 @@ def test_machine_that_lacks_nothing_has_no_findings(machine, tmp_path):
     assert check(machine, tmp_path) == []
 
 
-def test_not_root_is_an_error_with_sudo_as_cure(tmp_path):
+def test_not_root_is_an_error_with_sudo_as_fix(tmp_path):
     finding = only(check(made_up_machine.build(tmp_path / "root", euid=1000), tmp_path))
     assert finding.severity == ERROR
     assert "root" in finding.what
-    assert "sudo" in finding.cure
+    assert "sudo" in finding.hint
 
 
 def test_root_of_a_container_is_told_so(machine, tmp_path):
@@ -53,7 +53,7 @@ def test_absent_program_is_named_with_its_package(machine, tmp_path, program):
     (machine.root / "bin" / program).unlink()
     finding = only(check(machine, tmp_path))
     assert finding.what == f"{program} is not installed"
-    assert "apt install" in finding.cure
+    assert "apt install" in finding.hint
     assert finding.exit_code == EXIT_MISSING
 
 
@@ -61,7 +61,7 @@ def test_unbuilt_clock_reader_is_named_with_its_make_command(machine, tmp_path, 
     monkeypatch.setattr(clock, "find", lambda path=None: None)
     finding = only(check(machine, tmp_path))
     assert "nsight-clock" in finding.what
-    assert finding.cure.startswith("make -C")
+    assert finding.hint.startswith("make -C")
 
 
 def test_perf_of_another_kernel_is_an_error(tmp_path):
@@ -88,7 +88,7 @@ def test_kernel_that_lacks_what_the_bpf_recorder_needs_is_told_and_auto_takes_th
     machine.run_version = lambda argv: (1, "error: this kernel lacks tracepoint sk_data_ready")
     (found,) = check(machine, tmp_path, recorder="bpf")
     assert (found.what, found.severity) == ("this kernel lacks tracepoint sk_data_ready", ERROR)
-    assert "--recorder bpftrace" in found.cure
+    assert "--recorder bpftrace" in found.hint
     assert preflight.resolve_recorder("auto", machine, lwip=False) == "bpftrace"
     assert preflight.resolve_recorder("bpf", machine, lwip=False) == "bpf"
 
@@ -110,7 +110,7 @@ def test_unmounted_tracefs_can_be_fixed(machine, tmp_path):
     (machine.root / "sys/kernel/tracing").rename(machine.root / "gone")
     finding = only(check(machine, tmp_path))
     assert finding.severity == ERROR
-    assert "mount -t tracefs" in finding.cure
+    assert "mount -t tracefs" in finding.hint
     assert finding.fix == ("mount", "tracefs", "/sys/kernel/tracing")
 
 
@@ -159,15 +159,15 @@ def test_other_clocksource_is_a_warning(machine, tmp_path):
     assert "hpet" in finding.what
 
 
-def test_grade_pt_without_intel_pt_is_an_error(machine, tmp_path):
-    assert "Intel PT" in only(check(machine, tmp_path, grade="pt")).what
+def test_mode_intel_pt_without_intel_pt_is_an_error(machine, tmp_path):
+    assert "Intel PT" in only(check(machine, tmp_path, mode="intel-pt")).what
 
 
-@pytest.mark.parametrize(("has_pt", "grade"), [(True, "pt"), (False, "trace")])
-def test_grade_auto_is_pt_where_there_is_intel_pt(machine, has_pt, grade):
+@pytest.mark.parametrize(("has_pt", "mode"), [(True, "intel-pt"), (False, "tracepoints")])
+def test_mode_auto_is_intel_pt_where_there_is_intel_pt(machine, has_pt, mode):
     if has_pt:
         (machine.root / "sys/bus/event_source/devices/intel_pt").mkdir(parents=True)
-    assert preflight.resolve_grade("auto", machine) == grade
+    assert preflight.resolve_mode("auto", machine) == mode
 
 
 def test_little_disk_space_is_a_warning_and_hardly_any_an_error(machine, tmp_path, monkeypatch):
@@ -177,7 +177,7 @@ def test_little_disk_space_is_a_warning_and_hardly_any_an_error(machine, tmp_pat
         f_bavail = 0
 
     monkeypatch.setattr(preflight.os, "statvfs", lambda _: Stat)
-    # grade trace, 4 cores, 10 s: 24 MiB * 4 * 10 = 960 MiB.
+    # mode tracepoints, 4 cores, 10 s: 24 MiB * 4 * 10 = 960 MiB.
     Stat.f_bavail = 960 * 256
     assert check(machine, tmp_path, duration=10) == []
     Stat.f_bavail = 960 * 256 - 1
@@ -214,3 +214,9 @@ def test_errors_come_first(machine, tmp_path):
     (machine.root / "bin/perf").unlink()
     findings = check(machine, tmp_path, nics=[nic()])
     assert [f.severity for f in findings] == [ERROR, INFO]
+
+
+@pytest.mark.parametrize(("grade", "mode"), [("pt", "intel-pt"), ("trace", "tracepoints"), ("auto", "auto")])
+def test_grade_is_taken_as_mode_with_a_warning(grade, mode, capsys):
+    assert cli.parser().parse_args(["--grade", grade]).mode == mode
+    assert f"--grade {grade} is called --mode {mode} now" in capsys.readouterr().err

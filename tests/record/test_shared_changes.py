@@ -308,7 +308,7 @@ def test_changes_of_an_earlier_boot_are_forgotten(machine, other):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"boot_id": "this-boot", "changes": [1]}'])
-def test_damaged_notes_are_an_error_with_a_cure(machine, text):
+def test_damaged_notes_are_an_error_with_a_fix(machine, text):
     with State(machine.root):
         pass
     (machine.root / "run/nsight/changes.json").write_text(text)

@@ -164,21 +164,21 @@ class World:
             for what, subject, kind, category, extra, begin, end, other in parts:
                 anomalies.append({
                     "message_id": m["message_id"], "side": "A", "anomaly": what, "subject": subject, "kind": kind,
-                    "category": category, "located": False, "observed_ns": extra, "reference_ns": 0, "deviation_ns": extra, "took_ns": extra,
+                    "category": category, "located": False, "observed_ns": extra, "baseline_ns": 0, "deviation_ns": extra, "took_ns": extra,
                     "start_ns": begin, "end_ns": end, "cpu": 1, "other_message_id": other,
-                    "path": "", "dso": "", "n_calls": 0, "reference_n_calls": 0,
+                    "path": "", "dso": "", "n_calls": 0, "baseline_n_calls": 0,
                 })  # fmt: skip
             explained = min(deviation, sum(p[4] for p in parts))
             coverage.append({
-                "message_id": m["message_id"], "latency_ns": m["latency_ns"], "reference_latency_ns": 10 * US, "noise_ns": US,
+                "message_id": m["message_id"], "latency_ns": m["latency_ns"], "baseline_latency_ns": 10 * US, "noise_ns": US,
                 "deviation_ns": deviation, "explained_ns": explained, "located_ns": 0,
                 "coverage": explained / deviation if deviation else 1.0,
             })  # fmt: skip
         compared = [
             {
                 "message_id": c["message_id"],
-                "role": "target",
-                **{n: c[n] for n in ("latency_ns", "reference_latency_ns", "noise_ns")},
+                "role": "slow",
+                **{n: c[n] for n in ("latency_ns", "baseline_latency_ns", "noise_ns")},
             }
             for c in coverage
         ]
@@ -186,9 +186,9 @@ class World:
         compared += [
             {
                 "message_id": m["message_id"],
-                "role": "reference",
+                "role": "baseline",
                 "latency_ns": 10 * US,
-                "reference_latency_ns": 10 * US,
+                "baseline_latency_ns": 10 * US,
                 "noise_ns": US,
             }
             for m in usual[: len(usual) // 2]
@@ -225,7 +225,7 @@ class World:
 def manifest(**changes: Any) -> dict[str, Any]:
     """A manifest such as nsight-record writes."""
     return {
-        "format": "nsight-capture", "version": 1, "state": "complete", "grade": "trace",
+        "format": "nsight-capture", "version": 1, "state": "complete", "mode": "tracepoints",
         "host": {"hostname": "db7", "kernel": "6.12.1", "cpu_model": "Example CPU", "n_cpus": 2},
         "command": ["nsight-record", "-d", "1", "--port", "11211"],
         "start": {"monotonic_ns": START - 10 * MS}, "stop": {"monotonic_ns": START + 1000 * MS},

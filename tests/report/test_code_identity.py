@@ -22,7 +22,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stale(package: Path, edited: str) -> set[str]:
-    """Folders of the stages whose identity changes with that file."""
+    """Directories of the stages whose identity changes with that file."""
     found = set()
     for path in sorted(package.glob("*/stage.py")):
         code._content.cache_clear()

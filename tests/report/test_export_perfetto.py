@@ -39,8 +39,8 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 @pytest.fixture(scope="module")
 def exported(analysed: Capture) -> Path:
-    path = analysed.path.parent / "target.pftrace"
-    perfetto.export(analysed, "target", path)
+    path = analysed.path.parent / "slow.pftrace"
+    perfetto.export(analysed, "slow", path)
     return path
 
 
@@ -57,11 +57,11 @@ def test_trace_processor_reads_it_without_an_error(trace: Any) -> None:
 
 
 def test_slices_of_cores_are_the_calls_around_the_messages(trace: Any, analysed: Capture) -> None:
-    target = analysed.messages[analysed.messages["message_id"].isin(analysed.coverage["message_id"])]
+    slow = analysed.messages[analysed.messages["message_id"].isin(analysed.coverage["message_id"])]
     calls = analysed.frame("calls")
     begin, end = calls["start_ns"], calls["start_ns"] + calls["dur_ns"]
     near = np.zeros(len(calls), bool)
-    for m in target.itertuples():
+    for m in slow.itertuples():
         on_core = calls["cpu"].isin([m.recv_cpu, m.app_cpu])
         near |= (on_core & (begin < m.last_ns + MARGIN_NS) & (end > m.first_ns - MARGIN_NS)).to_numpy(bool)
     expected = calls.loc[near, ["call_id", "start_ns", "dur_ns", "depth", "symbol", "kind", "cpu"]]
@@ -128,16 +128,16 @@ def test_causes_are_instants_on_the_core_with_their_evidence(trace: Any) -> None
     assert found == [(FIRST_HOGGED, "hog (A) +995 us", "core 1 (A)", FIRST_HOGGED + HOG_FOR)]
 
 
-def test_other_messages_of_the_time_are_there_in_lanes_of_their_own(trace: Any, analysed: Capture) -> None:
+def test_other_messages_of_the_time_are_there_in_tracks_of_their_own(trace: Any, analysed: Capture) -> None:
     rows = trace.rows(
         "select int_value as id, t.name as track from slice s join args using (arg_set_id)"
         " join track t on s.track_id = t.id where category = 'other message' and key = 'debug.message_id'"
     )
     numbers = {number for number, _track in rows}
-    target = set(analysed.coverage["message_id"])
-    # 203 to 209 wait behind the same hog but are not in the target; 100 is nowhere near.
+    slow = set(analysed.coverage["message_id"])
+    # 203 to 209 wait behind the same hog but are not among the slow messages; 100 is nowhere near.
     assert {203, 209} <= numbers
-    assert not numbers & (target | {100})
+    assert not numbers & (slow | {100})
     assert {track for _number, track in rows} == {"other message"}
     assert trace.rows("select max(depth) as d from slice where category = 'other message'") == [(0,)]
 
@@ -174,7 +174,7 @@ def test_row_groups_do_not_show(exported: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(store, "GROUP_ROWS", 50)
     again = write_capture(tmp_path / "small.nsight")
     assert pq.ParquetFile(again / "tables/calls.parquet").num_row_groups > 5
-    perfetto.export(nsight_report.open(again), "target", tmp_path / "b.pftrace")
+    perfetto.export(nsight_report.open(again), "slow", tmp_path / "b.pftrace")
 
     def of_cores(path: Path) -> list[tuple[int, int, int]]:
         return [
@@ -188,7 +188,7 @@ def test_row_groups_do_not_show(exported: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_names_from_the_capture_are_made_printable(tmp_path: Path) -> None:
     hostile = write_capture(tmp_path / "h.nsight", World(n=300, app="x\x1b[31m", hog="\u202eabc"))
-    perfetto.export(nsight_report.open(hostile), "target", tmp_path / "h.pftrace")
+    perfetto.export(nsight_report.open(hostile), "slow", tmp_path / "h.pftrace")
     data = (tmp_path / "h.pftrace").read_bytes()
     assert b"\x1b[" not in data
     assert "\u202e".encode() not in data
@@ -200,7 +200,7 @@ def test_cause_on_no_drawn_core_stands_with_its_message(tmp_path: Path) -> None:
     c = nsight_report.open(write_capture(tmp_path / "c.nsight"))
     cpus = c.anomalies["message_id"].map({200: -1, 201: 7}).fillna(1).astype("int32")
     c._frames["anomalies"] = c.anomalies.assign(cpu=cpus)
-    perfetto.export(c, "target", tmp_path / "c.pftrace")
+    perfetto.export(c, "slow", tmp_path / "c.pftrace")
     found = packets(tmp_path / "c.pftrace")
     described = {
         p.track_descriptor.uuid: p.track_descriptor.name for p in found if p.HasField("track_descriptor")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The Python API: DataFrames whose times are integers."""
 
+import json
 from pathlib import Path
 
 import nsight_report
@@ -55,7 +56,21 @@ def test_unknown_option_and_table_are_named(capture: Path) -> None:
         nsight_report.open(capture).packets  # noqa: B018
 
 
-def test_bad_capture_raises_with_the_cure(tmp_path: Path) -> None:
+def test_bad_capture_raises_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(nsight_report.BadInput, match="no such capture") as caught:
         nsight_report.open(tmp_path / "absent")
     assert "nsight-record" in caught.value.hint
+
+
+def test_options_by_their_former_names_still_work_with_a_warning(capture: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="'target' is called 'slow' now"):
+        old = nsight_report.open(capture, target="p90-100")
+    assert old.options == nsight_report.open(capture, slow="p90-100").options
+
+
+@pytest.mark.parametrize(("grade", "mode"), [("pt", "intel-pt"), ("trace", "tracepoints")])
+def test_capture_of_before_modes_were_called_so_is_read(capture: Path, grade: str, mode: str) -> None:
+    manifest = json.loads((capture / "manifest.json").read_text())
+    del manifest["mode"]
+    (capture / "manifest.json").write_text(json.dumps({**manifest, "grade": grade}))
+    assert nsight_report.open(capture).manifest.mode == mode

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bad captures and bad options: one error, its cure, the documented exit code, no traceback."""
+"""Bad captures and bad options: one error, its fix, the documented exit code, no traceback."""
 
 import json
 import os
@@ -57,7 +57,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "manifest is a list": (_write("manifest.json", b"[1, 2]"), "not the manifest"),
     "newer version": (_manifest(version=2), "version '2'"),
     "version of another type": (_manifest(version=True), "version 'True'"),
-    "unknown grade": (_manifest(grade="gold"), "gold"),
+    "unknown mode": (_manifest(mode="gold"), "gold"),
     "unknown state": (_manifest(state="half"), "half"),
     "stops before it starts": (_manifest(stop={"monotonic_ns": 5}), "impossible times"),
     "a wall clock that no table holds": (
@@ -82,7 +82,7 @@ def assert_one_error(done: Any, code: int, word: str) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_capture_gives_one_error_and_its_cure(run: Run, capture: Path, name: str) -> None:
+def test_broken_capture_gives_one_error_and_its_fix(run: Run, capture: Path, name: str) -> None:
     damage, word = BROKEN[name]
     damage(capture)
     assert_one_error(run(capture), 3, word)
@@ -98,7 +98,7 @@ def test_settings_that_cannot_be_are_as_if_not_recorded(value: object) -> None:
         host={"idle_states": [{"latency_us": value}, {"latency_us": 9}]},
         throttled=[{"pids": value}, {"pids": [7, value]}, value],
     )
-    found = host(Manifest("trace", False, told))
+    found = host(Manifest("tracepoints", False, told))
     assert (found.coalesce_ns, max(found.exit_ns), found.throttled[-1]) == (3_000, 9_000, 7)
 
 
@@ -127,9 +127,9 @@ def test_path_that_is_no_capture(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--target", "slow"), "slow"),
-        (("--target", "p99-p100"), "p99-p100"),
-        (("--reference", "p75-25"), "p75-25"),
+        (("--slow", "slow"), "slow"),
+        (("--slow", "p99-p100"), "p99-p100"),
+        (("--baseline", "p75-25"), "p75-25"),
     ],
 )
 def test_slice_that_cannot_be_read(run: Run, capture: Path, options: tuple[str, ...], word: str) -> None:
@@ -192,7 +192,9 @@ def test_internal_error_is_one_line_and_debug_shows_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-RECORDED = Manifest("trace", False, {"start": {"monotonic_ns": START}, "stop": {"monotonic_ns": START + MS}})
+RECORDED = Manifest(
+    "tracepoints", False, {"start": {"monotonic_ns": START}, "stop": {"monotonic_ns": START + MS}}
+)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
         else:
             Context(
                 capture,
-                Manifest("trace", False, {}),
+                Manifest("tracepoints", False, {}),
                 Options(),
                 lambda _name: schema.empty("events"),
                 lambda _name: IntervalTable(schema.empty("calls")),
@@ -265,7 +267,7 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
 TABLES = ["stages.json", "clock_map.parquet", "messages.parquet", "calls.parquet", "causes.parquet"]
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
 @pytest.mark.parametrize("name", TABLES)
 def test_stored_table_that_is_no_file_is_made_again(
     run: Run, capture: Path, tmp_path: Path, name: str, kind: str
@@ -275,7 +277,7 @@ def test_stored_table_that_is_no_file_is_made_again(
     path.rename(tmp_path / name)
     if kind == "pipe":
         os.mkfifo(path)
-    elif kind == "folder":
+    elif kind == "directory":
         path.mkdir()
     else:
         path.symlink_to(tmp_path / name)
@@ -303,7 +305,7 @@ def test_pipe_in_place_of_the_stages_is_no_reason_to_wait(run: Run, capture: Pat
     assert_one_error(run(capture), 3, "clock.tsv: not a recording")
 
 
-def test_tables_in_a_folder_that_is_a_link_are_not_believed(capture: Path, tmp_path: Path) -> None:
+def test_tables_in_a_directory_that_is_a_link_are_not_believed(capture: Path, tmp_path: Path) -> None:
     (capture / "tables").rename(tmp_path / "tables")
     (capture / "tables").symlink_to(tmp_path / "tables")
     store = Store(capture / "tables")

@@ -69,7 +69,7 @@ def test_top_ranks_causes_by_what_was_asked(run: Run, capture: Path) -> None:
     )
 
 
-def test_top_by_message_lists_the_target_with_its_causes(run: Run, capture: Path) -> None:
+def test_top_by_message_lists_the_slow_messages_with_its_causes(run: Run, capture: Path) -> None:
     value = read(run, "top", capture, "--by", "message", "-n", "3")
     assert (value["n_rows"], len(value["rows"])) == (20, 3)
     first = value["rows"][0]
@@ -120,7 +120,7 @@ def test_show_tells_stamps_segments_causes_and_neighbours(run: Run, capture: Pat
 def test_show_takes_the_slowest_and_says_when_there_is_no_diagnosis(run: Run, capture: Path) -> None:
     assert "message 200: 1.01 ms" in run("show", capture).stdout
     text = run("show", capture, "7").stdout
-    assert "--target id:7 explains it" in text
+    assert "--slow id:7 explains it" in text
     assert "Causes" not in text
 
 
@@ -137,7 +137,7 @@ def test_show_marks_the_calls_that_are_the_cause(run: Run, capture: Path) -> Non
     [
         (("{c}", "99999"), "no message 99999: messages are 0 to 1999", "top CAPTURE --by message"),
         (("200", "{c}"), "the capture comes first", "show {c} 200"),
-        (("{c}", "first"), "'first' is not the number of a message", "its number, or slowest"),
+        (("{c}", "first"), "'first' is not the message ID", "its number, or slowest"),
     ],
 )
 def test_show_says_what_is_wrong_with_its_arguments(
@@ -145,9 +145,9 @@ def test_show_says_what_is_wrong_with_its_arguments(
 ) -> None:
     done = run("show", *(a.format(c=capture) for a in args))
     assert done.returncode in (2, 3)
-    error, cure = done.stderr.splitlines()
+    error, fix = done.stderr.splitlines()
     assert message in error
-    assert hint.format(c=capture) in cure
+    assert hint.format(c=capture) in fix
 
 
 def test_call_tree_may_be_deeper_than_python_allows() -> None:
@@ -167,8 +167,8 @@ def test_role_of_a_message_is_not_that_of_its_namesake_in_the_other_capture(
     )
     assert numbers
     with (calm / "out/compared.csv").open() as file:
-        usual = next(r["message_id"] for r in csv.DictReader(file) if r["role"] == "reference")
-    assert read(run, "show", capture, usual)["role"] == "reference"
+        usual = next(r["message_id"] for r in csv.DictReader(file) if r["role"] == "baseline")
+    assert read(run, "show", capture, usual)["role"] == "baseline"
     assert read(run, "show", calm, usual, "--against", capture)["role"] is None
 
 
@@ -206,10 +206,10 @@ def calm(tmp_path: Path, capture: Path) -> Path:
 def test_compare_names_what_went_and_what_got_faster(run: Run, capture: Path, calm: Path) -> None:
     value = read(run, "compare", capture, calm)
     assert set(value) == documented("nsight-report compare --json")
-    assert value["reference"] == "p25-75 of small.nsight"
+    assert value["baseline"] == "p25-75 of small.nsight"
     hog = value["causes"][0]
     assert (hog["cause"], hog["change"]) == ("hog (A)", "went")
-    # 20 target messages: (9 * 995 + 9 * 895 + 2 * 795) us together.
+    # 20 slow messages: (9 * 995 + 9 * 895 + 2 * 795) us together.
     assert (hog["before_ns"], hog["after_ns"]) == ((9 * 995 + 9 * 895 + 2 * 795) * US // 20, 0)
     at = {p["percentile"]: p for p in value["percentiles"]}
     assert at[50.0]["change"] == "not clear"
@@ -233,15 +233,15 @@ def test_compare_refuses_against(run: Run, capture: Path) -> None:
 # -- export -----------------------------------------------------------------------------
 
 
-def test_folded_stacks_are_mean_times_of_reference_and_target(
+def test_folded_stacks_are_mean_times_of_baseline_and_slow_messages(
     run: Run, capture: Path, tmp_path: Path
 ) -> None:
     done = run("export", "folded", capture, "-o", tmp_path / "f")
     assert done.returncode == 0, done.stderr
     stacks = {}
     for line in (tmp_path / "f").read_text().splitlines():
-        stack, reference, target = line.rsplit(" ", 2)
-        stacks[stack] = (int(reference), int(target))
+        stack, baseline, slow = line.rsplit(" ", 2)
+        stacks[stack] = (int(baseline), int(slow))
     # Self time of the hog: what a message waits for it (930 us on average) less its timer interrupt of 10 us.
     assert stacks["(A);thread:_hog"] == (0, 920 * US)
     assert stacks["(A);thread:_hog;hardirq:_local_timer"] == (0, 5 * US)
@@ -303,7 +303,7 @@ def test_every_table_as_csv_and_parquet(run: Run, capture: Path, tmp_path: Path)
         (("csv", "{c}", "-o", "{o}", "--tables", "calls,packets"), "no table 'packets'"),
         (("csv", "{c}", "-o", "{o}", "--messages", "all"), "--messages does not go with csv"),
         (("folded", "{c}", "-o", "{o}", "--tables", "calls"), "--tables does not go with folded"),
-        (("perfetto", "{c}", "-o", "{o}/no/such/folder"), "No such file"),
+        (("perfetto", "{c}", "-o", "{o}/no/such/directory"), "No such file"),
         (("perfetto", "{c}", "-o", "{c}"), "small.nsight: is a directory"),
         (("chrome", "{c}", "-o", "/"), "/: is a directory"),
         (("folded", "{c}", "-o", ""), ".: is a directory"),
@@ -311,7 +311,7 @@ def test_every_table_as_csv_and_parquet(run: Run, capture: Path, tmp_path: Path)
         (("perfetto", "{c}", "-o", "{o}", "--messages", "conn:77"), "no message is conn:77"),
     ],
 )
-def test_export_names_the_mistake_and_the_cure(
+def test_export_names_the_mistake_and_the_fix(
     run: Run, capture: Path, tmp_path: Path, args: tuple[str, ...], message: str
 ) -> None:
     done = run("export", *(a.format(c=capture, o=tmp_path / "out") for a in args))
@@ -331,14 +331,20 @@ def test_capture_that_is_called_like_a_command(run: Run, capture: Path, tmp_path
 
 def test_summary_begins_with_words(run: Run, capture: Path) -> None:
     text = run(capture).stdout
-    order = ["Of 2,000 messages", "How sure: ", "What to do:", "pin it to another core", "What it cannot see"]
+    order = [
+        "Of 2,000 messages",
+        "Confidence: ",
+        "What to do:",
+        "pin it to another core",
+        "Limitations of this recording",
+    ]
     assert [text.index(w) for w in order] == sorted(text.index(w) for w in order)
     assert "1 loss can hide something" in text
 
 
 def test_summary_of_few_messages_says_that_they_are_few(run: Run, tmp_path: Path) -> None:
     few = write_capture(tmp_path / "few.nsight", World(n=300))
-    assert "The target is only 3 messages" in run(few).stdout
+    assert "There are only 3 slow messages" in run(few).stdout
 
 
 @pytest.mark.parametrize("command", arguments.COMMANDS)
@@ -374,10 +380,10 @@ def test_commands_help_has_examples_that_parse(command: str) -> None:
         parser.parse_args(words[1:])
 
 
-def test_a_target_message_that_is_not_slower_is_not_called_unexplained(run: Run, tmp_path: Path) -> None:
+def test_a_slow_message_that_is_not_slower_is_not_called_unexplained(run: Run, tmp_path: Path) -> None:
     """Before the hog's first turn every message takes 10 us."""
     calm = write_capture(tmp_path / "calm.nsight", World(n=150))
-    words = "no slower than usual by more than can be told"
+    words = "within measurement noise"
     for argv in ([calm], ["top", calm, "--by", "message"], ["show", calm]):
         done = run(*argv)
         assert done.returncode == 0, done.stderr
@@ -388,11 +394,21 @@ def test_a_target_message_that_is_not_slower_is_not_called_unexplained(run: Run,
 def test_compare_explains_nothing_of_a_side_that_is_not_slower() -> None:
     from nsight_report.commands.compare import verdict
 
-    side = {"coverage_median": None, "n_errors": 0, "grade": "trace"}
+    side = {"coverage_median": None, "n_errors": 0, "mode": "tracepoints"}
     quiet = {"percentiles": [], "causes": [], "before": side, "after": side}
     assert (
         verdict(quiet)[-1]
-        == "How sure: no target message is slower than usual, so there is nothing to explain."
+        == "Confidence: no slow message is slower than usual, so there is nothing to explain."
     )
     one = verdict({**quiet, "before": {**side, "coverage_median": 0.9}})
-    assert one[-1] == "How sure: of the target messages' delays (medians) the causes explain 90% before."
+    assert one[-1] == "Confidence: of the slow messages' delays (medians) the causes explain 90% before."
+
+
+def test_options_by_their_former_names_still_work_with_a_warning(run: Run, capture: Path) -> None:
+    now = run(capture, "--slow", "p99-100", "--baseline", "p25-75", "--json")
+    before = run(capture, "--target", "p99-100", "--reference", "p25-75", "--json")
+    assert (before.returncode, before.stdout) == (0, now.stdout)
+    assert now.stderr.count("warning") == 0
+    for old, new in (("--target", "--slow"), ("--reference", "--baseline")):
+        assert f"nsight-report: warning: {old} is called {new} now" in before.stderr
+        assert "gold" in run(capture, old, "gold").stderr

@@ -26,7 +26,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "grade", "messages", "target", "reference", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
+        "capture", "mode", "messages", "slow", "baseline", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]
@@ -38,7 +38,7 @@ def test_json_numbers_are_those_of_the_capture(run: Run, capture: Path) -> None:
     value = json.loads(run(capture, "--json").stdout)
     # Nine hogs (at message 200, 400, ... 1800): nine messages each of 1010, 920, 830, ... us. The
     # slowest 1 % are 20 messages: 9 of 1010, 9 of 920 and 2 of 830 us.
-    assert value["grade"] == "trace"
+    assert value["mode"] == "tracepoints"
     assert value["messages"] == {
         "n": 2000,
         "p50_ns": 10 * US,
@@ -46,7 +46,7 @@ def test_json_numbers_are_those_of_the_capture(run: Run, capture: Path) -> None:
         "p999_ns": None,  # 2000 messages leave 2 beyond it
         "max_ns": 1010 * US,
     }
-    assert (value["target"], value["reference"]) == ("p99-100", "p25-75")
+    assert (value["slow"], value["baseline"]) == ("p99-100", "p25-75")
     assert [c["cause"] for c in value["causes"]] == ["hog (A)", "Head-of-line blocking (A)"]
     hog = value["causes"][0]
     # Messages wait for the hog from their hand-off (+5 us): 995, 895, 795 us; 9 + 9 + 2 messages.

@@ -244,7 +244,9 @@ def test_export_refuses_what_is_neither_a_file_nor_a_pipe(
     run: Run, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
-        monkeypatch.chdir(tmp_path)  # the address of a socket may have 107 bytes, a folder's name many more
+        monkeypatch.chdir(
+            tmp_path
+        )  # the address of a socket may have 107 bytes, a directory's name many more
         bound.bind("socket")
         done = run("export", "folded", capture, "-o", tmp_path / "socket")
         assert done.returncode == 5
@@ -275,7 +277,7 @@ def test_reader_that_goes_away_is_no_error(capture: Path, command: list[str], op
     assert done.stderr == ""
 
 
-def test_without_its_packages_the_launcher_names_the_cure(tmp_path: Path) -> None:
+def test_without_its_packages_the_launcher_names_the_fix(tmp_path: Path) -> None:
     """A copy outside the project has no .venv beside it; -S -I hides what is installed."""
     bare = tmp_path / "tools/nsight-report"
     bare.mkdir(parents=True)

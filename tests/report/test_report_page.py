@@ -49,8 +49,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2,000 messages, of which 20 are slow (see synthetic.py): the hog delays 20, of which 11 wait for others too."""
-    folder = tmp_path_factory.mktemp("page")
-    return write_page(folder / "report.html", write_capture(folder / "small.nsight"), figures=True)
+    directory = tmp_path_factory.mktemp("page")
+    return write_page(directory / "report.html", write_capture(directory / "small.nsight"), figures=True)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_click_on_a_balloon_shows_lifetime_causes_and_call_tree(opened: Any) -> 
     assert [m.split(" +")[0] for m in marks] == ["NIC", "arrival", "hand-off", "read"]
     assert "± 200 ns" in marks[0]
     tree = text(opened, "#tree")
-    # It took 995 us on the application core; reference messages never met it.
+    # It took 995 us on the application core; baseline messages never met it.
     assert "hog 995 us, own 985 us, 1 call, usual 0 ns (+995 us)" in tree
     assert run(opened, "return location.hash") == "#message-1000"
 
@@ -328,7 +328,7 @@ def test_texts_of_a_lifetime_stay_inside_and_above_its_lines(browser: Any, page:
             browser,
             "const svg = document.querySelector('#lifetime svg'), all = [...svg.children], w = svg.viewBox.baseVal.width;"
             "const last = Math.max(...all.map((e, i) => e.tagName === 'line' ? i : -1));"
-            "return all.map((e, i) => [i > last, e]).filter(([, e]) => e.matches('.lane,.mark-label,.other-label,.tick'))"
+            "return all.map((e, i) => [i > last, e]).filter(([, e]) => e.matches('.track,.mark-label,.other-label,.tick'))"
             ".map(([over, e]) => { const b = e.getBBox(); return [over, b.x >= -1, b.x + b.width <= w + 1, e.textContent]; })",
         )
         assert len(found) > 5
@@ -488,7 +488,7 @@ def test_capture_without_slow_messages_has_a_page(browser: Any, tmp_path: Path) 
         c._frames[name] = getattr(c, name).iloc[:0]
     (tmp_path / "e.html").write_text(html.render(Sheet.of(c, summarise(c)), []))
     load(browser, tmp_path / "e.html")
-    assert "none lies in the target p99-100" in text(browser, "dl.answers")
+    assert "none is selected by --slow p99-100" in text(browser, "dl.answers")
     assert listed(browser) == 0
     assert browser.get_log("browser") == []
 
@@ -512,7 +512,7 @@ def test_message_without_a_lifetime_in_the_file_says_how_to_get_it(
     run(browser, "location.hash = '#message-201'")
     shows(browser, 201)
     assert not browser.find_element("id", "one-life").is_displayed()
-    assert "nsight-report few.nsight --target id:201 -o DIR" in text(browser, "#one-none")
+    assert "nsight-report few.nsight --slow id:201 -o DIR" in text(browser, "#one-none")
     assert "hog (A)" in text(browser, "#why tbody")  # its causes are there all the same
 
 
@@ -570,7 +570,7 @@ def rendered(c: Any) -> str:
 
 @pytest.fixture
 def many(tmp_path: Path) -> Any:
-    """20,000 target messages with five anomalies each, of which hardly two say the same."""
+    """20,000 slow messages with five anomalies each, of which hardly two say the same."""
     c = nsight_report.open(write_capture(tmp_path / "m.nsight", World(n=20_000)))
     one = c.anomalies.iloc[:1]
     numbers = np.repeat(c.messages["message_id"].to_numpy(np.int64), 5)
@@ -588,7 +588,7 @@ def many(tmp_path: Path) -> Any:
     return c
 
 
-def test_page_of_many_targets_with_long_texts_stays_small_and_says_so(
+def test_page_of_many_slow_messages_with_long_texts_stays_small_and_says_so(
     browser: Any, many: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "m.html").write_text(rendered(many))
@@ -599,10 +599,10 @@ def test_page_of_many_targets_with_long_texts_stays_small_and_says_so(
     choose(browser, "cause", "Bus (A)")
     assert listed(browser) == 20_000  # also of messages that have no more than the sum
     told = run(
-        browser, "return JSON.parse(document.querySelector('#data').textContent).targets.map(t => 'why' in t)"
+        browser, "return JSON.parse(document.querySelector('#data').textContent).slow.map(t => 'why' in t)"
     )
     assert told == sorted(told, reverse=True)  # the slowest have it
-    numbers = [t["id"] for t in page_data.overview(Sheet.of(many, summarise(many)))["targets"]]
+    numbers = [t["id"] for t in page_data.overview(Sheet.of(many, summarise(many)))["slow"]]
     for number, is_told in ((numbers[0], True), (numbers[-1], False)):
         run(browser, f"location.hash = '#message-{number}'")
         shows(browser, number)
@@ -619,7 +619,7 @@ def test_dots_and_balloons_are_thinned_and_the_page_says_so(
     c = nsight_report.open(write_capture(tmp_path / "d.nsight", World(n=2000)))
     assert "no-room" not in rendered(c).partition("<main")[2]
     monkeypatch.setattr(page_data, "MOST_DOTS", 100)
-    monkeypatch.setattr(page_data, "MOST_TARGETS", 8)
+    monkeypatch.setattr(page_data, "MOST_SLOW", 8)
     (tmp_path / "d.html").write_text(rendered(c))
     load(browser, tmp_path / "d.html")
     assert listed(browser) == 8
@@ -629,8 +629,8 @@ def test_dots_and_balloons_are_thinned_and_the_page_says_so(
     data = page_data.overview(Sheet.of(c, summarise(c)))
     ids = np.cumsum(data["messages"]["id"])
     assert len(ids) == 108
-    assert {t["id"] for t in data["targets"]} <= set(ids)
-    others = np.setdiff1d(ids, [t["id"] for t in data["targets"]])
+    assert {t["id"] for t in data["slow"]} <= set(ids)
+    others = np.setdiff1d(ids, [t["id"] for t in data["slow"]])
     assert np.diff(others).max() <= 2 * 20  # every twentieth
     assert others[0] == 0
     assert others[-1] == 1999
@@ -643,7 +643,7 @@ def test_texts_of_anomalies_are_in_the_page_once(tmp_path: Path) -> None:
     c._frames["anomalies"] = c.anomalies.assign(path=path)
     data = page_data.overview(Sheet.of(c, summarise(c)))
     assert page_data.embedded(data).count(path) == 1
-    why = [row for target in data["targets"] for row in target["why"]]
+    why = [row for slow in data["slow"] for row in slow["why"]]
     assert len(why) == len(c.anomalies) > 20
     assert {data["texts"][row[7]] for row in why} == {path}
 

@@ -95,13 +95,13 @@ def test_newer_file_reruns_its_stage_and_those_after_it(
 
 def test_option_reruns_only_the_stages_that_use_it(capture: Path, ran: list[str]) -> None:
     Pipeline(capture).run(rerun="clocks")
-    assert Pipeline(capture, Options(target="p90-100")).run() == [
+    assert Pipeline(capture, Options(slow="p90-100")).run() == [
         "anomalies",
         "attribution",
         "queuing",
         "cores",
     ]
-    assert Pipeline(capture, Options(target="p90-100", framing="redis")).run() == [
+    assert Pipeline(capture, Options(slow="p90-100", framing="redis")).run() == [
         "messages", "anomalies", "attribution", "queuing", "cores",
     ]  # fmt: skip
 
@@ -113,9 +113,9 @@ def test_what_is_decoded_around_the_messages_depends_on_which_are_chosen(
     after = ["contexts", "anomalies", "attribution", "queuing", "cores"]
     assert Pipeline(capture, Options(decode="chosen")).run() == after
     assert Pipeline(capture, Options(decode="chosen")).run() == []
-    assert Pipeline(capture, Options(decode="chosen", target="p90-100")).run() == after
+    assert Pipeline(capture, Options(decode="chosen", slow="p90-100")).run() == after
     touch(capture / "events.tsv")
-    chosen = Options(decode="chosen", target="p90-100")
+    chosen = Options(decode="chosen", slow="p90-100")
     assert Pipeline(capture, chosen).run() == ["events", "messages", *after]
 
 
@@ -128,7 +128,7 @@ def test_another_run_of_the_other_capture_reruns_the_comparison(
     assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
     assert Pipeline(capture, against).run() == []
     # Of its diagnosis nothing is read.
-    assert Pipeline(other, Options(target="p90-100")).run(rerun="anomalies")
+    assert Pipeline(other, Options(slow="p90-100")).run(rerun="anomalies")
     assert Pipeline(capture, against).run() == []
     touch(other / "perf.data")
     assert Pipeline(capture, against).run() == ["anomalies", "attribution", "queuing", "cores"]
@@ -136,10 +136,10 @@ def test_another_run_of_the_other_capture_reruns_the_comparison(
 
 
 def test_long_list_of_messages_does_not_make_the_store_forget(capture: Path, ran: list[str]) -> None:
-    every = Options(reference="id:" + ",".join(map(str, range(1_000_000, 1_300_000))))
+    every = Options(baseline="id:" + ",".join(map(str, range(1_000_000, 1_300_000))))
     assert Pipeline(capture, every).run(rerun="clocks") == ALL
     assert Pipeline(capture, every).run() == []
-    fewer = Options(reference=every.reference.removesuffix(",1299999"))
+    fewer = Options(baseline=every.baseline.removesuffix(",1299999"))
     assert Pipeline(capture, fewer).run() == ["anomalies", "attribution", "queuing", "cores"]
 
 
@@ -153,20 +153,18 @@ def test_tables_of_a_diagnosis_that_is_not_made_are_not_to_be_had(capture: Path,
 
 
 @pytest.mark.parametrize(("against", "own"), [(None, [3, 7, 9]), ("other", [7, 9])])
-def test_references_of_another_capture_are_no_messages_of_this_one(
-    against: str | None, own: list[int]
-) -> None:
-    compared = pa.table({"message_id": [7, 9, 3], "role": ["target", "target", "reference"]})
+def test_baseline_of_another_capture_are_no_messages_of_this_one(against: str | None, own: list[int]) -> None:
+    compared = pa.table({"message_id": [7, 9, 3], "role": ["slow", "slow", "baseline"]})
     assert sorted(of_this_capture(compared, Options(against=against)).tolist()) == own
 
 
 def test_other_capture_is_not_diagnosed_itself(capture: Path, ran: list[str], tmp_path: Path) -> None:
-    # With one slice for both, as in section 7.4 of the paper, its own diagnosis would have no reference left.
+    # With one slice for both, as in section 7.4 of the paper, its own diagnosis would have no baseline left.
     other = shutil.copytree(capture, tmp_path / "other")
     Pipeline(capture).run(rerun="clocks")
     touch(other / "perf.data")
     ran.clear()
-    same = Options(target="p25-30", reference="p25-30", against=str(other))
+    same = Options(slow="p25-30", baseline="p25-30", against=str(other))
     assert Pipeline(capture, same).run() == ["anomalies", "attribution", "queuing", "cores"]
     assert ran == ["contexts", "anomalies", "attribution", "queuing", "cores"]
 
@@ -302,7 +300,7 @@ def test_recorders_losses_are_in_the_ledger(capture: Path) -> None:
     assert len(rows) == 3  # the entry without a number is not one
 
 
-@pytest.mark.parametrize(("step", "expected"), [(None, 1000), (141, 141)])  # grade trace; the packets
+@pytest.mark.parametrize(("step", "expected"), [(None, 1000), (141, 141)])  # mode tracepoints; the packets
 def test_granularity_is_that_of_the_recording(step: int | None, expected: int) -> None:
     trace = [] if step is None else [(0, 1, 16, step, 1.5)]
     names = schema.TABLES["trace"].names()

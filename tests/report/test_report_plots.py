@@ -110,13 +110,13 @@ def test_balloon_takes_the_largest_cause_of_a_message(world: Capture) -> None:
     rows = balloon.rows(world.messages, world.coverage, world.anomalies).set_index("message_id")
     assert rows.loc[200, "cause"] == "hog (A)"
     assert rows.loc[200, "cause_ns"] == 995 * US
-    assert not rows.loc[0, "target"]
+    assert not rows.loc[0, "slow"]
 
 
-def test_target_without_anomaly_is_unexplained_or_no_slower_than_usual(world: Capture) -> None:
+def test_slow_message_without_anomaly_is_unexplained_or_no_slower_than_usual(world: Capture) -> None:
     of = world.coverage.assign(coverage=[0.0] * 12 + [1.0] * 8)
     rows = balloon.rows(world.messages, of, world.anomalies.iloc[:0])
-    causes = rows[rows["target"]].set_index("message_id")["cause"]
+    causes = rows[rows["slow"]].set_index("message_id")["cause"]
     assert list(causes[of["message_id"]]) == [UNEXPLAINED] * 12 + [NOT_SLOWER] * 8
     assert "coverage" not in rows
     balloon.plot(rows, looks([UNEXPLAINED, NOT_SLOWER]), ax=axes())
@@ -198,7 +198,7 @@ def test_one_cause_is_split_into_what_is_behind_it() -> None:
     assert list(rows["cause"]) == ["down_read (slower)", "mutex_lock (slower)"]
 
 
-def test_one_message_stands_beside_all_target_messages() -> None:
+def test_one_message_stands_beside_all_slow_messages() -> None:
     found = anomalies_of(
         (1, "Locks", "mutex_lock", 900), (2, "Locks", "mutex_lock", 100), (2, "Other", "z", 5)
     )
@@ -228,20 +228,20 @@ def test_what_holds_for_every_tail_stands_last_and_once(world: Capture) -> None:
 
 
 def queuing_of(**deviations: list[int]) -> pd.DataFrame:
-    """Target messages of each queue with these deviations, each with one more ahead than usual."""
+    """Slow messages of each queue with these deviations, each with one more ahead than usual."""
     return pd.DataFrame(
         [
-            {"role": "target", "message_id": i, "queue": queue, "side": "R", "function": f"serve_{queue.lower()}",
-             "depth": 3, "reference_depth": 2, "deviation_ns": ns}
+            {"role": "slow", "message_id": i, "queue": queue, "side": "R", "function": f"serve_{queue.lower()}",
+             "depth": 3, "baseline_depth": 2, "deviation_ns": ns}
             for queue, values in deviations.items()
             for i, ns in enumerate(values)
         ]
     )  # fmt: skip
 
 
-def test_queues_are_target_messages_with_more_ahead_than_usual() -> None:
+def test_queues_are_slow_messages_with_more_ahead_than_usual() -> None:
     found = queuing_of(Socket=[10, 20], Driver=[30])
-    other = found.assign(role="reference", message_id=9)
+    other = found.assign(role="baseline", message_id=9)
     fewer = found.assign(message_id=8, depth=2)
     rows = queuing.rows(pd.concat([found, other, fewer], ignore_index=True))
     assert list(zip(rows["queue"], rows["message_id"], rows["more"])) == [
@@ -288,12 +288,12 @@ def test_call_paths_are_means_over_all_messages() -> None:
 
 
 def test_a_flame_graph_of_the_difference_shows_what_is_longer() -> None:
-    target = stacks.mean_stacks([lifetime_of((1, -1, "read", 1000, 400), (2, 1, "copy", 600, 600))])
+    slow = stacks.mean_stacks([lifetime_of((1, -1, "read", 1000, 400), (2, 1, "copy", 600, 600))])
     usual = stacks.mean_stacks([lifetime_of((1, -1, "read", 500, 400), (2, 1, "copy", 100, 100))])
-    rows = flame.rows(stacks.compared(target, usual)).set_index("name")
-    assert (rows.loc["copy", "target_ns"], rows.loc["copy", "reference_ns"]) == (600, 100)
+    rows = flame.rows(stacks.compared(slow, usual)).set_index("name")
+    assert (rows.loc["copy", "slow_ns"], rows.loc["copy", "baseline_ns"]) == (600, 100)
     ax = axes()
-    flame.plot(rows.reset_index(), 1, ax=ax, n_reference=1)
+    flame.plot(rows.reset_index(), 1, ax=ax, n_baseline=1)
     colours = {to_hex(c) for c in ax.collections[0].get_facecolor()}
     assert to_hex(VERMILLION) in colours
     assert "copy +500 ns" in [t.get_text() for t in ax.texts]
@@ -313,7 +313,7 @@ def drawn_with(
     found = world.stored_messages.rows(np.array([number]))
     timelines = timeline.Timelines(world.messages, world.anomalies if anomalies is None else anomalies)
     calls = world.lifetime(number) if calls is None else calls
-    return timeline.as_table(timelines.parts(found.iloc[0], world.stretches(found)[0], calls))
+    return timeline.as_table(timelines.parts(found.iloc[0], world.intervals(found)[0], calls))
 
 
 def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None:
@@ -328,7 +328,7 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
     assert (cause["name"], cause["note"], cause["cpu"]) == ("hog (A)", "+995 us", 1)
     hog = rows[(rows["what"] == "call") & (rows["name"] == "hog")].iloc[0]
     # From the hand-off on (5 us after the NIC): before it the application core was not the message's.
-    assert (hog["lane"], hog["end_ns"] - hog["start_ns"]) == ("A", 995 * US)
+    assert (hog["track"], hog["end_ns"] - hog["start_ns"]) == ("A", 995 * US)
     assert (hog["red"], hog["start_known"]) == ("red", "cut")
     others = rows[rows["what"] == "message"]
     # 201 ... 210 wait behind it (100 us apart, until the hog ends): ten messages.
@@ -336,7 +336,7 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
 
 
 def test_the_cause_that_adds_most_keeps_its_label(world: Capture) -> None:
-    """Two stretches of 40 us of one cause are more than one of 50 of another, which lies between them."""
+    """Two intervals of 40 us of one cause are more than one of 50 of another, which lies between them."""
     message = world.messages.set_index("message_id", drop=False).loc[200]
     first = int(message["first_ns"])
     one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
@@ -357,7 +357,7 @@ def test_the_cause_that_adds_most_keeps_its_label(world: Capture) -> None:
     assert labels == ["Large (A) +40.0 us", "Large (A) +40.0 us"]  # there is no room for the small one
 
 
-def test_a_stretch_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
+def test_an_interval_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
     message = world.messages.set_index("message_id", drop=False).loc[200]
     first = int(message["first_ns"])
     one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
@@ -371,24 +371,24 @@ def test_a_stretch_that_is_not_all_of_a_cause_says_so(world: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "side", "lane"), [(-1, "R", 0), (-1, "A", 1), (7, "A", 1), (1, "A", 1), (0, "R", 0)]
+    ("cpu", "side", "track"), [(-1, "R", 0), (-1, "A", 1), (7, "A", 1), (1, "A", 1), (0, "R", 0)]
 )
-def test_cause_without_a_core_is_drawn_in_the_lane_of_its_side(
-    world: Capture, cpu: int, side: str, lane: int
+def test_cause_without_a_core_is_drawn_in_the_track_of_its_side(
+    world: Capture, cpu: int, side: str, track: int
 ) -> None:
-    """Time on the way has core -1; core 7 is one that the thread waited for. Lanes: core 0 is R, core 1 is A."""
+    """Time on the way has core -1; core 7 is one that the thread waited for. Tracks: core 0 is R, core 1 is A."""
     one = world.anomalies[world.anomalies["message_id"] == 200].head(1)
     world._frames["anomalies"] = one.assign(cpu=np.int32(cpu), side=side)
     rows = rows_of(world, 200)
     ax = axes()
     timeline_axes.plot(rows, "x", ax=ax)
     bases, _top = timeline_axes._layout(rows)
-    base, levels, _name = bases[lane]
+    base, levels, _name = bases[track]
     brackets = [line.get_ydata()[1] for line in ax.lines if line.get_color() == VERMILLION]
     assert brackets == [base + levels + 0.1]
     sheet = Sheet.of(world, summarise(world))
     life = json.loads(page_data.lifetimes(sheet)[200])
-    assert [life["lanes"][at][0] for at, *_ in life["anomalies"]] == [lane]
+    assert [life["tracks"][at][0] for at, *_ in life["anomalies"]] == [track]
 
 
 def test_timeline_boxes_are_the_rows(world: Capture) -> None:
@@ -450,7 +450,7 @@ def test_timeline_says_what_it_leaves_out(world: Capture, monkeypatch: pytest.Mo
     assert list(shown["name"]) == ["virtio0-input", "NET_RX", "hog"]
 
 
-def test_a_short_stretch_keeps_its_red_boxes_and_the_title_counts_the_others(world: Capture) -> None:
+def test_a_short_interval_keeps_its_red_boxes_and_the_title_counts_the_others(world: Capture) -> None:
     """On core 0 are 5 us of 1010: boxes of 100 ns there are below a point (0.12 %)."""
     rows = rows_of(world, 200)
     irq = rows[(rows["what"] == "call") & (rows["kind"] == "hardirq") & (rows["cpu"] == 0)].iloc[[0]]
@@ -469,7 +469,7 @@ def test_a_short_stretch_keeps_its_red_boxes_and_the_title_counts_the_others(wor
     assert len(boxes.get_paths()) == len(calls) - 2
     reds = [to_hex(c) == to_hex(timeline_axes.RED) for c in boxes.get_facecolor()]
     assert sum(reds) == (calls["red"] != "").sum() == 2
-    assert "not drawn: 2 calls too short beside the longer stretch" in ax.get_title(loc="left")
+    assert "not drawn: 2 calls too short beside the longer interval" in ax.get_title(loc="left")
 
 
 # --- deep stacks
@@ -536,17 +536,17 @@ def test_undecoded_time_is_blank_and_says_so(world: Capture) -> None:
 
 
 @pytest.mark.parametrize("receive", [None, 1])
-def test_one_core_has_one_lane(world: Capture, receive: int | None) -> None:
+def test_one_core_has_one_track(world: Capture, receive: int | None) -> None:
     message = world.messages.set_index("message_id", drop=False).loc[200].copy()
     message["recv_cpu"] = message["handoff_cpu"] = pd.NA if receive is None else receive
-    assert timeline.lanes(message) == {1: "A" if receive is None else "R and A"}
+    assert timeline.tracks(message) == {1: "A" if receive is None else "R and A"}
 
 
-def test_a_core_that_only_handed_it_off_has_a_lane(world: Capture) -> None:
+def test_a_core_that_only_handed_it_off_has_a_track(world: Capture) -> None:
     message = world.messages.set_index("message_id", drop=False).loc[200].copy()
-    assert timeline.lanes(message) == {0: "R", 1: "A"}
+    assert timeline.tracks(message) == {0: "R", 1: "A"}
     message["handoff_cpu"] = 3
-    assert timeline.lanes(message) == {0: "R", 3: "R", 1: "A"}
+    assert timeline.tracks(message) == {0: "R", 3: "R", 1: "A"}
 
 
 # --- files

@@ -24,11 +24,11 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
     """A capture of which one message waited 1.4 ms for a lock, one that no message of which took 1 ms, and symbols."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built: make decoder")
-    folder = tmp_path_factory.mktemp("recorded")
-    lock, quiet = (decoded.decoded(name, folder) for name in ("lock", "quiet"))
+    directory = tmp_path_factory.mktemp("recorded")
+    lock, quiet = (decoded.decoded(name, directory) for name in ("lock", "quiet"))
     for name, of in (("lock", lock), ("quiet", quiet)):
-        (folder / f"{name}.nsight").symlink_to(of / "capture.nsight")
-    return folder / "lock.nsight", folder / "quiet.nsight", (lock / "symfs").resolve()
+        (directory / f"{name}.nsight").symlink_to(of / "capture.nsight")
+    return directory / "lock.nsight", directory / "quiet.nsight", (lock / "symfs").resolve()
 
 
 def compared(run: Run, *args: object) -> dict[str, Any]:
@@ -40,32 +40,32 @@ def compared(run: Run, *args: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("decode", ["all", "chosen"])
 def test_a_capture_compared_with_itself_has_not_changed(run: Run, captures: Any, decode: str) -> None:
-    # Target and reference overlap: by itself the capture would leave the one out of the other.
+    # Slow and baseline overlap: by itself the capture would leave the one out of the other.
     lock, _, symfs = captures
-    slices = ("--target", "p50-100", "--reference", "p0-75", "--symfs", symfs, "--decode", decode)
+    slices = ("--slow", "p50-100", "--baseline", "p0-75", "--symfs", symfs, "--decode", decode)
     value = compared(run, lock, lock, *slices)
-    assert value["before"]["n_target"] == value["after"]["n_target"] > 1
+    assert value["before"]["n_slow"] == value["after"]["n_slow"] > 1
     assert value["causes"]
     assert all(c["before_ns"] == c["after_ns"] for c in value["causes"])
 
 
-def test_a_target_that_only_one_capture_has_says_what_went(run: Run, captures: Any) -> None:
+def test_slow_messages_that_only_one_capture_has_says_what_went(run: Run, captures: Any) -> None:
     lock, quiet, symfs = captures
-    value = compared(run, lock, quiet, "--target", "1ms-", "--symfs", symfs)
-    assert (value["before"]["n_target"], value["after"]["n_target"]) == (1, 0)
+    value = compared(run, lock, quiet, "--slow", "1ms-", "--symfs", symfs)
+    assert (value["before"]["n_slow"], value["after"]["n_slow"]) == (1, 0)
     assert value["after"]["n_messages"] > 100
     assert [c["cause"] for c in value["causes"] if c["change"] == "went"] == ["Lock wait (A)"]
-    back = compared(run, quiet, lock, "--target", "1ms-", "--symfs", symfs)
+    back = compared(run, quiet, lock, "--slow", "1ms-", "--symfs", symfs)
     assert [c["cause"] for c in back["causes"] if c["change"] == "came"] == ["Lock wait (A)"]
 
 
-def test_a_target_that_neither_capture_has_is_an_error(run: Run, captures: Any) -> None:
+def test_slow_messages_that_neither_capture_has_is_an_error(run: Run, captures: Any) -> None:
     lock, quiet, symfs = captures
-    done = run("compare", lock, quiet, "--target", "1s-", "--symfs", symfs)
+    done = run("compare", lock, quiet, "--slow", "1s-", "--symfs", symfs)
     assert done.returncode == 3
     error, hint = done.stderr.splitlines()
-    assert error == "error: no message of either capture is in the target 1s-"
-    assert "--target" in hint
+    assert error == "error: no message of either capture is selected by --slow 1s-"
+    assert "--slow" in hint
 
 
 @pytest.mark.parametrize("decode", ["all", "chosen"])
@@ -73,8 +73,8 @@ def test_a_target_that_neither_capture_has_is_an_error(run: Run, captures: Any) 
     ("slices", "why"),
     [
         # Section 7.4 of the paper: the same percentiles of both.
-        (("--target", "p25-75", "--reference", "p25-75"), "the reference slice p25-75 holds none"),
-        (("--target", "1ms-"), "the target slice 1ms- holds none"),
+        (("--slow", "p25-75", "--baseline", "p25-75"), "the baseline slice p25-75 holds none"),
+        (("--slow", "1ms-"), "the slow slice 1ms- holds none"),
     ],
 )
 def test_page_of_a_comparison_needs_no_diagnosis_of_the_other(
@@ -91,7 +91,7 @@ def test_page_of_a_comparison_needs_no_diagnosis_of_the_other(
 
 def test_a_comparison_made_again_reads_what_is_stored(run: Run, captures: Any) -> None:
     lock, quiet, symfs = captures
-    args = ("compare", lock, quiet, "--target", "p50-100", "--reference", "p0-75", "--symfs", symfs)
+    args = ("compare", lock, quiet, "--slow", "p50-100", "--baseline", "p0-75", "--symfs", symfs)
     assert run(*args, "--decode", "chosen").returncode == 0
     tables = [path / "tables" / "stages.json" for path in (lock, quiet)]
     before = [path.read_text() for path in tables]

@@ -19,7 +19,7 @@ from nsight_report.api import Capture
 from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
 from nsight_report.plots.figures import Sheet, drawn
-from nsight_report.report_text import how_sure
+from nsight_report.report_text import confidence
 from nsight_report.summary import summarise
 
 from .conftest import Run
@@ -113,7 +113,7 @@ def test_page_needs_nothing_from_outside(hostile_page: str) -> None:
     assert "@import" not in hostile_page
 
 
-def test_embedded_pictures_hold_no_script_and_no_reference(hostile_page: str) -> None:
+def test_embedded_pictures_hold_no_script_and_no_baseline(hostile_page: str) -> None:
     pictures = [a["src"] or "" for tag, a in Page(hostile_page).tags if tag == "img"]
     assert len(pictures) >= 4
     for source in pictures:
@@ -125,12 +125,11 @@ def test_embedded_pictures_hold_no_script_and_no_reference(hostile_page: str) ->
 def test_page_puts_words_before_pictures(hostile_page: str) -> None:
     order = [
         hostile_page.index(f'id="{name}"')
-        for name in ("summary", "losses", "explore", "causes", "spread", "figures", "grade", "host")
+        for name in ("summary", "losses", "explore", "causes", "spread", "figures", "mode", "host")
     ]
     assert order == sorted(order)
     questions = [
-        hostile_page.index(q)
-        for q in ("What delayed", "By how much?", "How sure is that?", "What to do next?")
+        hostile_page.index(q) for q in ("What delayed", "By how much?", "Confidence", "What to do next?")
     ]
     assert order[0] < questions[0] < questions[1] < questions[2] < questions[3] < order[1]
 
@@ -147,7 +146,7 @@ def test_page_says_what_the_capture_holds(capture: Path) -> None:
     words = " ".join(Page(page_of(c)).words.split())
     assert "Of 2,000 messages, the 20 of p99-100 were compared with those of p25-75." in words
     # As sure as the terminal says.
-    assert len(how_sure(summarise(c))) > 1 and " ".join(how_sure(summarise(c))) in words
+    assert len(confidence(summarise(c))) > 1 and " ".join(confidence(summarise(c))) in words
     assert "hog (A) (99% of the extra latency, 20 messages, up to 995 us)" in words
     assert "read without arrival (3)" in words
     assert "pin it to another core" in words
@@ -169,7 +168,13 @@ def test_losses_come_before_the_results(run: Run, capture: Path) -> None:
     text = run(capture).stdout
     places = [
         text.index(word)
-        for word in ("What it cannot see", "Lost, rejected", "Messages: 2,000", "Causes of", "Slowest")
+        for word in (
+            "Limitations of this recording",
+            "Data quality",
+            "Messages: 2,000",
+            "Causes of",
+            "Slowest",
+        )
     ]
     assert places == sorted(places)
     assert "warning: messages: read without arrival: 3." in text
@@ -193,7 +198,7 @@ def test_causes_that_are_only_places_are_marked_and_told_apart(capture: Path) ->
         located_ns=c.causes["total_deviation_ns"].where(c.causes["category"] == "hog", 0)
     )
     text = told(c)
-    assert re.search(r"The causes explain (49|50)% of a target message's extra latency \(median\)", text)
+    assert re.search(r"The causes explain (49|50)% of a slow message's extra latency \(median\)", text)
     assert re.search(r"Of (49|50)% they tell where it went, and not why\.", text)
     assert "hog (A) *" in text
     assert "Head-of-line blocking (A) *" not in text
@@ -201,7 +206,7 @@ def test_causes_that_are_only_places_are_marked_and_told_apart(capture: Path) ->
 
 
 def quiet(capture: Path, ns: int, slower: int) -> Capture:
-    """The capture (20 target messages) in which ``slower`` are ``ns`` above the reference by one cause, and the others by 200 ns."""
+    """The capture (20 slow messages) in which ``slower`` are ``ns`` above the baseline by one cause, and the others by 200 ns."""
     c = nsight_report.open(capture)
     coverage = c.coverage.assign(deviation_ns=200, explained_ns=200, coverage=1.0)
     coverage.loc[coverage.index[:slower], ["deviation_ns", "explained_ns"]] = ns
@@ -230,7 +235,7 @@ def test_what_is_not_slower_has_nothing_explained_and_no_advice(capture: Path) -
         "None of them took longer by more than this recording can tell from nothing (about 1.00 us)." in text
     )
     assert "coverage: not told" in text
-    assert "none: no message was slower by more than can be told" in text
+    assert "none: no message was slower by more than measurement noise" in text
     assert "What to do: - Nothing." in text
     assert "100%" not in text.partition("Slowest messages")[0]
     page = " ".join(Page(page_of(c)).words.split())
@@ -276,7 +281,7 @@ def test_a_delay_that_most_have_is_told_as_before(capture: Path) -> None:
         "of p25-75. What delayed them most: hog (A) (100% of the extra latency, 20 messages, up to 5.00 us)."
         in text
     )
-    assert "The causes explain 100% of a target message's extra latency (median)." in text
+    assert "The causes explain 100% of a slow message's extra latency (median)." in text
 
 
 def test_messages_delayed_together_are_shown_once(capture: Path) -> None:

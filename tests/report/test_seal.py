@@ -25,10 +25,10 @@ Stages = dict[str, Any]
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state directory of this test's own."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    directory = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     seal._key.cache_clear()
-    yield folder / "nsight"
+    yield directory / "nsight"
     seal._key.cache_clear()
 
 
@@ -40,11 +40,11 @@ def ledger(text: str) -> pa.Table:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    folder = tmp_path / "tables"
-    store = Store(folder)
+    directory = tmp_path / "tables"
+    store = Store(directory)
     store.save("clocks", {"losses-clocks": ledger("one")}, {"files": [1]})
     store.save("messages", {"losses-messages": ledger("two")}, {"files": [2]})
-    return folder
+    return directory
 
 
 def believed(tables: Path) -> dict[str, bool]:

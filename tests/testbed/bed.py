@@ -44,7 +44,7 @@ class Testbed:
 
     Cores (of two): ``app_cpu`` is the servers', ``load_cpu`` the client's. On exit, and on
     SIGINT, SIGTERM and SIGHUP, every process it started is ended by its pid and its namespaces
-    and folder are deleted. What a run that was killed with SIGKILL left is removed by the
+    and directory are deleted. What a run that was killed with SIGKILL left is removed by the
     next one; its processes died with it.
 
     ``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
@@ -71,7 +71,7 @@ class Testbed:
         self.app_cpu = app_cpu
         self.load_cpu = load_cpu
         self.name = run_name()
-        self.folder = RUN_DIR / self.name
+        self.directory = RUN_DIR / self.name
         self.link = Link(self.name)
         self.interrupts = Interrupts()
         self._processes: list[Process] = []
@@ -88,8 +88,8 @@ class Testbed:
             with self.interrupts.held():
                 clean_stale()
                 run_dir()
-                self.folder.mkdir()
-                self.folder.chmod(0o755)
+                self.directory.mkdir()
+                self.directory.chmod(0o755)
                 self.link.create(self.link_options)
                 if self.fifo and self.link.napi_tid:
                     os.sched_setscheduler(self.link.napi_tid, os.SCHED_FIFO, os.sched_param(self.fifo))
@@ -107,7 +107,7 @@ class Testbed:
             for process in reversed(self._processes):
                 process.stop()
             self.link.delete()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
             for port in self._ports:
                 port.release()
         finally:
@@ -135,7 +135,7 @@ class Testbed:
         if creates:
             creates.unlink(missing_ok=True)
         with self.interrupts.held():
-            log = None if on_terminal else self.folder / f"{len(self._processes)}-{name}.log"
+            log = None if on_terminal else self.directory / f"{len(self._processes)}-{name}.log"
             process = Process(name, prefix(netns, cpu, user, death, fifo) + argv, log, grace_s)
             self._processes.append(process)
 
@@ -167,19 +167,19 @@ class Testbed:
         """
         kind = KINDS[kind_name]
         port = port or self.reserve_port()
-        folder = self.folder / f"{kind_name}-{port}"
-        folder.mkdir()
+        directory = self.directory / f"{kind_name}-{port}"
+        directory.mkdir()
         if kind.prepare:
-            kind.prepare(port, folder)
+            kind.prepare(port, directory)
         # The server runs as another user, whatever the umask is.
-        folder.chmod(0o755)
-        shutil.chown(folder, USER)
-        for path in folder.iterdir():
+        directory.chmod(0o755)
+        shutil.chown(directory, USER)
+        for path in directory.iterdir():
             path.chmod(0o644)
         # TERM, not KILL, at the testbed's death: nginx's master takes its workers along.
         process = self.start(
             kind_name,
-            [*kind.argv(port, folder), *options],
+            [*kind.argv(port, directory), *options],
             self.link.server,
             self.app_cpu if cpu is None else cpu,
             USER,

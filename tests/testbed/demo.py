@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("-d", "--seconds", type=float, default=5, help="length of the recording (default 5)")
     parser.add_argument(
-        "-o", "--output", type=Path, default=ROOT / "build" / "demo", help="folder for capture and report"
+        "-o", "--output", type=Path, default=ROOT / "build" / "demo", help="directory for capture and report"
     )
     usual = KINDS["memcached"].port
     parser.add_argument(
@@ -73,7 +73,7 @@ def parse() -> argparse.Namespace:
 
 
 def preflight() -> str | None:
-    """What is missing, with the cure; None when nothing is."""
+    """What is missing, with the fix; None when nothing is."""
     if os.geteuid():
         return "error: the demo makes network namespaces and records the whole machine, which needs root\nhint: sudo make demo"
     missing = [name for name in PROGRAMS if not on_path(name)]

@@ -56,10 +56,10 @@ class Hog(Injection):
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
-        log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
+        log = bed.directory / f"hog-{time.monotonic_ns()}.tsv"
         binary = HOG
         if self.program != HOG.name:
-            binary = bed.folder / self.program
+            binary = bed.directory / self.program
             shutil.copy(HOG, binary)
         argv = [str(binary), "-C", str(self.cpu), "-l", str(log), *self.options]
         process = bed.start("hog", argv, creates=log)
@@ -130,7 +130,7 @@ class Flood(Injection):
             yield from self._send(bed)
 
     def _send(self, bed: Testbed) -> Iterator[Injection]:
-        log = bed.folder / f"flood-{time.monotonic_ns()}.tsv"
+        log = bed.directory / f"flood-{time.monotonic_ns()}.tsv"
         argv = [
             "nice",
             "-n",
@@ -167,7 +167,7 @@ def firewall_rules(n_rules: int, match: str) -> str:
 
 @contextlib.contextmanager
 def _firewall(bed: Testbed, n_rules: int, match: str) -> Iterator[None]:
-    path = bed.folder / "rules.nft"
+    path = bed.directory / "rules.nft"
     path.write_text(firewall_rules(n_rules, match))
     nft = ["nsenter", f"--net=/run/netns/{bed.link.server}", "--", "nft"]
     run([*nft, "-f", str(path)])
@@ -214,7 +214,7 @@ class Quota(Injection):
 
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
-        log = bed.folder / f"hog-{time.monotonic_ns()}.tsv"
+        log = bed.directory / f"hog-{time.monotonic_ns()}.tsv"
         leave = threading.Event()
         rows: list[tuple[int, int]] = []
         with quota.quota(self.PERIOD_US // 2, self.PERIOD_US) as group:
@@ -264,7 +264,7 @@ class Neighbour(Injection):
     @contextlib.contextmanager
     def active(self, bed: Testbed, server: Server) -> Iterator[Injection]:
         other = bed.start_server(self.kind_name)
-        log = bed.folder / f"neighbour-{time.monotonic_ns()}.tsv"
+        log = bed.directory / f"neighbour-{time.monotonic_ns()}.tsv"
         process = bed.start_load(other, ["-d", "600", *self.options], log, self.cpu)
         yield self
         process.check_alive()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .processes import TestbedError
 
-#: Folder of everything that testbeds of this machine share.
+#: Directory of everything that testbeds of this machine share.
 RUN_DIR = Path("/run/nsight-testbed")
 # struct flock: type, whence, start, length, pid, and the padding of a 64-bit machine.
 _FLOCK = struct.Struct("hhqqi4x")

@@ -39,11 +39,11 @@ def _is_stale(name: str) -> bool:
 
 
 def clean_stale() -> list[str]:
-    """Remove namespaces and folders of runs whose process no longer lives; returns their names."""
+    """Remove namespaces and directories of runs whose process no longer lives; returns their names."""
     found = []
-    for folder, remove in ((NETNS_DIR, delete_netns), (RUN_DIR, _remove_dir)):
-        if folder.is_dir():
-            for name in sorted(os.listdir(folder)):
+    for directory, remove in ((NETNS_DIR, delete_netns), (RUN_DIR, _remove_dir)):
+        if directory.is_dir():
+            for name in sorted(os.listdir(directory)):
                 if _is_stale(name):
                     remove(name)
                     found.append(name)

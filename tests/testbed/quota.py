@@ -26,8 +26,8 @@ def _hierarchy() -> tuple[Path, bool]:
 class Group:
     """A control group in which processes have so much of a core in each period."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, root: Path) -> None:
+        self._directory = directory
         self._root = root
 
     def add(self, pid: int) -> None:
@@ -35,16 +35,16 @@ class Group:
         for task in os.listdir(f"/proc/{pid}/task"):
             if os.sched_getscheduler(int(task)) in (os.SCHED_FIFO, os.SCHED_RR):
                 os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
-        (self._folder / "cgroup.procs").write_text(f"{pid}\n")
+        (self._directory / "cgroup.procs").write_text(f"{pid}\n")
 
     def throttled_ns(self) -> int:
         """How long its threads were kept from running; it grows when such a time ends."""
-        told = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
+        told = dict(line.split() for line in (self._directory / "cpu.stat").read_text().splitlines())
         return int(told["throttled_time"]) if "throttled_time" in told else int(told["throttled_usec"]) * 1000
 
     def empty(self) -> None:
         """Its processes run without a quota again."""
-        for pid in (self._folder / "cgroup.procs").read_text().split():
+        for pid in (self._directory / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 (self._root / "cgroup.procs").write_text(pid)
 
@@ -53,16 +53,16 @@ class Group:
 def quota(quota_us: int, period_us: int) -> Iterator[Group]:
     """A new group; at the end its processes are put into the root."""
     root, is_v2 = _hierarchy()
-    folder = root / f"nsight-test-{os.getpid()}"
-    folder.mkdir()
-    group = Group(folder, root)
+    directory = root / f"nsight-test-{os.getpid()}"
+    directory.mkdir()
+    group = Group(directory, root)
     try:
         if is_v2:
-            (folder / "cpu.max").write_text(f"{quota_us} {period_us}")
+            (directory / "cpu.max").write_text(f"{quota_us} {period_us}")
         else:
-            (folder / "cpu.cfs_period_us").write_text(str(period_us))
-            (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
+            (directory / "cpu.cfs_period_us").write_text(str(period_us))
+            (directory / "cpu.cfs_quota_us").write_text(str(quota_us))
         yield group
     finally:
         group.empty()
-        folder.rmdir()
+        directory.rmdir()

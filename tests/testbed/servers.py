@@ -28,49 +28,49 @@ class ServerKind:
     prepare: Callable[[int, Path], None] | None = None
 
 
-def _memcached(port: int, folder: Path) -> list[str]:
+def _memcached(port: int, directory: Path) -> list[str]:
     return ["memcached", "-l", f"{SERVER4},{SERVER6}", "-p", str(port), "-U", str(port), "-t", "1", "-m", "512",
             "-I", "2m"]  # fmt: skip
 
 
-def _redis(port: int, folder: Path) -> list[str]:
+def _redis(port: int, directory: Path) -> list[str]:
     return ["redis-server", "--bind", SERVER4, SERVER6, "--port", str(port), "--save", "", "--appendonly", "no",
-            "--protected-mode", "no", "--dir", str(folder)]  # fmt: skip
+            "--protected-mode", "no", "--dir", str(directory)]  # fmt: skip
 
 
 _NGINX_CONF = """\
 daemon off;
 worker_processes 1;
-pid {folder}/nginx.pid;
+pid {directory}/nginx.pid;
 error_log stderr;
 events {{ worker_connections 1024; }}
 http {{
     access_log off;
     keepalive_requests 1000000000;
     keepalive_timeout 600;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
     server {{
         listen {v4}:{port};
         listen [{v6}]:{port};
-        root {folder};
+        root {directory};
     }}
 }}
 """
 
 
-def _prepare_nginx(port: int, folder: Path) -> None:
-    conf = _NGINX_CONF.format(folder=folder, port=port, v4=SERVER4, v6=SERVER6)
-    (folder / "nginx.conf").write_text(conf)
-    (folder / "index.html").write_text("<p>" + "x" * 500 + "\n")
-    (folder / "big.html").write_text("x" * 400_000)
+def _prepare_nginx(port: int, directory: Path) -> None:
+    conf = _NGINX_CONF.format(directory=directory, port=port, v4=SERVER4, v6=SERVER6)
+    (directory / "nginx.conf").write_text(conf)
+    (directory / "index.html").write_text("<p>" + "x" * 500 + "\n")
+    (directory / "big.html").write_text("x" * 400_000)
 
 
-def _nginx(port: int, folder: Path) -> list[str]:
-    return ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+def _nginx(port: int, directory: Path) -> list[str]:
+    return ["nginx", "-e", "stderr", "-p", str(directory), "-c", str(directory / "nginx.conf")]
 
 
 KINDS = {

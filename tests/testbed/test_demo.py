@@ -33,8 +33,8 @@ FAKE_ENDLESS = "#!/bin/sh\nexec sleep 600\n"
 
 def left_by(pid: int) -> list[str]:
     """What testbeds of a process, which need not live any more, have left; other runs have theirs."""
-    folders = (NETNS_DIR, RUN_DIR)
-    return [str(p) for f in folders if f.is_dir() for p in f.glob(f"{PREFIX}-{pid}-*")]
+    directories = (NETNS_DIR, RUN_DIR)
+    return [str(p) for f in directories if f.is_dir() for p in f.glob(f"{PREFIX}-{pid}-*")]
 
 
 def own_processes(variable: str) -> list[str]:
@@ -159,7 +159,7 @@ def test_port_that_is_none_is_wrong_usage(wrong: str) -> None:
     assert "--port" in done.stderr
 
 
-def test_demo_without_root_names_the_cure() -> None:
+def test_demo_without_root_names_the_fix() -> None:
     if os.geteuid():
         pytest.skip("root: this test gives up root, so it must have it")
     script = TESTS / "testbed" / "demo.py"

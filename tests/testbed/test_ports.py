@@ -47,10 +47,10 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield [10_000, 10_001, 10_002]
 
 
-def holder(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
+def holder(directory: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
     """A process that holds a port; the port, and the pid of its child if it has one."""
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), *more], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(directory), *more], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout
     return child, [int(child.stdout.readline()) for _ in range(1 + len(more))]

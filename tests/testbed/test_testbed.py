@@ -32,7 +32,7 @@ TESTS = Path(__file__).resolve().parent.parent
 
 
 def leftovers(marker: str) -> list[str]:
-    """Namespaces, folders and processes whose name or command line contains ``marker``."""
+    """Namespaces, directories and processes whose name or command line contains ``marker``."""
     found = [str(p) for d in ("/run/netns", "/run/nsight-testbed") for p in Path(d).glob(f"*{marker}*")]
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -133,7 +133,7 @@ def test_another_user_reads_what_a_server_serves_whatever_the_umask(
     before = os.umask(0o077)
     try:
         with Testbed() as bed:
-            assert bed.folder.parent.stat().st_mode & 0o777 == 0o755
+            assert bed.directory.parent.stat().st_mode & 0o777 == 0o755
             server = bed.start_server("nginx")
             assert bed.start_load(server, ["-n", "50"], tmp_path / "log").wait() == 0
     finally:
@@ -167,7 +167,7 @@ with Testbed() as bed:
     print(bed.name, flush=True)
     server = bed.start_server("nginx")
     bed.start_server("memcached")
-    bed.start_load(server, ["-d", "600", "-r", "100"], bed.folder / "log")
+    bed.start_load(server, ["-d", "600", "-r", "100"], bed.directory / "log")
     print("running", flush=True)
     time.sleep(600)
 """
@@ -324,10 +324,10 @@ def test_hog_logs_what_it_burned(programs: None, tmp_path: Path) -> None:
     intervals = read_intervals(log)
     check_intervals(intervals)
     assert begin < intervals[0, 0] and intervals[-1, 1] < end
-    # A turn ends at the first look at the clock after 5 ms, and between two looks within a stretch are 20 us at most.
-    stretches = intervals[:, 1] - intervals[:, 0]
-    assert stretches.max() <= 5_020_000
-    burned = stretches.sum() / 1e9
+    # A turn ends at the first look at the clock after 5 ms, and between two looks within an interval are 20 us at most.
+    turns = intervals[:, 1] - intervals[:, 0]
+    assert turns.max() <= 5_020_000
+    burned = turns.sum() / 1e9
     judge(
         "live",
         "the hog's log adds up to its processor time",
@@ -443,7 +443,7 @@ def test_neighbour_reports_when_it_had_requests(needs: Callable[..., None], tmp_
         "live",
         "the neighbour has requests while the server has its load",
         len(inside) >= 5,
-        f"{len(inside)} of its {len(injection.intervals)} stretches within {(end - start) / 1e6:.0f} ms",
+        f"{len(inside)} of its {len(injection.intervals)} turns within {(end - start) / 1e6:.0f} ms",
     )
 
 

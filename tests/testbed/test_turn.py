@@ -16,16 +16,16 @@ from testbed.processes import TestbedError
 from testbed.turn import turn
 
 TESTS = Path(__file__).resolve().parent.parent
-#: Takes the turn of the folder, writes a word into the file there, and keeps it until its input ends.
+#: Takes the turn of the directory, writes a word into the file there, and keeps it until its input ends.
 TAKE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(TESTS)!r})
 from testbed import turn as module
-folder = Path(sys.argv[1])
-module.run_dir = lambda: folder
+directory = Path(sys.argv[1])
+module.run_dir = lambda: directory
 with module.turn():
-    with open(folder / "order", "a") as file:
+    with open(directory / "order", "a") as file:
         file.write(sys.argv[2] + "\\n")
     print("has it", flush=True)
     sys.stdin.read()
@@ -41,10 +41,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def taker(folder: Path, word: str, stdin: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
+def taker(
+    directory: Path, word: str, stdin: int = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[str]:
     """A process that takes the turn."""
     return subprocess.Popen(
-        [sys.executable, "-c", TAKE, str(folder), word],
+        [sys.executable, "-c", TAKE, str(directory), word],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -53,9 +55,9 @@ def taker(folder: Path, word: str, stdin: int = subprocess.PIPE, **environment: 
     )
 
 
-def is_taken(folder: Path) -> bool:
+def is_taken(directory: Path) -> bool:
     """Whether anybody has the turn."""
-    locks = LockFile(folder / "turn")
+    locks = LockFile(directory / "turn")
     try:
         return module.holder(locks) != ""
     finally:

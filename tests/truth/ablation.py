@@ -5,7 +5,7 @@
 
 Two streams (synthetic.py) with up to three causes a message, of 1 to 20 us each and of 1 us to 100 ms, are diagnosed as they
 are, and with one thing broken at a time. Printed: how often the largest cause is named first, which share of the ns that are
-blamed is right (precision), and which share of the injected ns is blamed rightly (recall), over all target messages, of
+blamed is right (precision), and which share of the injected ns is blamed rightly (recall), over all slow messages, of
 which each counts the same. Scores that notice a break in neither stream are no referee: exit code 1.
 """
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools/nsight-report")]
 
-from nsight_report.anomalies import Options, Slice, deviation, find  # noqa: E402
+from nsight_report.anomalies import Selection, Slice, deviation, find  # noqa: E402
 from nsight_report.attribution import attribute  # noqa: E402
 
 from truth.synthetic import CAUSES, World, world  # noqa: E402
@@ -49,7 +49,7 @@ Patch = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Score:
-    """Shares from 0 to 1, over all target messages."""
+    """Shares from 0 to 1, over all slow messages."""
 
     top: float
     precision: float
@@ -60,13 +60,13 @@ class Score:
         return max(self.top - broken.top, self.precision - broken.precision, self.recall - broken.recall)
 
 
-def score(made: World, grade: str, change: Callable[[Tables], Tables] = dict, **options: Any) -> Score:
+def score(made: World, mode: str, change: Callable[[Tables], Tables] = dict, **options: Any) -> Score:
     """Diagnose ``made`` from changed tables, and compare the ns of each cause in each message with what was injected."""
-    names, expected = list(CAUSES), made.expected(grade)
+    names, expected = list(CAUSES), made.expected(mode)
     share = 100 * (made.cause >= 0).mean()
-    chosen = {"target": Slice.parse(f"p{100 - share:.6f}-100"), "granularity_ns": GRANULARITY_NS, **options}
-    tables = (made if grade == "pt" else made.at_trace()).tables
-    how = Options(**chosen)
+    chosen = {"slow": Slice.parse(f"p{100 - share:.6f}-100"), "granularity_ns": GRANULARITY_NS, **options}
+    tables = (made if mode == "intel-pt" else made.at_trace()).tables
+    how = Selection(**chosen)
     compared, found, _ = find(recorded(change(tables)), how)
     kept, coverage, _, _ = (t.to_pandas() for t in attribute(found, compared, how))
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
@@ -75,7 +75,7 @@ def score(made: World, grade: str, change: Callable[[Tables], Tables] = dict, **
     true = pd.DataFrame(
         {"message_id": message, "is": [expected[names[c]] for c in number], "ns": made.added[message, number]}
     )
-    # The target is of the slowest: whose causes are small is not in it, and others may be.
+    # The slow is of the slowest: whose causes are small is not in it, and others may be.
     true = true[true["message_id"].isin(coverage["message_id"])].groupby(["message_id", "is"])["ns"].sum()
     both = pd.DataFrame({"blamed": blamed, "true": true}).fillna(0)
     right = np.minimum(both["blamed"], both["true"])
@@ -112,9 +112,9 @@ def no_overlaps(tables: Tables) -> Tables:
 @contextmanager
 def nothing_usual() -> Iterator[None]:
     """Whatever took time is an anomaly, however long it usually takes."""
-    median = deviation.reference_medians
+    median = deviation.baseline_medians
     # Of so many messages most had none of it.
-    with mock.patch.object(finding, "reference_medians", lambda exposure, _n: median(exposure, 1 << 30)):
+    with mock.patch.object(finding, "baseline_medians", lambda exposure, _n: median(exposure, 1 << 30)):
         yield
 
 
@@ -125,18 +125,18 @@ class Broken:
     change: Callable[[Tables], Tables] = dict
     options: tuple[tuple[str, Any], ...] = ()
     code: Patch = nullcontext
-    grades: tuple[str, ...] = ("pt", "trace")
+    modes: tuple[str, ...] = ("intel-pt", "tracepoints")
     counts: bool = True
 
 
 BROKEN: dict[str, Broken] = {
     "clock off by 10 us": Broken(clock_off),
     "no overlaps": Broken(no_overlaps),
-    "reference of slow messages": Broken(options=(("reference", Slice.parse("p95-99.9")),)),
+    "baseline of slow messages": Broken(options=(("baseline", Slice.parse("p95-99.9")),)),
     "nothing is usual": Broken(code=nothing_usual),
-    "only innermost functions": Broken(options=(("explained", 0.0),), grades=("pt",)),
+    "only innermost functions": Broken(options=(("explained", 0.0),), modes=("intel-pt",)),
     # What it leaves out is jitter here, and where causes nest it is right without the rule.
-    "no 80 % rule": Broken(options=(("explained", 1e9),), grades=("pt",), counts=False),
+    "no 80 % rule": Broken(options=(("explained", 1e9),), modes=("intel-pt",), counts=False),
 }
 
 
@@ -145,7 +145,7 @@ class Row:
     """One of the table: ``broken`` is empty for the diagnosis as it is."""
 
     broken: str
-    grade: str
+    mode: str
     stream: str
     score: Score
     lost: float
@@ -155,22 +155,22 @@ def rows(n_messages: int, seed: int) -> Iterator[Row]:
     """The table, stream by stream."""
     for stream, between in STREAMS.items():
         made = world(n_messages, seed, 0.02, most=MOST, between=between)
-        for grade in ("pt", "trace"):
-            whole = score(made, grade)
-            yield Row("", grade, stream, whole, 0.0)
+        for mode in ("intel-pt", "tracepoints"):
+            whole = score(made, mode)
+            yield Row("", mode, stream, whole, 0.0)
             for name, broken in BROKEN.items():
-                if grade in broken.grades:
+                if mode in broken.modes:
                     with broken.code():
-                        s = score(made, grade, broken.change, **dict(broken.options))
-                    yield Row(name, grade, stream, s, whole.lost(s))
+                        s = score(made, mode, broken.change, **dict(broken.options))
+                    yield Row(name, mode, stream, s, whole.lost(s))
 
 
 def unnoticed(table: list[Row]) -> list[tuple[str, str]]:
-    """What is broken and at which grade, where no stream's scores tell."""
+    """What is broken and at which mode, where no stream's scores tell."""
     most: dict[tuple[str, str], float] = {}
     for row in table:
         if row.broken and BROKEN[row.broken].counts:
-            key = row.broken, row.grade
+            key = row.broken, row.mode
             most[key] = max(most.get(key, 0.0), row.lost)
     return [key for key, lost in most.items() if lost < NOTICED]
 
@@ -183,18 +183,18 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=20_000, metavar="N", help="default: 20000")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="default: 1")
     args = parser.parse_args()
-    print(f"{'causes of':15} {'grade':6} {'broken':27} {'top-1':>6} {'precision':>10} {'recall':>7}")
+    print(f"{'causes of':15} {'mode':6} {'broken':27} {'top-1':>6} {'precision':>10} {'recall':>7}")
     table = []
     for row in rows(args.messages, args.seed):
         s = row.score
         print(
-            f"{row.stream:15} {row.grade:6} {row.broken or '-':27} {s.top:6.1%} {s.precision:10.1%} {s.recall:7.1%}",
+            f"{row.stream:15} {row.mode:6} {row.broken or '-':27} {s.top:6.1%} {s.precision:10.1%} {s.recall:7.1%}",
             flush=True,
         )
         table.append(row)
     missed = unnoticed(table)
-    for name, grade in missed:
-        print(f"not noticed at grade {grade}: {name}")
+    for name, mode in missed:
+        print(f"not noticed at mode {mode}: {name}")
     return 1 if missed else 0
 
 

@@ -2,7 +2,7 @@
 """What a user reads of a diagnosis, held against the truth of its run: the first cause, and the whole list.
 
 Nothing here is chosen by the injection's log, and no message by the diagnosis: the first cause is the report's own, of its
-whole target. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
+whole slow. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
 lies in the injection's log, but not more than what the message took longer than the median of those that the injection
 did not meet.
 """
@@ -22,7 +22,7 @@ from .table import SHARE
 
 @dataclass(frozen=True)
 class AsRead:
-    """Figures of one report; ns are sums over its target.
+    """Figures of one report; ns are sums over its slow.
 
     ``named_ns``: what the list gives to the injected causes; ``true_ns``: what the injection cost; ``hit_ns``: of each
     message the smaller of the two. ``beside``: other causes with at least a tenth of the list.
@@ -70,15 +70,15 @@ def cost_ns(messages: pd.DataFrame, intervals: np.ndarray, lports: list[int] | N
 def judge(
     causes: list[dict[str, Any]],
     expected: tuple[str, ...],
-    target: pd.Series,
+    slow: pd.Series,
     anomalies: pd.DataFrame,
     cost: pd.Series,
 ) -> AsRead:
-    """``causes``: the report's list; ``target``: its messages' ids; ``cost``: of each message (by id) of the run."""
+    """``causes``: the report's list; ``slow``: its messages' ids; ``cost``: of each message (by id) of the run."""
     named = anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
-    of = anomalies[named.isin(expected) & anomalies["message_id"].isin(target)]
-    given = of.groupby("message_id")["deviation_ns"].sum().reindex(target).fillna(0).to_numpy(np.int64)
-    true = cost.reindex(target).fillna(0).to_numpy(np.int64)
+    of = anomalies[named.isin(expected) & anomalies["message_id"].isin(slow)]
+    given = of.groupby("message_id")["deviation_ns"].sum().reindex(slow).fillna(0).to_numpy(np.int64)
+    true = cost.reindex(slow).fillna(0).to_numpy(np.int64)
     total = sum(int(c["total_deviation_ns"]) for c in causes)
     beside = [
         c["cause"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Diagnose emulated captures at both grades, and say how right that is.
+"""Diagnose emulated captures at both modes, and say how right that is.
 
-Grade pt is the capture as it is. Grade trace is made of the same recording: of what was decoded only what the
+Mode intel-pt is the capture as it is. Mode tracepoints is made of the same recording: of what was decoded only what the
 recorder's tracepoints would have told is kept (who had the core, system calls, softirqs, hard interrupts, idle time), with no
 function, stall or exception, at the tracepoints' granularity. The guest recorded no tracepoints beside Intel
-PT, so wake-ups and the states in which threads left their cores are as at grade pt: from switch records. What tracepoints themselves
+PT, so wake-ups and the states in which threads left their cores are as in mode intel-pt: from switch records. What tracepoints themselves
 cost is not in it.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from nsight_report.anomalies import Options, Recording, find
+from nsight_report.anomalies import Recording, Selection, find
 from nsight_report.api import Capture, open_capture
 from nsight_report.attribution import attribute
 from nsight_report.calls.innermost import nearest
@@ -43,21 +43,23 @@ CLIENT_KNOWS = ("retransmission", "neighbour")
 SLOWEST = Slice.parse("p90-100")
 
 
-def folders(of: Path) -> list[Path]:
-    """Captures below a folder, as make-capture leaves them."""
+def directories(of: Path) -> list[Path]:
+    """Captures below a directory, as make-capture leaves them."""
     return sorted(p.parent.parent for p in of.glob("*/capture.nsight/truth.json"))
 
 
-def scores(folder: Path, work: Path) -> Iterator[Row]:
-    """Of the capture in ``folder`` at both grades; tables go to ``work``."""
-    symfs = folder / "symfs"
+def scores(directory: Path, work: Path) -> Iterator[Row]:
+    """Of the capture in ``directory`` at both modes; tables go to ``work``."""
+    symfs = directory / "symfs"
     capture = open_capture(
-        folder / "capture.nsight", output=work, symfs=str(symfs.resolve()) if symfs.exists() else None
+        directory / "capture.nsight", output=work, symfs=str(symfs.resolve()) if symfs.exists() else None
     )
     tables = {name: capture.frame(name) for name in ("contexts", "calls")}
-    told = emulated_truth.read(folder, served(capture), tables, ClockMap(capture.pipeline.table("clock_map")))
-    for grade in ("pt", "trace"):
-        yield score(capture, told, grade)
+    told = emulated_truth.read(
+        directory, served(capture), tables, ClockMap(capture.pipeline.table("clock_map"))
+    )
+    for mode in ("intel-pt", "tracepoints"):
+        yield score(capture, told, mode)
 
 
 def served(capture: Capture) -> pd.DataFrame:
@@ -70,20 +72,20 @@ def served(capture: Capture) -> pd.DataFrame:
     return messages[inside]
 
 
-def score(capture: Capture, told: Truth, grade: str) -> Row:
+def score(capture: Capture, told: Truth, mode: str) -> Row:
     """Compare the diagnosis of the delayed messages, and of the slowest, with the truth."""
     tables = {t: capture.pipeline.table(t) for t in ("messages", "calls", "contexts", "thread_states")}
     context = capture.pipeline._context()
     noise = noise_of(context)(*(tables["messages"][c].to_numpy() for c in ("first_ns", "last_ns")))
     granularity = max(granularity_ns(context), int(noise.max(initial=0)))
-    if grade == "trace":
+    if mode == "tracepoints":
         tables |= at_trace(tables["calls"], tables["contexts"])
         granularity = max(granularity, TRACEPOINT_NOISE_NS)
     messages = served(capture)
     slowest = messages.iloc[SLOWEST.rows(messages, 0)]["message_id"]
     wanted = sorted({*told.ns, *slowest.tolist()})
-    options = Options(
-        target=Slice((Condition("id", words=tuple(map(str, wanted))),)), granularity_ns=granularity
+    options = Selection(
+        slow=Slice((Condition("id", words=tuple(map(str, wanted))),)), granularity_ns=granularity
     )
     trace = capture.frame("trace").iloc[0]
     seen = int(trace["begin_ns"]), int(trace["end_ns"])
@@ -98,19 +100,19 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     of = coverage.set_index("message_id")
     own = sums[sums["cause"].str.startswith(OWN_COST)].groupby("message_id")["deviation_ns"].sum()
     own = own.reindex(of.index).fillna(0)
-    row = Row("emulated", told.scenario, grade, n_target=len(of))
+    row = Row("emulated", told.scenario, mode, n_slow=len(of))
     named = attributed(of)
     row.coverage_median, row.coverage_min = float(named.median()), float(named.min())
     row.own_cost = float(own.sum() / max(of["deviation_ns"].sum(), 1))
     if not told.scorable:
         row.note = f"not scored: {told.expect}"
         return row
-    if not told.answers(grade):
+    if not told.answers(mode):
         row.alarms = _alarms(sums, of["deviation_ns"] - own)
         return row
-    answers = told.answers(grade)
+    answers = told.answers(mode)
     delayed = pd.Series(told.ns, dtype=float).reindex(of.index).fillna(0) > 0
-    # A deviation is what a message has more of it than the reference.
+    # A deviation is what a message has more of it than the baseline.
     every = pd.Series(told.every, dtype=float)
     usual = every.reindex(_references(compared)).fillna(0).median()
     truth = (every.reindex(of.index).fillna(0) - usual).clip(lower=0).where(delayed, 0)
@@ -127,7 +129,7 @@ def score(capture: Capture, told: Truth, grade: str) -> Row:
     # As a reader of the report has it: whatever else was there may be larger, the recording's own cost too.
     blamed = sums[~sums["cause"].isin(answers)].groupby("message_id")["deviation_ns"].max()
     row.first = _share((right > blamed.reindex(of.index).fillna(0))[truth > 0])
-    if grade == "pt":
+    if mode == "intel-pt":
         cause = SCENARIOS[told.scenario].cause
         assert cause is not None  # else it has no answers
         hol = to_pandas(break_down(recorded, anomalies, options, seen))
@@ -180,7 +182,7 @@ def names_one_of(kept: pd.DataFrame, hol: pd.DataFrame, words: tuple[str, ...]) 
 
 def _references(compared: pa.Table) -> pd.Series:  # type: ignore[type-arg]
     rows = to_pandas(compared)
-    return rows["message_id"][rows["role"].astype(str) == "reference"]
+    return rows["message_id"][rows["role"].astype(str) == "baseline"]
 
 
 def _share(of: pd.Series) -> float | None:  # type: ignore[type-arg]

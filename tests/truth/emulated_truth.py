@@ -63,7 +63,7 @@ ANSWERS: dict[str, frozenset[str]] = {
     # Some turns of the core end not in its halt but in the timer's interrupt, at a write to the APIC.
     "wake-up": frozenset(["CPU idle (A)", "Timer interrupt (A)"]),
 }
-#: Where grade trace has another word for it.
+#: Where mode tracepoints has another word for it.
 AT_TRACE = {"netfilter": frozenset(["Receive processing (R)", "Head-of-line blocking (R)"])}
 #: Causes that act while other tasks have the core: whose turn it is, or None for anybody's but the recorder's.
 OF_OTHERS = {"lock": None, "neighbour": "redis-server"}
@@ -92,16 +92,16 @@ class Truth:
     scorable: bool = True
     every: dict[int, int] = field(default_factory=dict)
 
-    def answers(self, grade: str) -> frozenset[str]:
+    def answers(self, mode: str) -> frozenset[str]:
         """Root causes that are right."""
-        if grade == "trace" and self.scenario in AT_TRACE:
+        if mode == "tracepoints" and self.scenario in AT_TRACE:
             return AT_TRACE[self.scenario]
         return ANSWERS.get(self.scenario, frozenset())
 
 
-def read(folder: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], clock: ClockMap) -> Truth:
-    """Of the capture in ``folder``, whose ``messages`` have times that ``clock`` tells in TSC."""
-    told: dict[str, Any] = json.loads((folder / "capture.nsight" / "truth.json").read_text())
+def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], clock: ClockMap) -> Truth:
+    """Of the capture in ``directory``, whose ``messages`` have times that ``clock`` tells in TSC."""
+    told: dict[str, Any] = json.loads((directory / "capture.nsight" / "truth.json").read_text())
     name, cause = told["scenario"], SCENARIOS[told["scenario"]].cause
     if not cause:
         return Truth(name, told["expect"], {}, True)
@@ -114,10 +114,10 @@ def read(folder: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], 
         chosen[c].to_numpy(np.int64) for c in ("message_id", "first_ns", "last_ns", "arrival_ns")
     )
     low, high, until = (clock.convert(t, "monotonic", "tsc")[0] for t in (first, last, arrival))
-    found, exact, least = acted(folder, told, cause), True, log_truth.MIN_NS
-    log = folder / "observer.log"
+    found, exact, least = acted(directory, told, cause), True, log_truth.MIN_NS
+    log = directory / "observer.log"
     if cause.id == "coalescing" and log.exists():
-        inside, least = _deferred(folder, low, until), DEFERRED_NS
+        inside, least = _deferred(directory, low, until), DEFERRED_NS
     elif cause.id in OF_OTHERS:
         turn = _turns(tables["contexts"], (who,) if (who := OF_OTHERS[cause.id]) else RECORDER)
         exact = who is None and found is not None
@@ -145,13 +145,13 @@ def read(folder: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame], 
     return Truth(name, told["expect"], ns_of, exact, slack, every=every)
 
 
-def _deferred(folder: Path, since: Int, until: Int) -> Int:
+def _deferred(directory: Path, since: Int, until: Int) -> Int:
     """From the NIC (``since``, TSC) to the timer that makes NAPI look, if it lies before the arrival; hard interrupts aside.
 
     While one of these is handled the NIC's could not be, put off or not: the tick, irq_work, and the last timer's own entry.
     """
-    symbols = log_truth.read_symbols(folder / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms")
-    log = folder / "observer.log"
+    symbols = log_truth.read_symbols(directory / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms")
+    log = directory / "observer.log"
     argv = [str(WALK), "entries", str(log), "--function", symbols["napi_watchdog"]]
     out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     fired = np.sort([int(line.split("\t")[2]) for line in out.splitlines()])
@@ -255,11 +255,11 @@ def match(requests: list[dict[str, Any]], messages: pd.DataFrame) -> pd.DataFram
     return pd.DataFrame(rows, columns=["message_id", "latency_ns", "cause_ns", "number"])
 
 
-def acted(folder: Path, told: dict[str, Any], cause: Cause) -> Intervals | None:
+def acted(directory: Path, told: dict[str, Any], cause: Cause) -> Intervals | None:
     """When the cause acted, TSC: as truth.json has it of the observer's log, else from that log; None when neither tells."""
     if "acted" in told:
         return [(a, b) for a, b in told["acted"]] if told["acted"] is not None else None
-    log = folder / "observer.log"
+    log = directory / "observer.log"
     if not log.exists() or not WALK.exists():
         return None
-    return intervals(WALK, log, folder / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms", cause)
+    return intervals(WALK, log, directory / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms", cause)

@@ -81,12 +81,12 @@ class Result:
         ]
 
 
-def fly(folder: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> list[tuple[int, int]]:
+def fly(directory: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> list[tuple[int, int]]:
     """Record some traffic with ``n`` stalls or a few more; returns their intervals."""
     injection = Stop(stop_ms, every_ms)
     with Testbed(realtime=True) as bed:
         server = bed.start_server("memcached")
-        argv = [str(RECORD), "--flight", "-o", str(folder), "--port", str(server.port), "--cpus", "0"]
+        argv = [str(RECORD), "--flight", "-o", str(directory), "--port", str(server.port), "--cpus", "0"]
         argv += ["--trigger", f"latency={stop_ms * THRESHOLD:g}ms", "--before", "0.05", "--after", "0.02"]
         recorder = bed.start("nsight-record", [*argv, "--windows-per-hour", "3600"], grace_s=20)
         deadline = time.monotonic() + END_S
@@ -96,7 +96,7 @@ def fly(folder: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> lis
             time.sleep(0.05)
         seconds = n * every_ms * 1.02 / 1000
         load = bed.start_load(
-            server, ["-c", "8", "-r", str(rate), "-d", f"{seconds:g}"], folder.parent / "load.tsv"
+            server, ["-c", "8", "-r", str(rate), "-d", f"{seconds:g}"], directory.parent / "load.tsv"
         )
         with injection.active(bed, server):
             load.wait(seconds + END_S)
@@ -161,15 +161,15 @@ def main() -> int:
     parser.add_argument("--stop-ms", type=float, default=5, help="length of a stall (default 5)")
     parser.add_argument("--every-ms", type=float, default=2000, help="time between stalls (default 2000)")
     parser.add_argument("--rate", type=int, default=PER_SECOND, help="requests a second (default 5000)")
-    parser.add_argument("-o", "--output", type=Path, help="keep the windows in this new folder")
+    parser.add_argument("-o", "--output", type=Path, help="keep the windows in this new directory")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsight-flight-") as scratch:
-        folder = (args.output or Path(scratch)).resolve() / "windows"
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        stalls = fly(folder, args.stalls, args.stop_ms, args.every_ms, args.rate)
+        directory = (args.output or Path(scratch)).resolve() / "windows"
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        stalls = fly(directory, args.stalls, args.stop_ms, args.every_ms, args.rate)
         with ThreadPoolExecutor(2) as pool:
-            windows = list(pool.map(partial(diagnose, stalls=stalls), sorted(folder.glob("*.nsight"))))
-        delayed = felt(stalls, folder.parent / "load.tsv", args.stop_ms * THRESHOLD * 1e6)
+            windows = list(pool.map(partial(diagnose, stalls=stalls), sorted(directory.glob("*.nsight"))))
+        delayed = felt(stalls, directory.parent / "load.tsv", args.stop_ms * THRESHOLD * 1e6)
         result = judge(stalls, delayed, windows)
     print("\n".join(result.lines()))
     met = min(result.caught, result.first) >= GOAL * result.stalls

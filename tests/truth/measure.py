@@ -48,7 +48,7 @@ class Recording:
     """A scenario that was recorded, with its truth; ``stolen_ms``: how long the host left the cores out meanwhile."""
 
     scenario: Scenario
-    folder: Path
+    directory: Path
     port: int
     intervals: np.ndarray
     lports: list[int]
@@ -58,29 +58,33 @@ class Recording:
     @property
     def capture(self) -> Path:
         """What nsight-record made."""
-        return self.folder / "run.nsight"
+        return self.directory / "run.nsight"
 
 
-def record(scenario: Scenario, folder: Path, seconds: float, options: list[str] | None = None) -> Recording:
-    """Record the scenario's load from its first connection to its last answer; capture and load log stay in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
+def record(
+    scenario: Scenario, directory: Path, seconds: float, options: list[str] | None = None
+) -> Recording:
+    """Record the scenario's load from its first connection to its last answer; capture and load log stay in ``directory``."""
+    directory.mkdir(parents=True, exist_ok=True)
     load_options = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
     with Testbed(scenario.link, realtime=True) as bed:
         begin, stolen = time.monotonic(), stolen_ms()  # now that it is this run's turn
         server = bed.start_server(scenario.server)
         injection = scenario.injection()
         with injection.active(bed, server):
-            argv = [str(RECORD), "-o", str(folder / "run.nsight"), "-f", "-q", "--port", str(server.port)]
+            argv = [str(RECORD), "-o", str(directory / "run.nsight"), "-f", "-q", "--port", str(server.port)]
             argv += ["--fix", "--rx", "--cpus", "0"]
             if scenario.framing != "none":
                 argv += ["--payload", "--netns", bed.link.server]
-            load = bed.load_argv(server, load_options, folder / "load.tsv", scenario.load_cpu)
+            load = bed.load_argv(server, load_options, directory / "load.tsv", scenario.load_cpu)
             recorder = bed.start("nsight-record", [*argv, "--", *load], grace_s=20)
             if recorder.wait(END_S):
                 raise TestbedError(f"nsight-record failed: {recorder.output()}")
     took, stolen = time.monotonic() - begin, stolen_ms() - stolen
-    np.savetxt(folder / "intervals.tsv", injection.intervals, fmt="%d")
-    return Recording(scenario, folder, server.port, injection.intervals, injection.lports or [], took, stolen)
+    np.savetxt(directory / "intervals.tsv", injection.intervals, fmt="%d")
+    return Recording(
+        scenario, directory, server.port, injection.intervals, injection.lports or [], took, stolen
+    )
 
 
 def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def diagnose(recording: Recording) -> Run:
         messages,
         anomalies,
         coverage,
-        read_load(recording.folder / "load.tsv"),
+        read_load(recording.directory / "load.tsv"),
         recording.intervals,
         recording.lports,
         recording.seconds,

@@ -104,7 +104,7 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
     rows = [
         (s.scenario, s.server, s.as_read["first"], "yes" if s.right else "NO", number(s.as_read["precision"]),
          number(s.as_read["recall"]), s.top_cause, f"{s.top_share:.2f}", "yes" if s.right_of_affected else "NO",
-         number(s.precision), number(s.recall), f"{s.n_affected}/{s.n_target}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
+         number(s.precision), number(s.recall), f"{s.n_affected}/{s.n_slow}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
         for s in scores
     ]  # fmt: skip
     widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
@@ -162,13 +162,13 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
             file=sys.stderr,
             flush=True,
         )
-        folder = args.output / re.sub(r"\W+", "-", label(scenario))
+        directory = args.output / re.sub(r"\W+", "-", label(scenario))
         try:
-            scored.append(record(scenario, folder, args.seconds))
+            scored.append(record(scenario, directory, args.seconds))
             if scenario.live:
                 # Closed loop, one request in flight on each connection: one read each.
                 options = ["-c", "4", "-n", str(args.live_requests), "--start-delay", "300"]
-                compared.append(record(scenario, folder / "live", args.seconds, options))
+                compared.append(record(scenario, directory / "live", args.seconds, options))
         except TestbedError as error:
             failed[label(scenario)] = str(error)
     print(f"[{time.monotonic() - begin:5.0f} s] diagnosing", file=sys.stderr, flush=True)

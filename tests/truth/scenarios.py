@@ -147,7 +147,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             RECEIVE,
             load=("-c", "100", "-r", "2000", "--bind-port", str(PORTS)),
             truth="lports",
-            note="the chain is passed by 2 of 100 connections; only the softirq is visible at grade trace",
+            note="the chain is passed by 2 of 100 connections; only the softirq is visible in mode tracepoints",
         )
         for s in ("memcached",)
     ),

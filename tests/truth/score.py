@@ -4,18 +4,18 @@
 First comes what a user reads (as_read.py): the report's own first cause, and the ns of its whole list. The figures of this module
 are about the messages that the injection's log selects.
 
-A target message counts as truly affected when at least half of its deviation is covered by
+A slow message counts as truly affected when at least half of its deviation is covered by
 the injection's own log: its lifetime lies that long inside the logged intervals. Precision is
-the share of target messages with the injected cause as their largest that are truly affected;
-recall is the share of truly affected target messages that have it as their largest. Of the affected an answer is
+the share of slow messages with the injected cause as their largest that are truly affected;
+recall is the share of truly affected slow messages that have it as their largest. Of the affected an answer is
 right if the injected cause has most of their delay: a virtual machine that the
-host leaves out for 20 ms has slow messages of another cause among the target, of which there is no truth.
-A recording whose target the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
+host leaves out for 20 ms has slow messages of another cause among the slow, of which there is no truth.
+A recording whose slow the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
 absence are all of the slowest percent of 3 s.
 
 Without injection nothing should be accused. A virtual machine has slow messages of its own, and
 naming what delayed those is right, so silence is not asked for: a cause has *weight* when a
-user would act on it, which we put at more than half of the target's deviation on at least ten
+user would act on it, which we put at more than half of the slow messages's deviation on at least ten
 messages and a median of ``WEIGHT_NS`` each. Injections here cost milliseconds; the floor is a
 fifth of the weakest. A cause with weight that is a program from outside the testbed is the
 machine's own noise, told apart and reported, but not a false accusation.
@@ -34,11 +34,11 @@ from .as_read import as_read
 from .measure import Run
 
 WEIGHT_NS = 300_000
-#: An injection that fewer target messages met was none.
+#: An injection that fewer slow messages met was none.
 LEAST_AFFECTED = 5
-#: A burst that took so many times the usual was delayed by something else too: its stretch says nothing of who it was.
+#: A burst that took so many times the usual was delayed by something else too: its interval says nothing of who it was.
 LONG_BURST = 1.5
-#: What tracepoints of grade trace are off by, at both ends.
+#: What tracepoints of mode tracepoints are off by, at both ends.
 TRACE_BOUND_NS = 2_000
 OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load-client", "Application stopped",
         "Head-of-line blocking", "Receive processing", "NSight's own cost"}  # fmt: skip
@@ -46,7 +46,7 @@ OURS = {"hog", "flood", "nginx", "redis-server", "memcached", "mc-worker", "load
 
 @dataclass
 class Score:
-    """One row of the table; ``top_cause`` and its share: of the affected messages, without injection of all of the target.
+    """One row of the table; ``top_cause`` and its share: of the affected messages, without injection of all of the slow messages.
 
     ``right``: the report's first cause is an injected one; of a control, that nothing of ours has weight.
     ``right_of_affected``: whether ``top_cause`` is an injected one. ``as_read``: figures of as_read.py.
@@ -61,7 +61,7 @@ class Score:
     right: bool
     right_of_affected: bool
     as_read: dict[str, Any]
-    n_target: int
+    n_slow: int
     n_affected: int
     n_blamed: int
     precision: float | None
@@ -109,33 +109,33 @@ def bursts(load: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return intervals[~long], intervals[long]
 
 
-def known(run: Run, target: pd.DataFrame) -> np.ndarray:
-    """Of which target messages the log says whether the injection delayed them."""
+def known(run: Run, slow: pd.DataFrame) -> np.ndarray:
+    """Of which slow messages the log says whether the injection delayed them."""
     if run.scenario.truth != "bursts":
-        return np.ones(len(target), bool)
-    return overlap_ns(target.first_ns.to_numpy(), target.last_ns.to_numpy(), bursts(run.load)[1]) == 0
+        return np.ones(len(slow), bool)
+    return overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), bursts(run.load)[1]) == 0
 
 
-def affected(run: Run, target: pd.DataFrame) -> np.ndarray:
-    """Which target messages the injection truly delayed."""
+def affected(run: Run, slow: pd.DataFrame) -> np.ndarray:
+    """Which slow messages the injection truly delayed."""
     if run.scenario.truth == "lports":
-        return target.rport.isin(run.lports).to_numpy()
+        return slow.rport.isin(run.lports).to_numpy()
     intervals = bursts(run.load)[0] if run.scenario.truth == "bursts" else run.intervals
-    met = overlap_ns(target.first_ns.to_numpy(), target.last_ns.to_numpy(), intervals)
-    return met >= 0.5 * target.deviation_ns.to_numpy()
+    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), intervals)
+    return met >= 0.5 * slow.deviation_ns.to_numpy()
 
 
 def score(run: Run) -> Score:
     """Compare."""
     scenario = run.scenario
     columns = ["message_id", "deviation_ns"]
-    target = run.messages.merge(run.coverage[columns], on="message_id")
-    target = target[known(run, target)]
-    cause = cause_of(run.anomalies).reindex(target.message_id)
+    slow = run.messages.merge(run.coverage[columns], on="message_id")
+    slow = slow[known(run, slow)]
+    cause = cause_of(run.anomalies).reindex(slow.message_id)
     blamed = cause.isin(scenario.causes).to_numpy()
-    truth = affected(run, target) if scenario.causes else np.zeros(len(target), bool)
+    truth = affected(run, slow) if scenario.causes else np.zeros(len(slow), bool)
     causes = run.summary["causes"]
-    judged = target[truth] if scenario.causes else target
+    judged = slow[truth] if scenario.causes else slow
     top_cause, top_ns = largest(run.anomalies, judged.message_id)
     n_hit = int((blamed & truth).sum())
     note = scenario.note
@@ -144,7 +144,7 @@ def score(run: Run) -> Score:
         right = read.right
         right_of_affected = top_cause in scenario.causes and len(judged) >= LEAST_AFFECTED
     else:
-        total = max(int(target.deviation_ns.sum()), 1)
+        total = max(int(slow.deviation_ns.sum()), 1)
         heavy = [c for c in causes if has_weight(c, total)]
         right = right_of_affected = not [c for c in heavy if c["category"] in OURS]
         note = "; ".join(f"machine's own: {c['cause']}" for c in heavy if c["category"] not in OURS)
@@ -162,13 +162,13 @@ def score(run: Run) -> Score:
             "recall": read.recall,
             "figures": read.figures(),
         },
-        n_target=len(target),
+        n_slow=len(slow),
         n_affected=int(truth.sum()),
         n_blamed=int(blamed.sum()),
         precision=n_hit / int(blamed.sum()) if blamed.any() else None,
         recall=n_hit / int(truth.sum()) if truth.any() else None,
         coverage_median=run.summary["coverage"]["median"],
-        target_median_us=float(target.deviation_ns.median()) / 1000 if len(target) else 0.0,
+        target_median_us=float(slow.deviation_ns.median()) / 1000 if len(slow) else 0.0,
         n_requests=len(run.load),
         n_messages=len(run.messages),
         seconds=run.seconds,
@@ -177,21 +177,21 @@ def score(run: Run) -> Score:
         coverage_min=run.summary["coverage"]["min"],
         stolen_ms=run.stolen_ms,
         n_lost=run.n_lost,
-        **_ns(run, target, truth & blamed),
+        **_ns(run, slow, truth & blamed),
     )
 
 
-def _ns(run: Run, target: pd.DataFrame, hit: np.ndarray) -> dict[str, float]:
+def _ns(run: Run, slow: pd.DataFrame, hit: np.ndarray) -> dict[str, float]:
     """How far off the attributed ns are, where the injection's log has intervals and it was named.
 
     The log is that of the program's own work; that it is also switched to and from counts for it too.
     """
     if run.scenario.truth != "intervals" or not hit.any():
         return {}
-    met = overlap_ns(target.first_ns.to_numpy(), target.last_ns.to_numpy(), run.intervals)[hit]
+    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), run.intervals)[hit]
     name = run.anomalies.category.astype(str) + " (" + run.anomalies.side.astype(str) + ")"
     own = run.anomalies[name.isin(run.scenario.causes)].groupby("message_id").took_ns.sum()
-    off = np.abs(own.reindex(target.message_id[hit]).fillna(0).to_numpy() - met)
+    off = np.abs(own.reindex(slow.message_id[hit]).fillna(0).to_numpy() - met)
     return {
         "error_median": float(np.median(off / met)),
         "within": float((off <= np.maximum(0.05 * met, TRACE_BOUND_NS)).mean()),

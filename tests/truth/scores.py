@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Print how right the diagnosis is, in one table: synthetic streams, emulated Intel PT, live injections; both grades.
+"""Print how right the diagnosis is, in one table: synthetic streams, emulated Intel PT, live injections; both modes.
 
     .venv/bin/python tests/truth/scores.py [--family synthetic,emulated,live] [--captures DIR] [-o DIR]
 
@@ -11,7 +11,7 @@ ns are and the share of messages within 5 % or the clock bound, coverage, and on
 ~: the truth is the client's times or perf's switch records, not the emulator's log.
 
 Emulated captures are those of tests/pt_emulation/fixtures, and those below DIR (--captures, made by
-tests/pt_emulation/make-capture). Live injections need root and about five minutes; they are of grade trace.
+tests/pt_emulation/make-capture). Live injections need root and about five minutes; they are of mode tracepoints.
 Exit codes: 0 every goal is met, 1 one is missed, 2 usage, 3 a run failed.
 """
 
@@ -72,10 +72,10 @@ def parse() -> argparse.Namespace:
     unknown = [name for name in args.family if name not in FAMILIES]
     if unknown:
         parser.error(f"no family {unknown[0]!r} (hint: {', '.join(FAMILIES)})")
-    for folder in args.captures:
-        if not list(folder.glob("*/capture.nsight/truth.json")):
+    for directory in args.captures:
+        if not list(directory.glob("*/capture.nsight/truth.json")):
             parser.error(
-                f"{folder}: no emulated capture below it (hint: tests/pt_emulation/make-capture --out {folder})"
+                f"{directory}: no emulated capture below it (hint: tests/pt_emulation/make-capture --out {directory})"
             )
     return args
 
@@ -88,9 +88,9 @@ def synthetic(args: argparse.Namespace) -> Iterator[Row]:
     for seed in range(1, args.seeds + 1):
         for name, share in (("injected", 0.02), ("control", 0.0)):
             made = world(args.messages, seed, share)
-            for grade in ("pt", "trace"):
-                s = score(made, grade)
-                row = Row("synthetic", f"{name} {seed}", grade, n_target=s.n_target, n_injected=s.n_injected)
+            for mode in ("intel-pt", "tracepoints"):
+                s = score(made, mode)
+                row = Row("synthetic", f"{name} {seed}", mode, n_slow=s.n_slow, n_injected=s.n_injected)
                 row.coverage_median, row.coverage_min = s.coverage_median, s.coverage_min
                 if share:
                     row.n_top, row.top, row.precision, row.recall = s.n_injected, s.top, s.precision, s.recall
@@ -114,8 +114,8 @@ def emulated(args: argparse.Namespace) -> Iterator[Row]:
                 row.name += " (fixture)"
                 yield row
         for number, captures in enumerate(args.captures):
-            for folder in of.folders(captures):
-                yield from of.scores(folder, Path(work) / "tables" / f"{number}-{folder.name}")
+            for directory in of.directories(captures):
+                yield from of.scores(directory, Path(work) / "tables" / f"{number}-{directory.name}")
 
 
 def live(args: argparse.Namespace) -> Iterator[Row]:
@@ -137,7 +137,9 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
     )
     run.print_live(agreed)
     for s in scores:
-        row = Row("live", f"{s.scenario} / {s.server}", "trace", n_target=s.n_target, n_injected=s.n_affected)
+        row = Row(
+            "live", f"{s.scenario} / {s.server}", "tracepoints", n_slow=s.n_slow, n_injected=s.n_affected
+        )
         row.coverage_median, row.coverage_min = s.coverage_median, s.coverage_min
         if s.expected:
             # Its own words for the same: of truly affected messages those that name it as their largest cause.
@@ -148,7 +150,7 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
         row.note = s.note if not s.expected else f"as read: {s.as_read['figures']}"
         yield row
     for name, why in failed.items():
-        yield Row("live", name, "trace", note=f"failed: {why}")
+        yield Row("live", name, "tracepoints", note=f"failed: {why}")
 
 
 def main() -> int:
@@ -157,7 +159,7 @@ def main() -> int:
     rows: list[Row] = []
     for name in args.family:
         for row in {"synthetic": synthetic, "emulated": emulated, "live": live}[name](args):
-            print(f"{row.family}: {row.name}, grade {row.grade}", file=sys.stderr, flush=True)
+            print(f"{row.family}: {row.name}, mode {row.mode}", file=sys.stderr, flush=True)
             rows.append(row)
     print("\n".join(table.lines(rows)))
     print(

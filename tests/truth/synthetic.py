@@ -20,7 +20,7 @@ from nsight_report.tables import schema
 
 I64 = npt.NDArray[np.int64]
 
-#: What is injected: name, (anomaly's kind, its subject, side) that a right diagnosis has at grade pt.
+#: What is injected: name, (anomaly's kind, its subject, side) that a right diagnosis has in mode intel-pt.
 CAUSES: dict[str, tuple[str, str, str]] = {
     "nic delay": ("idle", "before arrival", "R"),
     "hog on the receive core": ("thread", "rxhog", "R"),
@@ -35,7 +35,7 @@ CAUSES: dict[str, tuple[str, str, str]] = {
     "lock wait": ("wait", "sleeping in futex", "A"),
     "head-of-line blocking": ("hol", "same connection", "A"),
 }
-#: And at grade trace, which sees no functions.
+#: And in mode tracepoints, which sees no functions.
 AT_TRACE = {
     "slow function (R)": ("softirq", "NET_RX", "R"),
     "slow function (A)": ("own", "read", "A"),
@@ -163,11 +163,11 @@ class World:
         """Rows of ``calls``."""
         return int(self.tables["calls"].num_rows)
 
-    def expected(self, grade: str) -> dict[str, tuple[str, str, str]]:
+    def expected(self, mode: str) -> dict[str, tuple[str, str, str]]:
         """For each cause the kind, subject and side of the anomaly that names it."""
         last = f"lock_sock_nested_helper{self.fan - 1}" if self.fan else "lock_sock_nested"
         found = {name: (k, s.replace("{last helper}", last), side) for name, (k, s, side) in CAUSES.items()}
-        return found if grade == "pt" else found | AT_TRACE
+        return found if mode == "intel-pt" else found | AT_TRACE
 
     def at_trace(self) -> World:
         """The same without functions, as tracepoints see it."""
@@ -200,9 +200,9 @@ def world(
     calls, contexts, offset = [], [], 0
     for lane in parts:
         for core in (lane.receive, lane.application):
-            frame, stretches = core.tables(offset)
+            frame, intervals = core.tables(offset)
             calls.append(frame)
-            contexts.append(stretches)
+            contexts.append(intervals)
             offset += len(frame)
     states = pd.concat([lane.states() for lane in parts])
     tables = {
@@ -258,7 +258,7 @@ class Core:
                 "gap_cause": _category(np.where(tree.kind == "stall", tree.symbol, ""), node),
             }
         )  # fmt: skip
-        # Own times of nodes that follow each other in one context are one stretch.
+        # Own times of nodes that follow each other in one context are one interval.
         first = np.flatnonzero(np.append(True, tree.context[1:] != tree.context[:-1]))
         ns = np.add.reduceat(self.ns, first, axis=1)
         begin = start[:, first]

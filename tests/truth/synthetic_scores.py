@@ -3,7 +3,7 @@
 
     .venv/bin/python tests/truth/synthetic_scores.py [--messages N] [--seeds N]
 
-At each grade: whether the largest cause of each message is the injected one, precision and recall of the causes that have
+At each mode: whether the largest cause of each message is the injected one, precision and recall of the causes that have
 at least a tenth of a message's deviation, how far off their ns are, coverage (by causes and places), and what is found where nothing was injected.
 """
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools/nsight-report")]
 
-from nsight_report.anomalies import Options, Recording, Slice, find  # noqa: E402
+from nsight_report.anomalies import Recording, Selection, Slice, find  # noqa: E402
 from nsight_report.attribution import attribute  # noqa: E402
 
 from truth.synthetic import CAUSES, World, world  # noqa: E402
@@ -37,11 +37,11 @@ WEIGHT_NS, WEIGHT_MESSAGES = 10_000, 10
 
 @dataclass
 class Score:
-    """Of one stream at one grade; shares from 0 to 1."""
+    """Of one stream at one mode; shares from 0 to 1."""
 
-    grade: str
+    mode: str
     n_calls: int
-    n_target: int
+    n_slow: int
     n_injected: int
     top: float
     precision: float
@@ -55,16 +55,16 @@ class Score:
     wrong: pd.DataFrame
 
 
-def score(made: World, grade: str, against: World | None = None) -> Score:
+def score(made: World, mode: str, against: World | None = None) -> Score:
     """Diagnose the slowest messages of ``made``: as many as have a cause, or 2 %; against those of another stream if given."""
     n = len(made.cause)
     share = 100 * max((made.cause >= 0).mean(), 0.02)
-    options = Options(target=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
-    tables = (made if grade == "pt" else made.at_trace()).tables
-    others = against and (against if grade == "pt" else against.at_trace()).tables
+    options = Selection(slow=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
+    tables = (made if mode == "intel-pt" else made.at_trace()).tables
+    others = against and (against if mode == "intel-pt" else against.at_trace()).tables
     compared, found, _ = find(recorded(tables), options, recorded(others) if others else None)
     kept, coverage, causes, _ = (t.to_pandas() for t in attribute(found, compared, options))
-    names, expected = list(CAUSES), made.expected(grade)
+    names, expected = list(CAUSES), made.expected(mode)
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
     kept = kept.groupby(["message_id", "is"], as_index=False)[["deviation_ns", "took_ns"]].sum()
     of = coverage.set_index("message_id")
@@ -95,7 +95,7 @@ def score(made: World, grade: str, against: World | None = None) -> Score:
     )
     heavy = causes[(causes["median_deviation_ns"] >= WEIGHT_NS) & (causes["n_messages"] >= WEIGHT_MESSAGES)]
     return Score(
-        grade,
+        mode,
         tables["calls"].num_rows,
         len(of),
         len(injected),
@@ -118,15 +118,15 @@ def recorded(tables: dict[str, pa.Table]) -> Recording:
     return Recording(*(tables[t] for t in ("messages", "calls", "contexts", "thread_states")))
 
 
-HEAD = "stream      grade       calls  target  top-1  precision  recall  ns off  within 5 %  coverage median, min  <87 %"
+HEAD = "stream      mode       calls  slow  top-1  precision  recall  ns off  within 5 %  coverage median, min  <87 %"
 
 
 def line(name: str, s: Score) -> str:
     """One row under ``HEAD``."""
     if not s.n_injected:
-        return f"{name:11} {s.grade:6} {s.n_calls:10,} {s.n_target:7}  causes of weight: {', '.join(s.weighty) or 'none'}"
+        return f"{name:11} {s.mode:6} {s.n_calls:10,} {s.n_slow:7}  causes of weight: {', '.join(s.weighty) or 'none'}"
     return (
-        f"{name:11} {s.grade:6} {s.n_calls:10,} {s.n_target:7} {s.top:6.1%} {s.precision:10.1%} {s.recall:7.1%}"
+        f"{name:11} {s.mode:6} {s.n_calls:10,} {s.n_slow:7} {s.top:6.1%} {s.precision:10.1%} {s.recall:7.1%}"
         f" {s.error_median:7.2%} {s.within:11.1%} {s.coverage_median:16.1%} {s.coverage_min:5.1%} {s.coverages_below_87:5}"
     )
 
@@ -146,8 +146,8 @@ def main() -> int:
     for seed in range(1, args.seeds + 1):
         for name, share in (("injected", 0.02), ("control", 0.0)):
             made = world(args.messages, seed, share)
-            for grade in ("pt", "trace"):
-                s = score(made, grade)
+            for mode in ("intel-pt", "tracepoints"):
+                s = score(made, mode)
                 print(line(f"{name} {seed}", s), flush=True)
                 for row in s.wrong.head(5).itertuples() if s.n_injected else ():
                     print(f"    wrong: {row.injected} of {row.ns} ns: {row.largest}")

@@ -18,18 +18,18 @@ GOALS = {"top": 0.95, "named": 0.95, "within": 0.95, "coverage_median": 0.99, "c
 
 @dataclass
 class Row:
-    """Scores of one capture or stream at one grade; shares from 0 to 1, None where there is nothing to score.
+    """Scores of one capture or stream at one mode; shares from 0 to 1, None where there is nothing to score.
 
     ``n_injected``: messages with the cause inside their lifetime; ``n_top``: those of which it is most of the
     delay, less NSight's own cost; ``top``, ``error_median`` and ``within`` (5 %, or the clock bound) are of
     these. ``first``: of all of ``n_injected``, nothing set aside, those whose largest cause is the injected one. ``named``: of
-    ``n_top``, those whose largest cause names a function or thread of the scenario's list (grade pt). ``alarms``: causes of weight on a control; None: it is none. ``exact``: ns are of the log's intervals.
+    ``n_top``, those whose largest cause names a function or thread of the scenario's list (mode intel-pt). ``alarms``: causes of weight on a control; None: it is none. ``exact``: ns are of the log's intervals.
     """
 
     family: str
     name: str
-    grade: str
-    n_target: int = 0
+    mode: str
+    n_slow: int = 0
     n_injected: int = 0
     n_top: int = 0
     top: float | None = None
@@ -63,7 +63,7 @@ class Row:
 
 
 HEAD = (
-    "family", "scenario or stream", "grade", "target", "delayed", "first", "top-1 of", "top-1", "named", "precision", "recall", "ns off",
+    "family", "scenario or stream", "mode", "slow", "delayed", "first", "top-1 of", "top-1", "named", "precision", "recall", "ns off",
     "within", "coverage", "min", "own cost", "goals",
 )  # fmt: skip
 
@@ -80,7 +80,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )
     is_control = row.alarms is not None
     return (
-        row.family, row.name, row.grade, f"{row.n_target:,}",
+        row.family, row.name, row.mode, f"{row.n_slow:,}",
         *(("control",) + ("",) * 8 if is_control else (
             f"{row.n_injected:,}", _percent(row.first), f"{row.n_top:,}", _percent(row.top), _percent(row.named), _percent(row.precision), _percent(row.recall),
             _percent(row.error_median, 1), _percent(row.within) + ("" if row.exact else "~"),

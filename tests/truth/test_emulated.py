@@ -22,18 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module", params=unpack.every())
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
-    """Both grades of one capture."""
+    """Both modes of one capture."""
     if not (ROOT / "build/cargo/release/nsight-decode").exists():
         skip_or_fail("decoder", "nsight-decode is not built: make decoder")
     work = tmp_path_factory.mktemp("emulated")
     return list(emulated.scores(decoded.decoded(request.param, work), work / "tables"))
 
 
-def test_causes_are_named_at_both_grades_and_controls_are_silent(rows: list[Row]) -> None:
-    assert [row.grade for row in rows] == ["pt", "trace"]
+def test_causes_are_named_at_both_modes_and_controls_are_silent(rows: list[Row]) -> None:
+    assert [row.mode for row in rows] == ["intel-pt", "tracepoints"]
     for row in rows:
         print("\n".join(table.lines([row])))
-        assert row.n_target >= 1  # the committed captures are short
+        assert row.n_slow >= 1  # the committed captures are short
         if row.alarms is not None:
             assert row.alarms == []
         elif row.n_top:
@@ -41,7 +41,7 @@ def test_causes_are_named_at_both_grades_and_controls_are_silent(rows: list[Row]
             assert row.first is not None  # on one core the recording itself is often larger: told, not judged
             assert row.within is None or row.within >= 0.95, row.off
         assert row.coverage_min is not None and row.coverage_min >= 0.9
-    # Functions are seen at grade pt alone, but contexts explain as much of a message.
+    # Functions are seen in mode intel-pt alone, but contexts explain as much of a message.
     assert abs(rows[0].coverage_median - rows[1].coverage_median) < 0.05
 
 
@@ -118,7 +118,7 @@ def test_the_largest_cause_of_a_message_must_name_what_was_injected() -> None:
 
 
 def test_goals_that_are_missed_are_named() -> None:
-    row = Row("emulated", "hog", "pt", top=0.94, within=1.0, coverage_median=0.99, coverage_min=0.89)
+    row = Row("emulated", "hog", "intel-pt", top=0.94, within=1.0, coverage_median=0.99, coverage_min=0.89)
     assert row.missed() == ["top", "coverage_min"]
-    assert Row("emulated", "quiet", "pt", alarms=["hog (A): 3 messages"]).missed() == ["alarms"]
-    assert Row("emulated", "quiet", "pt", alarms=[], coverage_min=0.1).missed() == []
+    assert Row("emulated", "quiet", "intel-pt", alarms=["hog (A): 3 messages"]).missed() == ["alarms"]
+    assert Row("emulated", "quiet", "intel-pt", alarms=[], coverage_min=0.1).missed() == []

@@ -32,9 +32,9 @@ def test_every_cause_was_injected_and_calls_tile_their_cores(injected: World) ->
     ]
 
 
-@pytest.mark.parametrize("grade", ["pt", "trace"])
-def test_injected_causes_are_named_with_their_ns(injected: World, grade: str) -> None:
-    s = score(injected, grade)
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
+def test_injected_causes_are_named_with_their_ns(injected: World, mode: str) -> None:
+    s = score(injected, mode)
     assert s.n_injected >= 100
     assert s.top >= 0.95, s.wrong
     assert s.precision >= 0.95
@@ -44,19 +44,19 @@ def test_injected_causes_are_named_with_their_ns(injected: World, grade: str) ->
     assert s.coverage_min >= 0.9
 
 
-@pytest.mark.parametrize("grade", ["pt", "trace"])
-def test_causes_are_named_against_another_capture(injected: World, grade: str) -> None:
-    # Another seed and fewer messages: no number of a message, call or path is the same.
-    s = score(injected, grade, world(1000, seed=11, share=0.0, lanes=2, fan=2))
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
+def test_causes_are_named_against_another_capture(injected: World, mode: str) -> None:
+    # Another seed and fewer messages: no message ID, call or path is the same.
+    s = score(injected, mode, world(1000, seed=11, share=0.0, lanes=2, fan=2))
     assert s.top >= 0.95, s.wrong
     assert s.within >= 0.95
     assert s.coverage_median >= 0.99
 
 
-@pytest.mark.parametrize("grade", ["pt", "trace"])
-def test_nothing_of_weight_is_found_where_nothing_was_injected(grade: str) -> None:
-    s = score(world(3000, seed=8, share=0.0, lanes=2, fan=2), grade)
-    assert s.n_target >= 60
+@pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
+def test_nothing_of_weight_is_found_where_nothing_was_injected(mode: str) -> None:
+    s = score(world(3000, seed=8, share=0.0, lanes=2, fan=2), mode)
+    assert s.n_slow >= 60
     assert s.weighty == []
     assert np.isnan(s.top)
 
@@ -67,7 +67,7 @@ def broken() -> list[ablation.Row]:
 
 
 def test_of_several_causes_at_once_each_has_its_ns(broken: list[ablation.Row]) -> None:
-    whole = {(row.stream, row.grade): row.score for row in broken if not row.broken}
+    whole = {(row.stream, row.mode): row.score for row in broken if not row.broken}
     assert len(whole) == 4
     for (stream, _), s in whole.items():
         small = stream == "1 to 20 us"
@@ -84,8 +84,9 @@ def test_what_is_broken_on_purpose_shows_in_the_scores(broken: list[ablation.Row
 def test_a_break_that_changes_nothing_is_told() -> None:
     same = ablation.Score(0.9, 0.9, 0.9)
     rows = [
-        ablation.Row("no overlaps", "pt", stream, same, lost) for stream, lost in (("a", 0.0), ("b", 0.009))
+        ablation.Row("no overlaps", "intel-pt", stream, same, lost)
+        for stream, lost in (("a", 0.0), ("b", 0.009))
     ]
-    assert ablation.unnoticed(rows) == [("no overlaps", "pt")]
-    assert ablation.unnoticed([*rows, ablation.Row("no overlaps", "pt", "c", same, 0.02)]) == []
+    assert ablation.unnoticed(rows) == [("no overlaps", "intel-pt")]
+    assert ablation.unnoticed([*rows, ablation.Row("no overlaps", "intel-pt", "c", same, 0.02)]) == []
     assert same.lost(ablation.Score(0.95, 0.8, 0.9)) == pytest.approx(0.1)

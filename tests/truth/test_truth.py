@@ -55,9 +55,7 @@ def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
     injected = [s for s in truth["scores"] if s["expected"]]
     assert len(injected) == N_SCENARIOS - 1
     for s in injected:
-        met = (
-            f"{s['n_affected']} of {s['n_target']} met by the injection, host absent for {s['stolen_ms']} ms"
-        )
+        met = f"{s['n_affected']} of {s['n_slow']} met by the injection, host absent for {s['stolen_ms']} ms"
         judge(FAMILY, label(s), s["right_of_affected"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
         judge(f"{FAMILY}, as read", label(s), s["right"], s["as_read"]["figures"])
     for what, floor in FLOORS.items():

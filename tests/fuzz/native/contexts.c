@@ -34,7 +34,7 @@ static void check_tables(void)
 	struct written calls = restart_written("calls.bin"),
 		       pieces = restart_written("contexts.bin");
 	size_t n_calls = calls.size / sizeof(struct nsight_call);
-	struct nsight_stretch piece;
+	struct nsight_interval piece;
 	struct nsight_call call;
 
 	for (size_t i = 0; i < n_calls; i++) {

@@ -144,7 +144,7 @@ int fuzz_fstatat(int dir, const char *name, struct stat *st, int flags)
 	return input ? fstat(input->fd, st) : -1;
 }
 
-/* There is one folder, with all inputs. */
+/* There is one directory, with all inputs. */
 DIR *fuzz_fdopendir(int fd)
 {
 	fuzz_close(fd);

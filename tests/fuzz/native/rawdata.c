@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-rawdata. The input is a folder's files one after the other: irqs.tsv, which may be absent,
- * then up to three that begin with the magic of files of records: of core 0, of core 1, of the
- * machine. What an insertion moves stays in its file.
+ * nsight-rawdata. The input is a directory's files one after the other: irqs.tsv, which may be
+ * absent, then up to three that begin with the magic of files of records: of core 0, of core 1, of
+ * the machine. What an insertion moves stays in its file.
  */
 #include "restart.h"
 

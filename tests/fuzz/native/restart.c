@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A program's main() again and again. This folder's sources are built without checks: a fuzzer need
- * not count their branches, and they may touch what is poisoned.
+ * A program's main() again and again. This directory's sources are built without checks: a fuzzer
+ * need not count their branches, and they may touch what is poisoned.
  */
 #include "restart.h"
 

@@ -13,7 +13,7 @@ struct written {
 	size_t size;
 };
 
-/* The file that the program finds under this name, in whatever folder. */
+/* The file that the program finds under this name, in whatever directory. */
 void restart_file(const char *name, const uint8_t *data, size_t size);
 /* No files any more. */
 void restart_no_files(void);

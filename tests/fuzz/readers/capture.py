@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A whole capture of which one file is the fuzzer's: opened, checked, and read up to table ``messages``.
 
-The first byte chooses the file, and whether it is bytes, a link, a pipe, a folder or not there. What comes behind
+The first byte chooses the file, and whether it is bytes, a link, a pipe, a directory or not there. What comes behind
 ``messages`` needs perf.data, which programs in C read: they have targets of their own.
 """
 
@@ -18,7 +18,7 @@ with guard.instrumented():
     from nsight_report import pipeline
     from nsight_report.capture import message_events, raw_records  # noqa: F401
 
-FOLDER = guard.folder()
+FOLDER = guard.directory()
 CAPTURE = FOLDER / "x.nsight"
 STAGES = ("clocks", "events", "messages")
 LINK, PIPE, DIRECTORY, ABSENT = 12, 13, 14, 15

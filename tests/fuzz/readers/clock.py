@@ -10,7 +10,7 @@ with guard.instrumented():
     from nsight_report import clocks
     from nsight_report.clocks import clock_readings
 
-PATH = guard.folder() / "clock.tsv"
+PATH = guard.directory() / "clock.tsv"
 #: Times at which any clock is asked, beside those of its own ends.
 TIMES = np.array([0, 1, 10**9, 5 * 10**12, 17 * 10**17, (1 << 62) - 1, (1 << 63) - 1], np.int64)
 

@@ -22,11 +22,11 @@ def one(data: bytes) -> None:
     assert (made["dur_ns"].to_numpy() >= 0).all(), "a call that ends before it begins"
     for table in (contexts, states):
         assert (table["end_ns"].to_numpy() >= table["start_ns"].to_numpy()).all(), (
-            "a stretch ends before it begins"
+            "an interval ends before it begins"
         )
     # Damaged events may tell of a thread on two cores at once, but no core has two threads.
     cpu, start, end = (contexts[name].to_numpy() for name in ("cpu", "start_ns", "end_ns"))
-    assert ((cpu[1:] != cpu[:-1]) | (start[1:] >= end[:-1])).all(), "stretches of a core overlap"
+    assert ((cpu[1:] != cpu[:-1]) | (start[1:] >= end[:-1])).all(), "intervals of a core overlap"
     assert np.isin(contexts["call_id"].to_numpy(), made["call_id"].to_numpy()).all()
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 with guard.instrumented():
     from nsight_report.capture import message_events
 
-SCRATCH = guard.folder()
+SCRATCH = guard.directory()
 PATH = SCRATCH / "events.tsv"
 
 

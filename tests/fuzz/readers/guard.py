@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the targets share: code that is watched, a folder in memory, and what counts as a finding.
+"""What the targets share: code that is watched, a directory in memory, and what counts as a finding.
 
-A reader may succeed, or refuse with its own error (a message and a cure). Anything else is a finding: another
+A reader may succeed, or refuse with its own error (a message and a fix). Anything else is a finding: another
 exception, a warning of numpy (arithmetic that nobody meant), a program below that crashes or hangs, memory.
 """
 
@@ -65,7 +65,7 @@ with instrumented():
 
 
 @functools.cache
-def folder() -> Path:
+def directory() -> Path:
     """This process's own, in memory where there is such a place; it takes what others need of the user's home."""
     memory = Path("/dev/shm")
     place = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
@@ -90,7 +90,7 @@ def fuzz(
     **choices: Any,
 ) -> None:
     """Give ``one`` libFuzzer's inputs; does not return. ``refusals``: errors that a user is told."""
-    folder()
+    directory()
     warnings.simplefilter("error", RuntimeWarning)
 
     def guarded(data: bytes) -> None:

@@ -14,7 +14,7 @@ with guard.instrumented():
     from nsight_report.recorder import Recorder
     from nsight_report.timeline.recording import host
 
-CAPTURE = guard.folder() / "x.nsight"
+CAPTURE = guard.directory() / "x.nsight"
 HOST = ("hostname", "kernel", "cpu_model", "n_cpus", "clocksource")
 SPAN = (5_000_000_000_000, 5_001_000_000_000)
 

@@ -11,7 +11,7 @@ with guard.instrumented():
     from nsight_perf import clocks, edge_stream, perf_file, summary
     from nsight_perf.problem import Unusable
 
-PATH = guard.folder() / "perf.data"
+PATH = guard.directory() / "perf.data"
 
 
 def one(data: bytes) -> None:

@@ -24,9 +24,9 @@ with guard.instrumented():
     from nsight_report.perf_import import capture
 
 HEAD = struct.Struct("<BB6xQQQ")
-FOLDER = guard.folder() / "made"
-SCRATCH = guard.folder()
-PATH = guard.folder() / "perf.data"
+FOLDER = guard.directory() / "made"
+SCRATCH = guard.directory()
+PATH = guard.directory() / "perf.data"
 NOBODY = np.zeros(0, np.int64), np.zeros((0, 4), np.uint64)
 MONOTONIC, CONVERTED, CUT, TRACE = 1, 2, 4, 8
 NAMES = ("sock:sock_data_read", "sock:sock_data_queued", "sched:sched_switch")
@@ -45,7 +45,7 @@ def one(data: bytes) -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     ledger = Ledger("record")
-    capture._fill(FOLDER, PATH, decoded, wide, capture._grade(decoded), None, NOBODY, ledger)
+    capture._fill(FOLDER, PATH, decoded, wide, capture._mode(decoded), None, NOBODY, ledger)
     ledger.table()
     _read(FOLDER)
 

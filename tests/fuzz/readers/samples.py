@@ -23,7 +23,7 @@ _ENDS = {"laddr_hi": "0", "laddr_lo": "100000a", "raddr_hi": "0", "raddr_lo": "2
 def manifest(**changes: Any) -> dict[str, Any]:
     """As nsight-record writes it, with most of what a report asks for."""
     return {
-        "format": "nsight-capture", "version": 1, "state": "complete", "grade": "trace", "recorder_pid": 700,
+        "format": "nsight-capture", "version": 1, "state": "complete", "mode": "tracepoints", "recorder_pid": 700,
         "host": {"hostname": "db7", "kernel": "6.12.1", "cpu_model": "Example CPU", "n_cpus": 2, "clocksource": "tsc",
                  "idle_states": [{"latency_us": 2}, {"latency_us": 133, "disabled": True}]},
         "command": ["nsight-record", "-d", "1", "--port", "11211"], "syscall_names": {"0": "read", "232": "epoll_wait"},

@@ -25,7 +25,7 @@ HARMLESS = "name"
 
 def analysed() -> Capture:
     """One of 400 messages, four of which are slow, and its tables stored."""
-    path = synthetic.write_capture(guard.folder() / "x.nsight", synthetic.World(400))
+    path = synthetic.write_capture(guard.directory() / "x.nsight", synthetic.World(400))
     capture = api.open_capture(path)
     capture.analyse()
     return capture
@@ -48,7 +48,7 @@ def manifest(name: str) -> Manifest:
     host = dict.fromkeys(("hostname", "kernel", "cpu_model", "clocksource"), name)
     tools = {name: {"version": name, "argv": [name, name]}}
     told = {"host": host, "command": [name, name], "stopped_by": name, "tools": tools}
-    return Manifest("trace", True, told)
+    return Manifest("tracepoints", True, told)
 
 
 def named(of: Summary, name: str) -> Summary:

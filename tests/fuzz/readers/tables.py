@@ -22,7 +22,7 @@ with guard.instrumented():
     from nsight_report.stages import BY_NAME
     from nsight_report.tables import seal, store
 
-FOLDER = guard.folder() / "tables"
+FOLDER = guard.directory() / "tables"
 TABLE, STAGE = "losses-clocks", "clocks"
 OWN, DIGEST, ENTRY = 1, b"DIGEST", b"ENTRY"
 

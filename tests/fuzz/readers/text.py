@@ -47,7 +47,7 @@ def _embedded(name: str) -> None:
 
 
 def _error(name: str) -> None:
-    """An error is one line and its cure another."""
+    """An error is one line and its fix another."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         cli._fail(argparse.Namespace(debug=False), name, name, 3)

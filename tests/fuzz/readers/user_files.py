@@ -12,7 +12,7 @@ with guard.instrumented():
     from nsight_report.perf_import import clock, sockets
     from nsight_report.selection.slices import Slice
 
-PATH = guard.folder() / "file"
+PATH = guard.directory() / "file"
 NAMES = ("nginx", "kworker", "tcp_v4_rcv", "a" * 200, "\x1b[31m", "")
 
 

@@ -117,7 +117,7 @@ def start_server(bed: Testbed, scenario: Scenario) -> Server:
 def recorder(capture: Path, port: int, probes: bool) -> list[str]:
     """Command that records while the command behind it runs."""
     if probes:
-        return [str(RECORDER), "--grade", "pt", "-o", str(capture), "--port", str(port), "--"]
+        return [str(RECORDER), "--mode", "intel-pt", "-o", str(capture), "--port", str(port), "--"]
     capture.mkdir()
     events = ["-e", "intel_pt/cyc=1,noretcomp=1/"]
     return [

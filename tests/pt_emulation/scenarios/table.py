@@ -137,14 +137,14 @@ SCENARIOS = {
         Scenario(
             "overflow",
             "the internal buffer of the trace overflows",
-            expect="no cause; the stretch is unknown",
+            expect="no cause; the interval is unknown",
             encode=("--overflow", "{from}-{to}"),
             recording="quiet",
         ),
         Scenario(
             "truncated",
             "perf did not empty the AUX buffer in time",
-            expect="no cause; the stretch is unknown",
+            expect="no cause; the interval is unknown",
             encode=("--truncate", "{from}-{to}"),
             recording="quiet",
         ),

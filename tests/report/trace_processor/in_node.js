@@ -12,7 +12,7 @@ const path = require("path");
 const vm = require("vm");
 
 const node = process;
-const folder = node.argv[2];
+const directory = node.argv[2];
 
 // It must believe to be a worker of a page: no `process`, but what workers have.
 delete globalThis.process;
@@ -20,12 +20,12 @@ globalThis.self = globalThis;
 globalThis.WorkerGlobalScope = Object;
 globalThis.location = { href: "http://localhost/", protocol: "http:", host: "localhost" };
 globalThis.XMLHttpRequest = class {
-	open(_method, url) { this.file = path.join(folder, path.basename(String(url))); }
+	open(_method, url) { this.file = path.join(directory, path.basename(String(url))); }
 	send() { this.response = Uint8Array.from(fs.readFileSync(this.file)).buffer; }
 };
 console.log = console.warn = () => {}; // standard output carries replies only
 
-vm.runInThisContext(fs.readFileSync(path.join(folder, "engine_bundle.js"), "utf8"), { filename: "engine_bundle.js" });
+vm.runInThisContext(fs.readFileSync(path.join(directory, "engine_bundle.js"), "utf8"), { filename: "engine_bundle.js" });
 const port = {
 	onmessage: null,
 	postMessage(bytes) { for (let at = 0; at < bytes.length;) at += fs.writeSync(1, bytes, at); },

@@ -29,7 +29,7 @@ static const char usage[] =
 	"usage: nsight-collect [OPTION...] DIR\n"
 	"\n"
 	"Record where messages are and what the cores do, until SIGTERM or SIGINT, into the new "
-	"folder DIR.\n"
+	"directory DIR.\n"
 	"\n"
 	"      --port N --pid N --cgroup ID --ifindex N --netns INODE\n"
 	"                     only these messages (default: all)\n"
@@ -47,7 +47,7 @@ static const char usage[] =
 	"      --check        only say what of this kernel is missing\n"
 	"      --every-ms N   how often rings are emptied (default 10)\n"
 	"\n"
-	"Flight recorder: keep the newest records, and write them into a folder in DIR when a\n"
+	"Flight recorder: keep the newest records, and write them into a directory in DIR when a\n"
 	"message was slow, packets were lost, or at SIGUSR1.\n"
 	"      --flight\n"
 	"      --before-ms N, --after-ms N\n"
@@ -456,7 +456,7 @@ int main(int argc, char **argv)
 	if (n < 1)
 		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
 	if (!args.check)
-		output_folder(args.dir);
+		output_directory(args.dir);
 	if (args.compress)
 		output_compress();
 	loaded = load(&args, n);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-static int base = -1, folder = -1; /* that of all files, and of those that are opened */
+static int base = -1, directory = -1; /* that of all files, and of those that are opened */
 static bool failed;
 
 /* Blocks of what came in 10 ms shrink to two fifths, large ones to a fifth; higher levels are
@@ -35,14 +35,14 @@ void fail(int code, const char *hint, const char *format, ...)
 	exit(code);
 }
 
-void output_folder(const char *path)
+void output_directory(const char *path)
 {
 	if (mkdir(path, 0700))
-		fail(EXIT_OUTPUT, "name a folder that is not there yet", "%s: %s", path,
+		fail(EXIT_OUTPUT, "name a directory that is not there yet", "%s: %s", path,
 		     strerror(errno));
-	base = folder = open(path, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (folder < 0)
-		fail(EXIT_OUTPUT, "name a folder that is not there yet", "%s: %s", path,
+	base = directory = open(path, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (directory < 0)
+		fail(EXIT_OUTPUT, "name a directory that is not there yet", "%s: %s", path,
 		     strerror(errno));
 }
 
@@ -56,14 +56,14 @@ void output_compress(void)
 
 void output_window(const char *name)
 {
-	if (folder != base)
-		close(folder);
-	folder = -1;
+	if (directory != base)
+		close(directory);
+	directory = -1;
 	if (!mkdirat(base, name, 0700))
-		folder = openat(base, name, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (folder < 0)
-		fail(EXIT_OUTPUT, "look at the folder: it must stay the recorder's", "%s: %s", name,
-		     strerror(errno));
+		directory = openat(base, name, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (directory < 0)
+		fail(EXIT_OUTPUT, "look at the directory: it must stay the recorder's", "%s: %s",
+		     name, strerror(errno));
 }
 
 uint64_t output_free_bytes(void)
@@ -89,7 +89,8 @@ struct output *output_open(uint32_t cpu)
 	if (!out)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 	out->cpu = cpu;
-	out->fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	out->fd =
+		openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out->fd < 0 || write(out->fd, &head, sizeof(head)) != sizeof(head))
 		fail(EXIT_OUTPUT, "free some disk space", "%s: %s", name, strerror(errno));
 	out->size = sizeof(head);

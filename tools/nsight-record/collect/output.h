@@ -23,15 +23,15 @@ struct output {
 /* Print the error and what helps against it, and exit. */
 void fail(int code, const char *hint, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
-/* Make the folder, which must not be there. */
-void output_folder(const char *path);
+/* Make the directory, which must not be there. */
+void output_directory(const char *path);
 /* Compress records from now on. */
 void output_compress(void);
-/* A folder in that one, for the files that are opened next. */
+/* A directory in that one, for the files that are opened next. */
 void output_window(const char *name);
 /* What the disk still takes */
 uint64_t output_free_bytes(void);
-/* The file of a core, or of the machine (NSR_NO_CPU), in that folder. */
+/* The file of a core, or of the machine (NSR_NO_CPU), in that directory. */
 struct output *output_open(uint32_t cpu);
 /*
  * Append a block. What the disk does not take is counted, and no more records are written to that

@@ -184,9 +184,9 @@ class Capture:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
-    def adopt(self, parent: int, folder: str, name: str) -> None:
-        """Take a folder of the directory ``parent`` into the capture, as ``name``. Raises OSError."""
-        os.rename(folder, name, src_dir_fd=parent, dst_dir_fd=self._fd)
+    def adopt(self, parent: int, directory: str, name: str) -> None:
+        """Take a directory of the directory ``parent`` into the capture, as ``name``. Raises OSError."""
+        os.rename(directory, name, src_dir_fd=parent, dst_dir_fd=self._fd)
 
     def release_reserve(self) -> None:
         """Give the held space back: call before the last ``save``."""

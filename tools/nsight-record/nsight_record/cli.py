@@ -40,6 +40,24 @@ examples:
 """
 
 
+#: Modes by their former names.
+_GRADES = {"auto": "auto", "pt": "intel-pt", "trace": "tracepoints"}
+
+
+class _Grade(argparse.Action):
+    """``--grade``, the former name of ``--mode``: taken for one release, with a warning."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        mode = _GRADES[values]
+        print(
+            f"{parser.prog}: warning: {option} {values} is called --mode {mode} now, and will go",
+            file=sys.stderr,
+        )
+        namespace.mode = mode
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= 86400 * 7:
@@ -126,10 +144,18 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--rx", action="store_true", help="received messages only")
     p.add_argument("--tx", action="store_true", help="sent messages only")
     p.add_argument(
-        "--grade",
-        choices=("auto", "pt", "trace"),
+        "--mode",
+        choices=("auto", "intel-pt", "tracepoints"),
         default="auto",
-        help="pt: Intel PT, every function call; trace: tracepoints (default: auto, pt where there is Intel PT)",
+        help="intel-pt: every function call; tracepoints: contexts only (default: auto, intel-pt where there is Intel PT)",
+    )
+    p.add_argument(
+        "--grade",
+        choices=_GRADES,
+        dest="mode",
+        action=_Grade,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
     )
     p.add_argument(
         "--recorder",
@@ -204,7 +230,7 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         "--after",
         type=_seconds,
         metavar="SECONDS",
-        help=f"(default {flight.AFTER_S['trace']}; {flight.AFTER_S['pt']} with Intel PT)",
+        help=f"(default {flight.AFTER_S['tracepoints']}; {flight.AFTER_S['intel-pt']} with Intel PT)",
     )
     g.add_argument(
         "--memory",
@@ -247,10 +273,10 @@ def _flight_options(args: argparse.Namespace) -> flight.Options:
         raise Usage(f"--flight: not with {', '.join(wrong)}")
     if args.recorder == "bpftrace":
         raise Usage("--flight needs --recorder bpf", "leave out --recorder")
-    if args.grade != "pt":
-        args.grade = "trace"
+    if args.mode != "intel-pt":
+        args.mode = "tracepoints"
     if args.after is None:
-        args.after = flight.AFTER_S[args.grade]
+        args.after = flight.AFTER_S[args.mode]
     if args.before > 600 or args.after > 60:
         raise Usage("--before is at most 600 s, --after 60 s")
     options = flight.Options(
@@ -331,7 +357,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         direction=direction,
     )
     return Plan(
-        grade=preflight.resolve_grade(args.grade, machine),
+        mode=preflight.resolve_mode(args.mode, machine),
         duration=args.duration,
         filters=filters,
         netns=ns,
@@ -352,8 +378,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
 def _print_findings(findings: Sequence[Finding], stream: Any) -> None:
     for f in findings:
         print(f"{f.severity}: {f.what}", file=stream)
-        if f.cure:
-            print(f"  hint: {f.cure}", file=stream)
+        if f.hint:
+            print(f"  hint: {f.hint}", file=stream)
 
 
 def _refuse(findings: Sequence[Finding]) -> int:
@@ -373,7 +399,7 @@ def _record(
         args.output = f"nsight-flight-{socket.gethostname()}"
     output = Path(args.output or default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")))
     request = preflight.Request(
-        grade=plan.grade,
+        mode=plan.mode,
         capture_parent=output.absolute().parent,
         duration=args.duration,
         filters=plan.filters,
@@ -386,7 +412,7 @@ def _record(
     errors = [f for f in findings if f.severity == ERROR]
     if args.preflight:
         _print_findings(findings, sys.stdout)
-        print(f"grade {plan.grade}: {'not ready' if errors else 'ready to record'}")
+        print(f"mode {plan.mode}: {'not ready' if errors else 'ready to record'}")
         return errors[0].exit_code if errors else EXIT_OK
     if [f for f in errors if not (args.fix and f.fix)]:
         return _refuse(errors)
@@ -395,7 +421,7 @@ def _record(
     if options:
         for f in findings:
             if f.severity == preflight.WARNING:
-                progress.warn(f"{f.what}; {f.cure}" if f.cure else f.what)
+                progress.warn(f"{f.what}; {f.hint}" if f.hint else f.what)
         return _fly(output, plan, options, machine, progress, user, argv)
     with Signals() as signals, Capture(output, force=args.force, user=user) as capture:
         capture.manifest.update(describe(plan, argv, machine))
@@ -409,9 +435,9 @@ def _record(
                     return _refuse(findings)
             for f in findings:
                 if f.severity == preflight.WARNING:
-                    progress.warn(f"{f.what}; {f.cure}" if f.cure else f.what)
+                    progress.warn(f"{f.what}; {f.hint}" if f.hint else f.what)
             capture.manifest["preflight"] = [
-                {"what": f.what, "severity": f.severity, "cure": f.cure} for f in findings
+                {"what": f.what, "severity": f.severity, "hint": f.hint} for f in findings
             ]
             recording = Recording(capture, plan, machine, progress, signals)
             stopped_by = recording.run()
@@ -427,10 +453,10 @@ def _fly(
     argv: Sequence[str],
 ) -> int:  # fmt: skip
     """Run the flight recorder to its end."""
-    folder, whole = flight.Folder(output, user), False
+    directory, whole = flight.Directory(output, user), False
     try:
         with Signals() as signals:
-            run = flight.Flight(folder, plan, options, machine, progress, signals, user, argv)
+            run = flight.Flight(directory, plan, options, machine, progress, signals, user, argv)
             try:
                 stopped_by = run.run()
             except Interrupted:
@@ -439,7 +465,7 @@ def _fly(
                 progress.clear()
         whole = not run.totals.problems
     finally:
-        folder.close(keep_logs=not whole)
+        directory.close(keep_logs=not whole)
     totals = run.totals
     for text in totals.problems:
         progress.warn(f"cut short: {text}")

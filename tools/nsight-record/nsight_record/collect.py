@@ -158,7 +158,7 @@ def missed(log: Path) -> dict[str, int]:
     return {name: int(n) for name, n in found}
 
 
-def write_interrupts(folder: Path) -> None:
+def write_interrupts(directory: Path) -> None:
     """``irqs.tsv``: what the numbers of interrupts mean; records have only the numbers."""
     lines = []
     for entry in sorted(Path("/sys/kernel/irq").glob("[0-9]*")):
@@ -169,7 +169,7 @@ def write_interrupts(folder: Path) -> None:
         if name:
             lines.append(f"{entry.name}\t{''.join(c if c.isprintable() else '?' for c in name)}\n")
     try:
-        fd = os.open(folder / "irqs.tsv", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        fd = os.open(directory / "irqs.tsv", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(fd, "w") as f:
             f.writelines(lines)
     except OSError:

@@ -11,7 +11,7 @@ EXIT_INTERRUPTED = 130
 
 
 class RecordError(Exception):
-    """An error with a cure; ``cli`` prints it as two lines and exits with ``exit_code``."""
+    """An error with a fix; ``cli`` prints it as two lines and exits with ``exit_code``."""
 
     exit_code = EXIT_IO
 

@@ -44,7 +44,7 @@ _CLOCK_SLACK_S = 60
 _PIPE_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 30.0
 #: perf's buffers of Intel PT hold little more than a tenth of a second: there a window ends soon.
-AFTER_S = {"trace": 0.2, "pt": 0.02}
+AFTER_S = {"tracepoints": 0.2, "intel-pt": 0.02}
 _TRIGGER = re.compile(
     r"latency=(?:(?P<value>\d+(?:\.\d+)?)(?P<unit>us|ms|s)|p(?P<percentile>\d+(?:\.\d+)?))"
     r"|(?P<rate>drops|retransmissions)=(?P<count>\d+)/s"
@@ -61,7 +61,7 @@ class Options:
     """
 
     before: float = 1.0
-    after: float = AFTER_S["trace"]
+    after: float = AFTER_S["tracepoints"]
     latency_us: int = 0
     percentile: float = 0.0
     drops: int = 0
@@ -196,7 +196,7 @@ class ClockReadings:
         return b"\n".join([*self._head, *lines, end, b""])
 
 
-class Folder:
+class Directory:
     """The directory that the windows are put into, held open; made if it is not there."""
 
     def __init__(self, path: Path, user: User | None) -> None:
@@ -264,7 +264,7 @@ class Flight:
 
     def __init__(
         self,
-        folder: Folder,
+        directory: Directory,
         plan: Plan,
         options: Options,
         machine: Machine,
@@ -273,7 +273,7 @@ class Flight:
         user: User | None,
         command: Sequence[str],
     ) -> None:
-        self._folder = folder
+        self._directory = directory
         self._plan = plan
         self._options = options
         self._machine = machine
@@ -319,29 +319,29 @@ class Flight:
         programs = clock.find(path), collect.find(path)
         assert programs[0] is not None  # preflight saw them
         assert programs[1] is not None
-        run = self._folder.open_path / self._folder.run
+        run = self._directory.open_path / self._directory.run
         try:
-            os.mkdir(self._folder.run, 0o700, dir_fd=self._folder.fd)
+            os.mkdir(self._directory.run, 0o700, dir_fd=self._directory.fd)
         except OSError as e:
             raise OutputError(
-                f"{self._folder.path}: {e.strerror}", "choose a writable place with -o DIR"
+                f"{self._directory.path}: {e.strerror}", "choose a writable place with -o DIR"
             ) from e
         phcs = [n["phc"] for n in self._plan.nics if n["phc"] is not None]
         reader = [programs[0], *(a for i in sorted(set(phcs)) for a in ("--phc", f"/dev/ptp{i}"))]
         ring = self._options.ring_kb(self._machine.n_cpus, _mem_available(self._machine))
-        if self._plan.grade == "pt":
+        if self._plan.mode == "intel-pt":
             self._start_perf(run)
         command = collect.argv(
             programs[1],
             self._plan.filters,
             run / collect.FOLDER,
             ring,
-            activity=self._plan.grade == "trace",
+            activity=self._plan.mode == "tracepoints",
             hardware_stamps=bool(phcs),
             syscalls=self._plan.syscalls,
             server_only=self._plan.server_only,
             compress=self._plan.compress,
-            more=self._options.argv(self._folder.used(), self._snapshots),
+            more=self._options.argv(self._directory.used(), self._snapshots),
         )
         inherited = {"clock": (), "collect": (self._snapshots.child.pidfd,) if self._snapshots else ()}
         for name, argv, pipe in (("clock", reader, self._clock_lines), ("collect", command, self._records)):
@@ -371,7 +371,7 @@ class Flight:
 
     def _start_perf(self, run: Path) -> None:
         machine = self._machine
-        buffers = perf.choose_buffers("pt", machine.n_cpus, perf.mem_available(machine.root))
+        buffers = perf.choose_buffers("intel-pt", machine.n_cpus, perf.mem_available(machine.root))
         self._snapshots = Snapshots(
             run, perf.intel_pt_event(machine.root), buffers, machine.n_cpus, machine.path
         )
@@ -400,7 +400,7 @@ class Flight:
         return (
             f"flight recorder: {human_bytes(ring)} {kept}; a window of {o.before + o.after:g} s for "
             f"{', '.join([*wanted, 'SIGUSR1'])}; at most {o.per_hour} an hour, {human_bytes(o.most_disk)} in all, in "
-            f"{self._folder.path}"
+            f"{self._directory.path}"
         )
 
     def _tick(self) -> str | None:
@@ -436,7 +436,9 @@ class Flight:
             try:
                 self._keep(what)
             except OSError as e:
-                raise ToolDied(f"{self._folder.path}: {e.strerror}", "look at the folder and the disk") from e
+                raise ToolDied(
+                    f"{self._directory.path}: {e.strerror}", "look at the directory and the disk"
+                ) from e
         elif "windows" in what:
             self.totals.end = what
         elif "over_cpu" in what:
@@ -453,8 +455,10 @@ class Flight:
         first = window["triggers"][0]
         at = time.gmtime((host.earlier(now, first["monotonic_ns"], None)["realtime_ns"] or 0) / 1e9)
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', at)}-{os.getpid()}-{self.totals.windows + 1}.nsight"
-        with Capture(self._folder.open_path / name, user=self._user) as capture:
-            capture.adopt(self._folder.fd, f"{self._folder.run}/records/{window['window']}", collect.FOLDER)
+        with Capture(self._directory.open_path / name, user=self._user) as capture:
+            capture.adopt(
+                self._directory.fd, f"{self._directory.run}/records/{window['window']}", collect.FOLDER
+            )
             collect.write_interrupts(capture.directory / collect.FOLDER)
             with open(capture.create("clock.tsv"), "wb") as f:
                 f.write(self._readings.text())
@@ -502,7 +506,7 @@ class Flight:
         )
         more = f" and {window['n_triggers'] - 1} more" if window["n_triggers"] > 1 else ""
         self._progress.say(
-            f"window: {_told(first)}{more}; {human_bytes(window['bytes'])}{short}\n        {self._folder.path / name}"
+            f"window: {_told(first)}{more}; {human_bytes(window['bytes'])}{short}\n        {self._directory.path / name}"
         )
 
 

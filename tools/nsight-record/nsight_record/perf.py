@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The perf command line for each grade, and why it is so."""
+"""The perf command line for each mode, and why it is so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SNAPSHOT_SIGNAL = signal.SIGUSR2
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """A tracepoint of grade trace. Without a ``required`` one there are no contexts at all."""
+    """A tracepoint of mode tracepoints. Without a ``required`` one there are no contexts at all."""
 
     system: str
     event: str
@@ -87,7 +87,7 @@ def _power_of_two_below(n: int) -> int:
     return 1 << max(0, n.bit_length() - 1)
 
 
-def choose_buffers(grade: str, n_cpus: int, mem_available: int) -> Buffers:
+def choose_buffers(mode: str, n_cpus: int, mem_available: int) -> Buffers:
     """Ring buffers per core.
 
     trace: a busy core makes some 300,000 events/s of about 80 bytes, 24 MB/s. perf itself
@@ -97,7 +97,7 @@ def choose_buffers(grade: str, n_cpus: int, mem_available: int) -> Buffers:
     Together they never take more than a sixteenth (trace) or an eighth (pt) of the memory
     that is free: the server's own work comes first.
     """
-    data, aux, share = (16 * MIB, 0, 16) if grade == "trace" else (4 * MIB, 64 * MIB, 8)
+    data, aux, share = (16 * MIB, 0, 16) if mode == "tracepoints" else (4 * MIB, 64 * MIB, 8)
     allowed = mem_available // share // n_cpus
     why = "default"
     if data + aux > allowed:
@@ -155,17 +155,17 @@ def exclude_filter(pids: Sequence[int]) -> str:
 def argv_trace(
     output: Path, tracepoints: Sequence[Tracepoint], buffers: Buffers, exclude: Sequence[int], control: str
 ) -> list[str]:
-    """perf for grade trace.
+    """perf for mode tracepoints.
 
     -k CLOCK_MONOTONIC: the same clock as the probes' stamps. -D -1 with --control: events
     are opened disabled, and enabled when the probes are about to start. --exclude-perf and
     the filter, on system calls only: every write of perf would make two events, which make
     perf write (700,000 events/s were seen); the same goes for the other recording programs.
     Their context switches stay in: they can be what delayed a message. --synth task: names
-    of the running threads without their memory maps, which nobody reads at this grade.
+    of the running threads without their memory maps, which nobody reads in this mode.
     --no-bpf-event: where another perf records the whole machine too, records of BPF programs end with garbage (the kernel
     counts their identification twice: perf_event_ksymbol_output() does not put header.size back), and perf script gives
-    up at "failed to process type: 17 [Bad address]", or 18. Nobody reads these records at this grade either. Only those
+    up at "failed to process type: 17 [Bad address]", or 18. Nobody reads these records in this mode either. Only those
     of type 18 (BPF_EVENT) can be left out; those of type 17 (KSYMBOL) stay, and nsight-report skips them.
     --buildid-mmap: where another perf asks for build ids (newer ones do by themselves), the kernel marks the mappings of
     every recording as if they had one (perf_event_mmap_output() does not put header.misc back), and perf script dies of
@@ -184,7 +184,7 @@ def argv_trace(
 
 
 def argv_pt(output: Path, event: str, buffers: Buffers, control: str) -> list[str]:
-    """perf for grade pt.
+    """perf for mode intel-pt.
 
     --kcore: the kernel changes its own text (static keys, probes), so the decoder needs the
     text as it was. --switch-events: which thread ran. No -k: perf refuses it together with
@@ -197,7 +197,7 @@ def argv_pt(output: Path, event: str, buffers: Buffers, control: str) -> list[st
 
 
 def argv_pt_snapshots(output: Path, event: str, buffers: Buffers, control: str) -> list[str]:
-    """perf for the flight recorder at grade pt: AUX buffers are overwritten, SNAPSHOT_SIGNAL writes them and ends the file.
+    """perf for the flight recorder in mode intel-pt: AUX buffers are overwritten, SNAPSHOT_SIGNAL writes them and ends the file.
 
     No --kcore: perf cannot end a directory. --buildid-mmap: at the end of a file perf has no time to look for build ids.
     """

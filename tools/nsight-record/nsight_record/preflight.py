@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What this machine lacks for the requested recording, and the cure. Changes nothing."""
+"""What this machine lacks for the requested recording, and the fix. Changes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
 
 DISK_MINIMUM = 128 * perf.MIB
-_BYTES_PER_CORE_SECOND = {"trace": 24 * perf.MIB, "pt": 200 * perf.MIB}
+_BYTES_PER_CORE_SECOND = {"tracepoints": 24 * perf.MIB, "intel-pt": 200 * perf.MIB}
 _VERSION_TIMEOUT_S = 20
 
 
@@ -37,7 +37,7 @@ class Finding:
 
     what: str
     severity: str
-    cure: str = ""
+    hint: str = ""
     fix: tuple[str, ...] = ()
     exit_code: int = EXIT_MISSING
 
@@ -97,7 +97,7 @@ class Machine:
 class Request:
     """What shall be recorded."""
 
-    grade: str
+    mode: str
     capture_parent: Path
     duration: float | None = None
     filters: probes.Filters = field(default_factory=probes.Filters)
@@ -107,11 +107,11 @@ class Request:
     recorder: str = "bpftrace"
 
 
-def resolve_grade(asked: str, machine: Machine) -> str:
-    """``auto`` is pt where the kernel offers Intel PT, else trace."""
+def resolve_mode(asked: str, machine: Machine) -> str:
+    """``auto`` is intel-pt where the kernel offers Intel PT, else tracepoints."""
     if asked != "auto":
         return asked
-    return "pt" if perf.has_intel_pt(machine.root) else "trace"
+    return "intel-pt" if perf.has_intel_pt(machine.root) else "tracepoints"
 
 
 def resolve_recorder(asked: str, machine: Machine, lwip: bool) -> str:
@@ -127,8 +127,8 @@ def _bpf_problem(machine: Machine) -> Finding | None:
     """Why nsight-collect cannot record here."""
     program = collect.find(machine.path)
     if program is None:
-        cure = "make -C tools/nsight-record/collect in the source tree (needs clang and bpftool)"
-        return Finding("nsight-collect is not built", ERROR, f"{cure}, or --recorder bpftrace")
+        hint = "make -C tools/nsight-record/collect in the source tree (needs clang and bpftool)"
+        return Finding("nsight-collect is not built", ERROR, f"{hint}, or --recorder bpftrace")
     code, said = machine.version_of([program, "--check"])
     if code:
         what = said.removeprefix("error: ") or f"nsight-collect --check failed with {code}"
@@ -151,7 +151,7 @@ def check(machine: Machine, request: Request) -> list[Finding]:
 
 
 def _needs_perf(request: Request) -> bool:
-    return request.recorder == "bpftrace" or request.grade == "pt"
+    return request.recorder == "bpftrace" or request.mode == "intel-pt"
 
 
 def _privilege(machine: Machine, request: Request) -> list[Finding]:
@@ -169,7 +169,7 @@ def _privilege(machine: Machine, request: Request) -> list[Finding]:
     limit = machine.read("proc/sys/kernel/perf_event_mlock_kb")
     locks = _needs_perf(request) and not capabilities >> _CAP_IPC_LOCK & 1
     if locks and limit and limit.isdecimal():
-        buffers = perf.choose_buffers("trace", machine.n_cpus, perf.mem_available(machine.root))
+        buffers = perf.choose_buffers("tracepoints", machine.n_cpus, perf.mem_available(machine.root))
         needed = (buffers.data // 1024 + 4) * machine.n_cpus
         if int(limit) < needed:
             found.append(
@@ -210,26 +210,26 @@ def _programs(machine: Machine, request: Request) -> list[Finding]:
     return found
 
 
-def _absent(machine: Machine, program: str, cure: str, why: str = "") -> Finding:
+def _absent(machine: Machine, program: str, hint: str, why: str = "") -> Finding:
     """A program is not installed, or only where it is not run from as root."""
     elsewhere = shutil.which(program, path=machine.callers_path)
     if machine.path is None or elsewhere is None:
-        return Finding(f"{program} is not installed{why}", ERROR, cure)
+        return Finding(f"{program} is not installed{why}", ERROR, hint)
     return Finding(
         f"{program} is only at {elsewhere}{why}; as root programs are run from {machine.path} only",
         ERROR,
-        f"{cure}, or link it from one of these directories",
+        f"{hint}, or link it from one of these directories",
     )
 
 
 def _kernel(machine: Machine, request: Request) -> list[Finding]:
     found = []
-    if request.grade == "pt" and not perf.has_intel_pt(machine.root):
+    if request.mode == "intel-pt" and not perf.has_intel_pt(machine.root):
         found.append(
             Finding(
-                "grade pt: this processor or virtual machine has no Intel PT",
+                "mode intel-pt: this processor or virtual machine has no Intel PT",
                 ERROR,
-                "--grade trace works everywhere; Intel PT needs bare metal or a hypervisor that passes it on",
+                "--mode tracepoints works everywhere; Intel PT needs bare metal or a hypervisor that passes it on",
             )
         )
     if not (machine.root / "sys/kernel/btf/vmlinux").exists():
@@ -255,7 +255,7 @@ def _kernel(machine: Machine, request: Request) -> list[Finding]:
             )
         )
         return found
-    if request.grade == "trace":
+    if request.mode == "tracepoints":
         _, missing = perf.existing(tracefs)
         for t in missing:
             if t.required:
@@ -315,9 +315,9 @@ def _clocks(machine: Machine) -> list[Finding]:
     return []
 
 
-def estimated_bytes(grade: str, n_cpus: int, duration: float | None) -> int:
+def estimated_bytes(mode: str, n_cpus: int, duration: float | None) -> int:
     """A busy machine's recording, for ``duration`` seconds (one minute when open-ended)."""
-    return int(_BYTES_PER_CORE_SECOND[grade] * n_cpus * (60 if duration is None else duration))
+    return int(_BYTES_PER_CORE_SECOND[mode] * n_cpus * (60 if duration is None else duration))
 
 
 def _disk(machine: Machine, request: Request) -> list[Finding]:
@@ -350,7 +350,7 @@ def _disk(machine: Machine, request: Request) -> list[Finding]:
                 exit_code=EXIT_IO,
             )
         ]
-    needed = estimated_bytes(request.grade, machine.n_cpus, request.duration)
+    needed = estimated_bytes(request.mode, machine.n_cpus, request.duration)
     if free < needed:
         return [
             Finding(

@@ -99,7 +99,7 @@ def library(path: str) -> str:
     if not _PLAIN_PATH.fullmatch(resolved):
         raise Usage(
             f"--lwip {printable(resolved)}: bpftrace takes only letters, digits and / . _ + @ - in a path",
-            "copy it to a folder with a plain name, or record with one mounted there",
+            "copy it to a directory with a plain name, or record with one mounted there",
         )
     return resolved
 

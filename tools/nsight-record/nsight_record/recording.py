@@ -31,7 +31,7 @@ _COMMAND_GRACE_S = 5.0
 class Plan:
     """A request whose names are resolved."""
 
-    grade: str
+    mode: str
     duration: float | None
     filters: probes.Filters
     netns: Netns
@@ -62,7 +62,7 @@ class Recording:
         self._clocks = host.Clocks()
         self._dir = capture.directory
         self._memory = perf.mem_available(machine.root)
-        self._buffers = perf.choose_buffers(plan.grade, machine.n_cpus, self._memory)
+        self._buffers = perf.choose_buffers(plan.mode, machine.n_cpus, self._memory)
         self._ring_kb = collect.ring_kb(machine.n_cpus, self._memory)
         # What the ring buffers still hold must fit on the disk when the recording stops.
         buffered = self._ring_kb * 1024 * machine.n_cpus if plan.recorder == "bpf" else 0
@@ -81,7 +81,7 @@ class Recording:
 
     @property
     def _uses_perf(self) -> bool:
-        return self._plan.grade == "pt" or self._plan.recorder == "bpftrace"
+        return self._plan.mode == "intel-pt" or self._plan.recorder == "bpftrace"
 
     @property
     def _manifest(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Recording:
 
     def _start(self) -> None:
         plan = self._plan
-        self._progress.say(f"starting to record (mode {plan.grade}, recorder {plan.recorder})")
+        self._progress.say(f"starting to record (mode {plan.mode}, recorder {plan.recorder})")
         self._manifest["recorder_kind"] = plan.recorder
         self._step("begin")
         self._start_clock()
@@ -153,22 +153,22 @@ class Recording:
             plan.filters,
             records,
             self._ring_kb,
-            activity=plan.grade == "trace",
+            activity=plan.mode == "tracepoints",
             hardware_stamps=any(n["phc"] is not None for n in plan.nics),
             syscalls=plan.syscalls,
             server_only=plan.server_only,
             compress=plan.compress,
         )
-        if plan.grade == "trace":
+        if plan.mode == "tracepoints":
             self._manifest["syscalls"] = plan.syscalls
         collector = self._child("collect", command, ["--help"])
         self._capture.save()
-        if plan.grade == "pt":
+        if plan.mode == "intel-pt":
             self._start_perf([])
         self._start_packets(packets)
         collector.release()
         self._wait(lambda: collect.has_started(collector.log), "attaching the BPF programs")
-        if plan.grade == "trace":
+        if plan.mode == "tracepoints":
             self._manifest["drop_reasons"] = collect.drop_reasons(collector.log)
         if self._control:
             self._control.send("enable")
@@ -204,11 +204,11 @@ class Recording:
             "perf", self._perf_argv(quiet_pids, control.perf_option()), ["--version"], pass_fds=control.fds()
         )
         recorder.release()
-        # The answer says that every event is open. At grade pt perf's tracking event runs from
+        # The answer says that every event is open. In mode intel-pt perf's tracking event runs from
         # then on, and "disable" would stop it: memory maps of programs that start before the
         # recording does, the probes among them, would be missing and their code undecodable.
-        # perf has "ping" since 5.12; at grade trace "disable" changes nothing.
-        control.send("ping" if self._plan.grade == "pt" else "disable")
+        # perf has "ping" since 5.12; in mode tracepoints "disable" changes nothing.
+        control.send("ping" if self._plan.mode == "intel-pt" else "disable")
         self._wait(control.acknowledged, "starting perf")
 
     def _start_packets(self, packets: Child | None) -> None:
@@ -244,12 +244,12 @@ class Recording:
 
     def _script(self) -> Path:
         """The probes' script: one of NSight's, or in the capture what is put together of two."""
-        folder = probes.script_directory()
-        script = folder / probes.choose_script(self._tracefs())
+        directory = probes.script_directory()
+        script = directory / probes.choose_script(self._tracefs())
         if self._plan.lwip is None:
             return script
         both = self._dir / "probes.bt"
-        lwip = (folder / probes.LWIP_SCRIPT).read_text()
+        lwip = (directory / probes.LWIP_SCRIPT).read_text()
         both.write_text(probes.with_lwip(script.read_text(), lwip, self._plan.lwip))
         return both
 
@@ -270,7 +270,7 @@ class Recording:
             "aux_bytes_per_cpu": self._buffers.aux,
             "why": self._buffers.why,
         }
-        if self._plan.grade == "pt":
+        if self._plan.mode == "intel-pt":
             return perf.argv_pt(output, perf.intel_pt_event(self._machine.root), self._buffers, control)
         have, missing = perf.existing(self._tracefs())
         perf.copy_formats(self._tracefs(), have, self._dir / "formats")
@@ -423,7 +423,7 @@ def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any
     f = plan.filters
     return {
         "recorder": __version__,
-        "grade": plan.grade,
+        "mode": plan.mode,
         "host": host.describe(machine.root),
         "nics": plan.nics,
         "command": list(argv),

@@ -31,12 +31,12 @@ _KERNEL_TEXT = ("kcore", "kallsyms", "modules")
 
 
 class Snapshots:
-    """perf, recording into ``folder``, and the files that it has ended."""
+    """perf, recording into ``directory``, and the files that it has ended."""
 
     def __init__(
-        self, folder: Path, event: str, buffers: perf.Buffers, n_cpus: int, path: str | None
+        self, directory: Path, event: str, buffers: perf.Buffers, n_cpus: int, path: str | None
     ) -> None:
-        self._folder = folder
+        self._directory = directory
         self._path = path
         #: of a file: all AUX buffers and the side band
         self.most_mb = (buffers.aux * n_cpus + MOST_SIDE_BAND) // perf.MIB
@@ -44,8 +44,8 @@ class Snapshots:
         self._asked_at_size = 0
         self.child = Child(
             "perf",
-            perf.argv_pt_snapshots(folder / _OUTPUT, event, buffers, self._control.perf_option()),
-            folder / "perf.log",
+            perf.argv_pt_snapshots(directory / _OUTPUT, event, buffers, self._control.perf_option()),
+            directory / "perf.log",
             path=path,
             pass_fds=self._control.fds(),
         )
@@ -63,7 +63,7 @@ class Snapshots:
 
     def ended(self) -> list[Path]:
         """Files that perf does not write any more, the oldest first."""
-        return sorted(self._folder.glob(f"{_OUTPUT}.*"), key=lambda p: p.stat().st_mtime_ns)
+        return sorted(self._directory.glob(f"{_OUTPUT}.*"), key=lambda p: p.stat().st_mtime_ns)
 
     def tick(self) -> None:
         """Keep the side band small, and what no window needs away."""
@@ -71,7 +71,7 @@ class Snapshots:
             for old in self.ended():
                 if time.time() - old.stat().st_mtime > _PATIENCE_S:
                     old.unlink()
-            size = (self._folder / _OUTPUT).stat().st_size
+            size = (self._directory / _OUTPUT).stat().st_size
             if size < MOST_SIDE_BAND:
                 self._asked_at_size = 0
             elif not self._asked_at_size:
@@ -96,7 +96,9 @@ class Snapshots:
         data.mkdir(mode=0o700)
         files[0].rename(data / "data")
         with contextlib.suppress(OSError):
-            shutil.copyfile(self._folder / "perf.log", capture.directory / "perf.log", follow_symlinks=False)
+            shutil.copyfile(
+                self._directory / "perf.log", capture.directory / "perf.log", follow_symlinks=False
+            )
         if not copy_kernel_text(data / "kcore_dir", self._path):
             return ["the kernel's text could not be copied (/proc/kcore): its functions cannot be decoded"]
         return []
@@ -104,12 +106,12 @@ class Snapshots:
     def close(self) -> None:
         """After perf has ended: nothing stays."""
         self._control.close()
-        for path in self._folder.glob(f"{_OUTPUT}*"):
+        for path in self._directory.glob(f"{_OUTPUT}*"):
             path.unlink(missing_ok=True)
 
 
 def copy_kernel_text(to: Path, path: str | None) -> bool:
-    """Copy the running kernel's text and symbols into the new folder ``to``, as ``perf record --kcore`` does."""
+    """Copy the running kernel's text and symbols into the new directory ``to``, as ``perf record --kcore`` does."""
     program = perf.find(path)
     if program is None:
         raise Missing("perf is gone", "install it again")

@@ -193,7 +193,7 @@ class Supervisor:
 
 
 def died(child: Child) -> ToolDied:
-    """The error for a program that ended too early, with what it said and a cure."""
+    """The error for a program that ended too early, with what it said and a fix."""
     said = child.log_tail()
     lower = said.lower()
     log = child.log.resolve()  # not by the descriptor through which it was opened

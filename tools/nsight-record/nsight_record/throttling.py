@@ -52,23 +52,23 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _quota(folder: Path) -> tuple[int, int] | None:
+def _quota(directory: Path) -> tuple[int, int] | None:
     """Quota and period in us; None without one."""
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = (directory / "cpu.max").read_text().split()
         return None if quota == "max" else (int(quota), int(period))
     except OSError:
         pass
     except ValueError:
         return None
-    quota_us, period_us = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    quota_us, period_us = _number(directory / "cpu.cfs_quota_us"), _number(directory / "cpu.cfs_period_us")
     return (quota_us, period_us) if quota_us is not None and quota_us > 0 and period_us else None
 
 
-def _counters(folder: Path) -> tuple[int, int]:
+def _counters(directory: Path) -> tuple[int, int]:
     """How often it was throttled, and for how many ns in all its cores."""
     try:
-        lines = (folder / "cpu.stat").read_text().splitlines()
+        lines = (directory / "cpu.stat").read_text().splitlines()
         told = {name: int(value) for name, value in (line.split() for line in lines)}
     except (OSError, ValueError):
         return 0, 0
@@ -80,19 +80,19 @@ def groups(root: Path) -> dict[Path, Group]:
     found: dict[Path, Group] = {}
     seen = 0
     for hierarchy in _hierarchies(root):
-        for folder, _, _ in os.walk(hierarchy):
+        for directory, _, _ in os.walk(hierarchy):
             seen += 1
             if seen > _MOST_GROUPS:
                 return found
-            quota = _quota(Path(folder))
+            quota = _quota(Path(directory))
             if quota:
-                found[Path(folder)] = Group(*quota, *_counters(Path(folder)))
+                found[Path(directory)] = Group(*quota, *_counters(Path(directory)))
     return found
 
 
-def _processes(folder: Path) -> Iterator[int]:
+def _processes(directory: Path) -> Iterator[int]:
     """Of a control group and those below it."""
-    for below, _, _ in os.walk(folder):
+    for below, _, _ in os.walk(directory):
         try:
             yield from (int(pid) for pid in (Path(below) / "cgroup.procs").read_text().split())
         except (OSError, ValueError):  # gone meanwhile, or of threads alone
@@ -123,14 +123,16 @@ def between(before: dict[Path, Group], after: dict[Path, Group]) -> list[dict[st
     ``pids``: the processes in it at the second reading. A group that is only in the second one was made meanwhile.
     """
     rows = []
-    for folder, now in after.items():
-        then = before.get(folder)
+    for directory, now in after.items():
+        then = before.get(directory)
         times, ns = now.times - (then.times if then else 0), now.ns - (then.ns if then else 0)
         if times > 0 or ns > 0:
-            pids = sorted({pid for pid, _ in zip(_processes(folder), range(_MOST_PROCESSES), strict=False)})
+            pids = sorted(
+                {pid for pid, _ in zip(_processes(directory), range(_MOST_PROCESSES), strict=False)}
+            )
             rows.append(
                 {
-                    "cgroup": str(folder),
+                    "cgroup": str(directory),
                     "quota_us": now.quota_us,
                     "period_us": now.period_us,
                     "times": max(times, 0),

@@ -46,7 +46,7 @@ class Rules:
     rules: list[Rule] = field(default_factory=list)
     ranks: list[re.Pattern[str]] = field(default_factory=list)
     made: list[tuple[str, str]] = field(default_factory=list)
-    folders: set[str] = field(default_factory=set)
+    directories: set[str] = field(default_factory=set)
     minor: list[re.Pattern[str]] = field(default_factory=list)
 
     def is_made(self, name: str) -> bool:
@@ -63,7 +63,7 @@ def _names(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _files(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Files that fit, or lie below a folder that fits; * stays within a folder, ** does not."""
+    """Files that fit, or lie below a directory that fits; * stays within a directory, ** does not."""
     forms = []
     for pattern in patterns:
         form = "".join(
@@ -101,7 +101,7 @@ def read_rules(path: Path) -> Rules:
             for pattern in files.split(","):
                 head = re.split(r"[][?*]", pattern)[0].partition("/")
                 if head[1]:
-                    rules.folders.add(head[0])
+                    rules.directories.add(head[0])
         rules.rules.append(
             Rule(
                 None if files in ("-", "**") else _files(files.split(",")),
@@ -112,9 +112,9 @@ def read_rules(path: Path) -> Rules:
     return rules
 
 
-def definitions(tree: Path, folders: Iterable[str]) -> set[tuple[str, str]]:
-    """(name, file) of every function definition below ``folders`` of ``tree``; needs universal-ctags."""
-    there = sorted(f for f in folders if (tree / f).is_dir())
+def definitions(tree: Path, directories: Iterable[str]) -> set[tuple[str, str]]:
+    """(name, file) of every function definition below ``directories`` of ``tree``; needs universal-ctags."""
+    there = sorted(f for f in directories if (tree / f).is_dir())
     if not there:
         raise BadRules(f"{tree}: no kernel source tree (hint: unpack linux-source-VERSION.tar.xz)")
     command = ["ctags", "-R", "--languages=C", "--langmap=C:.c.h", "--kinds-C=f", "--fields=", "--sort=no",
@@ -128,8 +128,8 @@ def definitions(tree: Path, folders: Iterable[str]) -> set[tuple[str, str]]:
         # SYSCALL_DEFINE3(read, ...) and the like: taken from the text below.
         if not name.isupper() and _WORD.fullmatch(name):
             found.add((name, file))
-    for folder in there:
-        for path in sorted((tree / folder).rglob("*.[chS]")):
+    for directory in there:
+        for path in sorted((tree / directory).rglob("*.[chS]")):
             if path.is_file():
                 file = str(path.relative_to(tree))
                 found |= {(name, file) for name in _made_by_macros(path.read_bytes(), path.suffix)}

@@ -3,11 +3,11 @@
 
 #include "util.h"
 
-/* Close the stretch of the innermost frame at ts. */
+/* Close the interval of the innermost frame at ts. */
 static void emit(struct core *core, uint64_t ts)
 {
-	struct nsight_stretch *last =
-		core->n_stretches ? &core->stretches[core->n_stretches - 1] : NULL;
+	struct nsight_interval *last =
+		core->n_intervals ? &core->intervals[core->n_intervals - 1] : NULL;
 	int64_t call;
 
 	if (core->depth && ts > core->since) {
@@ -15,8 +15,8 @@ static void emit(struct core *core, uint64_t ts)
 		if (last && last->call == call && last->end == core->since) {
 			last->end = ts; /* only a call of no length came between */
 		} else {
-			GROW(core->stretches, core->n_stretches, core->cap_stretches);
-			core->stretches[core->n_stretches++] = (struct nsight_stretch){
+			GROW(core->intervals, core->n_intervals, core->cap_intervals);
+			core->intervals[core->n_intervals++] = (struct nsight_interval){
 				.start = core->since, .end = ts, .call = call, .comm = core->comm};
 		}
 	}

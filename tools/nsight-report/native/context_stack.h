@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The nesting of contexts on one core, and what comes of it: one call for every frame that
- * was ever on the stack, one stretch for every time that a frame was the innermost.
+ * was ever on the stack, one interval for every time that a frame was the innermost.
  */
 #ifndef NSIGHT_CONTEXT_STACK_H
 #define NSIGHT_CONTEXT_STACK_H
@@ -31,7 +31,7 @@ struct nsight_call {
 	uint32_t others; /* softirq: string, who got most packets if no message did; 0: none */
 };
 
-struct nsight_stretch {
+struct nsight_interval {
 	uint64_t start, end;
 	int64_t call; /* index of a call of the same core */
 	uint32_t comm;
@@ -39,7 +39,7 @@ struct nsight_stretch {
 };
 
 _Static_assert(sizeof(struct nsight_call) == 64, "np.fromfile relies on 64 bytes");
-_Static_assert(sizeof(struct nsight_stretch) == 32, "np.fromfile relies on 32 bytes");
+_Static_assert(sizeof(struct nsight_interval) == 32, "np.fromfile relies on 32 bytes");
 
 #define MAX_DEPTH 32
 
@@ -48,7 +48,7 @@ struct core {
 	bool started;
 	bool base_pending; /* who runs is not known until the next event */
 	uint64_t last;	   /* time of the last event */
-	uint64_t since;	   /* start of the present innermost stretch */
+	uint64_t since;	   /* start of the present innermost interval */
 	uint32_t comm;	   /* name of the thread underneath */
 	int depth;
 	struct frame {
@@ -57,8 +57,8 @@ struct core {
 	} frame[MAX_DEPTH];
 	struct nsight_call *calls;
 	size_t n_calls, cap_calls;
-	struct nsight_stretch *stretches;
-	size_t n_stretches, cap_stretches;
+	struct nsight_interval *intervals;
+	size_t n_intervals, cap_intervals;
 };
 
 static inline struct nsight_call *core_call(const struct core *core, int depth)

@@ -17,7 +17,7 @@
 
 /* Repairs, as they are called in contexts.json */
 #define REPAIRS(X)                                                                                 \
-	X(gaps)		      /* stretches of a core in which perf lost events */                  \
+	X(gaps)		      /* intervals of a core in which perf lost events */                  \
 	X(gap_ns)	      /* their sum */                                                      \
 	X(lost_without_place) /* losses whose core or time is not known */                         \
 	X(switch_missing)     /* another thread runs than the last switch said */                  \
@@ -48,7 +48,7 @@ struct builder {
 	bool have_sched_switch;
 };
 
-/* Set events and n (events in time order) and zero the rest; then calls and stretches are in cores.
+/* Set events and n (events in time order) and zero the rest; then calls and intervals are in cores.
  */
 void nest(struct builder *b);
 

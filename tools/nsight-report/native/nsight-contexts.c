@@ -65,7 +65,7 @@ static void finish(FILE *f, const char *name)
 
 static void write_tables(struct builder *b, const char *dir)
 {
-	FILE *calls = create(dir, "calls.bin"), *stretches = create(dir, "contexts.bin");
+	FILE *calls = create(dir, "calls.bin"), *intervals = create(dir, "contexts.bin");
 	int64_t base = 0; /* indices count per core until now */
 
 	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
@@ -76,17 +76,17 @@ static void write_tables(struct builder *b, const char *dir)
 		for (size_t k = 0; k < core->n_calls; k++)
 			if (core->calls[k].parent >= 0)
 				core->calls[k].parent += base;
-		for (size_t k = 0; k < core->n_stretches; k++)
-			core->stretches[k].call += base;
+		for (size_t k = 0; k < core->n_intervals; k++)
+			core->intervals[k].call += base;
 		base += core->n_calls;
 		if (core->n_calls)
 			fwrite(core->calls, sizeof(*core->calls), core->n_calls, calls);
-		if (core->n_stretches)
-			fwrite(core->stretches, sizeof(*core->stretches), core->n_stretches,
-			       stretches);
+		if (core->n_intervals)
+			fwrite(core->intervals, sizeof(*core->intervals), core->n_intervals,
+			       intervals);
 	}
 	finish(calls, "calls.bin");
-	finish(stretches, "contexts.bin");
+	finish(intervals, "contexts.bin");
 }
 
 static void write_json(const struct builder *b, const char *dir)

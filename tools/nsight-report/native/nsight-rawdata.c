@@ -127,7 +127,7 @@ static void read_files(struct raw_recording *rec, const char *path, bool activit
 	size_t n, n_used = 0;
 
 	if (dir < 0)
-		die(EXIT_BAD_INPUT, "name the folder records/ of a capture", "%s: %s", path,
+		die(EXIT_BAD_INPUT, "name the directory records/ of a capture", "%s: %s", path,
 		    strerror(errno));
 	cores = list_cores(path, dir, &n);
 	if (!n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Errors with a cure, checked allocation, bounded reading, string table: shared by the programs. */
+/* Errors with a fix, checked allocation, bounded reading, string table: shared by the programs. */
 #ifndef NSIGHT_UTIL_H
 #define NSIGHT_UTIL_H
 

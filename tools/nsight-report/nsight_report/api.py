@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .selection.windows import Window
     from .tables.intervals import IntervalTable
     from .tables.messages import Messages
-    from .timeline.calls_of_message import Stretch
+    from .timeline.calls_of_message import Interval
 
 
 #: Messages whose calls are read together.
@@ -38,7 +39,7 @@ _TOGETHER = 32
 class Capture:
     """One analysed capture. Every table of ``schema.py`` is an attribute, made when first used.
 
-    Raises errors.BadInput (and its kin) like the command line; ``hint`` holds the cure.
+    Raises errors.BadInput (and its kin) like the command line; ``hint`` holds the fix.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -74,7 +75,7 @@ class Capture:
 
     @property
     def other(self) -> Capture | None:
-        """The capture whose reference messages these are compared with (option ``against``); it is not diagnosed."""
+        """The capture whose baseline messages these are compared with (option ``against``); it is not diagnosed."""
         if self._other is None and self.pipeline.other is not None:
             self._other = Capture(self.pipeline.other)
         return self._other
@@ -128,16 +129,16 @@ class Capture:
             if (batch < 0).any():
                 raise KeyError(f"no message {message_ids[first + int(np.argmin(batch))]}")
             calls = self.calls_around(messages.iloc[np.unique(batch)], columns)
-            yield from calls_of_each(self.stretches(messages.iloc[batch]), calls)
+            yield from calls_of_each(self.intervals(messages.iloc[batch]), calls)
 
-    def stretches(self, messages: pd.DataFrame) -> list[list[Stretch]]:
-        """For each of ``messages`` (rows of the table), which stretch of which core is its."""
+    def intervals(self, messages: pd.DataFrame) -> list[list[Interval]]:
+        """For each of ``messages`` (rows of the table), which interval of which core is its."""
         from .timeline import detours
-        from .timeline.calls_of_message import stretches
+        from .timeline.calls_of_message import intervals_of
 
         if not self._analysed:
             self.analyse()
-        return stretches(messages, detours(messages, self.pipeline.stored("contexts")))
+        return intervals_of(messages, detours(messages, self.pipeline.stored("contexts")))
 
     def message(self, message_id: int) -> pd.Series[Any]:
         """The row of ``messages`` of one message. Raises KeyError when it is not there."""
@@ -168,7 +169,7 @@ class Capture:
         end_ns: Sequence[int],
         columns: Sequence[str] | None = None,
     ) -> pd.DataFrame:
-        """Rows of ``calls`` that overlap any of some stretches of cores, with their callers; no others are read.
+        """Rows of ``calls`` that overlap any of some intervals of cores, with their callers; no others are read.
 
         ``calls`` itself is every call of the recording, in memory.
         """
@@ -183,7 +184,7 @@ class Capture:
         yield from self._stored_calls().pieces(core, start, end)
 
     def calls_per_ns(self) -> float:
-        """Calls of a stretch of one core, on average."""
+        """Calls of an interval of one core, on average."""
         return self._stored_calls().rows_per_ns()
 
     def _stored_calls(self) -> IntervalTable:
@@ -198,6 +199,10 @@ class Capture:
         return summary_object(self)
 
 
+#: Options by their former names, taken for one release.
+_FORMER = {"target": "slow", "reference": "baseline"}
+
+
 def open_capture(
     capture: str | os.PathLike[str],
     *,
@@ -205,10 +210,13 @@ def open_capture(
     progress: Progress = _quiet,
     **options: Any,
 ) -> Capture:
-    """Open a capture directory; ``options`` are those of ``stage.Options`` (target, reference, app, ...).
+    """Open a capture directory; ``options`` are those of ``stage.Options`` (slow, baseline, app, ...).
 
     Nothing is computed before a table is asked for.
     """
+    for old in set(_FORMER) & set(options):
+        warnings.warn(f"option {old!r} is called {_FORMER[old]!r} now", DeprecationWarning, stacklevel=2)
+        options[_FORMER[old]] = options.pop(old)
     known = {field.name for field in dataclasses.fields(Options)}
     unknown = sorted(set(options) - known)
     if unknown:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 
@@ -34,7 +36,7 @@ exit codes:
 examples:
   nsight-report web.nsight                     what delayed the slowest 1 %
   nsight-report web.nsight -o report           the same as HTML, with figures
-  nsight-report web.nsight --target 1ms-       what delayed messages slower than 1 ms
+  nsight-report web.nsight --slow 1ms-       what delayed messages slower than 1 ms
   nsight-report web.nsight --json | jq .causes
 """
 
@@ -49,6 +51,16 @@ class _Stages(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
+
+
+class _Renamed(argparse.Action):
+    """An option by its former name: taken for one release, with a warning that names the new one."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        print(f"{parser.prog}: warning: {option} is called --{self.dest} now, and will go", file=sys.stderr)
+        setattr(namespace, self.dest, values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,22 +112,24 @@ def _common(p: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print one JSON object on standard output, nothing else"
     )
     p.add_argument(
-        "--target",
+        "--slow",
         metavar="SPEC",
         default="p99-100",
         help="messages to explain: percentiles such as p99-100 (the default), latencies such as 1ms- or 20us-2ms, "
         "time:1.5s-2s since the first message, conn:4, peer:10.0.0.2:41000, type:get, id:17,18 or id:@FILE; joined by +",
     )
     p.add_argument(
-        "--reference",
+        "--baseline",
         metavar="SPEC",
         default="p25-75",
         help="messages to compare with, likewise (default: p25-75)",
     )
+    for old, new in (("--target", "slow"), ("--reference", "baseline")):
+        p.add_argument(old, dest=new, action=_Renamed, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     p.add_argument(
         "--against",
         metavar="CAPTURE",
-        help="compare with the reference messages of another capture (before a change, say) instead of this one's",
+        help="compare with the baseline messages of another capture (before a change, say) instead of this one's",
     )
     p.add_argument("--app", metavar="NAME|PID", help="only messages of this program")
     p.add_argument("--port", metavar="N", type=_port, help="only messages of this port of the application")
@@ -136,20 +150,20 @@ def _common(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--symfs",
         metavar="DIR",
-        help="grade pt: folder with the recorded machine's programs, when this is another machine, or has another name now",
+        help="mode intel-pt: directory with the recorded machine's programs, when this is another machine, or has another name now",
     )
     p.add_argument(
         "--nested",
         metavar="PERCENT",
         type=_percent,
         default=80,
-        help="grade pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
+        help="mode intel-pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
     )
     p.add_argument(
         "--decode",
         choices=("all", "chosen"),
         default="all",
-        help="grade pt: decode all of the trace (default), or only around the messages that are compared, which is faster",
+        help="mode intel-pt: decode all of the trace (default), or only around the messages that are compared, which is faster",
     )
     p.add_argument("--debug", action="store_true", help="show the traceback of an error")
 

@@ -86,8 +86,8 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
     from .selection.slices import Slice
 
     chosen: dict[str, Any] = {
-        "target": str(Slice.parse(args.target)),
-        "reference": str(Slice.parse(args.reference)),
+        "slow": str(Slice.parse(args.slow)),
+        "baseline": str(Slice.parse(args.baseline)),
         "app": args.app,
         "port": args.port,
         "direction": args.direction,
@@ -135,7 +135,7 @@ def _import(args: argparse.Namespace) -> int:
     if args.json:
         told = {
             "capture": str(made.capture),
-            "grade": made.grade,
+            "mode": made.mode,
             "events": made.events,
             "losses": made.losses,
         }
@@ -145,7 +145,7 @@ def _import(args: argparse.Namespace) -> int:
         from .names import printable
 
         counts = ", ".join(f"{n:,} {name}" for name, n in made.events.items())
-        print(f"{printable(str(made.capture), 1000)}: grade {made.grade}; {counts}")
+        print(f"{printable(str(made.capture), 1000)}: mode {made.mode}; {counts}")
         print(f"next: nsight-report {printable(str(made.capture), 1000)}")
     sys.stdout.flush()
     return errors.EXIT_OK
@@ -174,12 +174,12 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
         raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
-    from .selection.options import Options as AnalysisOptions
+    from .selection.options import Selection
     from .selection.population import slices_overlap
 
     before = _open(args, args.before)
-    # By itself a capture leaves the messages of the target out of the reference: a yardstick that AFTER has not.
-    if slices_overlap(before.diagnosed(False).stored_messages, AnalysisOptions.of(before.options)):
+    # By itself a capture leaves the slow messages out of the baseline: a yardstick that AFTER has not.
+    if slices_overlap(before.diagnosed(False).stored_messages, Selection.of(before.options)):
         before = _open(args, args.before, against=str(args.before))
     after = _open(args, args.capture, against=str(args.before))
     sides = [module.Side.of(capture) for capture in (before, after)]

@@ -29,7 +29,7 @@ def identity(module: Path, programs: Iterable[str] = ()) -> str:
 
 
 def modules(module: Path) -> list[Path]:
-    """The module, what it imports of this package, directly or not, and the lists beside these or in folders of their names."""
+    """The module, what it imports of this package, directly or not, and the lists beside these or in directories of their names."""
     found: set[Path] = set()
     waiting = [module.resolve()]
     while waiting:
@@ -37,8 +37,8 @@ def modules(module: Path) -> list[Path]:
         if path not in found:
             found.add(path)
             waiting.extend(_imported(path))
-    folders = {folder for path in found for folder in (path.parent, path.with_suffix(""))}
-    lists = {table for folder in folders for table in folder.glob("*.csv")}
+    directories = {directory for path in found for directory in (path.parent, path.with_suffix(""))}
+    lists = {table for directory in directories for table in directory.glob("*.csv")}
     return sorted(found | lists)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Target and reference messages side by side: what the flame graphs and the call trees of a report compare."""
+"""Slow and baseline messages side by side: what the flame graphs and the call trees of a report compare."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _MOST_CALLS = 1_500_000
 
 @dataclass(frozen=True)
 class CallPaths:
-    """Mean time per call path of ``n_target`` and of ``n_reference`` messages; see ``calls.stacks.compared``."""
+    """Mean time per call path of ``n_slow`` and of ``n_baseline`` messages; see ``calls.stacks.compared``."""
 
     stacks: pd.DataFrame
-    n_target: int
-    n_reference: int
+    n_slow: int
+    n_baseline: int
 
 
 def call_paths(capture: Capture) -> CallPaths:
-    """Call paths of the target and of the reference messages (of the other capture, if one was given).
+    """Call paths of the slow messages and of the baseline messages (of the other capture, if one was given).
 
     Of many messages evenly spaced ones are read; how many is in the result.
     """
     roles = capture.compared
     role = roles["role"].astype(str)
-    target = _lifetimes(capture, roles.loc[role == "target", "message_id"])
-    reference = _lifetimes(capture.other or capture, roles.loc[role == "reference", "message_id"])
-    return CallPaths(compared(mean_stacks(target), mean_stacks(reference)), len(target), len(reference))
+    slow = _lifetimes(capture, roles.loc[role == "slow", "message_id"])
+    baseline = _lifetimes(capture.other or capture, roles.loc[role == "baseline", "message_id"])
+    return CallPaths(compared(mean_stacks(slow), mean_stacks(baseline)), len(slow), len(baseline))
 
 
 def _lifetimes(capture: Capture, numbers: pd.Series[int]) -> list[pd.DataFrame]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Errors a user sees: what is wrong, and the cure."""
+"""Errors a user sees: what is wrong, and the fix."""
 
 EXIT_OK = 0
 EXIT_USAGE = 2  # argparse's own code
@@ -10,7 +10,7 @@ EXIT_INTERRUPTED = 130
 
 
 class NsightError(Exception):
-    """An error with a cure; ``cli`` prints it as two lines and exits with ``exit_code``."""
+    """An error with a fix; ``cli`` prints it as two lines and exits with ``exit_code``."""
 
     exit_code = EXIT_BAD_INPUT
 
@@ -25,8 +25,8 @@ class BadInput(NsightError):
     exit_code = EXIT_BAD_INPUT
 
 
-class EmptyTarget(BadInput):
-    """No message of a capture is in the target slice."""
+class NoSlowMessages(BadInput):
+    """No message of a capture is in the slow slice."""
 
 
 class UsageError(NsightError):

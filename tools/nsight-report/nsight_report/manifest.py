@@ -14,7 +14,9 @@ from .errors import BadInput
 
 FORMAT = "nsight-capture"
 VERSIONS = (1,)
-GRADES = ("trace", "pt")
+MODES = ("tracepoints", "intel-pt")
+#: What captures of before version 0.2 say in place of ``mode``.
+_GRADES = {"trace": "tracepoints", "pt": "intel-pt"}
 STATES = ("recording", "cut", "complete")
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = (
@@ -28,7 +30,7 @@ _RERECORD = "record again with nsight-record"
 class Manifest:
     """What the recorder said about a capture. ``raw`` is the whole object of the file."""
 
-    grade: str
+    mode: str
     cut: bool
     raw: dict[str, Any]
 
@@ -179,13 +181,13 @@ def _check(path: Path, raw: Any) -> Manifest:
             f"{path}: capture format version {str(version)[:20]!r} is unknown (known: {known})",
             "use the nsight-report that belongs to the nsight-record that made it",
         )
-    grade = raw.get("grade")
-    if grade not in GRADES:
-        raise BadInput(f"{path}: unknown grade {str(grade)[:20]!r} (known: {', '.join(GRADES)})", _RERECORD)
+    mode = raw["mode"] if "mode" in raw else _GRADES.get(str(raw.get("grade")))
+    if mode not in MODES:
+        raise BadInput(f"{path}: unknown mode {str(mode)[:20]!r} (known: {', '.join(MODES)})", _RERECORD)
     state = raw.get("state")
     if state not in STATES:
         raise BadInput(f"{path}: unknown state {str(state)[:20]!r}", _RERECORD)
-    manifest = Manifest(grade, state != "complete", raw)
+    manifest = Manifest(mode, state != "complete", raw)
     for clock in ("monotonic_ns", "realtime_ns"):
         _check_times(path, manifest.ns("start", clock), manifest.ns("stop", clock), clock == "monotonic_ns")
     return manifest

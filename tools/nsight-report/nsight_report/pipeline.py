@@ -68,7 +68,7 @@ class Pipeline:
         self._other: Pipeline | None = None
         if self.options.against is not None:
             # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
-            # the same percentiles as the target would leave no reference.
+            # the same percentiles as the slow messages would leave no baseline.
             alone = replace(self.options, against=None)
             self._other = Pipeline(Path(self.options.against), alone, None, progress, diagnosed=False)
         self._tables: dict[str, pa.Table] = {}

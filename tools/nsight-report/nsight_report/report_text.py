@@ -8,37 +8,36 @@ from .summary import Summary, advice
 from .tables.data_frames import each
 from .units import counted, percent
 
-#: A target of fewer messages tells of these, and not of a pattern.
+#: A slow of fewer messages tells of these, and not of a pattern.
 FEW = 10
 _GOOD = 0.9  # coverage from which a diagnosis counts as whole
 _PERVASIVE = 0.5
 _TOLD = 0.01  # share of the extra latency from which it is told
 
 
-def how_sure(s: Summary) -> list[str]:
+def confidence(s: Summary) -> list[str]:
     """What speaks for the result and what against it; nothing where there is no result."""
-    if not s.n_target:
+    if not s.n_slow:
         return []
-    if not s.n_slower:
+    if not s.n_beyond_noise:
         return _losses(s)
     said = []
     if s.coverage_median is not None and s.coverage_min is not None:
         covered = (
             f"The causes explain {percent(s.coverage_median)} of a slower message's extra latency (median)"
-            if s.n_slower < s.n_target
-            else f"The causes explain {percent(s.coverage_median)} of a target message's extra latency (median)"
+            if s.n_beyond_noise < s.n_slow
+            else f"The causes explain {percent(s.coverage_median)} of a slow message's extra latency (median)"
         )
         if s.coverage_min < _GOOD:
             covered += f", but of the worst only {percent(s.coverage_min)}"
         said.append(covered + ".")
         if s.located_median and s.located_median >= _TOLD:
             said.append(f"Of {percent(s.located_median)} they tell where it went, and not why.")
-    if s.n_target < FEW:
-        what = counted(s.n_target, "message")
-        said.append(f"The target is only {what}: one delay need not be a pattern.")
+    if s.n_slow < FEW:
+        said.append(f"There are only {counted(s.n_slow, 'slow message')}: one delay need not be a pattern.")
     if len(s.causes):
         first = next(each(s.causes.head(1)))
-        if s.n_target >= FEW and first.n_messages < _PERVASIVE * s.n_slower:
+        if s.n_slow >= FEW and first.n_messages < _PERVASIVE * s.n_beyond_noise:
             said.append(
                 f"{printable(first.cause)} delayed {first.n_messages:,} of them: others have other causes."
             )
@@ -46,8 +45,8 @@ def how_sure(s: Summary) -> list[str]:
 
 
 def no_cause(coverage: float | None) -> str:
-    """Of a target message without causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
-    return "no slower than usual by more than can be told" if coverage == 1 else "no cause found"
+    """Of a slow message without causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
+    return "within measurement noise" if coverage == 1 else "no cause found"
 
 
 def _losses(s: Summary) -> list[str]:
@@ -72,19 +71,19 @@ def next_steps(s: Summary) -> list[str]:
     """What to do now: the advice for the causes that matter, or what to try where there is none."""
     if not s.n:
         return [
-            "Check --app, --port and --direction; nsight-report top CAPTURE --by message lists the target."
+            "Check --app, --port and --direction; nsight-report top CAPTURE --by message lists the slow messages."
         ]
-    if not s.n_target:
-        return [f"Choose slower messages differently: the target {s.target} is empty (--target)."]
-    if not s.n_slower:
+    if not s.n_slow:
+        return [f"Choose slow messages differently: --slow {s.slow} selects none."]
+    if not s.n_beyond_noise:
         if s.by_clocks:
             return [
                 "Record again while the machine is less busy, or with cores for the recording alone (--cpus): its clocks were "
                 "read too late to say more."
             ]
         return [
-            "Nothing. To look at others: --target for slower messages, --reference or --against for faster ones."
+            "Nothing. To look at others: --slow for slower messages, --baseline or --against for faster ones."
         ]
     if not len(s.causes):
-        return ["Compare with a capture of a better time (--against), or choose other messages (--target)."]
+        return ["Compare with a capture of a better time (--against), or choose other messages (--slow)."]
     return [f"{', '.join(names)}: {text}" for names, text in advice(s.causes)]

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from .tables.intervals import IntervalTable
     from .tables.messages import Messages
 
-#: Folder of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
+#: Directory of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
 RECORDS = "records"
 
-#: Value of ``decode``: Intel PT around the messages of target and reference, and no other.
+#: Value of ``decode``: Intel PT around slow and baseline messages, and no other.
 CHOSEN = "chosen"
 
 #: Options that say which messages are compared.
-SLICES = ("target", "reference", "app", "port", "direction", "decode")
+SLICES = ("slow", "baseline", "app", "port", "direction", "decode")
 #: And how.
 ANALYSIS = (*SLICES, "against", "nested")
 
@@ -42,8 +42,8 @@ ANALYSIS = (*SLICES, "against", "nested")
 class Options:
     """What a user may choose. Each stage names the ones that change its result."""
 
-    target: str = "p99-100"
-    reference: str = "p25-75"
+    slow: str = "p99-100"
+    baseline: str = "p25-75"
     app: str | None = None
     port: int | None = None
     direction: str = "rx"
@@ -60,7 +60,7 @@ class Context:
     """What a running stage sees: the raw files, the manifest, the options, stored tables.
 
     ``table``: a whole table by name; ``stored``, and ``messages``: the same, of which only what is asked for is read.
-    ``scratch``: an empty folder on the disk of the tables, for the running stage;
+    ``scratch``: an empty directory on the disk of the tables, for the running stage;
     ``other``: the same of the capture that is compared with.
     """
 
@@ -107,7 +107,7 @@ class Context:
     @property
     def activity_of_records(self) -> bool:
         """Do records tell what cores did? Beside Intel PT they tell of messages only."""
-        return self.has_records and self.manifest.grade != "pt"
+        return self.has_records and self.manifest.mode != "intel-pt"
 
 
 Result = tuple[dict[str, pa.Table | Written], pa.Table]
@@ -119,7 +119,7 @@ class Stage:
 
     ``options``: names of those that change its result. ``programs``: native ones that it runs. ``by_message``: with
     ``decode`` chosen, which messages are chosen changes its result too. ``diagnosis``: its tables depend on which messages
-    are the target, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
+    are slow, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
     """
 
     name: str

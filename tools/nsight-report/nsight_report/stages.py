@@ -15,7 +15,7 @@ from .queuing.stage import STAGE as QUEUING
 STAGES = (CLOCKS, EVENTS, MESSAGES, CONTEXTS, ANOMALIES, ATTRIBUTION, QUEUING, CORES)
 
 BY_NAME = {stage.name: stage for stage in STAGES}
-#: Stages of a diagnosis; the others make tables of what was recorded, whichever messages are the target.
+#: Stages of a diagnosis; the others make tables of what was recorded, whichever messages are slow.
 DIAGNOSIS = tuple(stage.name for stage in STAGES if stage.diagnosis)
 MADE_BY = {table: stage.name for stage in STAGES for table in stage.tables}
 #: Tables whose name is not the name of their schema.

@@ -14,7 +14,7 @@ import pandas as pd
 from . import drops
 from .attribution.causes import LOW_COVERAGE, OWN_COST
 from .names import printable
-from .selection.options import Options
+from .selection.options import Selection
 from .tables.data_frames import cause_names, each
 from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
@@ -27,15 +27,15 @@ N_SLOWEST = 5
 N_WORST = 5
 _WORTH = 0.01  # share of the delay from which a cause that is not the first is named in the first sentence
 _ACT = 0.05  # share of the delay from which a cause is worth acting on
-_FEW_SLOWER = 0.5  # share of the target below which the words are about the slower ones only
-_MOST_SEARCHED = 500  # target messages looked at for them
+_FEW_SLOWER = 0.5  # share of the slow messages below which the words are about the slower ones only
+_MOST_SEARCHED = 500  # slow messages looked at for them
 
-GRADE = {
-    "trace": "scheduler, interrupt and system call tracepoints (no Intel PT)",
-    "pt": "Intel PT: every function call and return on every core",
+MODE = {
+    "tracepoints": "tracepoints of scheduler, interrupts and system calls (no Intel PT)",
+    "intel-pt": "Intel PT: every function call and return on every core",
 }
-BLIND = {
-    "trace": (
+LIMITATIONS = {
+    "tracepoints": (
         "Functions inside the application and the kernel are not seen: a context that took longer is "
         "named, but not what it was doing.",
         "Locks in user space, cache misses, CPU frequency and memory bandwidth show only as a longer "
@@ -46,7 +46,7 @@ BLIND = {
     "waits": (
         "System calls are seen where a thread waited in one, and not those it worked in: --syscalls messages records them.",
     ),
-    "pt": (
+    "intel-pt": (
         "What a function waited for inside the hardware (cache, memory, devices) is not seen, only how long it took.",
         "Code whose image was not saved (some BPF and JIT code) appears as a gap.",
     ),
@@ -55,17 +55,17 @@ BLIND = {
 
 @dataclass(frozen=True)
 class SlowMessage:
-    """One of the slowest target messages with its own causes, largest first."""
+    """One of the slowest messages with its own causes, largest first."""
 
     row: pd.Series[Any]
     coverage: float | None
-    reference_ns: int | None
+    baseline_ns: int | None
     causes: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class OwnCost:
-    """What the recording itself cost the target messages: ns in the median one, share of their whole delay."""
+    """What the recording itself cost the slow messages: ns in the median one, share of their whole delay."""
 
     median_ns: int
     share: float
@@ -75,19 +75,19 @@ class OwnCost:
 class Summary:
     """The numbers of a report. Durations in ns."""
 
-    grade: str
+    mode: str
     cut: bool
     n: int
     percentiles: dict[float, int]
     unsupported: list[float]
     max_ns: int | None
-    target: str
-    n_target: int
-    n_slower: int  # of them, that took longer than the reference by more than the recording can tell
-    noise_ns: int  # differences that it cannot tell from none, of the median target message
+    slow: str
+    n_slow: int
+    n_beyond_noise: int  # of them, that took longer than the baseline by more than the recording can tell
+    noise_ns: int  # differences that it cannot tell from none, of the median slow message
     by_clocks: bool  # because of its clocks, not of its packets or tracepoints
     extra_ns: int  # how much longer these took in all
-    reference: str
+    baseline: str
     coverage_median: float | None
     coverage_min: float | None
     located_median: float | None  # of the rest, whose place is known, and not its cause
@@ -101,9 +101,9 @@ class Summary:
     only_waits: bool = False  # of system calls
 
     @property
-    def blind(self) -> tuple[str, ...]:
+    def limitations(self) -> tuple[str, ...]:
         """What the capture cannot show, in sentences."""
-        return (BLIND["waits"] if self.only_waits else ()) + BLIND[self.grade]
+        return (LIMITATIONS["waits"] if self.only_waits else ()) + LIMITATIONS[self.mode]
 
 
 def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
     """
     from .selection.population import choose_app, of_app
 
-    every, options = capture.stored_messages, Options.of(capture.options)
+    every, options = capture.stored_messages, Selection.of(capture.options)
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)
 
 
@@ -130,20 +130,20 @@ def summarise(capture: Capture) -> Summary:
     shares = slower["coverage"].dropna().to_numpy(dtype=float)
     located = slower["located_ns"].to_numpy(float) / np.maximum(slower["deviation_ns"].to_numpy(float), 1)
     return Summary(
-        grade=capture.manifest.grade,
+        mode=capture.manifest.mode,
         only_waits=capture.manifest.raw.get("syscalls") == "waits",
         cut=capture.manifest.cut,
         n=n,
         percentiles=known,
         unsupported=[p for p in PERCENTILES if not supported(n, p)],
         max_ns=int(latencies.max()) if n else None,
-        target=capture.options.target,
-        n_target=len(coverage),
-        n_slower=len(slower),
+        slow=capture.options.slow,
+        n_slow=len(coverage),
+        n_beyond_noise=len(slower),
         noise_ns=noise,
         by_clocks=noise > max((t["p99_step_ns"] for t in traces), default=TRACEPOINT_NOISE_NS),
         extra_ns=int(slower["deviation_ns"].sum()),
-        reference=_reference(capture),
+        baseline=_baseline(capture),
         coverage_median=float(np.median(shares)) if len(shares) else None,
         coverage_min=float(shares.min()) if len(shares) else None,
         located_median=float(np.median(located)) if len(located) else None,
@@ -158,7 +158,7 @@ def summarise(capture: Capture) -> Summary:
 
 
 def beyond_noise(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Target messages that took longer by more than their recording can tell from no difference."""
+    """Slow messages that took longer by more than their recording can tell from no difference."""
     return coverage[(coverage["deviation_ns"] > coverage["noise_ns"]).to_numpy(bool)]
 
 
@@ -168,7 +168,7 @@ def only_located(row: Any) -> bool:
 
 
 def own_cost(capture: Capture) -> OwnCost | None:
-    """Of all target messages, those that it cost nothing included; None without target messages."""
+    """Of all slow messages, those that it cost nothing included; None without slow messages."""
     coverage, anomalies = capture.coverage, capture.anomalies
     if not len(coverage):
         return None
@@ -182,9 +182,9 @@ def own_cost_line(cost: OwnCost) -> str:
     """In words.
 
     >>> own_cost_line(OwnCost(574_000, 0.64))
-    "NSight's own cost: 574 us in the median target message, 64% of the delay"
+    "NSight's own cost: 574 us in the median slow message, 64% of the delay"
     """
-    return f"{OWN_COST}: {duration(cost.median_ns)} in the median target message, {percent(cost.share)} of the delay"
+    return f"{OWN_COST}: {duration(cost.median_ns)} in the median slow message, {percent(cost.share)} of the delay"
 
 
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:
@@ -220,10 +220,10 @@ def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
     return low.sort_values(["coverage", "message_id"]).head(N_WORST)
 
 
-def _reference(capture: Capture) -> str:
+def _baseline(capture: Capture) -> str:
     against = capture.options.against
     of = f" of {capture.other.name if capture.other else Path(against).name}" if against else ""
-    return capture.options.reference + of
+    return capture.options.baseline + of
 
 
 def cause_with_subject(row: Any) -> str:
@@ -244,20 +244,18 @@ def verdict(s: Summary) -> str:
     """The report in one or two sentences."""
     if not s.n:
         return "No message matches the options, so there is nothing to explain."
-    if not s.n_target:
-        return f"{s.n:,} messages were seen, but none lies in the target {s.target}."
-    begin = (
-        f"Of {s.n:,} messages, the {s.n_target:,} of {s.target} were compared with those of {s.reference}."
-    )
-    if not s.n_slower:
+    if not s.n_slow:
+        return f"{s.n:,} messages were seen, but none is selected by --slow {s.slow}."
+    begin = f"Of {s.n:,} messages, the {s.n_slow:,} of {s.slow} were compared with those of {s.baseline}."
+    if not s.n_beyond_noise:
         why = f", since its clocks are known to {duration(s.noise_ns // 2)} only" if s.by_clocks else ""
         return (
             f"{begin} None of them took longer by more than this recording can tell from nothing (about "
             f"{duration(s.noise_ns)}{why})."
         )
-    few = s.n_slower < _FEW_SLOWER * s.n_target
+    few = s.n_beyond_noise < _FEW_SLOWER * s.n_slow
     if few:
-        begin += f" Only {s.n_slower:,} of them took longer by more than this recording can tell (about {duration(s.noise_ns)})."
+        begin += f" Only {s.n_beyond_noise:,} of them took longer by more than this recording can tell (about {duration(s.noise_ns)})."
     if not len(s.causes):
         return f"{begin} No cause for their extra latency was found."
     parts = [
@@ -272,7 +270,7 @@ def verdict(s: Summary) -> str:
 
 
 def slowest(capture: Capture, count: int) -> list[SlowMessage]:
-    """The ``count`` slowest target messages, one for each episode, with their causes by deviation.
+    """The ``count`` slowest messages, one for each episode, with their causes by deviation.
 
     Messages that were delayed together say the same five times: one that overlaps a slower one
     already taken, and has the same largest cause, is left out.
@@ -283,17 +281,17 @@ def slowest(capture: Capture, count: int) -> list[SlowMessage]:
     messages = messages.set_index("message_id", drop=False)
     anomalies = capture.anomalies.set_index("message_id", drop=False)
     taken: list[SlowMessage] = []
-    for target in each(searched):
+    for slow in each(searched):
         if len(taken) == count:
             break
-        row = messages.loc[target.message_id]
-        own = anomalies.loc[anomalies.index == target.message_id]
+        row = messages.loc[slow.message_id]
+        own = anomalies.loc[anomalies.index == slow.message_id]
         sums = own["deviation_ns"].groupby(cause_names(own)).sum().sort_values(ascending=False, kind="stable")
         causes = [(str(name), int(total)) for name, total in sums.items()]
         if any(_same_episode(row, causes, other) for other in taken):
             continue
-        covered = None if pd.isna(target.coverage) else float(target.coverage)
-        taken.append(SlowMessage(row, covered, int(target.reference_latency_ns), causes))
+        covered = None if pd.isna(slow.coverage) else float(slow.coverage)
+        taken.append(SlowMessage(row, covered, int(slow.baseline_latency_ns), causes))
     return taken
 
 

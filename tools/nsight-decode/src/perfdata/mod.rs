@@ -139,7 +139,7 @@ impl Recording {
                 return Err(Error::no_pt(
                     &file.path,
                     format_args!("has no Intel PT: recorded on {cpu}, which is no CPU of Intel"),
-                    "record on an Intel CPU; elsewhere nsight-record uses grade trace",
+                    "record on an Intel CPU; elsewhere nsight-record uses mode tracepoints",
                 ));
             }
             return Err(Error::no_pt(&file.path, "has no Intel PT: no event of it was recorded", RECORD_PT));

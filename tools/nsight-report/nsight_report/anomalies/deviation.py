@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From time spent to anomalies: each target message against the reference messages."""
+"""From time spent to anomalies: each slow message against the baseline messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..timeline.exposure import (
     SIBLING,
     SOFTIRQ,
     THREAD,
-    UNSEEN,
+    UNTRACED,
     WAIT,
     Exposure,
 )
 from ..timeline.machine import Machine
 
-# An anomaly that fewer than half of the reference messages meet at all is unexpected.
+# An anomaly that fewer than half of the baseline messages meet at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
 #: What messages have either this or that of: waits, and turns of others.
 EITHER = (IDLE, WAIT, HOL, INTERFERENCE, SIBLING, THREAD)
@@ -32,48 +32,48 @@ ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT)
 LABEL = ["side", "kind", "subject"]
 
 
-def reference_medians(reference: Exposure, n_reference: int) -> pd.Series:
-    """Median time of the reference messages in each (side, kind, subject), absence counting as 0."""
-    frame = pd.DataFrame(dict(zip(LABEL, (reference.side, reference.kind, reference.subject))))
-    frame = frame.assign(ns=reference.ns).sort_values("ns")
+def baseline_medians(baseline: Exposure, n_baseline: int) -> pd.Series:
+    """Median time of the baseline messages in each (side, kind, subject), absence counting as 0."""
+    frame = pd.DataFrame(dict(zip(LABEL, (baseline.side, baseline.kind, baseline.subject))))
+    frame = frame.assign(ns=baseline.ns).sort_values("ns")
     groups = frame.groupby(LABEL)["ns"]
     # Messages without the context come first in the order: shift the rank of the median by their number.
-    rank = n_reference // 2 - (n_reference - groups.transform("size"))
+    rank = n_baseline // 2 - (n_baseline - groups.transform("size"))
     at_median = frame[groups.cumcount() == rank]
     return at_median.set_index(LABEL)["ns"]
 
 
 def latencies(of: Exposure) -> pd.Series:
-    """Lifetimes by row: their stretches have no gaps and do not overlap."""
+    """Lifetimes by row: their intervals have no gaps and do not overlap."""
     return pd.Series(of.ns).groupby(of.row).sum()
 
 
-def adding_up(medians: pd.Series, reference: Exposure, n_reference: int) -> pd.Series:
-    """``medians`` (``reference_medians``) that together are no more than the median of the reference's latencies.
+def adding_up(medians: pd.Series, baseline: Exposure, n_baseline: int) -> pd.Series:
+    """``medians`` (``baseline_medians``) that together are no more than the median of the baseline's latencies.
 
     Where messages wait either for this or for that, the medians of both are more than any of them
     had. What they are too much is taken from waits and from what others did, in proportion to their
     spread (mean distance from the median).
     """
-    excess = int(medians.sum()) - int(np.median(latencies(reference)))
+    excess = int(medians.sum()) - int(np.median(latencies(baseline)))
     if excess <= 0:
         return medians
-    index = pd.MultiIndex.from_arrays([reference.side, reference.kind, reference.subject], names=LABEL)
+    index = pd.MultiIndex.from_arrays([baseline.side, baseline.kind, baseline.subject], names=LABEL)
     usual = medians.reindex(index).fillna(0).to_numpy(np.int64)
-    off = pd.Series(np.abs(reference.ns - usual), index=index).groupby(level=LABEL)
-    spread = (off.sum() + (n_reference - off.size()) * medians).reindex(medians.index).fillna(0)
+    off = pd.Series(np.abs(baseline.ns - usual), index=index).groupby(level=LABEL)
+    spread = (off.sum() + (n_baseline - off.size()) * medians).reindex(medians.index).fillna(0)
     spread[~spread.index.get_level_values("kind").isin(EITHER)] = 0
     share = spread / max(float(spread.sum()), 1.0)
     return medians - np.minimum(medians, np.floor(excess * share)).astype(np.int64)
 
 
-def saved(target: Exposure, medians: pd.Series) -> pd.Series:
-    """How much less than usual each target message took of its own, by (row, side)."""
+def saved(slow: Exposure, medians: pd.Series) -> pd.Series:
+    """How much less than usual each slow message took of its own, by (row, side)."""
     usually = medians[medians.index.get_level_values("kind").isin(ITS_OWN)]
-    index = pd.MultiIndex.from_arrays([target.side, target.kind, target.subject])
+    index = pd.MultiIndex.from_arrays([slow.side, slow.kind, slow.subject])
     usual = usually.reindex(index).fillna(0).to_numpy(np.int64)
-    every = pd.MultiIndex.from_product([np.unique(target.row), range(len(SIDES))], names=["row", "side"])
-    met = pd.Series(np.minimum(target.ns, usual)).groupby([target.row, target.side]).sum()
+    every = pd.MultiIndex.from_product([np.unique(slow.row), range(len(SIDES))], names=["row", "side"])
+    met = pd.Series(np.minimum(slow.ns, usual)).groupby([slow.row, slow.side]).sum()
     whole = usually.groupby(level="side").sum().reindex(range(len(SIDES))).fillna(0).astype(np.int64)
     whole = whole.reindex(every.get_level_values("side")).set_axis(every)
     return whole - met.reindex(every).fillna(0).astype(np.int64)
@@ -100,40 +100,40 @@ def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) ->
     return frame[frame["deviation_ns"] > 0]
 
 
-def deviations(target: Exposure, medians: pd.Series, machine: Machine, noise_ns: Int) -> pd.DataFrame:
+def deviations(slow: Exposure, medians: pd.Series, machine: Machine, noise_ns: Int) -> pd.DataFrame:
     """Rows of table ``anomalies`` (without category; ``row`` in place of message_id).
 
-    ``medians``: of the reference messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
+    ``medians``: of the baseline messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
     nothing was recorded for is no anomaly: it stays unexplained.
     """
-    index = pd.MultiIndex.from_arrays([target.side, target.kind, target.subject])
+    index = pd.MultiIndex.from_arrays([slow.side, slow.kind, slow.subject])
     expected = medians.reindex(index).fillna(0).to_numpy(np.int64)
-    deviation = target.ns - expected
-    keep = (deviation > noise_ns[target.row]) & (target.kind != UNSEEN)
-    kind = target.kind[keep]
+    deviation = slow.ns - expected
+    keep = (deviation > noise_ns[slow.row]) & (slow.kind != UNTRACED)
+    kind = slow.kind[keep]
     plain = np.where(expected[keep] == 0, "context", "slower")
-    foreign = (kind == THREAD) & (target.other[keep] >= 0)
+    foreign = (kind == THREAD) & (slow.other[keep] >= 0)
     anomaly = np.where(foreign, "interference", plain)
     for code, word in ANOMALY.items():
         anomaly = np.where(kind == code, word, anomaly)
     names = np.array([*machine.names.list, ""], dtype=object)
     return pd.DataFrame(
         {
-            "row": target.row[keep],
-            "side": np.array(SIDES, dtype=object)[target.side[keep]],
+            "row": slow.row[keep],
+            "side": np.array(SIDES, dtype=object)[slow.side[keep]],
             "anomaly": anomaly,
-            "subject": names[target.subject[keep]],
+            "subject": names[slow.subject[keep]],
             "kind": np.array(KINDS, dtype=object)[kind],
-            "observed_ns": target.ns[keep],
-            "reference_ns": expected[keep],
+            "observed_ns": slow.ns[keep],
+            "baseline_ns": expected[keep],
             "deviation_ns": deviation[keep],
-            "start_ns": target.start[keep],
-            "end_ns": target.end[keep],
-            "cpu": target.cpu[keep],
-            "other_message_id": target.other[keep],
+            "start_ns": slow.start[keep],
+            "end_ns": slow.end[keep],
+            "cpu": slow.cpu[keep],
+            "other_message_id": slow.other[keep],
             "path": "",
             "dso": "",
             "n_calls": 0,
-            "reference_n_calls": 0,
+            "baseline_n_calls": 0,
         }
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The stage: tables in, anomalies of the target messages out."""
+"""The stage: tables in, anomalies of the slow messages out."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pyarrow as pa
 
 from ..interval_joins import Int
 from ..losses import Ledger
-from ..selection.options import Options
+from ..selection.options import Selection
 from ..selection.population import Population, select, select_against
 from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline import SIDES
 from ..timeline.activity import Activity
-from ..timeline.exposure import KINDS, UNSEEN, Exposure
+from ..timeline.exposure import KINDS, UNTRACED, Exposure
 from ..timeline.machine import Machine, Names
 from ..timeline.recording import Recording
 from . import functions
-from .deviation import adding_up, deviations, latencies, reference_medians, saved, without_saved
+from .deviation import adding_up, baseline_medians, deviations, latencies, saved, without_saved
 from .functions import Measured
 from .measurement import measure
 
 
 def find(
-    recording: Recording, options: Options, against: Recording | None = None
+    recording: Recording, options: Selection, against: Recording | None = None
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Compare the target slice of one application's messages with its reference slice, of the same capture or of ``against``.
+    """Compare the slow slice of one application's messages with its baseline slice, of the same capture or of ``against``.
 
     Returns ``(table compared, table anomalies with categories still empty, losses)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
@@ -40,11 +40,13 @@ def find(
     compared, machine = _measured(population, recording, against, names)
     noise = column(population.messages["noise_ns"])
     frames = [_anomalies(one, machine, names.list, noise, options.explained) for one in compared]
-    unseen = [one.slow.ns[one.slow.kind == UNSEEN] for one in compared]
-    n_unseen = sum(
-        len(np.unique(one.slow.row[one.slow.kind == UNSEEN])) for one in compared
+    untraced = [one.slow.ns[one.slow.kind == UNTRACED] for one in compared]
+    n_untraced = sum(
+        len(np.unique(one.slow.row[one.slow.kind == UNTRACED])) for one in compared
     )  # several of a message
-    ledger.add("slow_messages_with_untraced_time", n_unseen, unseen_ns=sum(int(ns.sum()) for ns in unseen))
+    ledger.add(
+        "slow_messages_with_untraced_time", n_untraced, untraced_ns=sum(int(ns.sum()) for ns in untraced)
+    )
     return population.table(), _table(pd.concat(frames, ignore_index=True), population), ledger.table()
 
 
@@ -59,7 +61,7 @@ class _Compared(NamedTuple):
 
 
 def _population(
-    recording: Recording, options: Options, against: Recording | None, ledger: Ledger
+    recording: Recording, options: Selection, against: Recording | None, ledger: Ledger
 ) -> Population:
     every, noise = recording.every(), recording.noise_from(options.granularity_ns)
     if against is None:
@@ -90,7 +92,7 @@ def _measured(
 def _anomalies(
     of: _Compared, machine: Machine, names: list[str], noise: Int, explained: float
 ) -> pd.DataFrame:
-    usual = adding_up(reference_medians(of.baseline, of.n_baseline), of.baseline, of.n_baseline)
+    usual = adding_up(baseline_medians(of.baseline, of.n_baseline), of.baseline, of.n_baseline)
     frame = deviations(of.slow, usual, machine, noise)
     if of.called is not None and of.usually is not None:
         inside, looked_into = functions.find(of.called, of.usually, of.n_baseline, names, noise, explained)

@@ -15,10 +15,10 @@ from ..names import ARROW
 from ..timeline import SIDES
 from ..timeline.exposure import KINDS, OWN
 from . import nesting
-from .nesting import Reference, Usual
+from .nesting import Baseline, Usual
 from .paths import Nodes, Paths
 
-#: What target messages called is looked through so many nodes at a time.
+#: What slow messages called is looked through so many nodes at a time.
 BATCH = 1 << 19
 
 
@@ -63,26 +63,26 @@ def of_label(number: Int) -> tuple[Int, Int, Int]:
 
 
 def find(
-    target: Measured, reference: Measured, n_reference: int, names: list[str], noise_ns: Int, explained: float
+    slow: Measured, baseline: Measured, n_baseline: int, names: list[str], noise_ns: Int, explained: float
 ) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Anomalous functions of the target messages, and the labels (side, kind, subject) that they stand for.
+    """Anomalous functions of the slow messages, and the labels (side, kind, subject) that they stand for.
 
-    Columns as deviation.deviations gives them, and ``path``, ``dso``, ``n_calls``, ``reference_n_calls``.
-    Only labels that reference messages have too are looked into: what is unexpected as a whole is one anomaly.
-    A thread's own stretches always are. The two may be of one capture or of two. ``names``: what subjects are called;
+    Columns as deviation.deviations gives them, and ``path``, ``dso``, ``n_calls``, ``baseline_n_calls``.
+    Only labels that baseline messages have too are looked into: what is unexpected as a whole is one anomaly.
+    A thread's own intervals always are. The two may be of one capture or of two. ``names``: what subjects are called;
     ``noise_ns``: by row, up to what a deviation is ignored; ``explained``: see ``nesting.claims``.
     """
-    every = np.union1d(target.labels, reference.labels)
-    known = every[np.isin(every, reference.labels) | (of_label(every)[1] == OWN)]
-    usually = _of_labels(Nodes.join(reference.parts), known)
-    if target.paths is not reference.paths:
-        usually = target.paths.translate(usually, reference.paths)
-    usual, labels, found = Reference(usually, n_reference), np.stack(of_label(known)), []
-    for batch in target.batches():
+    every = np.union1d(slow.labels, baseline.labels)
+    known = every[np.isin(every, baseline.labels) | (of_label(every)[1] == OWN)]
+    usually = _of_labels(Nodes.join(baseline.parts), known)
+    if slow.paths is not baseline.paths:
+        usually = slow.paths.translate(usually, baseline.paths)
+    usual, labels, found = Baseline(usually, n_baseline), np.stack(of_label(known)), []
+    for batch in slow.batches():
         nodes = _of_labels(batch, known)
         expected = usual.at(nodes)
-        claimed = nesting.claims(nodes, target.paths, expected, noise_ns[nodes.row], explained)
-        found.append(_rows(nodes, expected, claimed, np.flatnonzero(claimed), labels, target.paths, names))
+        claimed = nesting.claims(nodes, slow.paths, expected, noise_ns[nodes.row], explained)
+        found.append(_rows(nodes, expected, claimed, np.flatnonzero(claimed), labels, slow.paths, names))
     return pd.concat(found, ignore_index=True), labels.T
 
 
@@ -114,7 +114,7 @@ def _rows(
             "subject": np.where(whole, words[subject], subjects),
             "kind": np.where(whole, own_word, np.where(stall, "stall", "function")),
             "observed_ns": nodes.total[at],
-            "reference_ns": expected,
+            "baseline_ns": expected,
             "deviation_ns": claimed[at],
             "start_ns": nodes.start[at],
             "end_ns": nodes.end[at],
@@ -123,7 +123,7 @@ def _rows(
             "path": _texts(path, words[subject], paths),
             "dso": np.where(whole, "", dso),
             "n_calls": calls_now,
-            "reference_n_calls": calls_usual,
+            "baseline_n_calls": calls_usual,
         }
     )
 

@@ -12,7 +12,7 @@ from ..calls.trace import COLUMNS, Trace
 from ..interval_joins import Int
 from ..timeline import exposure
 from ..timeline.activity import Activity
-from ..timeline.exposure import Exposure, Stretches
+from ..timeline.exposure import Exposure, LabelledIntervals
 from . import functions
 from .functions import Measured
 from .paths import Calls, Nodes, Paths
@@ -46,9 +46,9 @@ def measure(
     ]
 
 
-def _called(activity: Activity, within: list[Stretches]) -> list[tuple[Paths, Nodes, Int]]:
-    """What was called in each of some sets of stretches: paths, what messages spent in them, and their labels."""
-    every = Stretches.join(within)
+def _called(activity: Activity, within: list[LabelledIntervals]) -> list[tuple[Paths, Nodes, Int]]:
+    """What was called in each of some sets of intervals: paths, what messages spent in them, and their labels."""
+    every = LabelledIntervals.join(within)
     rows = activity.calls_while(every.cpu, every.start, every.end, COLUMNS)
     calls, found = Calls(Trace.build(rows, activity.softirqs)), []
     for w in within:

@@ -18,21 +18,21 @@ from .paths import Nodes, Paths
 
 @dataclass(frozen=True)
 class Usual:
-    """What reference messages spent at nodes: medians of ``total`` and ``calls``, and how far is still usual."""
+    """What baseline messages spent at nodes: medians of ``total`` and ``calls``, and how far is still usual."""
 
     total: Int
     calls: Int
     spread: Int
 
 
-class Reference:
-    """What ``n_reference`` messages spent at their ``nodes``, by label and path; absence counts as 0.
+class Baseline:
+    """What ``n_baseline`` messages spent at their ``nodes``, by label and path; absence counts as 0.
 
     The spread is three times what lies between the first quartile and the median: what the faster half of messages
     differs by is jitter, while some of the slower half may have the very cause that is looked for.
     """
 
-    def __init__(self, nodes: Nodes, n_reference: int) -> None:
+    def __init__(self, nodes: Nodes, n_baseline: int) -> None:
         self._n_paths = int(nodes.path.max(initial=-1)) + 2
         key = nodes.label * self._n_paths + nodes.path + 1
         self._keys, n_nodes = np.unique(key, return_counts=True)
@@ -40,19 +40,19 @@ class Reference:
 
         def quantile(values: Int, share: float) -> Int:
             # Messages without the node come first in the order: shift the rank by their number.
-            rank = int(n_reference * share) - (n_reference - n_nodes)
+            rank = int(n_baseline * share) - (n_baseline - n_nodes)
             ordered = values[np.lexsort((values, key))]
             return np.where(rank >= 0, np.append(ordered, 0)[first + np.maximum(rank, 0)], 0)
 
         total = quantile(nodes.total, 0.5)
         spread = 3 * (total - quantile(nodes.total, 0.25))
-        # One more, for what no reference message has.
+        # One more, for what no baseline message has.
         self._total, self._calls, self._spread = (
             np.append(values, 0) for values in (total, quantile(nodes.calls, 0.5), spread)
         )
 
     def at(self, nodes: Nodes) -> Usual:
-        """For each of ``nodes`` the reference at its label and path."""
+        """For each of ``nodes`` the baseline at its label and path."""
         key = nodes.label * self._n_paths + nodes.path + 1
         place = np.minimum(np.searchsorted(self._keys, key), max(len(self._keys) - 1, 0))
         known = nodes.path + 1 < self._n_paths
@@ -63,7 +63,7 @@ class Reference:
 
 
 def claims(nodes: Nodes, paths: Paths, expected: Usual, noise_ns: Int, explained: float) -> Int:
-    """Deviation in ns that each node of the target is reported with; 0: not reported.
+    """Deviation in ns that each node of the slow messages is reported with; 0: not reported.
 
     ``noise_ns``: by node, up to what nothing is told; ``explained``: share from which on nested anomalies stand for their parent.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..calls.innermost import nearest, stretches
+from ..calls.innermost import innermost, nearest
 from ..calls.trace import Trace, Words, mixed
 from ..interval_joins import Int, overlaps
 
@@ -101,7 +101,7 @@ class Nodes:
     """One row per message, label and path that it was in; path -1 is the label as a whole.
 
     ``row`` and ``label`` are the caller's; ``total``: ns with callees, ``own``: without; ``calls``: how many
-    began; ``start``/``end``/``cpu``: its longest stretch, itself innermost or not.
+    began; ``start``/``end``/``cpu``: its longest interval, itself innermost or not.
     """
 
     row: Int
@@ -133,10 +133,10 @@ class Calls:
     def __init__(self, trace: Trace) -> None:
         self.paths, self._path = find_paths(trace)
         self._start = trace.start
-        self._tiles = stretches(np.arange(len(trace.cpu)), trace.cpu, trace.start, trace.end, trace.parent)
+        self._tiles = innermost(np.arange(len(trace.cpu)), trace.cpu, trace.start, trace.end, trace.parent)
 
     def measure(self, row: Int, label: Int, cpu: Int, start: Int, end: Int) -> Nodes:
-        """What was called in stretches, whose calls are those of the trace: each belongs to a message ``row`` and has a ``label``."""
+        """What was called in intervals, whose calls are those of the trace: each belongs to a message ``row`` and has a ``label``."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         call = tiles.row[tile]
@@ -157,7 +157,7 @@ def _add_up(row: Int, label: Int, path: Int, ns: Int, calls: Int, start: Int, en
     order = np.argsort(key, kind="stable")
     key, ns = key[order], ns[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-    # The first of the longest stretches of each.
+    # The first of the longest intervals of each.
     most = np.flatnonzero(ns == np.repeat(np.maximum.reduceat(ns, first), np.diff(np.append(first, len(ns)))))
     longest = order[most[np.searchsorted(most, first)]]
     total = np.add.reduceat(ns, first)
@@ -201,7 +201,7 @@ def _with_callees(nodes: Nodes, paths: Paths) -> Nodes:
     for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
         inner = level[parent[level] >= 0]
         np.add.at(total, parent[inner], total[inner])
-        # What it called longest stands for a function without a stretch of its own: the last that is written.
+        # What it called longest stands for a function without an interval of its own: the last that is written.
         inner = inner[own[parent[inner]] == 0]
         inner = inner[np.argsort(total[inner], kind="stable")]
         for values in (start, end, cpu):

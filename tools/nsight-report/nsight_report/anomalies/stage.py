@@ -10,7 +10,7 @@ from ..stage import ANALYSIS, RECORDS, Context, Result, Stage
 
 def _run(ctx: Context) -> Result:
     from ..capture.check import check_together
-    from ..selection.options import REFERENCES_WITH_CALLS, Options
+    from ..selection.options import BASELINE_WITH_CALLS, Selection
     from ..timeline.recording import Recording, granularity_ns, noise_of
     from .find import find
 
@@ -21,9 +21,9 @@ def _run(ctx: Context) -> Result:
         of_records[1] if ctx.activity_of_records else "perf.data",
     )
     check_together(ctx.manifest, ctx.stored("events").span(), ctx.stored("contexts").span(), names)
-    options = Options.of(ctx.options)
-    if ctx.manifest.grade == "pt":
-        options = replace(options, max_reference=min(options.max_reference, REFERENCES_WITH_CALLS))
+    options = Selection.of(ctx.options)
+    if ctx.manifest.mode == "intel-pt":
+        options = replace(options, max_baseline=min(options.max_baseline, BASELINE_WITH_CALLS))
     granularity = max(granularity_ns(of) for of in (ctx, ctx.other) if of)
     here = Recording.of(ctx)._replace(noise=noise_of(ctx))
     against = Recording.of(ctx.other)._replace(noise=noise_of(ctx.other)) if ctx.other else None

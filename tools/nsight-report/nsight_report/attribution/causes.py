@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..losses import Ledger
 from ..names import ARROW
-from ..selection.options import Options
+from ..selection.options import Selection
 from ..tables import schema
 from .categories import FUNCTION, OWN, SIBLING, THREAD, Categories, categorise, load
 
@@ -39,23 +39,23 @@ PLACES = frozenset(
 
 
 def attribute(
-    anomalies: pa.Table, compared: pa.Table, options: Options, programs: frozenset[str] = frozenset()
+    anomalies: pa.Table, compared: pa.Table, options: Selection, programs: frozenset[str] = frozenset()
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Turn anomalies into root causes (section 5.2 of the paper).
 
     Returns ``(anomalies with categories and trimmed to what they may claim, coverage, causes, losses)``.
 
-    The stretches behind the anomalies of one message do not overlap, but what they took (``took_ns``) can
+    The intervals behind the anomalies of one message do not overlap, but what they took (``took_ns``) can
     add up to more than the message's own deviation, because it met less than usual of something else. Of the
     deviation the largest claim what they took, the smallest what is left. ``programs``: what the application's
     threads are called; pinning it apart from these is no advice.
     """
     ledger = Ledger("attribution")
-    target = compared.to_pandas()
-    target = target[target["role"] == "target"].sort_values("message_id")
-    ids = target["message_id"].to_numpy(np.int64)
-    latency, usual = (target[c].to_numpy(np.int64) for c in ("latency_ns", "reference_latency_ns"))
-    total, noise = np.maximum(latency - usual, 0), target["noise_ns"].to_numpy(np.int64)
+    slow = compared.to_pandas()
+    slow = slow[slow["role"] == "slow"].sort_values("message_id")
+    ids = slow["message_id"].to_numpy(np.int64)
+    latency, usual = (slow[c].to_numpy(np.int64) for c in ("latency_ns", "baseline_latency_ns"))
+    total, noise = np.maximum(latency - usual, 0), slow["noise_ns"].to_numpy(np.int64)
     # What cannot be told from no delay has no cause.
     late = pd.Series(np.where(total > noise, total, 0), index=ids)
 
@@ -94,7 +94,7 @@ def attribute(
         {
             "message_id": ids,
             "latency_ns": latency,
-            "reference_latency_ns": usual,
+            "baseline_latency_ns": usual,
             "deviation_ns": total,
             "explained_ns": explained,
             "located_ns": located,

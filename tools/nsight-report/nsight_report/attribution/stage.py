@@ -8,27 +8,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..stage import ANALYSIS, Context, Result, Stage
-from ..stage import Options as Choices
+from ..stage import ANALYSIS, Context, Options, Result, Stage
 
 
-def own(compared: pa.Table, options: Choices) -> npt.NDArray[np.int64]:
-    """Numbers of the compared messages that are of this capture: references may be of another."""
+def own(compared: pa.Table, options: Options) -> npt.NDArray[np.int64]:
+    """Numbers of the compared messages that are of this capture: baseline may be of another."""
     if options.against is not None:
-        compared = compared.filter(pc.equal(compared["role"].cast(pa.string()), "target"))
+        compared = compared.filter(pc.equal(compared["role"].cast(pa.string()), "slow"))
     return compared["message_id"].to_numpy()
 
 
 def _run(ctx: Context) -> Result:
     from ..names import thread_name
-    from ..selection.options import Options
+    from ..selection.options import Selection
     from .causes import attribute
 
     compared = ctx.table("compared")
     ours = ctx.messages().rows(own(compared, ctx.options), ["comm"])
     programs = frozenset(map(thread_name, ours["comm"].unique()))
     kept, coverage, causes, lost = attribute(
-        ctx.table("found_anomalies"), compared, Options.of(ctx.options), programs
+        ctx.table("found_anomalies"), compared, Selection.of(ctx.options), programs
     )
     return {"anomalies": kept, "coverage": coverage, "causes": causes}, lost
 

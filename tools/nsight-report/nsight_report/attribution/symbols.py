@@ -24,7 +24,7 @@ _NOT_KERNEL = ("[vdso", "[vsyscall", "[heap", "[stack", "[unknown", "[anon", "[u
 def is_kernel(dso: str) -> bool:
     """Whether the object a function is in belongs to the kernel: itself, a module, a BPF program.
 
-    No object at all counts too: at grade trace, functions are the kernel's.
+    No object at all counts too: in mode tracepoints, functions are the kernel's.
 
     >>> [is_kernel(d) for d in ("[kernel.kallsyms]", "[nf_tables]", "[vdso]", "/usr/bin/nginx")]
     [True, True, False, False]

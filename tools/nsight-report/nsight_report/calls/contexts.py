@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``calls`` and ``contexts`` at grade trace.
+"""``calls`` and ``contexts`` in mode tracepoints.
 
 The nesting itself is a stack per core with rules for missing enters and exits, driven by one
 event after the other: ``nsight-contexts`` does it in C (native/nsight-contexts.c states the
@@ -24,7 +24,7 @@ from ..errors import BadInput, OutputError
 from ..losses import Ledger, of_group
 from ..tables import schema
 
-# Mirror struct nsight_call and struct nsight_stretch of native/context_stack.h.
+# Mirror struct nsight_call and struct nsight_interval of native/context_stack.h.
 CALL = np.dtype(
     [
         ("start", "<i8"),
@@ -44,7 +44,7 @@ CALL = np.dtype(
         ("others", "<u4"),
     ]
 )
-STRETCH = np.dtype([("start", "<i8"), ("end", "<i8"), ("call", "<i8"), ("comm", "<u4"), ("pad", "<u4")])
+INTERVAL = np.dtype([("start", "<i8"), ("end", "<i8"), ("call", "<i8"), ("comm", "<u4"), ("pad", "<u4")])
 
 # In the order of enum context_kind and enum known.
 KINDS = ("thread", "idle", "syscall", "softirq", "hardirq", "gap", "absent")
@@ -56,10 +56,10 @@ SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "
 
 @dataclass(frozen=True)
 class Nesting:
-    """What nsight-contexts made of the events: arrays of CALL and STRETCH, and its repairs."""
+    """What nsight-contexts made of the events: arrays of CALL and INTERVAL, and its repairs."""
 
     calls: npt.NDArray[np.void]
-    stretches: npt.NDArray[np.void]
+    intervals: npt.NDArray[np.void]
     repairs: dict[str, int]
 
 
@@ -70,7 +70,7 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
             events.tofile(f"{directory}/events.bin")
             native.run("nsight-contexts", [f"{directory}/events.bin", directory], events.nbytes)
             calls = np.fromfile(f"{directory}/calls.bin", dtype=CALL)
-            stretches = np.fromfile(f"{directory}/contexts.bin", dtype=STRETCH)
+            intervals = np.fromfile(f"{directory}/contexts.bin", dtype=INTERVAL)
             repairs = json.loads(Path(directory, "contexts.json").read_text(encoding="utf-8"))["repairs"]
     except OSError as error:
         raise OutputError(
@@ -83,34 +83,34 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
             if source == "perf.data"
             else "record again",
         )
-    return Nesting(*_in_order(calls, stretches), repairs)
+    return Nesting(*_in_order(calls, intervals), repairs)
 
 
 def _in_order(
-    calls: npt.NDArray[np.void], stretches: npt.NDArray[np.void]
+    calls: npt.NDArray[np.void], intervals: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
     """Order calls by cpu, start and depth: calls of no length may have come in another order."""
     order = np.lexsort((calls["depth"], calls["start"], calls["cpu"]))
     if (order == np.arange(len(order))).all():
-        return calls, stretches
+        return calls, intervals
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    calls, stretches = calls[order], stretches.copy()
+    calls, intervals = calls[order], intervals.copy()
     has_parent = calls["parent"] >= 0
     calls["parent"][has_parent] = place[calls["parent"][has_parent]]
-    stretches["call"] = place[stretches["call"]]
-    return calls, stretches
+    intervals["call"] = place[intervals["call"]]
+    return calls, intervals
 
 
 def tables(
     nesting: Nesting, strings: list[str], syscall_names: Mapping[str, str]
 ) -> tuple[pa.Table, pa.Table]:
     """Tables ``calls`` and ``contexts`` of schema.py."""
-    calls, stretches = nesting.calls, nesting.stretches
+    calls, intervals = nesting.calls, nesting.intervals
     symbols, symbol_names = _symbols(calls, strings, syscall_names)
     kinds = calls["kind"].astype(np.int32)
     duration = calls["end"] - calls["start"]
-    of = stretches["call"]
+    of = intervals["call"]
     call_table = {
         "call_id": np.arange(len(calls)),
         "parent_id": calls["parent"],
@@ -132,13 +132,13 @@ def tables(
     }
     context_table = {
         "cpu": calls["cpu"][of].astype(np.int32),
-        "start_ns": stretches["start"],
-        "end_ns": stretches["end"],
+        "start_ns": intervals["start"],
+        "end_ns": intervals["end"],
         "kind": _dictionary(kinds[of], KINDS),
         "symbol": _dictionary(symbols[of], symbol_names),
         "pid": calls["pid"][of],
         "tid": calls["tid"][of],
-        "comm": comms(stretches["comm"], calls["tid"][of], strings),
+        "comm": comms(intervals["comm"], calls["tid"][of], strings),
         "call_id": of,
         "others": receivers(calls["others"][of], strings),
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run nsight-decode: Intel PT of a perf.data to a folder of Parquet files, a core each."""
+"""Run nsight-decode: Intel PT of a perf.data to a directory of Parquet files, a core each."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
 
 
 def decode(perf_data: Path, symfs: Path | None, into: Path, windows: I64 | None = None) -> Decoded:
-    """Run nsight-decode, which writes to the folder ``into``.
+    """Run nsight-decode, which writes to the directory ``into``.
 
     ``symfs``: where the recorded machine's files are; by default here.
-    ``windows``: stretches outside of which nothing is decoded (rows of begin, end in the perf clock, and cpu).
+    ``windows``: intervals outside of which nothing is decoded (rows of begin, end in the perf clock, and cpu).
     """
     try:
         args = ["--out", str(into)]

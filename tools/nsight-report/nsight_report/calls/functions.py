@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``calls`` and ``contexts`` at grade pt: every call, as nsight-decode found them in the packets.
+"""``calls`` and ``contexts`` in mode intel-pt: every call, as nsight-decode found them in the packets.
 
 Its table has times of the perf clock and names of functions. Here they become times in
-monotonic and names as at grade trace: a system call has the name of the function that serves it,
+monotonic and names as in mode tracepoints: a system call has the name of the function that serves it,
 what a softirq runs is one context.
 """
 
@@ -25,7 +25,7 @@ from ..losses import Ledger
 from ..tables import schema
 from ..tables.store import Writer, Written, writing
 from . import decoder
-from .innermost import nearest, stretches
+from .innermost import innermost, nearest
 
 I64 = npt.NDArray[np.int64]
 
@@ -53,7 +53,7 @@ SOFTIRQS = {
 SERVES = ("__x64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_")
 
 
-#: Chooses what is decoded: begin and end of the trace in, stretches (rows of begin, end, cpu) out, in the perf clock.
+#: Chooses what is decoded: begin and end of the trace in, intervals (rows of begin, end, cpu) out, in the perf clock.
 Choose = Callable[[tuple[int, int]], I64]
 
 
@@ -66,7 +66,7 @@ def load(
 ) -> tuple[dict[str, pa.Table | Written], pa.Table]:
     """Tables ``calls``, ``contexts`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
 
-    ``scratch``: an empty folder for what does not fit in memory.
+    ``scratch``: an empty directory for what does not fit in memory.
     ``choose``: by default all is decoded. Without nsight-decode there are none, and the losses say so.
     """
     ledger = Ledger("calls")
@@ -222,13 +222,13 @@ def _contexts(
     inside: I64,
     first: int,
 ) -> pa.Table:
-    """Table ``contexts``: stretches with the same innermost context."""
+    """Table ``contexts``: intervals with the same innermost context."""
     rows = np.flatnonzero(is_context)
     parent = column(table, "parent_id")
     outer = np.where(parent < 0, -1, inside[np.maximum(parent, 0)])
     start = column(table, "start_ns")
     end = start + column(table, "dur_ns")
-    found = stretches(rows, column(table, "cpu")[rows], start[rows], end[rows], outer[rows])
+    found = innermost(rows, column(table, "cpu")[rows], start[rows], end[rows], outer[rows])
     row = pa.array(found.row)
     is_softirq = softirq[found.row] >= 0
     softirqs = np.array([*SOFTIRQS.values(), ""], object)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which context was innermost when: nested rows of a core become stretches that tile it."""
+"""Which context was innermost when: nested rows of a core become intervals that tile it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Stretches:
+class Innermost:
     """``row``: the row that was innermost on ``cpu`` from ``start`` to ``end``. Ordered by cpu, start."""
 
     row: I64
@@ -38,13 +38,13 @@ def nearest(chosen: npt.NDArray[np.bool_], parent: I64) -> I64:
         up = further
 
 
-def stretches(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Stretches:
-    """Stretches of ``rows`` (indices, in table order), which nest.
+def innermost(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Innermost:
+    """Innermost of ``rows`` (indices, in table order), which nest.
 
     ``cpu``, ``start``, ``end`` are those of ``rows``; ``parent`` is the index of the enclosing one
     among ``rows``, or -1. Rows without length are innermost never.
 
-    >>> s = stretches(np.array([5, 9]), np.array([0, 0]), np.array([0, 10]), np.array([50, 20]), np.array([-1, 5]))
+    >>> s = innermost(np.array([5, 9]), np.array([0, 0]), np.array([0, 10]), np.array([50, 20]), np.array([-1, 5]))
     >>> list(zip(s.row.tolist(), s.start.tolist(), s.end.tolist()))
     [(5, 0, 10), (9, 10, 20), (5, 20, 50)]
     """
@@ -58,6 +58,6 @@ def stretches(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Stretch
     order = np.lexsort((when, where))
     when, where, inside = when[order], where[order], inside[order]
     if not n:
-        return Stretches(rows, cpu, start, end)
+        return Innermost(rows, cpu, start, end)
     keep = (inside[:-1] >= 0) & (where[1:] == where[:-1]) & (when[1:] > when[:-1])
-    return Stretches(inside[:-1][keep], where[:-1][keep], when[:-1][keep], when[1:][keep])
+    return Innermost(inside[:-1][keep], where[:-1][keep], when[:-1][keep], when[1:][keep])

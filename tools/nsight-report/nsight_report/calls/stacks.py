@@ -105,17 +105,17 @@ def _table(
     return frame[frame["total_ns"] > 0]
 
 
-def compared(target: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-    """``mean_stacks`` of two sets side by side, by path: target_ns, reference_ns, and the self times and calls of both."""
+def compared(slow: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:
+    """``mean_stacks`` of two sets side by side, by path: slow_ns, baseline_ns, and the self times and calls of both."""
     columns = ["path", "total_ns", "self_ns", "n_calls"]
-    both = target.merge(reference[columns], on="path", how="outer", suffixes=("", "_reference"), sort=False)
+    both = slow.merge(baseline[columns], on="path", how="outer", suffixes=("", "_baseline"), sort=False)
     numbers = [
         "total_ns",
         "self_ns",
         "n_calls",
-        "total_ns_reference",
-        "self_ns_reference",
-        "n_calls_reference",
+        "total_ns_baseline",
+        "self_ns_baseline",
+        "n_calls_baseline",
     ]
     both[numbers] = both[numbers].astype(float).fillna(0.0)
     path = both["path"].astype(str)
@@ -125,11 +125,11 @@ def compared(target: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
             "depth": path.str.count(SEPARATOR),
             "name": [p.rpartition(SEPARATOR)[2] for p in path],
             "kind": both["kind"].astype(object).fillna(""),
-            "target_ns": both["total_ns"],
-            "reference_ns": both["total_ns_reference"],
-            "target_self_ns": both["self_ns"],
-            "reference_self_ns": both["self_ns_reference"],
-            "target_calls": both["n_calls"],
-            "reference_calls": both["n_calls_reference"],
+            "slow_ns": both["total_ns"],
+            "baseline_ns": both["total_ns_baseline"],
+            "slow_self_ns": both["self_ns"],
+            "baseline_self_ns": both["self_ns_baseline"],
+            "slow_calls": both["n_calls"],
+            "baseline_calls": both["n_calls_baseline"],
         }
     ).sort_values("path", kind="stable").reset_index(drop=True)  # fmt: skip

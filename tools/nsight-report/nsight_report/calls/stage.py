@@ -43,7 +43,7 @@ def _run(ctx: Context) -> Result:
     made["trace"] = schema.empty("trace")
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
-    if ctx.manifest.grade == "pt":
+    if ctx.manifest.mode == "intel-pt":
         ledger = losses.Ledger("calls")
         choose = (
             partial(_chosen, ctx, clock, made["thread_states"], ledger)
@@ -63,7 +63,7 @@ def _chosen(
     ctx: Context, clock: ClockMap, thread_states: pa.Table, ledger: losses.Ledger, traced: tuple[int, int]
 ) -> npt.NDArray[np.int64]:
     """Windows around the messages that are compared, or that another capture is compared with, in the perf clock."""
-    from ..selection.options import Options
+    from ..selection.options import Selection
     from ..selection.population import looked_at
     from ..selection.windows import on_cores
     from ..tables.data_frames import to_pandas
@@ -71,12 +71,12 @@ def _chosen(
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
     messages = ctx.messages()
-    chosen = messages.rows(looked_at(messages, Options.of(ctx.options), seen))
-    stretches = on_cores(chosen, to_pandas(thread_states))
-    flat, _error, good = clock.convert_masked(stretches[:, :2].reshape(-1), "monotonic", "perf")
+    chosen = messages.rows(looked_at(messages, Selection.of(ctx.options), seen))
+    intervals = on_cores(chosen, to_pandas(thread_states))
+    flat, _error, good = clock.convert_masked(intervals[:, :2].reshape(-1), "monotonic", "perf")
     known = good.reshape(-1, 2).all(axis=1)
     ledger.add("windows_outside_clock_map", int((~known).sum()))
-    return np.column_stack([flat.reshape(-1, 2), stretches[:, 2]])[known]
+    return np.column_stack([flat.reshape(-1, 2), intervals[:, 2]])[known]
 
 
 STAGE = Stage(

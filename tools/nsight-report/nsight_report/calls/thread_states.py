@@ -65,7 +65,7 @@ class _Runs:
     """Times on a core, ordered by thread and time; then one row for what each thread did before.
 
     These last rows (``n`` of the first kind) have no length and end where the thread is first
-    known. ``state``: in which the thread left the core. Every row is followed by a stretch off
+    known. ``state``: in which the thread left the core. Every row is followed by an interval off
     the core, so row numbers number those too.
     """
 
@@ -96,7 +96,7 @@ def build(
     """Table ``thread_states`` of schema.py.
 
     ``events``: array of perf_data.EVENT; ``calls``: array of contexts.CALL made of them. A
-    thread's stretches tile the time from its creation or the first event until the last event.
+    thread's intervals tile the time from its creation or the first event until the last event.
     """
     timed = events[(events["ts"] > 0) & (events["kind"] != CODE["exit"])]
     first, last = (int(timed["ts"][0]), int(timed["ts"][-1])) if len(timed) else (0, 0)
@@ -106,7 +106,7 @@ def build(
     wakes = wakes[wakes["a"] > 0]
     runs = _find_runs(events, timed, calls, wakes, first)
     line = _time_line(runs, wakes, timed[timed["kind"] == CODE["sched_migrate_task"]])
-    return _stretches(runs, wakes, line, last, strings, ledger)
+    return _intervals(runs, wakes, line, last, strings, ledger)
 
 
 def _find_runs(
@@ -203,7 +203,7 @@ def _time_line(runs: _Runs, wakes: npt.NDArray[np.void], moves: npt.NDArray[np.v
     return _Line(tid[order], ts[order], what[order], row[order], cpu[order])
 
 
-def _stretches(
+def _intervals(
     runs: _Runs, wakes: npt.NDArray[np.void], line: _Line, last: int, strings: list[str], ledger: Ledger
 ) -> pa.Table:
     n_rows, at = len(runs.tid), np.arange(len(line.ts))
@@ -213,7 +213,7 @@ def _stretches(
     off_core = line.what[before] == _END
     row = line.row[before]
 
-    # where each stretch off the core ends: at the thread's next start, or with the recording
+    # where each interval off the core ends: at the thread's next start, or with the recording
     next_start = np.minimum.accumulate(np.where(is_start, at, len(at))[::-1])[::-1]
     ends = at[is_end]
     following = np.append(line.tid, -1)[next_start[ends]] == line.tid[ends]
@@ -222,7 +222,7 @@ def _stretches(
     returns[line.row[ends]] = following
     until = np.maximum(until, runs.end)
 
-    # the first wake-up of each stretch off the core; of several values the last one stays
+    # the first wake-up of each interval off the core; of several values the last one stays
     woken_by = np.full(n_rows, -1)
     woken_by[row[is_wake & off_core][::-1]] = at[is_wake & off_core][::-1]
     preempted = runs.state == RUNNABLE

@@ -77,7 +77,7 @@ _DICT = pa.dictionary(pa.int32(), pa.string())
 def load(
     path: str | Path, scratch: Path, to_monotonic: ToMonotonic | None = None
 ) -> tuple[Written, pa.Table]:
-    """Write the message events in file ``path`` to folder ``scratch``; return ``(events, losses)``.
+    """Write the message events in file ``path`` to directory ``scratch``; return ``(events, losses)``.
 
     ``events`` conforms to ``schema.TABLES["events"]`` and is sorted by ``ts_ns``; events of one time are in the order of the
     file. It is read and put in order in pieces, so that a long recording takes no more memory than a short one.
@@ -114,7 +114,7 @@ def store(
     convert: ToMonotonic | None = None,
     at_once: str = KINDS,
 ) -> Written:
-    """Write events (``event_fields.ROW``) as table ``events`` to folder ``scratch``, in order of time.
+    """Write events (``event_fields.ROW``) as table ``events`` to directory ``scratch``, in order of time.
 
     The ``pieces`` together hold the events of each core of the kinds ``at_once`` in the order in which it wrote them,
     and their numbers ascend. Those that are far out of this order, and those that ``convert`` knows no time of, are left out and entered.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""perf.data at grade trace: its tracepoint samples and side-band records as one array.
+"""perf.data in mode tracepoints: its tracepoint samples and side-band records as one array.
 
 The decoding is native (``nsight-perfdata``): perf's own Python callback costs about 10 us an
 event, and a busy second has 100 000 of them.

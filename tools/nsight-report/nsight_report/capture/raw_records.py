@@ -65,50 +65,50 @@ _GROWTH = 12
 _AGAIN = "record again, with larger buffers"
 
 
-def activity(folder: Path) -> tuple[Decoded, pa.Table]:
+def activity(directory: Path) -> tuple[Decoded, pa.Table]:
     """What cores did, as ``perf_data.load`` gives it of perf.data, and a losses table.
 
-    ``folder``: ``records`` of a capture. Raises BadInput when none of its files can be used; those that were cut
+    ``directory``: ``records`` of a capture. Raises BadInput when none of its files can be used; those that were cut
     are decoded as far as they go.
     """
-    with _decoded(folder, "activity") as (directory, info):
-        events = np.fromfile(directory / "perf-events.bin", dtype=EVENT)
+    with _decoded(directory, "activity") as (scratch, info):
+        events = np.fromfile(scratch / "perf-events.bin", dtype=EVENT)
     ledger = Ledger("capture")
     account(info, ledger)
     return Decoded(events, info.pop("strings"), info["clock"], info, source="records/"), ledger.table()
 
 
-def messages(folder: Path, scratch: Path) -> tuple[Written, pa.Table]:
-    """Table ``events`` in folder ``scratch``, as ``message_events.load`` makes it of events.tsv, and a losses table.
+def messages(directory: Path, to: Path) -> tuple[Written, pa.Table]:
+    """Table ``events`` in directory ``to``, as ``message_events.load`` makes it of events.tsv, and a losses table.
 
     Raises BadInput as ``activity`` does.
     """
     ledger, words = Ledger("capture"), fields.Words()
-    with _decoded(folder, "messages") as (directory, info):
-        pieces = _pieces(directory / "messages.bin", info["strings"], words, ledger)
-        written = message_events.store(pieces, words, scratch, ledger)
+    with _decoded(directory, "messages") as (scratch, info):
+        pieces = _pieces(scratch / "messages.bin", info["strings"], words, ledger)
+        written = message_events.store(pieces, words, to, ledger)
     _account_messages(info, ledger)
     return written, ledger.table()
 
 
 @contextmanager
-def _decoded(folder: Path, what: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The folder with the arrays that nsight-rawdata makes, removed at the end, and perf-events.json."""
+def _decoded(directory: Path, what: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The directory with the arrays that nsight-rawdata makes, removed at the end, and perf-events.json."""
     try:
-        size = sum(path.stat().st_size for path in folder.glob("*.records"))
+        size = sum(path.stat().st_size for path in directory.glob("*.records"))
     except OSError as error:
         raise BadInput(f"{error.filename}: {error.strerror}", "copy the whole capture directory") from None
-    with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
-        native.run("nsight-rawdata", [f"--only={what}", str(folder.resolve()), directory], _GROWTH * size)
+    with tempfile.TemporaryDirectory(prefix="nsight-") as scratch:
+        native.run("nsight-rawdata", [f"--only={what}", str(directory.resolve()), scratch], _GROWTH * size)
         try:
-            info = json.loads(Path(directory, "perf-events.json").read_text(encoding="utf-8"))
+            info = json.loads(Path(scratch, "perf-events.json").read_text(encoding="utf-8"))
         except OSError as error:
             raise OutputError(
                 f"{error.filename}: {error.strerror}", "free some disk space, or set TMPDIR"
             ) from None
         if tuple(info["kinds"]) != KINDS:
             raise BadInput("nsight-rawdata is of another version than this package", "run: make build")
-        yield Path(directory), info
+        yield Path(scratch), info
 
 
 def _pieces(path: Path, strings: list[str], words: fields.Words, ledger: Ledger) -> Iterator[Rows]:

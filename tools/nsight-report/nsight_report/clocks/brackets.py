@@ -3,7 +3,7 @@
 
 Each segment joins the middles of two consecutive readings. Its bound is half the wider bracket,
 plus what the clock can have bent in between, judged by how much the rate differs from the
-neighbouring segments': with one change of the rate, or one step, inside a stretch of length w, the
+neighbouring segments': with one change of the rate, or one step, inside an interval of length w, the
 clock leaves the chord by at most w times that difference. A clock that is bent, or stepped, there
 and back again between two readings is not noticed; timekeeper states are there to see that.
 """
@@ -51,7 +51,7 @@ def build(b: Brackets, domain: str, source: str, ledger: Ledger, extra_ns: I64 |
     extra = np.zeros(len(ns), np.int64) if extra_ns is None else extra_ns[knots]
     middle = before + (after - before) // 2
     cycles, dur = np.diff(middle), np.diff(ns)
-    rate = dur / cycles  # ns per cycle; a float error of 1e-16 of a stretch is no concern
+    rate = dur / cycles  # ns per cycle; a float error of 1e-16 of an interval is no concern
     usual = float(np.median(rate))
     if not usual > 0:
         usual = float(dur.sum() / cycles.sum())

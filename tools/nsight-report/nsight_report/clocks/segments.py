@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stretches of TSC with one line each: the clock map of one domain, as arrays."""
+"""Intervals of TSC with one line each: the clock map of one domain, as arrays."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def concat(parts: list[Segments]) -> Segments:
 
 
 def fill(first: Segments, second: Segments) -> Segments:
-    """``first``, and ``second`` in those stretches of TSC that ``first`` leaves open."""
+    """``first``, and ``second`` in those intervals of TSC that ``first`` leaves open."""
     if not len(first) or not len(second):
         return first if len(first) else second
     last = np.flatnonzero(first.tsc_start[1:] > first.tsc_end[:-1])  # rows with a hole behind them

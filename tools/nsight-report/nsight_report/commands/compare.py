@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``nsight-report compare``: two captures, both held against the usual messages of the first.
 
-With one yardstick the delays of both can be subtracted: what a target message of either has more than a usual one
+With one yardstick the delays of both can be subtracted: what a slow message of either has more than a usual one
 of the first, cause by cause.
 """
 
@@ -17,7 +17,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import EmptyTarget
+from ..errors import NoSlowMessages
 from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..summary import PERCENTILES, beyond_noise, selected
@@ -35,7 +35,7 @@ _ROWS = 15
 
 @dataclass(frozen=True)
 class Side:
-    """A capture and its tables ``coverage`` and ``causes``; they are empty if none of its messages is in the target."""
+    """A capture and its tables ``coverage`` and ``causes``; they are empty if none of its messages is among the slow messages."""
 
     capture: Capture
     coverage: pd.DataFrame
@@ -43,10 +43,10 @@ class Side:
 
     @staticmethod
     def of(capture: Capture) -> Side:
-        """With what is missing made. A cure may have left nothing in a target such as ``1ms-``."""
+        """With what is missing made. A fix may have left nothing among slow messages such as ``1ms-``."""
         try:
             return Side(capture, capture.coverage, capture.causes)
-        except EmptyTarget:
+        except NoSlowMessages:
             none = (to_pandas(schema.empty(name)) for name in ("coverage", "causes"))
             return Side(capture.diagnosed(False), *none)
 
@@ -54,20 +54,20 @@ class Side:
 def make(before: Side, after: Side) -> dict[str, Any]:
     """The object of ``compare --json``. ``after`` was opened with ``against`` = ``before``.
 
-    Raises EmptyTarget if neither has a message in the target.
+    Raises NoSlowMessages if neither has a message among the slow messages.
     """
     options = before.capture.options
     if not len(before.coverage) and not len(after.coverage):
-        raise EmptyTarget(
-            f"no message of either capture is in the target {options.target}", "choose others with --target"
+        raise NoSlowMessages(
+            f"no message of either capture is selected by --slow {options.slow}", "choose others with --slow"
         )
     latencies = [selected(s.capture, ["latency_ns"])["latency_ns"].to_numpy() for s in (before, after)]
     causes = _causes(before, after)
     return {
         "before": _side(before, latencies[0]),
         "after": _side(after, latencies[1]),
-        "target": options.target,
-        "reference": f"{options.reference} of {before.capture.name}",
+        "slow": options.slow,
+        "baseline": f"{options.baseline} of {before.capture.name}",
         "percentiles": [
             _percentile(p, *latencies) for p in PERCENTILES if supported(min(map(len, latencies)), p)
         ],
@@ -81,11 +81,11 @@ def _side(side: Side, latencies: npt.NDArray[np.int64]) -> dict[str, Any]:
     lost = capture.losses["severity"].astype(str)
     return {
         "capture": str(capture.path),
-        "grade": capture.manifest.grade,
+        "mode": capture.manifest.mode,
         "n_messages": len(latencies),
-        "n_target": len(coverage),
+        "n_slow": len(coverage),
         "max_ns": int(latencies.max()) if len(latencies) else None,
-        "mean_target_deviation_ns": int(coverage["deviation_ns"].mean()) if len(coverage) else None,
+        "mean_slow_deviation_ns": int(coverage["deviation_ns"].mean()) if len(coverage) else None,
         "coverage_median": float(slower["coverage"].median()) if len(slower) else None,
         "n_errors": int((lost == "error").sum()),
         "n_warnings": int((lost == "warning").sum()),
@@ -195,25 +195,25 @@ def verdict(made: dict[str, Any]) -> list[str]:
         if own:
             parts.append(f"{change}: " + ", ".join(f"{printable(c['cause'])} ({_shift(c)})" for c in own))
     if parts:
-        lines.append("Causes, as delay of a mean target message: " + "; ".join(parts) + ".")
+        lines.append("Causes, as delay of a mean slow message: " + "; ".join(parts) + ".")
     else:
-        lines.append("No cause delays the target messages of either.")
+        lines.append("No cause delays the slow messages of either.")
     sides = [made["before"], made["after"]]
     covered = [
         f"{percent(side['coverage_median'])} {when}"
         for side, when in zip(sides, ("before", "after"), strict=True)
         if side["coverage_median"] is not None
     ]
-    sure = f"How sure: of the target messages' delays (medians) the causes explain {' and '.join(covered)}"
+    sure = f"Confidence: of the slow messages' delays (medians) the causes explain {' and '.join(covered)}"
     if not covered:
-        sure = "How sure: no target message is slower than usual, so there is nothing to explain"
+        sure = "Confidence: no slow message is slower than usual, so there is nothing to explain"
     errors = sum(s["n_errors"] for s in sides)
     lines.append(
         f"{sure}; {errors} errors among the losses (see each capture's summary)." if errors else f"{sure}."
     )
-    if sides[0]["grade"] != sides[1]["grade"]:
+    if sides[0]["mode"] != sides[1]["mode"]:
         lines.append(
-            f"The captures are of grades {sides[0]['grade']} and {sides[1]['grade']}: functions were not compared."
+            f"The captures are of modes {sides[0]['mode']} and {sides[1]['mode']}: functions were not compared."
         )
     return lines
 
@@ -234,7 +234,7 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(
         Text(
-            f"Causes: delay of a mean message of {made['target']}, against {printable(made['reference'], 100)}",
+            f"Causes: delay of a mean message of {made['slow']}, against {printable(made['baseline'], 100)}",
             style="bold",
         )
     )

@@ -48,7 +48,7 @@ def _messages(capture: Capture, args: argparse.Namespace) -> dict[str, int]:
         from ..export.folded import export as folded
 
         return folded(capture, args.messages, args.output)
-    spec = args.messages or "target"
+    spec = args.messages or "slow"
     if args.format == "chrome":
         from ..export.chrome import export as chrome
 

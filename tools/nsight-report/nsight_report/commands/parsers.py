@@ -11,7 +11,7 @@ from pathlib import Path
 FORMATS = {
     "perfetto": "a trace for ui.perfetto.dev and trace_processor; compressed if FILE ends in .gz",
     "chrome": "a trace in Chrome's JSON, for viewers that do not read Perfetto's",
-    "folded": "stacks and their time, for flamegraph.pl: reference and target, ns a message",
+    "folded": "stacks and their time, for flamegraph.pl: baseline and slow messages, ns a message",
     "parquet": "tables, one file each; FILE is a directory",
     "csv": "the same as CSV",
 }
@@ -34,7 +34,7 @@ def _new(name: str, what: str, usage: str, examples: str) -> argparse.ArgumentPa
 def top(common: Common) -> argparse.ArgumentParser:
     """``nsight-report top``."""
     p = _new(
-        "top", "Rank what delayed the target messages, or the target messages.", "CAPTURE",
+        "top", "Rank the causes of delay, or the slow messages.", "CAPTURE",
         "  nsight-report top web.nsight --sort pervasiveness\n"
         "  nsight-report top web.nsight --by message -n 20",
     )  # fmt: skip
@@ -62,9 +62,9 @@ def show(common: Common) -> argparse.ArgumentParser:
     p = _new(
         "show", "Show one message: its stamps, segments, causes with evidence, slow calls and neighbours.",
         "CAPTURE [MESSAGE]",
-        "  nsight-report show web.nsight              the slowest target message\n"
+        "  nsight-report show web.nsight              the slowest message\n"
         "  nsight-report show web.nsight 4711\n"
-        "  nsight-report show web.nsight 4711 --target id:4711    explain one that is not in the target",
+        "  nsight-report show web.nsight 4711 --slow id:4711    explain one that is not slow",
     )  # fmt: skip
     p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
     p.add_argument(
@@ -91,10 +91,10 @@ def compare(common: Common) -> argparse.ArgumentParser:
         "compare", "Compare two captures: latencies side by side, causes that came, went and stayed.",
         "BEFORE AFTER",
         "  nsight-report compare before.nsight after.nsight\n"
-        "  nsight-report compare before.nsight after.nsight --target p25-75",
+        "  nsight-report compare before.nsight after.nsight --slow p25-75",
     )  # fmt: skip
     p.add_argument(
-        "before", metavar="BEFORE", type=Path, help="capture whose reference messages both are held against"
+        "before", metavar="BEFORE", type=Path, help="capture whose baseline messages both are held against"
     )
     p.add_argument("capture", metavar="AFTER", type=Path, help="the other capture")
     common(p)
@@ -117,8 +117,8 @@ def export(common: Common) -> argparse.ArgumentParser:
     p.add_argument(
         "--messages",
         metavar="SPEC",
-        help="perfetto, chrome, folded: target (the default), reference, all, numbers such as 17,18, "
-        "or what --target takes; folded: without it reference and target side by side",
+        help="perfetto, chrome, folded: slow (the default), baseline, all, numbers such as 17,18, "
+        "or what --slow takes; folded: without it baseline and slow messages side by side",
     )
     p.add_argument("--tables", metavar="NAME,...", help="parquet, csv: only these tables (default: all)")
     common(p)

@@ -35,8 +35,8 @@ _NEIGHBOUR = (
     "message_id", "conn_id", "direction", "first_ns", "last_ns", "latency_ns", "tid", "app_cpu", "comm",
 )  # fmt: skip
 _EVIDENCE = (
-    "anomaly", "subject", "kind", "located", "deviation_ns", "took_ns", "observed_ns", "reference_ns", "start_ns", "end_ns", "cpu",
-    "other_message_id", "path", "n_calls", "reference_n_calls",
+    "anomaly", "subject", "kind", "located", "deviation_ns", "took_ns", "observed_ns", "baseline_ns", "start_ns", "end_ns", "cpu",
+    "other_message_id", "path", "n_calls", "baseline_n_calls",
 )  # fmt: skip
 
 
@@ -46,19 +46,19 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     number = int(message["message_id"])
     rows = capture.stored_messages.rows(np.array([number]))
     row = next(each(rows))
-    parts = capture.stretches(rows)[0]
+    parts = capture.intervals(rows)[0]
     calls = calls_of(parts, capture.calls_around(rows))
     anomalies = capture.anomalies[capture.anomalies["message_id"] == number]
     roots = tree(calls, anomalies)
     least = int(message["latency_ns"]) * args.least // 100
     roles = capture.compared.loc[capture.compared["message_id"] == number, "role"].astype(str).tolist()
-    if capture.other is not None:  # the reference is of that one, which has numbers of its own
-        roles = [role for role in roles if role == "target"]
+    if capture.other is not None:  # the baseline is of that one, which has numbers of its own
+        roles = [role for role in roles if role == "slow"]
     return {
         "capture": str(capture.path),
         "message": {name: _plain(message[name]) for name in _FACTS},
         "role": roles[0] if roles else None,
-        "target": capture.options.target,
+        "slow": capture.options.slow,
         **_covered(capture, number),
         "marks": [
             {"name": m.name, "ns": m.ns, "since_first_ns": m.ns - int(message["first_ns"]), "cpu": m.cpu}
@@ -79,14 +79,14 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
         coverage = capture.coverage
         if not len(coverage):
             raise BadInput(
-                f"{capture.path}: no message is in the target {capture.options.target}",
-                "choose others with --target, or give a message's number",
+                f"{capture.path}: no message is selected by --slow {capture.options.slow}",
+                "choose others with --slow, or give a message's number",
             )
         slowest = coverage.sort_values("latency_ns", ascending=False, kind="stable")["message_id"].iloc[0]
         return capture.message(int(slowest))
     if not text.isdecimal() or len(text) > 18:
         hint = "nsight-report show CAPTURE MESSAGE" if Path(text).is_dir() else "give its number, or slowest"
-        raise UsageError(f"{text!r} is not the number of a message", hint)
+        raise UsageError(f"{text!r} is not the message ID", hint)
     try:
         return capture.message(int(text))
     except KeyError:
@@ -94,7 +94,7 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
 
 
 def _covered(capture: Capture, number: int) -> dict[str, Any]:
-    names = ("reference_latency_ns", "deviation_ns", "explained_ns", "located_ns", "coverage")
+    names = ("baseline_latency_ns", "deviation_ns", "explained_ns", "located_ns", "coverage")
     rows = capture.coverage[capture.coverage["message_id"] == number]
     return {name: _plain(rows.iloc[0][name]) if len(rows) else None for name in names}
 
@@ -210,20 +210,26 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
 
 def _standing(made: dict[str, Any]) -> str:
     if made["coverage"] == 1 and not made["causes"]:
-        return f"{no_cause(1)} (usual: {duration(made['reference_latency_ns'])})"
+        return f"{no_cause(1)} (usual: {duration(made['baseline_latency_ns'])})"
     if made["coverage"] is not None:
         beyond = sum(c["took_ns"] - c["deviation_ns"] for c in made["causes"])
         return (
-            f"{duration(made['deviation_ns'])} more than usual ({duration(made['reference_latency_ns'])}); the causes "
+            f"{duration(made['deviation_ns'])} more than usual ({duration(made['baseline_latency_ns'])}); the causes "
             f"below explain {percent(made['coverage'])} of it, locate {duration(made['located_ns'])}, and leave "
             f"{duration(made['deviation_ns'] - made['explained_ns'] - made['located_ns'])}"
-            + (f"; {duration(beyond)} of what they took was made up for elsewhere" if beyond > 0 else "")
+            + (
+                f"; {duration(beyond)} of what they took was offset by savings elsewhere"
+                if beyond > 0
+                else ""
+            )
         )
     number = made["message"]["message_id"]
-    is_reference = (
-        "it is one of those compared with" if made["role"] == "reference" else "it is not in the target"
+    is_baseline = (
+        "it is one of those compared with"
+        if made["role"] == "baseline"
+        else "it is not among the slow messages"
     )
-    return f"{is_reference}, so no cause was looked for (target {made['target']}; --target id:{number} explains it)"
+    return f"{is_baseline}, so no cause was looked for (slow {made['slow']}; --slow id:{number} explains it)"
 
 
 def _title(console: Console, text: str) -> None:
@@ -275,7 +281,7 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
         )
         span = duration(c["end_ns"] - c["start_ns"])
         core = "no core" if c["cpu"] < 0 else f"core {c['cpu']}"
-        where = f"longest stretch: {span} from {_signed(c['start_ns'] - first)} on {core}"
+        where = f"longest interval: {span} from {_signed(c['start_ns'] - first)} on {core}"
         if c["other_message_id"] >= 0:
             where += f", in the processing of message {c['other_message_id']}"
         console.print(Text("      " + where), soft_wrap=True)
@@ -289,14 +295,14 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
 
 def _claim(c: dict[str, Any]) -> str:
     subject = printable(c["subject"])
-    spent = f"{duration(c['observed_ns'])}, usually {duration(c['reference_ns'])}"
+    spent = f"{duration(c['observed_ns'])}, usually {duration(c['baseline_ns'])}"
     if c["anomaly"] == "frequent":
-        return f"{subject} was called {c['n_calls']} times, usually {c['reference_n_calls']} ({spent})"
+        return f"{subject} was called {c['n_calls']} times, usually {c['baseline_n_calls']} ({spent})"
     words = {
         "context": f"{c['kind']} {subject}" if c["kind"] != subject else subject,
         "unexpected": f"{subject}, which usual messages do not call",
         "slower": f"{subject} took longer",
-        "gap": f"the core stood still: {subject}",
+        "gap": f"CPU idle or stalled: {subject}",
         "hol": f"{subject} was at another message of the same application",
         "interference": f"{subject} was at another application's message",
     }

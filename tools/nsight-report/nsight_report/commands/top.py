@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report top``: causes, or target messages, ranked."""
+"""``nsight-report top``: causes, or slow messages, ranked."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     rows = _causes(capture, args.sort) if args.by == "cause" else _messages(capture, args.sort)
     return {
         "capture": str(capture.path),
-        "target": capture.options.target,
-        "n_target": len(capture.coverage),
+        "slow": capture.options.slow,
+        "n_slow": len(capture.coverage),
         "by": args.by,
         "sort": args.sort,
         "n_rows": len(rows),
@@ -88,7 +88,7 @@ def _messages(capture: Capture, sort: str) -> list[dict[str, Any]]:
             "message_id": int(m.message_id),
             "first_ns": int(m.first_ns),
             "latency_ns": int(m.latency_ns),
-            "reference_latency_ns": int(m.reference_latency_ns),
+            "baseline_latency_ns": int(m.baseline_latency_ns),
             "deviation_ns": int(m.deviation_ns),
             "coverage": float(m.coverage),
             "comm": str(m.comm),
@@ -112,12 +112,12 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
         "time": "time",
     }[made["sort"]]
     console.print(
-        Text(f"{what} of {printable(made['capture'], 200)}, target {made['target']} ({counted(made['n_target'], 'message')}), by {order}",
+        Text(f"{what} of {printable(made['capture'], 200)}, slow {made['slow']} ({counted(made['n_slow'], 'message')}), by {order}",
              style="bold"),
         soft_wrap=True,
     )  # fmt: skip
     if not made["rows"]:
-        console.print("  none" + ("" if made["n_target"] else ": no message is in the target"))
+        console.print("  none" + ("" if made["n_slow"] else ": no message is among the slow messages"))
         return
     (_print_causes if made["by"] == "cause" else _print_messages)(made["rows"], console)
     rest = made["n_rows"] - len(made["rows"])
@@ -126,7 +126,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
 
 
 def _print_causes(rows: list[dict[str, Any]], console: Console) -> None:
-    table = columns(console, "cause", ">share", "", ">messages", ">of target", ">median", ">max", ">total")
+    table = columns(console, "cause", ">share", "", ">messages", ">of slow", ">median", ">max", ">total")
     for r in rows:
         table.add_row(
             Text(printable(r["cause"])), percent(r["share"]), bar(console, r["share"]), f"{r['n_messages']:,}",
@@ -142,7 +142,7 @@ def _print_messages(rows: list[dict[str, Any]], console: Console) -> None:
         largest = [f"{printable(c)} +{duration(ns)}" for c, ns in list(r["causes"].items())[:1]]
         more = [f"{len(r['causes']) - 1} more"] if len(r["causes"]) > 1 else []
         table.add_row(
-            str(r["message_id"]), duration(r["latency_ns"]), duration(r["reference_latency_ns"]),
+            str(r["message_id"]), duration(r["latency_ns"]), duration(r["baseline_latency_ns"]),
             percent(r["coverage"]), Text(printable(r["comm"])), Text(printable(r["peer"])),
             Text(", ".join(largest + more) or no_cause(r["coverage"])),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from ..attribution.categories import Categories, load
 from ..interval_joins import Int, overlaps
 from ..names import thread_name
 from ..recorder import named
-from ..selection.options import Options
+from ..selection.options import Selection
 from ..selection.population import of_app
 from ..tables import schema
 from ..tables.data_frames import column
@@ -21,9 +21,19 @@ from ..tables.intervals import union
 from ..timeline import detours, sections
 from ..timeline.recording import Recording
 
-ROLES = ("target", "reference", "all")
+ROLES = ("slow", "baseline", "all")
 #: Contexts in the order in which they are drawn.
-CONTEXTS = ("application", "thread", "softirq", "hardirq", "exception", "recording", "idle", "host", "unseen")
+CONTEXTS = (
+    "application",
+    "thread",
+    "softirq",
+    "hardirq",
+    "exception",
+    "recording",
+    "idle",
+    "host",
+    "untraced",
+)
 #: What categories call the recording's own programs.
 OWN_COST = "NSight's own cost"
 
@@ -34,7 +44,7 @@ Label = tuple[str, str, str]
 
 
 class _Asked(NamedTuple):
-    """Stretches in which contexts count: of the cores ``cpu``, or of every core; into which column of which role."""
+    """Intervals in which contexts count: of the cores ``cpu``, or of every core; into which column of which role."""
 
     role: str
     into: str
@@ -51,25 +61,25 @@ class _Asked(NamedTuple):
         return self.cpu[here], self.start[here], self.end[here]
 
 
-def summarise(compared: pa.Table, here: Recording, there: Recording, options: Options) -> pa.Table:
+def summarise(compared: pa.Table, here: Recording, there: Recording, options: Selection) -> pa.Table:
     """Table ``cores``: for each role and core, the time of each context.
 
-    ``there``: the capture of the reference messages, which may be the same. A core's time of a role is the time in
+    ``there``: the capture of the baseline messages, which may be the same. A core's time of a role is the time in
     which at least one of its messages was there, whether on that core or another; where nothing says what
-    the core did, its context is ``unseen``.
+    the core did, its context is ``untraced``.
     """
     rows = load(options.categories)
     chosen = compared.to_pandas()
     role = chosen["role"].astype(str)
     ids = {name: chosen.loc[role == name, "message_id"].to_numpy(np.int64) for name in ROLES[:2]}
     of_here = _Cores(here, options, rows)
-    asked = [*of_here.around("target", ids["target"]), *of_here.always()]
+    asked = [*of_here.around("slow", ids["slow"]), *of_here.always()]
     if there is here or there == here:
-        frame = of_here.times([*asked, *of_here.around("reference", ids["reference"])])
+        frame = of_here.times([*asked, *of_here.around("baseline", ids["baseline"])])
     else:
         of_there = _Cores(there, options, rows)
         frame = pd.concat(
-            [of_here.times(asked), of_there.times(of_there.around("reference", ids["reference"]))]
+            [of_here.times(asked), of_there.times(of_there.around("baseline", ids["baseline"]))]
         )
     rank = frame["role"].map({name: i for i, name in enumerate(ROLES)})
     frame = frame.assign(rank=rank).sort_values(
@@ -83,12 +93,12 @@ def summarise(compared: pa.Table, here: Recording, there: Recording, options: Op
 class _Cores:
     """One capture: its cores' contexts, named. They are read once, a row group at a time."""
 
-    def __init__(self, recording: Recording, options: Options, rows: Categories) -> None:
+    def __init__(self, recording: Recording, options: Selection, rows: Categories) -> None:
         self._messages, self._contexts = recording.every(), recording.activity("contexts")
         self._recorder = recording.recorder
         self._own = np.unique(of_app(self._messages, options, ["pid"])["pid"].to_numpy())
         self._rows = rows
-        self._labels: dict[Label, int] = {_UNSEEN: 0}
+        self._labels: dict[Label, int] = {_UNTRACED: 0}
         self._named: dict[tuple[str, str, str, str], int] = {}
 
     def around(self, role: str, ids: Int) -> list[_Asked]:
@@ -107,7 +117,7 @@ class _Cores:
         return [_Asked("all", "ns", None, np.array([begin]), np.array([end]))]
 
     def times(self, asked: list[_Asked]) -> pd.DataFrame:
-        """Time of each context on each core in each of the stretches asked for: rows of table ``cores``."""
+        """Time of each context on each core in each of the intervals asked for: rows of table ``cores``."""
         parts: list[tuple[Int, ...]] = []
         cores: set[int] = set()
         for batch in self._contexts.batches(_CONTEXTS):
@@ -125,8 +135,8 @@ class _Cores:
             on, low, high = of.on(every if of.cpu is None else np.unique(of.cpu[of.cpu >= 0]))
             _, cpu, label, whole = _added(number, on, np.zeros(len(on), np.int64), high - low)
             known = seen[seen["asked"] == number].groupby("cpu")["ns"].sum()
-            unseen = whole - known.reindex(cpu).fillna(0).to_numpy(np.int64)
-            parts.append((np.full(len(cpu), number), cpu, label, unseen))
+            untraced = whole - known.reindex(cpu).fillna(0).to_numpy(np.int64)
+            parts.append((np.full(len(cpu), number), cpu, label, untraced))
         frame = _frame(parts)
         frame["role"] = np.array([of.role for of in asked], object)[frame["asked"]]
         frame["into"] = np.array([of.into for of in asked], object)[frame["asked"]]
@@ -187,13 +197,13 @@ def _frame(parts: list[tuple[Int, ...]]) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(("asked", "cpu", "label", "ns"), columns, strict=True)))
 
 
-_UNSEEN: Label = ("unseen", "", "Not recording")
+_UNTRACED: Label = ("untraced", "", "Not recording")
 
 
 def _label(kind: str, symbol: str, comm: str, whose: str, rows: Categories) -> tuple[str, str, str]:
-    """(context, name, category) of a stretch of a core."""
+    """(context, name, category) of an interval of a core."""
     if kind == "gap":
-        return _UNSEEN
+        return _UNTRACED
     if kind == "idle":
         return "idle", "", "Idle"
     if kind == "absent":

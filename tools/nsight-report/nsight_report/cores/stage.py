@@ -8,13 +8,13 @@ from ..stage import ANALYSIS, Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
-    from ..selection.options import Options
+    from ..selection.options import Selection
     from ..timeline.recording import Recording
     from .occupancy import summarise
 
     here = Recording.of(ctx)
     there = Recording.of(ctx.other) if ctx.other else here
-    table = summarise(ctx.table("compared"), here, there, Options.of(ctx.options))
+    table = summarise(ctx.table("compared"), here, there, Selection.of(ctx.options))
     return {"cores": table}, losses.merge([])
 
 

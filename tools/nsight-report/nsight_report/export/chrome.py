@@ -20,7 +20,7 @@ from ..tables.data_frames import each, to_pandas
 from ..units import duration
 from .call_events import names
 from .output_file import opened
-from .selection import Chosen, choose, lanes, marks
+from .selection import Chosen, choose, marks, tracks
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -77,25 +77,25 @@ def _messages(chosen: Chosen, origin: int) -> Iterator[dict[str, Any]]:
     def at(ns: int) -> float:
         return (ns - origin) / 1000
 
-    for lane, m in zip(lanes(chosen.messages).tolist(), each(chosen.messages)):
+    for track, m in zip(tracks(chosen.messages).tolist(), each(chosen.messages)):
         number = int(m.message_id)
         yield {
             "name": f"message {number}: {duration(int(m.latency_ns))}", "cat": "message", "ph": "X", "pid": _MESSAGES,
-            "tid": lane, "ts": at(int(m.first_ns)), "dur": int(m.latency_ns) / 1000,
+            "tid": track, "ts": at(int(m.first_ns)), "dur": int(m.latency_ns) / 1000,
             "args": {"message_id": number, "latency_ns": int(m.latency_ns), "comm": printable(m.comm)},
         }  # fmt: skip
         stamps = marks(m)
         for i, mark in enumerate(stamps):
-            pid, tid = (_MESSAGES, lane) if mark.cpu is None else (_CORES, mark.cpu)
+            pid, tid = (_MESSAGES, track) if mark.cpu is None else (_CORES, mark.cpu)
             phase = "s" if i == 0 else "f" if i == len(stamps) - 1 else "t"
             common = {"cat": "stamp", "pid": pid, "tid": tid, "ts": at(mark.ns)}
             yield {"name": f"message {number}: {mark.name}", "ph": "i", "s": "t", **common}
             yield {"name": "message", "ph": phase, "id": number, "bp": "e", **common}
-    lane_of = dict(zip(chosen.messages["message_id"].tolist(), lanes(chosen.messages).tolist()))
+    track_of = dict(zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist()))
     drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
         # Time on the way is on no core, and the thread may have waited for one that is not drawn.
-        pid, tid = (_CORES, int(a.cpu)) if a.cpu in drawn else (_MESSAGES, lane_of[a.message_id])
+        pid, tid = (_CORES, int(a.cpu)) if a.cpu in drawn else (_MESSAGES, track_of[a.message_id])
         yield {
             "name": f"{printable(a.category)} ({a.side}) +{duration(int(a.deviation_ns))}", "cat": "cause", "ph": "i",
             "s": "t", "pid": pid, "tid": tid, "ts": at(int(a.start_ns)),

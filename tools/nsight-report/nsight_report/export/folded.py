@@ -2,7 +2,7 @@
 """Folded stacks: a line a call path, ``frame;frame;frame count``, as flamegraph.pl and difffolded.pl use them.
 
 Counts are ns a message, on average, so that slices of different sizes compare. With two slices a line has two
-counts, the reference's first: flamegraph.pl colours what grew red.
+counts, the baseline's first: flamegraph.pl colours what grew red.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..names import printable
-from ..timeline.calls_of_message import Stretch
+from ..timeline.calls_of_message import Interval
 from .call_events import names
 from .output_file import opened
 from .selection import messages_of
@@ -27,8 +27,8 @@ _BATCH = 200  # messages whose calls are in memory
 
 
 def export(capture: Capture, spec: str | None, path: Path) -> dict[str, int]:
-    """Write the stacks of ``spec`` (see ``chosen.messages_of``), or of reference and target, to ``path``."""
-    sides = [messages_of(capture, s) for s in ([spec] if spec else ["reference", "target"])]
+    """Write the stacks of ``spec`` (see ``chosen.messages_of``), or of baseline and slow, to ``path``."""
+    sides = [messages_of(capture, s) for s in ([spec] if spec else ["baseline", "slow"])]
     stacks = [of_messages(capture, side) for side in sides]
     lines = []
     for stack in sorted({s for found in stacks for s in found}):
@@ -37,18 +37,18 @@ def export(capture: Capture, spec: str | None, path: Path) -> dict[str, int]:
             lines.append(f"{stack} {' '.join(map(str, counts))}\n")
     with opened(path) as file:
         file.write("".join(lines).encode())
-    who = ["messages"] if spec else ["reference_messages", "target_messages"]
+    who = ["messages"] if spec else ["baseline_messages", "slow_messages"]
     return {"stacks": len(lines), **{name: len(side) for name, side in zip(who, sides)}}
 
 
 def of_messages(capture: Capture, messages: pd.DataFrame) -> Counter[str]:
-    """Call path to ns within the messages' stretches, summed over them; what nothing is known of is a frame too."""
+    """Call path to ns within the messages' intervals, summed over them; what nothing is known of is a frame too."""
     found = Counter[str]()
     ordered = messages.sort_values("first_ns")
     for at in range(0, len(ordered), _BATCH):
         batch = ordered.iloc[at : at + _BATCH]
         calls = _Stacks(capture.calls_around(batch))
-        for parts in capture.stretches(batch):
+        for parts in capture.intervals(batch):
             for part in parts:
                 calls.add(part, found)
     return found
@@ -77,8 +77,8 @@ class _Stacks:
             self._path[i] = numbers[key]
         self._cores = {int(c): np.searchsorted(cpu, [c, c + 1]) for c in np.unique(cpu)}
 
-    def add(self, part: Stretch, found: Counter[str]) -> None:
-        """Add the self times of the calls of one stretch."""
+    def add(self, part: Interval, found: Counter[str]) -> None:
+        """Add the self times of the calls of one interval."""
         low, high = self._cores.get(part.cpu, (0, 0))
         hit = low + np.flatnonzero(
             (self._begin[low:high] < part.end_ns) & (self._end[low:high] > part.start_ns)

@@ -20,9 +20,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ..errors import BadInput
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
-from ..report_text import how_sure, next_steps
+from ..report_text import confidence, next_steps
 from ..summary import (
-    GRADE,
+    MODE,
     PERCENTILES,
     SlowMessage,
     Summary,
@@ -107,8 +107,8 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         s=summary,
         answers=answers(summary),
         losses=list(each(summary.losses)),
-        grade=GRADE[summary.grade],
-        blind=summary.blind,
+        mode=MODE[summary.mode],
+        blind=summary.limitations,
         host={key: value for key, value in host.items() if value},
         stamps=_stamps,
         tools=_tools(m.mapping("tools")),
@@ -145,9 +145,9 @@ def answers(s: Summary) -> list[tuple[str, str | list[tuple[list[str], str]]]]:
     found: list[tuple[str, str | list[tuple[list[str], str]]]] = [
         ("What delayed the slow messages?", verdict(s))
     ]
-    if not s.n or not s.n_target:
+    if not s.n or not s.n_slow:
         return found
-    if not s.n_slower:
+    if not s.n_beyond_noise:
         return [*found, ("What to do next?", " ".join(next_steps(s)))]
     middle = s.percentiles.get(50.0)
     usual = "" if middle is None else f" Half of all {s.n:,} messages took at most {duration(middle)}."
@@ -156,14 +156,14 @@ def answers(s: Summary) -> list[tuple[str, str | list[tuple[list[str], str]]]]:
     found.append(
         (
             "By how much?",
-            f"The causes below add {duration(extra)} to {counted(s.n_target, 'message')} in all.{usual}{worst}",
+            f"The causes below add {duration(extra)} to {counted(s.n_slow, 'message')} in all.{usual}{worst}",
         )
     )
-    found.append(("How sure is that?", " ".join([*how_sure(s), f"Seen with {GRADE[s.grade]}."])))
+    found.append(("Confidence", " ".join([*confidence(s), f"Seen with {MODE[s.mode]}."])))
     found.append(
         (
             "What to do next?",
-            advice(s.causes) or "No cause is large enough to act on: choose other messages with --target.",
+            advice(s.causes) or "No cause is large enough to act on: choose other messages with --slow.",
         )
     )
     return found
@@ -187,7 +187,7 @@ def _other(sheet: Sheet) -> dict[str, Any] | None:
     try:
         theirs = summarise(other.diagnosed())
     except BadInput as error:
-        # Compared with itself, a slice of the same percentiles as the target leaves no reference.
+        # Compared with itself, a slice of the same percentiles as the slow messages leaves no baseline.
         return {
             "name": printable(other.name),
             "summary": None,

@@ -40,7 +40,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
     s = summary if summary is not None else summarise(capture)
     return {
         "capture": str(capture.path),
-        "grade": s.grade,
+        "mode": s.mode,
         "messages": {
             "n": s.n,
             "p50_ns": s.percentiles.get(50.0),
@@ -48,8 +48,8 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
             "p999_ns": s.percentiles.get(99.9),
             "max_ns": s.max_ns,
         },
-        "target": s.target,
-        "reference": s.reference,
+        "slow": s.slow,
+        "baseline": s.baseline,
         "coverage": {
             "median": s.coverage_median,
             "min": s.coverage_min,

@@ -27,13 +27,13 @@ from ..tables.data_frames import cause_names, each, words
 MOST_LIFETIMES = 150
 #: However many are asked for; fewer where a page would not stay below MOST_BYTES.
 MOST_LIFETIME_BYTES = 8_000_000
-#: A page stays below 20 MB, whatever the capture: messages, targets, their evidence and figures leave room for lifetimes.
+#: A page stays below 20 MB, whatever the capture: messages, slowest, their evidence and figures leave room for lifetimes.
 MOST_BYTES = 19_000_000
-#: Messages that the chart has beside the targets: evenly spaced if there are more.
+#: Messages that the chart has beside the slowest: evenly spaced if there are more.
 MOST_DOTS = 150_000
-#: Target messages that the page has; beyond them the less important ones are dots.
-MOST_TARGETS = 30_000
-#: Of what delayed each target message; the less important ones have only how much of each cause.
+#: Slow messages that the page has; beyond them the less important ones are dots.
+MOST_SLOW = 30_000
+#: Of what delayed each slow message; the less important ones have only how much of each cause.
 MOST_EVIDENCE_BYTES = 4_000_000
 _PER_CAUSE = 3
 _MOST_CONNECTIONS = 300  # in the filter; the messages of others have none there
@@ -65,7 +65,7 @@ def embedded(value: object) -> str:
 def overview(sheet: Sheet) -> dict[str, Any]:
     """Everything but the lifetimes. Times in ns; ``id`` and ``first_us`` of messages as differences to the one before."""
     capture = sheet.capture
-    kept = chosen(sheet, MOST_TARGETS)
+    kept = chosen(sheet, MOST_SLOW)
     messages = _thinned(sheet.messages.sort_values("message_id"), kept)
     causes = _causes(sheet)
     number = {cause["name"]: i for i, cause in enumerate(causes)}
@@ -73,7 +73,7 @@ def overview(sheet: Sheet) -> dict[str, Any]:
     first = messages["first_ns"].to_numpy(np.int64)
     origin = int(first.min()) if len(first) else 0
     ids = messages["message_id"].to_numpy(np.int64)
-    targets, texts = _targets(sheet, number, kept)
+    slowest, texts = _slow(sheet, number, kept)
     return {
         "messages": {
             "id": _steps(ids),
@@ -86,28 +86,28 @@ def overview(sheet: Sheet) -> dict[str, Any]:
         "connections": connections,
         "n_connections": int(messages["conn_id"].nunique()),
         "causes": causes,
-        "targets": targets,
+        "slow": slowest,
         "texts": texts,
         "captures": _captures(sheet),
-        "grade": sheet.summary.grade,
+        "mode": sheet.summary.mode,
         "name": printable(capture.name),
     }
 
 
 def left_out(data: dict[str, Any], sheet: Sheet) -> list[str]:
     """What ``overview`` has no room for, in words."""
-    targets, n_targets = len(data["targets"]), len(sheet.capture.coverage)
-    n_dots, n_others = len(data["messages"]["id"]) - targets, len(sheet.messages) - targets
-    explained = sum("why" in target for target in data["targets"])
+    slowest, n_slow = len(data["slow"]), len(sheet.capture.coverage)
+    n_dots, n_others = len(data["messages"]["id"]) - slowest, len(sheet.messages) - slowest
+    explained = sum("why" in slow for slow in data["slow"])
     found = []
-    if targets < n_targets:
+    if slowest < n_slow:
         found.append(
-            f"Balloons and list have {targets:,} of the {n_targets:,} slow messages: the slowest, and the three that each "
+            f"Balloons and list have {slowest:,} of the {n_slow:,} slow messages: the slowest, and the three that each "
             "cause delayed most; others are dots."
         )
     if n_dots < n_others:
         found.append(f"Grey dots are {n_dots:,} of {n_others:,} other messages, evenly spaced.")
-    if explained < targets:
+    if explained < slowest:
         found.append(
             f"What exactly delayed a message is here for {explained:,} slow messages; for the others only how much each cause "
             "added, and nsight-report show tells the rest."
@@ -115,14 +115,14 @@ def left_out(data: dict[str, Any], sheet: Sheet) -> list[str]:
     return found
 
 
-def _thinned(messages: pd.DataFrame, targets: list[int]) -> pd.DataFrame:
-    """``messages`` with at most MOST_DOTS that are no targets."""
-    target = messages["message_id"].isin(targets).to_numpy(bool)
-    others = np.flatnonzero(~target)
+def _thinned(messages: pd.DataFrame, slowest: list[int]) -> pd.DataFrame:
+    """``messages`` with at most MOST_DOTS that are no slowest."""
+    slow = messages["message_id"].isin(slowest).to_numpy(bool)
+    others = np.flatnonzero(~slow)
     if len(others) <= MOST_DOTS:
         return messages
     spaced = others[np.linspace(0, len(others) - 1, MOST_DOTS).astype(np.int64)]
-    return messages.iloc[np.sort(np.concatenate([np.flatnonzero(target), spaced]))]
+    return messages.iloc[np.sort(np.concatenate([np.flatnonzero(slow), spaced]))]
 
 
 def _steps(values: npt.NDArray[np.int64]) -> list[int]:
@@ -136,7 +136,7 @@ def _core(cpus: pd.Series[Any]) -> list[int]:
 def _causes(sheet: Sheet) -> list[dict[str, Any]]:
     names = list(sheet.look)
     every = sheet.capture.anomalies
-    # Of a message, not of one of its stretches, as the table's other columns.
+    # Of a message, not of one of its intervals, as the table's other columns.
     sums = every["deviation_ns"].astype("int64").groupby([cause_names(every), every["message_id"]]).sum()
     values = {str(name): group.tolist() for name, group in sums.groupby(level=0)}
     return [
@@ -166,8 +166,8 @@ def _connections(messages: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[st
     return pd.Index(kept).get_indexer(pd.Index(messages["conn_id"].to_numpy(np.int64))), labels
 
 
-def _targets(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Target messages ``kept``, slowest first, each with what delayed it; and texts, which that has by their places.
+def _slow(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Slow messages ``kept``, slowest first, each with what delayed it; and texts, which that has by their places.
 
     ``why``: anomalies, largest first: cause, ns, text, observed and usual ns, core, other message, text of the path. Where
     there is no more room for it, counted from the first of ``kept``, ``brief``: cause and ns.
@@ -176,25 +176,25 @@ def _targets(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[lis
     anomalies = _Evidence(sheet.capture.anomalies, number, set(kept))
     told: dict[int, dict[str, Any]] = {}
     size = 0
-    for target in kept:
+    for slow in kept:
         if size + texts.size < MOST_EVIDENCE_BYTES:
-            why = anomalies.why(target, texts)
+            why = anomalies.why(slow, texts)
             size += len(embedded(why))
-            told[target] = {"why": why}
+            told[slow] = {"why": why}
         else:
-            told[target] = {"brief": anomalies.brief(target)}
-    targets = [
+            told[slow] = {"brief": anomalies.brief(slow)}
+    slowest = [
         {
             "id": int(c.message_id),
             "deviation": int(c.deviation_ns),
-            "usual": int(c.reference_latency_ns),
+            "usual": int(c.baseline_latency_ns),
             "coverage": None if pd.isna(c.coverage) else round(float(c.coverage), 4),
             **told[int(c.message_id)],
         }
         for c in each(sheet.capture.coverage.sort_values("latency_ns", ascending=False, kind="stable"))
         if c.message_id in told
     ]
-    return targets, list(texts.places)
+    return slowest, list(texts.places)
 
 
 class _Texts:
@@ -219,21 +219,21 @@ class _Evidence:
         own = own.sort_values("deviation_ns", ascending=False, kind="stable")
         self._rows_of = own.groupby(own["message_id"].to_numpy(np.int64)).indices
         self._cause = [number.get(printable(name), -1) for name in cause_names(own)]
-        names = ("deviation_ns", "observed_ns", "reference_ns", "cpu", "other_message_id")
+        names = ("deviation_ns", "observed_ns", "baseline_ns", "cpu", "other_message_id")
         self._numbers = {name: own[name].fillna(-1).to_numpy(np.int64).tolist() for name in names}
         self._detail, self._path = words(details(own)).tolist(), words(own["path"]).tolist()
 
     def why(self, message: int, texts: _Texts) -> list[list[int]]:
-        """See ``_targets``."""
+        """See ``_slow``."""
         of = self._numbers
         return [
             [self._cause[i], of["deviation_ns"][i], texts.place(printable(self._detail[i], _NAME)), of["observed_ns"][i],
-             of["reference_ns"][i], of["cpu"][i], of["other_message_id"][i], texts.place(printable(self._path[i], 2 * _NAME))]
+             of["baseline_ns"][i], of["cpu"][i], of["other_message_id"][i], texts.place(printable(self._path[i], 2 * _NAME))]
             for i in self._rows(message)
         ]  # fmt: skip
 
     def brief(self, message: int) -> list[list[int]]:
-        """See ``_targets``."""
+        """See ``_slow``."""
         found = Counter[int]()
         for i in self._rows(message):
             found[self._cause[i]] += self._numbers["deviation_ns"][i]
@@ -277,7 +277,7 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     ``room``: bytes, else MOST_LIFETIME_BYTES.
     """
     room = MOST_LIFETIME_BYTES if room is None else room
-    usual = sheet.paths.stacks.set_index("path")["reference_ns"] if sheet.paths.n_reference else None
+    usual = sheet.paths.stacks.set_index("path")["baseline_ns"] if sheet.paths.n_baseline else None
     numbers = np.array(chosen(sheet, MOST_LIFETIMES if most is None else most), np.int64)
     wanted = numbers[np.isin(numbers, sheet.messages["message_id"].to_numpy())].tolist()
     stored = sheet.capture.stored_messages
@@ -287,7 +287,7 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     in_order = sorted(wanted)
     rows = stored.rows(np.array(in_order, np.int64))
     read = sheet.capture.lifetimes(in_order, timeline.OF_CALLS)
-    where = sheet.capture.stretches(rows)
+    where = sheet.capture.intervals(rows)
     for at, (number, calls) in enumerate(zip(in_order, read, strict=True)):
         message = rows.iloc[at]
         made[number] = embedded(_lifetime(message, calls, drawn.parts(message, where[at], calls), usual))
@@ -299,11 +299,11 @@ def _lifetime(
     message: pd.Series[Any], calls: pd.DataFrame, rows: list[timeline.Part], usual: pd.Series[float] | None
 ) -> dict[str, Any]:
     origin = int(message["first_ns"])
-    lane = timeline.lanes(message)
-    order = {cpu: i for i, cpu in enumerate(lane)}
+    track = timeline.tracks(message)
+    order = {cpu: i for i, cpu in enumerate(track)}
     names: dict[str, int] = {}
     boxes: list[list[int]] = []
-    parts = ("marks", "stretches", "anomalies", "others", "left_out")
+    parts = ("marks", "intervals", "anomalies", "others", "left_out")
     found: dict[str, list[Any]] = {name: [] for name in parts}
     for r in rows:
         what = r["what"]
@@ -320,17 +320,17 @@ def _lifetime(
             )  # fmt: skip
         elif what == "mark":
             found["marks"].append([name, (start + end) // 2, (end - start) // 2])
-        elif what == "stretch":
-            found["stretches"].append([order[int(r["cpu"])], start, end])
+        elif what == "interval":
+            found["intervals"].append([order[int(r["cpu"])], start, end])
         elif what == "anomaly":
-            core = timeline.lane_of_cause(None if pd.isna(r["cpu"]) else int(r["cpu"]), r["lane"], lane)
+            core = timeline.track_of_cause(None if pd.isna(r["cpu"]) else int(r["cpu"]), r["track"], track)
             if core is not None:
                 found["anomalies"].append([order[core], start, end, f"{name} {r['note']}"])
         else:
             found["others"].append([name, start, end])
     return {
         "latency": int(message["latency_ns"]),
-        "lanes": [[int(cpu), side] for cpu, side in lane.items()],
+        "tracks": [[int(cpu), side] for cpu, side in track.items()],
         "kinds": KINDS,
         "names": list(names),
         "boxes": boxes,
@@ -340,7 +340,7 @@ def _lifetime(
 
 
 def _tree(calls: pd.DataFrame, latency: int, usual: pd.Series[float] | None) -> list[list[Any]]:
-    """Call paths of one message, callers first: depth, name, ns, own ns, calls, usual ns (of reference messages)."""
+    """Call paths of one message, callers first: depth, name, ns, own ns, calls, usual ns (of baseline messages)."""
     stacks = mean_stacks([calls])
     stacks = stacks[stacks["total_ns"] >= latency * _LEAST]
     stacks = stacks.loc[stacks["total_ns"].nlargest(_TREE).index].sort_values("path", kind="stable")

@@ -35,14 +35,14 @@ from .perfetto_wire import (
     TracePacket,
     write,
 )
-from .selection import Chosen, Mark, choose, lanes, marks
+from .selection import Chosen, Mark, choose, marks, tracks
 
 if TYPE_CHECKING:
     from ..api import Capture
 
-# Identities of tracks. Threads and lanes follow their bases.
+# Identities of tracks. Threads and messages follow their bases.
 _MESSAGES, _OTHERS, _CORES = 1, 2, 3
-_CORE, _LANE, _OTHER_LANE, _PROCESS, _THREAD = 1 << 20, 2 << 20, 3 << 20, 1 << 33, 2 << 33
+_CORE, _MESSAGE, _OTHER_MESSAGE, _PROCESS, _THREAD = 1 << 20, 2 << 20, 3 << 20, 1 << 33, 2 << 33
 # Sequences: each core's calls are one, with names of their own; everything else is another.
 _SEQUENCE, _CORE_SEQUENCE = 1, 16
 
@@ -106,10 +106,10 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
             packet.trace_packet_defaults.timestamp_clock_id = MONOTONIC
             first = False
         yield packet
-    for lane in range(int(lanes(chosen.messages).max(initial=-1)) + 1):
-        yield _track(_LANE + lane, _MESSAGES, "message", lane)
-    for lane in range(int(lanes(chosen.others).max(initial=-1)) + 1):
-        yield _track(_OTHER_LANE + lane, _OTHERS, "other message", lane)
+    for row in range(int(tracks(chosen.messages).max(initial=-1)) + 1):
+        yield _track(_MESSAGE + row, _MESSAGES, "message", row)
+    for row in range(int(tracks(chosen.others).max(initial=-1)) + 1):
+        yield _track(_OTHER_MESSAGE + row, _OTHERS, "other message", row)
     roles = _roles(chosen.messages)
     for cpu in sorted({w.cpu for w in chosen.windows}):
         yield _track(_CORE + cpu, _CORES, f"core {cpu}{roles.get(cpu, '')}", cpu)
@@ -301,15 +301,15 @@ _FACTS = (
 def _messages(chosen: Chosen) -> Iterator[TracePacket]:
     causes = _causes(chosen.anomalies)
     coverage = {row.message_id: row for row in each(chosen.coverage)}
-    for lane, message in zip(lanes(chosen.messages).tolist(), each(chosen.messages)):
+    for row, message in zip(tracks(chosen.messages).tolist(), each(chosen.messages)):
         number = int(message.message_id)
-        track, stamps = _LANE + lane, marks(message)
+        track, stamps = _MESSAGE + row, marks(message)
         facts = {name: getattr(message, name) for name in _FACTS}
         facts = {k: v if not isinstance(v, str) else str(v) for k, v in facts.items() if not pd.isna(v)}
         if number in coverage:
             row = coverage[number]
             facts |= {
-                "reference_latency_ns": row.reference_latency_ns,
+                "baseline_latency_ns": row.baseline_latency_ns,
                 "deviation_ns": row.deviation_ns,
                 "explained_ns": row.explained_ns,
                 "located_ns": row.located_ns,
@@ -321,18 +321,18 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
         yield from _segments(track, stamps, int(message.first_ns), int(message.last_ns))
         yield _event(END, track, int(message.last_ns))
         yield from _flow(number, track, stamps)
-    lane_of = dict(zip(chosen.messages["message_id"].tolist(), lanes(chosen.messages).tolist()))
+    row_of = dict(zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist()))
     drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
         name = f"{a.category} ({a.side}) +{duration(int(a.deviation_ns))}"
         # Time on the way is on no core, and the thread may have waited for one that is not drawn.
-        track = _CORE + int(a.cpu) if a.cpu in drawn else _LANE + lane_of[a.message_id]
+        track = _CORE + int(a.cpu) if a.cpu in drawn else _MESSAGE + row_of[a.message_id]
         yield _annotate(
             _event(INSTANT, track, int(a.start_ns), name, "cause"),
             **{c: getattr(a, c) for c in chosen.anomalies.columns if c != "start_ns"},
         )
-    for lane, message in zip(lanes(chosen.others).tolist(), each(chosen.others)):
-        track = _OTHER_LANE + lane
+    for row, message in zip(tracks(chosen.others).tolist(), each(chosen.others)):
+        track = _OTHER_MESSAGE + row
         yield _annotate(
             _event(BEGIN, track, int(message.first_ns), f"message {message.message_id}", "other message"),
             message_id=int(message.message_id), latency_ns=int(message.latency_ns), comm=str(message.comm),
@@ -359,10 +359,10 @@ def _segments(track: int, stamps: list[Mark], first: int, last: int) -> Iterator
         yield _event(END, track, there.ns)
 
 
-def _flow(number: int, lane: int, stamps: list[Mark]) -> Iterator[TracePacket]:
+def _flow(number: int, row: int, stamps: list[Mark]) -> Iterator[TracePacket]:
     """The stamps as instants where they were taken, joined by a flow."""
     for i, mark in enumerate(stamps):
-        track = lane if mark.cpu is None else _CORE + mark.cpu
+        track = row if mark.cpu is None else _CORE + mark.cpu
         packet = _event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "stamp")
         last = i == len(stamps) - 1
         # 0 is no flow.

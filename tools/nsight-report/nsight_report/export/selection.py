@@ -77,18 +77,23 @@ class Chosen:
     windows: list[Window]
 
 
+#: Names of roles before 0.2, taken for one release.
+_FORMER = {"target": "slow", "reference": "baseline"}
+
+
 def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
-    """Rows of ``messages`` that ``spec`` names: target, reference, all, numbers, or what ``--target`` takes.
+    """Rows of ``messages`` that ``spec`` names: slow, baseline, all, numbers, or what ``--slow`` takes.
 
     Raises BadInput when there is none.
     """
+    spec = _FORMER.get(spec, spec)
     compared, every = capture.compared, capture.stored_messages
     if spec == "all":
         found = selected(capture)
-    elif spec in ("target", "reference"):
-        if spec == "reference" and capture.options.against:
+    elif spec in ("slow", "baseline"):
+        if spec == "baseline" and capture.options.against:
             raise BadInput(
-                "the reference messages are of another capture", f"export from {capture.options.against}"
+                "the baseline messages are of another capture", f"export from {capture.options.against}"
             )
         numbers = compared.loc[compared["role"].astype(str) == spec, "message_id"]
         found = every.rows(numbers.to_numpy(np.int64))
@@ -147,7 +152,7 @@ def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> p
 
 
 def _states(states: pd.DataFrame, messages: pd.DataFrame, windows: list[Window]) -> pd.DataFrame:
-    """Stretches of thread states: on the windows' cores, and of the messages' own threads at the time."""
+    """Intervals of thread states: on the windows' cores, and of the messages' own threads at the time."""
     near = _overlap(states, "cpu", "start_ns", "end_ns", windows)
     own = states["tid"].isin(set(messages["tid"].tolist())).to_numpy(bool)
     anywhere = [Window(0, w.begin_ns, w.end_ns) for w in windows]
@@ -172,17 +177,17 @@ def _overlap(
     return hit
 
 
-def lanes(messages: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """A lane for each message, in table order, so that no two in a lane overlap; as few as possible."""
+def tracks(messages: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """A track for each message, in table order, so that no two in a track overlap; as few as possible."""
     import heapq
 
     free: list[int] = []
-    busy: list[tuple[int, int]] = []  # end, lane
+    busy: list[tuple[int, int]] = []  # end, track
     found = np.empty(len(messages), np.int64)
     for i, row in enumerate(each(messages[["first_ns", "last_ns"]])):
         while busy and busy[0][0] <= row.first_ns:
             heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (int(row.last_ns), lane))
-        found[i] = lane
+        track = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (int(row.last_ns), track))
+        found[i] = track
     return found

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from ..drops import MEANING
 from ..names import printable
-from ..report_text import how_sure, next_steps, no_cause
-from ..summary import GRADE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
+from ..report_text import confidence, next_steps, no_cause
+from ..summary import MODE, SlowMessage, Summary, cause_with_subject, only_located, own_cost_line, verdict
 from ..tables.data_frames import each
 from ..units import counted, duration, percent
 
@@ -35,7 +35,7 @@ def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool 
     console = plain_console(file)
     _head(console, capture, summary)
     _words(console, summary)
-    _blind(console, summary)
+    _limitations(console, summary)
     _losses(console, summary)
     _drops(console, summary)
     _latencies(console, summary)
@@ -115,7 +115,7 @@ def _head(console: Console, capture: Capture, s: Summary) -> None:
 def _words(console: Console, s: Summary) -> None:
     """What, how much, how sure, what to do."""
     console.print()
-    for title, sentences in (("", [verdict(s)]), ("How sure: ", how_sure(s))):
+    for title, sentences in (("", [verdict(s)]), ("Confidence: ", confidence(s))):
         if sentences:
             text = textwrap.fill(title + " ".join(sentences), console.width, break_on_hyphens=False)
             console.print(Text(text), soft_wrap=True)
@@ -126,10 +126,11 @@ def _words(console: Console, s: Summary) -> None:
         _item(console, step)
 
 
-def _blind(console: Console, s: Summary) -> None:
+def _limitations(console: Console, s: Summary) -> None:
     console.print()
-    console.print(Text(f"Grade {s.grade}: {GRADE[s.grade]}. What it cannot see:", style="bold"))
-    for line in s.blind:
+    console.print(Text(f"Mode: {MODE[s.mode]}", style="bold"))
+    console.print(Text("Limitations of this recording:"))
+    for line in s.limitations:
         _item(console, line)
 
 
@@ -148,13 +149,13 @@ def _title(console: Console, text: str) -> None:
 def _losses(console: Console, s: Summary) -> None:
     bad = s.losses[s.losses["severity"].astype(str) != "info"]
     n_info = len(s.losses) - len(bad)
-    _title(console, "Lost, rejected or inferred")
+    _title(console, "Data quality")
     if s.cut:
         _item(console, "This capture was cut: the recorder, or a program it ran, did not finish.", "yellow")
     for row in each(bad):
         text = f"{row.severity}: {printable(row.stage)}: {printable(row.cause)}: {row.count:,}. {printable(row.detail, 400)}"
         if row.remedy:
-            text += f" (cure: {printable(row.remedy, 200)})"
+            text += f" (fix: {printable(row.remedy, 200)})"
         _item(console, text, _SEVERITY_STYLE.get(str(row.severity), ""))
     if not len(bad) and not s.cut:
         _item(console, "Nothing that changes the result.")
@@ -194,14 +195,14 @@ def _latencies(console: Console, s: Summary) -> None:
     if s.unsupported and s.n:
         missing = ", ".join(f"p{p:g}" for p in s.unsupported)
         console.print(f"  too few messages for {missing}", style="dim")
-    console.print(f"  target: {s.target} ({counted(s.n_target, 'message')}), compared with: {s.reference}")
+    console.print(f"  slow messages: {s.slow} ({s.n_slow:,}), baseline: {s.baseline}")
     if s.coverage_median is not None and s.coverage_min is not None:
         console.print(
-            f"  coverage: of a target message's extra latency the causes explain {s.coverage_median:.0%} "
+            f"  coverage: of a slow message's extra latency the causes explain {s.coverage_median:.0%} "
             f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
         )
-    elif s.n_target and not s.n_slower:
-        console.print("  coverage: not told, as none was slower by more than can be told")
+    elif s.n_slow and not s.n_beyond_noise:
+        console.print("  coverage: not told, as none was slower by more than measurement noise")
     if len(s.worst_covered):
         worst = [
             f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"
@@ -214,7 +215,9 @@ def _causes(console: Console, s: Summary) -> None:
     _title(console, "Causes of the slow messages, by total delay")
     if not len(s.causes):
         console.print(
-            "  none found" if s.n_slower else "  none: no message was slower by more than can be told"
+            "  none found"
+            if s.n_beyond_noise
+            else "  none: no message was slower by more than measurement noise"
         )
         return
     table = columns(console, "cause", ">share", "", ">messages", ">median", ">max", ">total")
@@ -238,7 +241,7 @@ def _causes(console: Console, s: Summary) -> None:
         )
     if any(only_located(row) for row in each(shown)):
         console.print(f" {LOCATED} tells where the time went, and not why", style="dim")
-    whose = "the target" if s.n_slower == s.n_target else "the slower ones"
+    whose = "the slow messages" if s.n_beyond_noise == s.n_slow else "the slower ones"
     console.print(f"  shares are of {duration(s.extra_ns)}, the extra latency of {whose} in all", style="dim")
     if s.own_cost and s.own_cost.share:
         console.print("  " + own_cost_line(s.own_cost))
@@ -279,7 +282,7 @@ def _slowest(console: Console, s: Summary) -> None:
 def describe(message: SlowMessage) -> str:
     """One line that identifies a message: number, latency, application, peer, cores."""
     row = message.row
-    usual = f" (usual {duration(message.reference_ns)})" if message.reference_ns is not None else ""
+    usual = f" (usual {duration(message.baseline_ns)})" if message.baseline_ns is not None else ""
     return (
         f"message {row['message_id']}: {duration(int(row['latency_ns']))}{usual}, {row['direction']}, "
         f"{printable(row['comm'])}[{row['tid']}], port {row['lport']} from {printable(row['raddr'])}:{row['rport']}, "

@@ -2,6 +2,6 @@
 """Message lifetimes (paper, section 4.1): the streams of probe events joined into messages."""
 
 from .build import build
-from .options import FRAMINGS, Options
+from .options import FRAMINGS, LifetimeOptions
 
-__all__ = ["FRAMINGS", "Options", "build"]
+__all__ = ["FRAMINGS", "LifetimeOptions", "build"]

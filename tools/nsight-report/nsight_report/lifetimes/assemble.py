@@ -77,7 +77,7 @@ def from_calls(events: Events, row: I64, direction: str) -> Columns:
 
 
 class Messages:
-    """The ``messages`` table in the making: the parts' rows in order of ``first_ns``, in folder ``scratch``."""
+    """The ``messages`` table in the making: the parts' rows in order of ``first_ns``, in directory ``scratch``."""
 
     def __init__(
         self, scratch: Path, vocabulary: Vocabulary, ledger: Ledger, request_types: list[str]

@@ -15,7 +15,7 @@ from ..tables.store import Written
 from . import connections, frames, framing, tcp_rx, tcp_tx, udp_rx, udp_tx
 from .assemble import Messages, from_calls
 from .columns import I64, NONE, Events, Vocabulary, once
-from .options import Options
+from .options import LifetimeOptions
 from .parts import Parts
 from .stamps import classify_software_stamps, reject_negative
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 Columns = dict[str, npt.NDArray[Any]]
 
 
-def build(events: IntervalTable, scratch: Path, options: Options | None = None) -> tuple[Written, pa.Table]:
-    """Write the messages to folder ``scratch``; return ``(messages, losses)``.
+def build(
+    events: IntervalTable, scratch: Path, options: LifetimeOptions | None = None
+) -> tuple[Written, pa.Table]:
+    """Write the messages to directory ``scratch``; return ``(messages, losses)``.
 
     A row of ``messages`` is one read or one write, or one message of the protocol that
     ``options.framing`` names (table ``messages``), in order of ``first_ns``. A
@@ -39,7 +41,7 @@ def build(events: IntervalTable, scratch: Path, options: Options | None = None) 
     Assumes that ``ts_ns`` is one clock on all cores and that the consecutive packets of a
     connection differ by less than 2 GiB in their sequence numbers.
     """
-    options = options or Options()
+    options = options or LifetimeOptions()
     ledger = Ledger("lifetimes")
     framed = None
     if options.framing and options.payload:
@@ -57,7 +59,11 @@ def build(events: IntervalTable, scratch: Path, options: Options | None = None) 
 
 
 def _connections(
-    part: Events, vocabulary: Vocabulary, framed: frames.Frames | None, options: Options, ledger: Ledger
+    part: Events,
+    vocabulary: Vocabulary,
+    framed: frames.Frames | None,
+    options: LifetimeOptions,
+    ledger: Ledger,
 ) -> tuple[list[Columns], I64]:
     """Messages of TCP, received and sent, and the base of each connection; those are numbered within the part."""
     recorded = once(part, ledger)
@@ -76,7 +82,7 @@ def _connections(
 
 
 def _received_tcp(
-    events: Events, streams: connections.Streams, cut: framing.Cut, options: Options, ledger: Ledger
+    events: Events, streams: connections.Streams, cut: framing.Cut, options: LifetimeOptions, ledger: Ledger
 ) -> Columns:
     conn = streams.conn[cut.last]
     result = from_calls(events, streams.row[cut.last], "rx") | _ranges(streams, cut)
@@ -86,7 +92,7 @@ def _received_tcp(
 
 
 def _sent_tcp(
-    events: Events, streams: connections.Streams, cut: framing.Cut, options: Options, ledger: Ledger
+    events: Events, streams: connections.Streams, cut: framing.Cut, options: LifetimeOptions, ledger: Ledger
 ) -> Columns:
     conn = streams.conn[cut.last]
     result = from_calls(events, streams.row[cut.last], "tx") | _ranges(streams, cut)
@@ -112,7 +118,7 @@ def _ranges(streams: connections.Streams, cut: framing.Cut) -> Columns:
 
 
 def _datagrams(
-    events: Events, vocabulary: Vocabulary, options: Options, ledger: Ledger
+    events: Events, vocabulary: Vocabulary, options: LifetimeOptions, ledger: Ledger
 ) -> tuple[list[Columns], int]:
     """Received and sent datagrams; both directions of a pair of endpoints share a connection. And how many those are."""
     read_row, received = udp_rx.lifetimes(events, options, ledger)

@@ -50,7 +50,7 @@ def load(payload: Path, protocol: str, ledger: Ledger) -> Frames:
             return _parse(out.fileno(), payload, ledger)
     except OSError as error:
         raise OutputError(
-            f"{payload}: {error.strerror}", "is there space in the temporary folder?"
+            f"{payload}: {error.strerror}", "is there space in the temporary directory?"
         ) from error
 
 
@@ -70,7 +70,7 @@ def _parse(descriptor: int, payload: Path, ledger: Ledger) -> Frames:
     kind = table["kind"]
     if not table.num_rows or kind[-1].as_py() != "E":
         raise BadInput(
-            f"{payload}: framing was cut short", "run again; is there space in the temporary folder?"
+            f"{payload}: framing was cut short", "run again; is there space in the temporary directory?"
         )
     counted = of_group("framing_")
     for row in table.filter(pc.equal(kind, "L")).to_pylist():  # a dozen

@@ -17,8 +17,8 @@ FRAMINGS = ("memcached", "redis", "http")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of ``lifetimes.build``.
+class LifetimeOptions:
+    """LifetimeOptions of ``lifetimes.build``.
 
     ``phc_to_monotonic(stamps, ifindexes)`` converts hardware stamps to ``(monotonic ns, error ns)``;
     an error below 0 says that this stamp cannot be converted. Without it hardware stamps are counted

@@ -59,7 +59,7 @@ class Numbers:
 
 
 class Parts:
-    """The parts of ``events``, written to folder ``scratch``; ``vocabulary``: what their numbers stand for."""
+    """The parts of ``events``, written to directory ``scratch``; ``vocabulary``: what their numbers stand for."""
 
     def __init__(self, events: IntervalTable, scratch: Path, only_one: bool = False) -> None:
         self._n_tcp = 1 if only_one else max(1, -(-events.num_rows // PART_ROWS))

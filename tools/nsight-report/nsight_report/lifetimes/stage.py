@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def _run(ctx: Context) -> Result:
     from ..clocks import ClockMap
     from .build import build
-    from .options import Options
+    from .options import LifetimeOptions
 
     framing = None if ctx.options.framing == "none" else ctx.options.framing
     wall, uptime = ctx.manifest.ns("start", "realtime_ns"), ctx.manifest.ns("start", "monotonic_ns")
-    options = Options(
+    options = LifetimeOptions(
         phc_to_monotonic=phc_converter(ClockMap(ctx.table("clock_map")), ctx.manifest),
         realtime_offset_ns=wall - uptime if wall is not None and uptime is not None else None,
         framing=framing,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..losses import Ledger
 from .columns import I64, NONE, Bool, Events
-from .options import Options
+from .options import LifetimeOptions
 
 NIC_SOURCES = ["none", "hw", "peer_xmit"]
 NO_NIC, HW, PEER_XMIT = range(3)
@@ -29,7 +29,7 @@ class NicStamps:
 
 
 def nic_stamps(
-    events: Events, arrival_row: I64, peer_row: I64, options: Options, ledger: Ledger
+    events: Events, arrival_row: I64, peer_row: I64, options: LifetimeOptions, ledger: Ledger
 ) -> NicStamps:
     """The hardware stamp of the arriving skb where usable, else the sender's hand to its driver.
 
@@ -48,7 +48,7 @@ def nic_stamps(
     )
 
 
-def hw_times(events: Events, rows: I64, options: Options, ledger: Ledger) -> NicStamps:
+def hw_times(events: Events, rows: I64, options: LifetimeOptions, ledger: Ledger) -> NicStamps:
     """Hardware stamps of the given events in monotonic time, NONE where there is none."""
     none = NicStamps(np.full(len(rows), NONE), np.zeros(len(rows), np.int8), np.full(len(rows), NONE))
     present = np.flatnonzero((rows >= 0) & (events.hw[np.maximum(rows, 0)] > 0)) if len(events) else rows[:0]
@@ -67,7 +67,7 @@ def hw_times(events: Events, rows: I64, options: Options, ledger: Ledger) -> Nic
     return none
 
 
-def classify_software_stamps(events: Events, options: Options, ledger: Ledger) -> None:
+def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: Ledger) -> None:
     """Count skb->tstamp values of arriving packets by clock. None of them is used.
 
     On veth and lo the field still holds the sender's monotonic transmit time; elsewhere it is

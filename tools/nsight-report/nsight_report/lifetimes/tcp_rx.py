@@ -12,7 +12,7 @@ from ..losses import Ledger
 from .columns import I64, NONE, Bool, Events
 from .connections import PEER, Streams
 from .coverage import Coverage
-from .options import Options
+from .options import LifetimeOptions
 from .stamps import nic_stamps
 
 MSG_PEEK = 0x02  # include/linux/socket.h
@@ -42,7 +42,13 @@ def reads(events: Events, streams: Streams, ledger: Ledger) -> I64:
 
 
 def lifetimes(
-    events: Events, streams: Streams, conn: I64, start: I64, end: I64, options: Options, ledger: Ledger
+    events: Events,
+    streams: Streams,
+    conn: I64,
+    start: I64,
+    end: I64,
+    options: LifetimeOptions,
+    ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
     """Stamps of received byte ranges ``[start, end)`` (keys of ``streams``)."""
     arrived = _arrivals(events, streams, ledger)

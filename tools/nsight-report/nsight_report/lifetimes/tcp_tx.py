@@ -12,7 +12,7 @@ from ..losses import Ledger
 from .columns import I64, NONE, Events
 from .connections import Streams
 from .coverage import Coverage
-from .options import Options
+from .options import LifetimeOptions
 from .stamps import hw_times
 from .tcp_rx import packets
 
@@ -26,7 +26,13 @@ def sends(events: Events, streams: Streams) -> I64:
 
 
 def lifetimes(
-    events: Events, streams: Streams, conn: I64, start: I64, end: I64, options: Options, ledger: Ledger
+    events: Events,
+    streams: Streams,
+    conn: I64,
+    start: I64,
+    end: I64,
+    options: LifetimeOptions,
+    ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
     """Stamps of sent byte ranges ``[start, end)`` (keys of ``streams``)."""
     sent = packets(events, streams, "X")
@@ -49,7 +55,7 @@ def lifetimes(
 
 
 def _completions(
-    events: Events, streams: Streams, end: I64, driver_ns: I64, options: Options, ledger: Ledger
+    events: Events, streams: Streams, end: I64, driver_ns: I64, options: LifetimeOptions, ledger: Ledger
 ) -> I64:
     """Completion stamp of the packet with the last byte; the NIC's own where it gave one."""
     position = streams.of("T")

@@ -20,14 +20,16 @@ import pandas as pd
 from ..losses import Ledger
 from . import fifo
 from .columns import GUEST, I64, NONE, UDP, Bool, Events
-from .options import Options
+from .options import LifetimeOptions
 from .stamps import nic_stamps
 from .tcp_rx import MSG_PEEK, pick
 
 _EAGAIN = -11
 
 
-def lifetimes(events: Events, options: Options, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArray[Any]]]:
+def lifetimes(
+    events: Events, options: LifetimeOptions, ledger: Ledger
+) -> tuple[I64, dict[str, npt.NDArray[Any]]]:
     """Rows of the reads of datagrams, and the stamps of each."""
     taking = (events.proto == UDP) & events.of("R") & ((events.flags & MSG_PEEK) == 0)
     read_row = np.flatnonzero(taking & (events.length >= 0))

@@ -33,10 +33,10 @@ _SYSCALLS = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Imported:
-    """What was made: the directory, its grade, how many message events, what is not known."""
+    """What was made: the directory, its mode, how many message events, what is not known."""
 
     capture: Path
-    grade: str
+    mode: str
     events: dict[str, int]
     losses: list[dict[str, Any]]
 
@@ -56,32 +56,32 @@ def import_perf_data(
     if capture.exists() or capture.is_symlink():
         raise UsageError(f"{capture}: exists", "remove it, or name another with -o")
     decoded, wide = perf_data.load_wide(path)
-    grade = _grade(decoded)
+    mode = _mode(decoded)
     _check_messages(path, decoded, wide)
     ledger = Ledger("record")
     try:
         scratch = tempfile.mkdtemp(prefix=f".{capture.name}.", dir=capture.parent)
     except OSError as error:
         raise OutputError(f"{capture.parent}: {error.strerror}", "name another place with -o") from None
-    folder = Path(scratch)
+    directory = Path(scratch)
     try:
-        made = _fill(folder, path, decoded, wide, grade, beside, sockets.load(listed), ledger)
-        folder.chmod(0o777 & ~_umask())
-        folder.rename(capture)
+        made = _fill(directory, path, decoded, wide, mode, beside, sockets.load(listed), ledger)
+        directory.chmod(0o777 & ~_umask())
+        directory.rename(capture)
     except OSError as error:
         raise OutputError(
             f"{capture}: {error.strerror}", "free some space, or name another place with -o"
         ) from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return Imported(capture, grade, {k: v for k, v in asdict(made).items() if v}, ledger.table().to_pylist())
+        shutil.rmtree(directory, ignore_errors=True)
+    return Imported(capture, mode, {k: v for k, v in asdict(made).items() if v}, ledger.table().to_pylist())
 
 
-def _grade(decoded: Decoded) -> str:
+def _mode(decoded: Decoded) -> str:
     info = decoded.info
     if info["auxtrace_bytes"] and info["auxtrace_type"] == INTEL_PT:
-        return "pt"
-    return "trace"
+        return "intel-pt"
+    return "tracepoints"
 
 
 def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) -> None:
@@ -110,22 +110,22 @@ def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) ->
             f"{path}: no message was read during the recording",
             "was there traffic? a --filter of the events may have been too narrow",
         )
-    if "sched:sched_switch" not in recorded and _grade(decoded) != "pt":
+    if "sched:sched_switch" not in recorded and _mode(decoded) != "intel-pt":
         raise BadInput(f"{path}: nothing tells what the cores did", CORES)
 
 
 def _fill(
-    folder: Path,
+    directory: Path,
     path: Path,
     decoded: Decoded,
     wide: npt.NDArray[np.void],
-    grade: str,
+    mode: str,
     beside: Path | None,
     listed: tuple[I64, npt.NDArray[np.uint64]],
     ledger: Ledger,
 ) -> messages.Counts:
     text = clock.clock_tsv(decoded, wide, str(path), beside, ledger)
-    (folder / "clock.tsv").write_text(text)
+    (directory / "clock.tsv").write_text(text)
     clock_map, _lost = clocks.build(
         clock_readings.parse(text.encode(), str(path))
     )  # told again by the report
@@ -138,24 +138,26 @@ def _fill(
         return converted, good
 
     names = _syscall_names(decoded)
-    counts = messages.write_events(folder / "events.tsv", decoded, wide, to_monotonic, names, listed, ledger)
+    counts = messages.write_events(
+        directory / "events.tsv", decoded, wide, to_monotonic, names, listed, ledger
+    )
     if not counts.reads:
         raise BadInput(
             f"{path}: the clocks of no message are known",
             "timekeeping:timekeeping_update has to be recorded for as long as the messages",
         )
-    _unknowable(ledger, decoded, grade)
-    _link(path, folder / "perf.data")
-    _write_manifest(folder, path, decoded, grade, names, known, to_monotonic, ledger)
+    _unknowable(ledger, decoded, mode)
+    _link(path, directory / "perf.data")
+    _write_manifest(directory, path, decoded, mode, names, known, to_monotonic, ledger)
     return counts
 
 
-def _unknowable(ledger: Ledger, decoded: Decoded, grade: str) -> None:
+def _unknowable(ledger: Ledger, decoded: Decoded, mode: str) -> None:
     """What no recording without BPF has."""
     ledger.add("sent_messages_not_recorded", 1)
     ledger.add("network_namespaces_not_recorded", 1)
     ledger.add("reads_past_socket_queue", 1)
-    if decoded.info["auxtrace_bytes"] and grade != "pt":
+    if decoded.info["auxtrace_bytes"] and mode != "intel-pt":
         ledger.add("trace_data_of_another_kind", 1)
 
 
@@ -184,10 +186,10 @@ def _syscall_names(decoded: Decoded) -> dict[str, str]:
 
 
 def _write_manifest(
-    folder: Path,
+    directory: Path,
     path: Path,
     decoded: Decoded,
-    grade: str,
+    mode: str,
     names: dict[str, str],
     known: ClockMap,
     to_monotonic: Any,
@@ -207,7 +209,7 @@ def _write_manifest(
         "version": 1,
         "state": "cut" if info["cut"] else "complete",
         "cut": ["perf: it did not end by itself"] if info["cut"] else [],
-        "grade": grade,
+        "mode": mode,
         "start": begin,
         "stop": end,
         "host": {
@@ -221,7 +223,7 @@ def _write_manifest(
         "syscall_names": names,
         "imported": {"from": path.name, "losses": ledger.table().to_pylist()},
     }
-    (folder / "manifest.json").write_text(json.dumps(content, indent=1))
+    (directory / "manifest.json").write_text(json.dumps(content, indent=1))
 
 
 def _umask() -> int:

@@ -25,7 +25,7 @@ OTHER = "other causes"
 
 
 def rows(messages: pd.DataFrame, coverage: pd.DataFrame, anomalies: pd.DataFrame) -> pd.DataFrame:
-    """One row per message: message_id, latency_ns, target, and for targets deviation_ns and its top cause."""
+    """One row per message: message_id, latency_ns, slow, and for slow ones deviation_ns and its top cause."""
     names = cause_names(anomalies)
     sums = (
         pd.DataFrame(
@@ -40,10 +40,10 @@ def rows(messages: pd.DataFrame, coverage: pd.DataFrame, anomalies: pd.DataFrame
     frame = messages[["message_id", "latency_ns"]].merge(
         coverage[["message_id", "deviation_ns", "coverage"]], on="message_id", how="left"
     )
-    frame["target"] = frame["deviation_ns"].notna()
+    frame["slow"] = frame["deviation_ns"].notna()
     frame = frame.merge(sums, on="message_id", how="left")
     frame["cause"] = frame["cause"].astype(object)
-    nothing = frame["target"] & frame["cause"].isna()
+    nothing = frame["slow"] & frame["cause"].isna()
     frame.loc[nothing, "cause"] = np.where(
         frame.pop("coverage")[nothing].to_numpy(float, na_value=0) == 1, NOT_SLOWER, UNEXPLAINED
     )
@@ -60,8 +60,8 @@ def sizes(deviation_ns: pd.Series) -> np.ndarray:
 
 
 def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
-    """Draw ``rows``: all messages as dots, target messages as balloons coloured by top cause."""
-    rest, targets = frame[~frame["target"]], frame[frame["target"]]
+    """Draw ``rows``: all messages as dots, slow messages as balloons coloured by top cause."""
+    rest, slow = frame[~frame["slow"]], frame[frame["slow"]]
     # One image for the dots: a million of them as vectors would make the SVG unusable.
     ax.plot(
         rest["message_id"].to_numpy(dtype=float),
@@ -76,10 +76,10 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
     legend = [
         Line2D([], [], linestyle="none", marker=".", color=GREY, label=f"other messages (n={len(rest):,})")
     ]
-    order = targets.groupby("cause", observed=True)["deviation_ns"].sum().sort_values(ascending=False).index
-    areas = pd.Series(sizes(targets["deviation_ns"]), index=targets.index)
+    order = slow.groupby("cause", observed=True)["deviation_ns"].sum().sort_values(ascending=False).index
+    areas = pd.Series(sizes(slow["deviation_ns"]), index=slow.index)
     for rank, cause in enumerate(order):
-        part = targets[targets["cause"] == cause]
+        part = slow[slow["cause"] == cause]
         look = looks[cause] if rank < _TOP else Look("#555555", "o")
         filled = look.marker != "x"
         ax.scatter(
@@ -89,7 +89,7 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
             c=look.colour,
             marker=look.marker,
             alpha=0.65,
-            rasterized=len(targets) > 2000,
+            rasterized=len(slow) > 2000,
             edgecolors="black" if filled else None,
             linewidths=0.5 if filled else 1.2,
             label=cause,
@@ -101,7 +101,7 @@ def plot(frame: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes) -> Axes:
                        label=f"{cause} (n={len(part):,}, max {worst})")
             )  # fmt: skip
     if len(order) > _TOP:
-        n = int(targets["cause"].isin(order[_TOP:]).sum())
+        n = int(slow["cause"].isin(order[_TOP:]).sum())
         legend.append(
             Line2D([], [], linestyle="none", marker="o", color="#555555", label=f"{OTHER} (n={n:,})")
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Box plots of the causes (Figs. 4, 13, 15 and 18 of the paper): how much each adds, and to how many messages.
 
-``rows`` are all causes over all target messages, sorted by what a cause adds or by how many messages it hits.
+``rows`` are all causes over all slow messages, sorted by what a cause adds or by how many messages it hits.
 ``rows_of_cause`` and ``rows_of_message`` look closer: what exactly delayed within one cause, or one message.
 """
 
@@ -31,19 +31,19 @@ TITLES: dict[By, str] = {
 
 
 def rows(anomalies: pd.DataFrame, by: By = "deviation") -> pd.DataFrame:
-    """One row per target message and cause: message_id, cause, deviation_ns; the first on top comes last."""
+    """One row per slow message and cause: message_id, cause, deviation_ns; the first on top comes last."""
     frame = _sums(anomalies.assign(cause=cause_names(anomalies)))
     return _ordered(frame, by)
 
 
 def rows_of_cause(anomalies: pd.DataFrame, cause: str) -> pd.DataFrame:
-    """One row per target message and what delayed it within ``cause``: message_id, cause (the detail), deviation_ns."""
+    """One row per slow message and what delayed it within ``cause``: message_id, cause (the detail), deviation_ns."""
     own = anomalies[(cause_names(anomalies) == cause).to_numpy(bool)]
     return _ordered(_sums(own.assign(cause=details(own))), "deviation")
 
 
 def rows_of_message(anomalies: pd.DataFrame, message_id: int) -> pd.DataFrame:
-    """What delayed one message, with the same in all target messages: as ``rows_of_cause``, and column ``this``."""
+    """What delayed one message, with the same in all slow messages: as ``rows_of_cause``, and column ``this``."""
     every = anomalies.assign(cause=cause_names(anomalies).astype(str) + ": " + details(anomalies))
     own = every.loc[(every["message_id"] == message_id).to_numpy(bool), "cause"].unique()
     frame = _sums(every[every["cause"].isin(own)])
@@ -135,7 +135,7 @@ def plot(
             ],
         )
         ax.set_ylim(0.4, len(causes) + 0.6)
-    ax.set_xlabel("latency added to a target message")
+    ax.set_xlabel("latency added to a slow message")
     ax.set_title(title, loc="left", fontsize=11)
     ax.grid(axis="y", visible=False)
     return ax

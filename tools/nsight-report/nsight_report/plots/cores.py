@@ -14,17 +14,17 @@ from ..names import printable
 from ..units import percent
 from .style import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, VERMILLION, YELLOW
 
-TITLES = {"target": "while target messages were there", "reference": "while reference messages were there",
+TITLES = {"slow": "while slow messages were there", "baseline": "while baseline messages were there",
           "all": "whole recording"}  # fmt: skip
 #: Names told apart, of each kind of context; the others share one.
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}
 _OTHERS = {"application": "other threads of the application", "thread": "other threads", "softirq": "other softirqs",
            "hardirq": "interrupts", "exception": "page faults and exceptions", "recording": "NSight's own cost",
-           "idle": "idle", "host": "host took the core", "unseen": "not recorded"}  # fmt: skip
+           "idle": "idle", "host": "host took the core", "untraced": "not recorded"}  # fmt: skip
 _COLOURS = {
     "application": (BLUE, "#7FB8D8"), "thread": (VERMILLION, ORANGE, "#F5C26B", "#FBE3B9"),
     "softirq": (GREEN, "#66C4A8", "#B3E2D4", "#D9F0E9"), "hardirq": (PURPLE,), "exception": (YELLOW,),
-    "recording": (DARK,), "idle": ("#E4E4E4",), "host": ("#B9B4D6",), "unseen": ("white",),
+    "recording": (DARK,), "idle": ("#E4E4E4",), "host": ("#B9B4D6",), "untraced": ("white",),
 }  # fmt: skip
 #: A name of less than this on every core is one of the others.
 _SHOWN = 0.01
@@ -71,7 +71,7 @@ def plot(frame: pd.DataFrame, role: str, *, ax: Axes) -> Axes:
         of = part[(part["label"] == label) & (part["context"] == context)]
         height = np.zeros(len(cpus))
         height[[place[c] for c in of["cpu"]]] = of["share"].to_numpy(float) * 100
-        blank = context == "unseen"
+        blank = context == "untraced"
         # One artist for all cores of a context: a machine has hundreds.
         bars = [
             Rectangle((i - width / 2, bottom[i]), width, height[i]) for i in np.flatnonzero(height).tolist()
@@ -102,7 +102,7 @@ def legend(frame: pd.DataFrame) -> list[Patch]:
     return [
         Patch(
             facecolor=colour, label=printable(label, 30),
-            edgecolor=GREY if context == "unseen" else "white", hatch="///" if context == "unseen" else None,
+            edgecolor=GREY if context == "untraced" else "white", hatch="///" if context == "untraced" else None,
         )
         for label, context, colour in reversed(_looks(frame))
     ]  # fmt: skip

@@ -61,9 +61,9 @@ def caption(capture: Capture, summary: Summary) -> str:
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
     apps = selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3]
     parts = [
-        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, grade {summary.grade}",
+        f"host {m.text('host', 'hostname') or 'unknown'}, kernel {m.text('host', 'kernel') or 'unknown'}, mode {summary.mode}",
         f"workload {', '.join(apps) or 'none'}, {summary.n:,} messages",
-        f"target {summary.target}, reference {summary.reference}, coverage {coverage}",
+        f"slow {summary.slow}, baseline {summary.baseline}, coverage {coverage}",
         f"recorded with: {m.command() or 'unknown'}",
     ]
     return printable("; ".join(parts), 600)
@@ -90,7 +90,7 @@ class Sheet:
 
     @cached_property
     def paths(self) -> CallPaths:
-        """Call paths of target and reference messages: read once."""
+        """Call paths of slow and baseline messages: read once."""
         return call_paths(self.capture)
 
 
@@ -116,7 +116,7 @@ def _balloons(sheet: Sheet) -> Iterator[Figure]:
     rows = balloon.rows(sheet.messages, sheet.capture.coverage, sheet.capture.anomalies)
     yield _figure(
         "balloon", "Slow messages and their causes",
-        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_target:,} target messages are "
+        f"Latency of each of {s.n:,} messages in order of arrival; the {s.n_slow:,} slow messages are "
         f"balloons coloured by cause. Largest causes: {sheet.top}.",
         sheet.note, rows, (_WIDTH, 5.6), lambda fig: balloon.plot(rows, sheet.look, ax=fig.subplots()),
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _causes(sheet: Sheet) -> Iterator[Figure]:
     names: tuple[tuple[str, causes.By], ...] = (("causes", "deviation"), ("causes-by-messages", "messages"))
     for name, by in names:
         rows = causes.rows(sheet.capture.anomalies, by)
-        alt = f"Box plot of the delay that each cause adds to a target message: {sheet.top}."
+        alt = f"Box plot of the delay that each cause adds to a slow message: {sheet.top}."
         if len(rows) and (by == "deviation" or rows["cause"].nunique() > 1):
             yield _boxes(sheet, name, causes.TITLES[by], alt, rows)
 
@@ -144,8 +144,8 @@ def _closer(sheet: Sheet) -> Iterator[Figure]:
         number = int(slow.row["message_id"])
         rows = causes.rows_of_message(sheet.capture.anomalies, number)
         if len(rows):
-            title = f"What delayed message {number} (black diamonds) beside all target messages"
-            alt = f"What delayed message {number}, each with a box plot of the same in all target messages."
+            title = f"What delayed message {number} (black diamonds) beside all slow messages"
+            alt = f"What delayed message {number}, each with a box plot of the same in all slow messages."
             yield _boxes(sheet, f"message-{number}-causes", title, alt, rows)
 
 
@@ -197,7 +197,7 @@ def _queuing(sheet: Sheet) -> Iterator[Figure]:
         for queue, more in rows.groupby("queue", sort=False)["more"]
     )
     yield _figure(
-        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of target messages at each queue. {told}.",
+        "queuing", "Queues ahead of slow messages", f"How many more than usual were ahead of slow messages at each queue. {told}.",
         sheet.note, rows, (_WIDTH, 6.2), both,
     )  # fmt: skip
 
@@ -215,12 +215,12 @@ def _cores(sheet: Sheet) -> Iterator[Figure]:
         fig.legend(handles=cores.legend(rows), loc="outside right upper", title="context", fontsize=8)
 
     busy = (
-        rows[rows["role"] == "target"].groupby(["label"])["lifetime_share"].sum().sort_values(ascending=False)
+        rows[rows["role"] == "slow"].groupby(["label"])["lifetime_share"].sum().sort_values(ascending=False)
     )
     told = ", ".join(f"{printable(label)} {percent(share)}" for label, share in busy.head(4).items())
     yield _figure(
         "cores", "Contexts on each core",
-        f"Share of each core's time by context. Of the target messages' lifetimes: {told}. Above a bar: the part of "
+        f"Share of each core's time by context. Of the slow messages' lifetimes: {told}. Above a bar: the part of "
         "the messages' lifetimes that passed on this core.",
         sheet.note, rows, (_WIDTH, 4.6), three,
     )  # fmt: skip
@@ -233,21 +233,19 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
         return
     size = (_WIDTH, flame.height_inches(rows))
     yield _figure(
-        "flame", "Where the time of target messages goes",
-        f"Flame graph of the mean time of {paths.n_target:,} target messages: mostly what is always there.",
-        sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots()),
+        "flame", "Where the time of slow messages goes",
+        f"Flame graph of the mean time of {paths.n_slow:,} slow messages: mostly what is always there.",
+        sheet.note, rows, size, lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots()),
     )  # fmt: skip
-    if not paths.n_reference:
+    if not paths.n_baseline:
         return
-    more = (
-        rows[rows["level"] > 0].assign(more=lambda r: r["target_ns"] - r["reference_ns"]).nlargest(3, "more")
-    )
+    more = rows[rows["level"] > 0].assign(more=lambda r: r["slow_ns"] - r["baseline_ns"]).nlargest(3, "more")
     longest = ", ".join(f"{printable(r.name, 60)} +{duration(r.more)}" for r in each(more))
     yield _figure(
-        "flame-difference", "What took longer than in the reference",
-        f"Flame graph of target messages, coloured by the difference to {paths.n_reference:,} reference messages. Most: {longest}.",
+        "flame-difference", "What took longer than in the baseline",
+        f"Flame graph of slow messages, coloured by the difference to {paths.n_baseline:,} baseline messages. Most: {longest}.",
         sheet.note, rows, size,
-        lambda fig: flame.plot(rows, paths.n_target, ax=fig.subplots(), n_reference=paths.n_reference),
+        lambda fig: flame.plot(rows, paths.n_slow, ax=fig.subplots(), n_baseline=paths.n_baseline),
     )  # fmt: skip
 
 
@@ -257,7 +255,7 @@ def _timelines(sheet: Sheet) -> Iterator[Figure]:
     numbers = [int(slow.row["message_id"]) for slow in slowest]
     rows = capture.stored_messages.rows(np.array(numbers)).set_index("message_id").loc[numbers]
     read = capture.lifetimes(numbers, timeline.OF_CALLS)
-    for slow, where, lifetime in zip(slowest, capture.stretches(rows), read, strict=True):
+    for slow, where, lifetime in zip(slowest, capture.intervals(rows), read, strict=True):
         yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, where, lifetime)))
 
 
@@ -265,7 +263,7 @@ def _timeline(sheet: Sheet, slow: SlowMessage, rows: pd.DataFrame) -> Figure:
     number = int(slow.row["message_id"])
     why = ", ".join(f"{printable(c)} +{duration(ns)}" for c, ns in slow.causes[:3]) or "no cause found"
     latency = duration(int(slow.row["latency_ns"]))
-    title = f"Message {number}: {latency} (usual {duration(slow.reference_ns)})"
+    title = f"Message {number}: {latency} (usual {duration(slow.baseline_ns)})"
     return _figure(
         f"message-{number}-timeline", title,
         f"What the cores did during the {latency} of message {number}, from its first to its last stamp. Causes: {why}.",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Flame graphs of the target messages, plain and against the reference (Fig. 2 of the paper).
+"""Flame graphs of the slow messages, plain and against the baseline (Fig. 2 of the paper).
 
 The plain one shows where time goes, and that is mostly where it always goes. The differential one has the same boxes,
-coloured by how much longer they took than in the reference messages: only that tells what is out of the usual.
+coloured by how much longer they took than in the baseline messages: only that tells what is out of the usual.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DIFFERENCE = LinearSegmentedColormap.from_list("difference", [BLUE, "#F7F7F7", 
 def rows(stacks: pd.DataFrame) -> pd.DataFrame:
     """Boxes of a flame graph from ``calls.stacks.compared``: one row per path that is wide enough to see.
 
-    ``level`` is where it is drawn, ``left_ns`` where it begins (callees side by side, by name), ``target_ns`` its width: the
-    mean over target messages; ``reference_ns`` the mean over reference messages. Callers that only call share a box.
+    ``level`` is where it is drawn, ``left_ns`` where it begins (callees side by side, by name), ``slow_ns`` its width: the
+    mean over slow messages; ``baseline_ns`` the mean over baseline messages. Callers that only call share a box.
     """
-    whole = float(stacks.loc[stacks["depth"] == 0, "target_ns"].sum())
-    kept = stacks[stacks["target_ns"] >= max(whole * _NARROWEST, 1e-9)]
+    whole = float(stacks.loc[stacks["depth"] == 0, "slow_ns"].sum())
+    kept = stacks[stacks["slow_ns"] >= max(whole * _NARROWEST, 1e-9)]
     children: dict[str, list[str]] = {}
     nodes = {row.path: row for row in each(kept)}
     for path in nodes:
@@ -45,10 +45,10 @@ def rows(stacks: pd.DataFrame) -> pd.DataFrame:
     while todo:
         path, level, left = todo.pop()
         if left is None:  # a side: they stand beside each other
-            left, edge = edge, edge + nodes[path].target_ns
+            left, edge = edge, edge + nodes[path].slow_ns
         names, node = [nodes[path].name], nodes[path]
         inside = children.get(path, [])
-        while level and len(inside) == 1 and nodes[inside[0]].target_ns >= WRAPPER * node.target_ns:
+        while level and len(inside) == 1 and nodes[inside[0]].slow_ns >= WRAPPER * node.slow_ns:
             if not node.kind == nodes[inside[0]].kind == "function":
                 break
             path = inside[0]
@@ -58,23 +58,23 @@ def rows(stacks: pd.DataFrame) -> pd.DataFrame:
             found.append(
                 {
                     "path": path, "name": WRAPS.join(dict.fromkeys(names)), "kind": node.kind, "level": level, "left_ns": left,
-                    "target_ns": node.target_ns, "reference_ns": node.reference_ns, "target_calls": node.target_calls,
-                    "reference_calls": node.reference_calls,
+                    "slow_ns": node.slow_ns, "baseline_ns": node.baseline_ns, "slow_calls": node.slow_calls,
+                    "baseline_calls": node.baseline_calls,
                 }
             )  # fmt: skip
             for child in inside:
                 todo.append((child, level + 1, left))
-                left += nodes[child].target_ns
+                left += nodes[child].slow_ns
     columns = [
         "path",
         "name",
         "kind",
         "level",
         "left_ns",
-        "target_ns",
-        "reference_ns",
-        "target_calls",
-        "reference_calls",
+        "slow_ns",
+        "baseline_ns",
+        "slow_calls",
+        "baseline_calls",
     ]
     return pd.DataFrame(found, columns=columns).sort_values(["level", "left_ns"]).reset_index(drop=True)
 
@@ -84,33 +84,33 @@ def height_inches(frame: pd.DataFrame) -> float:
     return 2.0 + 0.26 * (int(frame["level"].max()) + 1 if len(frame) else 1)
 
 
-def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_reference: int | None = None) -> Axes:
-    """Draw ``rows`` of ``n`` target messages; with ``n_reference`` coloured by the difference to the reference.
+def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None) -> Axes:
+    """Draw ``rows`` of ``n`` slow messages; with ``n_baseline`` coloured by the difference to the baseline.
 
     Red (more) and blue (less) are the same in the plain grey of print by their label; the scale is the largest
     difference of a box, so the colours of two graphs are not comparable.
     """
-    whole = float((frame["left_ns"] + frame["target_ns"]).max()) if len(frame) else 1.0
+    whole = float((frame["left_ns"] + frame["slow_ns"]).max()) if len(frame) else 1.0
     scale, unit = (1e6, "ms") if whole >= 2e6 else (1e3, "us") if whole >= 2e3 else (1.0, "ns")
-    difference = frame["target_ns"] - frame["reference_ns"]
+    difference = frame["slow_ns"] - frame["baseline_ns"]
     # The sides are sums of everything: they would take all of the scale.
     most = max(float(difference[frame["level"] > 0].abs().max() or 0), 1.0) if len(frame) > 2 else 1.0
     corners, fills = [], []
     for row in each(frame):
-        left, width = row.left_ns / scale, row.target_ns / scale
-        more = row.target_ns - row.reference_ns
+        left, width = row.left_ns / scale, row.slow_ns / scale
+        more = row.slow_ns - row.baseline_ns
         fill = FILL.get(row.kind, "#EEEEEE")
-        if n_reference is not None:
+        if n_baseline is not None:
             fill = _DIFFERENCE(0.5 + 0.5 * max(-1.0, min(1.0, more / most)))
         right, top = left + width, row.level + 0.92
         corners.append(((left, row.level), (left, top), (right, top), (right, row.level)))
         fills.append(fill)
-        room = int((row.target_ns / whole - 0.004) / _CHAR)
+        room = int((row.slow_ns / whole - 0.004) / _CHAR)
         if room >= 4:
             label = row.name
-            if n_reference is not None and room > len(label) + 9 and abs(more) >= 0.05 * most:
+            if n_baseline is not None and room > len(label) + 9 and abs(more) >= 0.05 * most:
                 label += f" {'+' if more >= 0 else ''}{duration(more)}"
-            strong = n_reference is not None and abs(more) > 0.7 * most
+            strong = n_baseline is not None and abs(more) > 0.7 * most
             ax.text(left + width / 2, row.level + 0.44, shortened(label, room), fontsize=8, ha="center", va="center",
                     clip_on=True, color="white" if strong and more < 0 else "black")  # fmt: skip
     boxes = PolyCollection(corners, facecolors=fills, edgecolors="#777777", linewidths=0.4)
@@ -120,9 +120,9 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_reference: int | None = Non
     ax.set_yticks([])
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"mean time of a target message ({unit}), callees by name")
-    if n_reference is None:
-        ax.set_title(f"Where {n:,} target messages spent their time", loc="left", fontsize=11)
+    ax.set_xlabel(f"mean time of a slow message ({unit}), callees by name")
+    if n_baseline is None:
+        ax.set_title(f"Where {n:,} slow messages spent their time", loc="left", fontsize=11)
         present = set(frame["kind"])
         legend_below(
             ax,
@@ -134,12 +134,12 @@ def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_reference: int | None = Non
             4,
         )
     else:
-        title = f"What {n:,} target messages spent more or less on than {n_reference:,} reference messages"
+        title = f"What {n:,} slow messages spent more or less on than {n_baseline:,} baseline messages"
         ax.set_title(title, loc="left", fontsize=11)
         legend_below(
             ax,
             [
-                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in the reference"),
+                Patch(facecolor=_DIFFERENCE(1.0), edgecolor="#777777", label=f"{duration(most)} longer than in the baseline"),
                 Patch(facecolor=_DIFFERENCE(0.5), edgecolor="#777777", label="the same"),
                 Patch(facecolor=_DIFFERENCE(0.0), edgecolor="#777777", label=f"{duration(most)} shorter"),
             ],

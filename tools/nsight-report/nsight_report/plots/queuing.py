@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The queuing breakdown (Fig. 19 of the paper): how many more were ahead of target messages than usual, and what it cost."""
+"""The queuing breakdown (Fig. 19 of the paper): how many more were ahead of slow messages than usual, and what it cost."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WIDTH = 0.8
 
 
 def rows(queuing: pd.DataFrame) -> pd.DataFrame:
-    """One row per target message and queue in which more than usual were ahead of it, in the order of the way.
+    """One row per slow message and queue in which more than usual were ahead of it, in the order of the way.
 
-    queue (with the side), function, message_id, depth, more (than the reference has), deviation_ns. Queues where no
+    queue (with the side), function, message_id, depth, more (than the baseline has), deviation_ns. Queues where no
     message waited behind more than usual are not there.
     """
-    frame = queuing[queuing["role"].astype(str) == "target"]
-    frame = frame.assign(more=frame["depth"] - frame["reference_depth"])
+    frame = queuing[queuing["role"].astype(str) == "slow"]
+    frame = frame.assign(more=frame["depth"] - frame["baseline_depth"])
     frame = frame[frame["more"] > 0].astype({"queue": str, "side": str, "function": str})
     rank = frame["queue"].map({name: i for i, name in enumerate(ORDER)})
     frame = frame.assign(rank=rank, queue=frame["queue"] + " (" + frame["side"] + ")")
@@ -52,7 +52,7 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylabel("more messages ahead\nthan usual")
     ax.set_title(
-        "Queuing ahead of target messages (number of messages on top; line width: share of them)",
+        "Queuing ahead of slow messages (number of messages on top; line width: share of them)",
         loc="left", fontsize=11,
     )  # fmt: skip
     return _queues(ax, queues, [""] * len(queues))

@@ -58,7 +58,7 @@ class Look:
     marker: str
 
 
-#: Target messages without a cause: late, and nothing told why; or not late by more than their recording can tell.
+#: Slow messages without a cause: late, and nothing told why; or not late by more than their recording can tell.
 UNEXPLAINED, NOT_SLOWER = "unexplained", "no slower than usual"
 
 _FIXED: dict[str, Look] = {

@@ -22,7 +22,7 @@ from .folding import fold
 
 if TYPE_CHECKING:
     from ..api import Capture
-    from ..timeline.calls_of_message import Stretch
+    from ..timeline.calls_of_message import Interval
 
 Ints = npt.NDArray[np.int64]
 Part = dict[str, Any]  # one of COLUMNS to its value
@@ -30,12 +30,12 @@ Part = dict[str, Any]  # one of COLUMNS to its value
 _MOST_MESSAGES = 10  # others drawn at most; the title says how many are left out
 UNKNOWN = "[unknown]"
 WRAPS = " > "  # between the names of calls that share a box
-_MOST_OF_IT = 0.8  # of what a cause added: a stretch that is shorter does not stand for all of it
+_MOST_OF_IT = 0.8  # of what a cause added: an interval that is shorter does not stand for all of it
 _MARGIN = 0.04  # of the lifetime, shown before and after it
 
 COLUMNS = (
     "what",
-    "lane",
+    "track",
     "cpu",
     "depth",
     "level",
@@ -80,14 +80,14 @@ _MARKS = {
 def rows(capture: Capture, message_id: int) -> pd.DataFrame:
     """What is drawn for a message: its calls, its stamps, its causes, and messages of the same thread or core at the time.
 
-    ``what`` is call, mark, stretch (of a core that is the message's), anomaly, message or left out; times are
+    ``what`` is call, mark, interval (of a core that is the message's), anomaly, message or left out; times are
     clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` where its box is drawn;
     ``red`` marks the calls that an anomaly of the message names. Raises KeyError for a message that is not there.
     """
     lifetime = capture.lifetime(message_id)
     found = capture.stored_messages.rows(np.array([message_id]))
     drawn = Timelines(capture.stored_messages.columns(OF_MESSAGES), capture.anomalies)
-    return as_table(drawn.parts(found.iloc[0], capture.stretches(found)[0], lifetime))
+    return as_table(drawn.parts(found.iloc[0], capture.intervals(found)[0], lifetime))
 
 
 def as_table(parts: list[Part]) -> pd.DataFrame:
@@ -129,12 +129,12 @@ class Timelines:
         self._cpu = anomalies["cpu"].fillna(-1).to_numpy(np.int64)
         self._anomalies_of = anomalies.groupby(anomalies["message_id"].to_numpy(np.int64)).indices
 
-    def parts(self, message: pd.Series[Any], where: list[Stretch], lifetime: pd.DataFrame) -> list[Part]:
-        """What ``rows`` has for one message, row by row. ``where``: its ``Capture.stretches``."""
+    def parts(self, message: pd.Series[Any], where: list[Interval], lifetime: pd.DataFrame) -> list[Part]:
+        """What ``rows`` has for one message, row by row. ``where``: its ``Capture.intervals``."""
         low, high = window(message)
         own = self._anomalies(int(message["message_id"]))
         return [
-            *_stretches(where),
+            *_intervals(where),
             *_calls(message, lifetime, own),
             *_anomalies(own, low, high),
             *_marks(message),
@@ -187,34 +187,36 @@ def window(message: pd.Series[Any]) -> tuple[int, int]:
     return first - margin, last + margin
 
 
-def lanes(message: pd.Series[Any]) -> dict[int, str]:
-    """Core to lane name: receive cores (R, two if it was handed off on another) and the application core (A); one may be both."""
+def tracks(message: pd.Series[Any]) -> dict[int, str]:
+    """Core to track name: receive cores (R, two if it was handed off on another) and the application core (A); one may be both."""
     receive = [int(message[c]) for c in ("recv_cpu", "handoff_cpu") if not pd.isna(message[c])]
     app = None if pd.isna(message["app_cpu"]) else int(message["app_cpu"])
     found = {cpu: "R and A" if app in (None, cpu) else "R" for cpu in receive}
     return found if app is None else {**found, app: found.get(app, "A")}
 
 
-def lane_of_cause(cpu: int | None, side: str, lane: dict[int, str]) -> int | None:
-    """The core of ``lane`` (see ``lanes``) in which a cause is drawn: its own, else that of its side, else any.
+def track_of_cause(cpu: int | None, side: str, track: dict[int, str]) -> int | None:
+    """The core of ``track`` (see ``tracks``) in which a cause is drawn: its own, else that of its side, else any.
 
     A cause has no core when the message was on the way, and another one when its thread waited elsewhere.
     """
-    if cpu in lane:
+    if cpu in track:
         return cpu
-    return next((core for core, name in lane.items() if side in name.split(" and ")), next(iter(lane), None))
+    return next(
+        (core for core, name in track.items() if side in name.split(" and ")), next(iter(track), None)
+    )
 
 
-def _stretches(parts: list[Stretch]) -> list[Part]:
+def _intervals(parts: list[Interval]) -> list[Part]:
     return [
-        _row("stretch", lane=part.side, cpu=part.cpu, start_ns=part.start_ns, end_ns=part.end_ns)
+        _row("interval", track=part.side, cpu=part.cpu, start_ns=part.start_ns, end_ns=part.end_ns)
         for part in parts
     ]
 
 
 @dataclass(frozen=True)
 class _Core:
-    """Calls of one core, each once; ``begin`` and ``end`` inside the message's stretches of it. One entry a call."""
+    """Calls of one core, each once; ``begin`` and ``end`` inside the message's intervals of it. One entry a call."""
 
     number: dict[str, Ints]
     word: dict[str, npt.NDArray[np.object_]]
@@ -243,7 +245,7 @@ def _cores(lifetime: pd.DataFrame) -> tuple[Ints, _Core]:
 
 
 def _once(core: _Core) -> _Core:
-    """On one core, a call that spans the hand-off lies in both stretches, which adjoin: made one."""
+    """On one core, a call that spans the hand-off lies in both intervals, which adjoin: made one."""
     _, first, of = np.unique(core.number["call_id"], return_index=True, return_inverse=True)
     if len(first) == len(of):
         return core
@@ -255,15 +257,15 @@ def _once(core: _Core) -> _Core:
 
 
 def _calls(message: pd.Series[Any], lifetime: pd.DataFrame, anomalies: list[_Anomaly]) -> list[Part]:
-    lane = lanes(message)
+    track = tracks(message)
     cpus, every = _cores(lifetime)
     found: list[Part] = []
     left_out = 0
-    for cpu in lane:
+    for cpu in track:
         calls = _once(every.of(cpus == cpu))
         red = _named(calls, anomalies)
         idle = calls.word["kind"] == "idle"
-        # Of the stretch on this core, so that a short one has its calls too (for who zooms in).
+        # Of the interval on this core, so that a short one has its calls too (for who zooms in).
         span = int(calls.end.max() - calls.begin.min()) if len(calls.begin) else 0
         busy = np.flatnonzero(~idle)
         shown = calls.of(busy)
@@ -273,9 +275,10 @@ def _calls(message: pd.Series[Any], lifetime: pd.DataFrame, anomalies: list[_Ano
         )  # fmt: skip
         drawn, n_left = fold(nested, span, red[busy])
         left_out += n_left
-        boxes = [_box(message, lane[cpu], cpu, calls, red, busy[box.calls], box.level) for box in drawn]
+        boxes = [_box(message, track[cpu], cpu, calls, red, busy[box.calls], box.level) for box in drawn]
         boxes += [
-            _box(message, lane[cpu], cpu, calls, red, np.array([i]), 0) for i in np.flatnonzero(idle).tolist()
+            _box(message, track[cpu], cpu, calls, red, np.array([i]), 0)
+            for i in np.flatnonzero(idle).tolist()
         ]
         found += sorted(boxes, key=lambda r: (r["start_ns"], r["level"]))
     if left_out:
@@ -298,7 +301,7 @@ def _named(calls: _Core, anomalies: list[_Anomaly]) -> npt.NDArray[np.bool_]:
 
 def _box(
     message: pd.Series[Any],
-    lane: str,
+    track: str,
     cpu: int,
     calls: _Core,
     red: npt.NDArray[np.bool_],
@@ -312,7 +315,7 @@ def _box(
     since = int(number["start_ns"][first])
     return {
         "what": "call",
-        "lane": lane,
+        "track": track,
         "cpu": cpu,
         "depth": int(number["depth"][first]),
         "level": level,
@@ -335,7 +338,7 @@ def _anomalies(own: list[_Anomaly], low: int, high: int) -> list[Part]:
     return [
         _row(
             "anomaly",
-            lane=a.side,
+            track=a.side,
             cpu=pd.NA if a.cpu is None else a.cpu,
             kind=a.anomaly,
             name=f"{a.category} ({a.side})",
@@ -349,7 +352,7 @@ def _anomalies(own: list[_Anomaly], low: int, high: int) -> list[Part]:
 
 
 def _told(a: _Anomaly) -> str:
-    """What it added; and how long the stretch is that is drawn, where it came in several."""
+    """What it added; and how long the interval is that is drawn, where it came in several."""
     drawn = a.end_ns - a.start_ns
     longest = f" (longest: {duration(drawn)})" if 0 < drawn < _MOST_OF_IT * a.deviation_ns else ""
     return f"+{duration(a.deviation_ns)}{longest}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Draws the rows of ``timeline``: a lane per core with nested boxes, stamps, anomalies, other messages."""
+"""Draws the rows of ``timeline``: a track per core with nested boxes, stamps, anomalies, other messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tables.data_frames import each
 from ..units import counted, duration
 from .folding import NARROWEST
 from .style import BLACK, BLUE, GREY, VERMILLION, legend_below
-from .timeline import WRAPS, lane_of_cause
+from .timeline import WRAPS, track_of_cause
 
 FILL = {
     "own thread": "#BFE3F5",
@@ -52,7 +52,7 @@ NAMES = {
     "stall": "stands at one instruction",
     "absent": "host took the core",
 }
-_LANE_NAMES = {
+_TRACK_NAMES = {
     "R": "receive core (R)",
     "A": "application core (A)",
     "R and A": "receive and application core",
@@ -60,13 +60,13 @@ _LANE_NAMES = {
 _WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # keeps lines off labels
 NOT_DECODED = "not decoded"
 At = Callable[[int], float]  # time in ns to the position on the axis
-Bases = dict[int, tuple[float, int, str]]  # core to base, number of levels, lane
+Bases = dict[int, tuple[float, int, str]]  # core to base, number of levels, track
 _CHAR = 0.0068  # width of a character of the label font, as a share of the axes
 _TEXT = 8
 
 
 def height_inches(frame: pd.DataFrame) -> float:
-    """A figure height at which boxes keep their height whatever the number of lanes and levels."""
+    """A figure height at which boxes keep their height whatever the number of tracks and levels."""
     _bases, top = _layout(frame)
     n_messages = int((frame["what"] == "message").sum())
     return 1.9 + 0.26 * (top + 0.55 * n_messages + _mark_levels(frame))
@@ -99,8 +99,8 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     levels = _marks(ax, marks, at, bottom, top, width)
     ax.set_ylim(bottom - 0.2, top + 0.3 + 0.75 * levels)
     ticks = {
-        base + depth / 2: f"core {cpu}\n{_LANE_NAMES.get(lane, lane)}"
-        for cpu, (base, depth, lane) in bases.items()
+        base + depth / 2: f"core {cpu}\n{_TRACK_NAMES.get(track, track)}"
+        for cpu, (base, depth, track) in bases.items()
     }
     if bottom < 0:
         ticks[bottom / 2] = "other messages\non this core"
@@ -111,36 +111,36 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     ax.set_xlabel(f"time since the first stamp ({unit})")
     left_out = list(frame.loc[frame["what"] == "left out", "name"])
     if n_short:
-        left_out.append(f"{counted(n_short, 'call')} too short beside the longer stretch")
+        left_out.append(f"{counted(n_short, 'call')} too short beside the longer interval")
     ax.set_title(title + (f"\nnot drawn: {', '.join(left_out)}" if left_out else ""), loc="left", fontsize=11)
     _legend(ax, frame)
     return ax
 
 
 def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
-    """Core to (base, levels, lane name); application core below, receive core on top."""
+    """Core to (base, levels, track name); application core below, receive core on top."""
     calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
     every = frame[frame["what"] == "call"]
     order = {"A": 0, "R and A": 1, "R": 2}
     least = NARROWEST * float(every["end_ns"].max() - every["start_ns"].min()) if len(every) else 0.0
     bases: Bases = {}
     top = 0.3
-    cores = every[["cpu", "lane"]].drop_duplicates()
-    for core in sorted(each(cores), key=lambda c: order.get(c.lane, 3)):
-        # A short stretch beside a long one keeps its boxes, but they do not make the figure taller; red ones may.
+    cores = every[["cpu", "track"]].drop_duplicates()
+    for core in sorted(each(cores), key=lambda c: order.get(c.track, 3)):
+        # A short interval beside a long one keeps its boxes, but they do not make the figure taller; red ones may.
         seen = (calls["end_ns"] - calls["start_ns"] >= least) | (calls["red"] != "")
         own = calls[(calls["cpu"] == core.cpu) & seen]
         level = own["level"].max()
         n = 1 if pd.isna(level) else int(level) + 1
-        bases[int(core.cpu)] = (top, n, core.lane)
+        bases[int(core.cpu)] = (top, n, core.track)
         top += n + 1.3
     return bases, top
 
 
 def _elsewhere(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases) -> None:
-    """Shade a lane where its core was not the message's: blank there says nothing."""
-    for cpu, (base, n, _lane) in bases.items():
-        own = frame[(frame["what"] == "stretch") & (frame["cpu"] == cpu)].sort_values("start_ns")
+    """Shade a track where its core was not the message's: blank there says nothing."""
+    for cpu, (base, n, _track) in bases.items():
+        own = frame[(frame["what"] == "interval") & (frame["cpu"] == cpu)].sort_values("start_ns")
         edge = ax.get_xlim()[0]
         for start, end in [*((at(s.start_ns), at(s.end_ns)) for s in each(own)), (ax.get_xlim()[1],) * 2]:
             if start > edge:
@@ -151,12 +151,12 @@ def _elsewhere(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases) -> None:
 
 
 def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> int:
-    """Draws the calls; returns how many are above the levels of their lane."""
+    """Draws the calls; returns how many are above the levels of their track."""
     calls = frame[(frame["what"] == "call") & ~frame["kind"].isin(["idle", "gap"])]
     corners, looks = [], []
     n_above = 0
     for c in each(calls):
-        base, levels, _lane = bases[int(c.cpu)]
+        base, levels, _track = bases[int(c.cpu)]
         if c.level >= levels:
             n_above += 1
             continue
@@ -181,7 +181,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
             corners, facecolors=fill, edgecolors=edges, linewidths=widths, linestyles=styles
         )
         ax.add_collection(boxes, autolim=False)
-    for cpu, (base, _levels, _lane) in bases.items():
+    for cpu, (base, _levels, _track) in bases.items():
         ax.axhline(base, color="#888888", linewidth=0.8)
         empty = frame[(frame["what"] == "call") & (frame["cpu"] == cpu) & frame["kind"].isin(["idle", "gap"])]
         for c in each(empty):
@@ -207,12 +207,12 @@ def shortened(name: str, room: int) -> str:
 
 def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) -> None:
     drawn: dict[int, list[tuple[float, float]]] = {}
-    sides = {cpu: lane for cpu, (_base, _levels, lane) in bases.items()}
+    sides = {cpu: track for cpu, (_base, _levels, track) in bases.items()}
     for a in each(frame[frame["what"] == "anomaly"]):
-        core = lane_of_cause(None if pd.isna(a.cpu) else int(a.cpu), a.lane, sides)
+        core = track_of_cause(None if pd.isna(a.cpu) else int(a.cpu), a.track, sides)
         if core is None:
             continue
-        base, depth, _lane = bases[core]
+        base, depth, _track = bases[core]
         left, right = at(a.start_ns), at(a.end_ns)
         ax.add_patch(
             Rectangle(
@@ -307,7 +307,7 @@ def _legend(ax: Axes, frame: pd.DataFrame) -> None:
         handles.append(Patch(facecolor=RED, edgecolor=VERMILLION, label="what took longer"))
     if (frame["what"] == "anomaly").any():
         handles.append(
-            Patch(facecolor="#FCEFE9", edgecolor=VERMILLION, label="root cause: its longest stretch")
+            Patch(facecolor="#FCEFE9", edgecolor=VERMILLION, label="root cause: its longest interval")
         )
     if "idle" in present:
         handles.append(Line2D([], [], color=GREY, linewidth=3, label="idle"))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ..attribution.categories import Categories, load
 from ..interval_joins import Int
 from ..selection import population
-from ..selection.options import Options
+from ..selection.options import Selection
 from ..selection.population import App
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
@@ -38,7 +38,7 @@ _COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid")
 
 @dataclass(frozen=True)
 class _Work:
-    """What stretches (``of``: whose) consist of, by functions or contexts (``subject``)."""
+    """What intervals (``of``: whose) consist of, by functions or contexts (``subject``)."""
 
     of: Int
     category: npt.NDArray[np.object_]
@@ -58,7 +58,7 @@ class _Work:
 def break_down(
     recording: Recording,
     anomalies: pa.Table,
-    options: Options,
+    options: Selection,
     seen: tuple[int, int] | None = None,
     only: Int | None = None,
 ) -> pa.Table:
@@ -77,7 +77,7 @@ def break_down(
     activity = Activity(recording, messages, App.of(of_app))
     del of_app  # it grows with the recording, and what follows needs memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
-    waited = exposure.Stretches.join(
+    waited = exposure.LabelledIntervals.join(
         [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in activity.parts([blocked])]
     )
     own = _own_work(fastest, activity)
@@ -106,7 +106,7 @@ def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: Int | N
 
 
 def _own_work(ids: Int, activity: Activity) -> tuple[Int, Int, Int, Int]:
-    """Stretches in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
+    """LabelledIntervals in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
     order = np.argsort(ids)
     parts = []
     for side, tiles in ((R, activity.machine.cores), (A, activity.machine.threads)):
@@ -141,7 +141,7 @@ def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_f
     return frame[groups.cumcount() == rank][["side", "category", "ns"]].rename(columns={"ns": "one_ns"})
 
 
-def _ahead(waited: exposure.Stretches, machine: Machine) -> pd.DataFrame:
+def _ahead(waited: exposure.LabelledIntervals, machine: Machine) -> pd.DataFrame:
     """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
     key = waited.row * 2 + waited.side
     frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})

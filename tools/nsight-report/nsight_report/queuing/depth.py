@@ -13,7 +13,7 @@ from ..interval_joins import Int
 
 @dataclass(frozen=True)
 class Served:
-    """What one function (or every message) was busy with, by core or thread ``group``; stretches of a group do not overlap.
+    """What one function (or every message) was busy with, by core or thread ``group``; intervals of a group do not overlap.
 
     Ordered by group, start.
     """
@@ -34,7 +34,7 @@ class Served:
         return Served(group[keep], start[keep], end[keep])
 
     def places(self, group: Int, time: Int, begins: bool, side: str) -> Int:
-        """How many stretches of all groups before, and of ``group`` begin (or end) up to ``time``."""
+        """How many intervals of all groups before, and of ``group`` begin (or end) up to ``time``."""
         values = self.start if begins else self.end
         out = np.zeros(len(group), np.int64)
         for value in np.unique(group):
@@ -77,7 +77,7 @@ def ahead(served: Served, group: Int, enter: Int, leave: Int, in_service: bool) 
 
 
 def once(served: Served, group: Int, low: Int, high: Int) -> float:
-    """Share of the stretches [low, high] of ``group`` that exactly one of ``served`` meets."""
+    """Share of the intervals [low, high] of ``group`` that exactly one of ``served`` meets."""
     if not len(group):
         return 0.0
     first = served.places(group, low, False, "right")

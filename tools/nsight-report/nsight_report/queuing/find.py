@@ -56,17 +56,17 @@ def find(
 ) -> tuple[pa.Table, pa.Table]:
     """Depth and delay of every message of ``compared`` at every queue: ``(table queuing, losses)``.
 
-    ``against``: the capture that the reference messages are of, if another. Reference is the median of the
-    reference messages that a target is compared with. Times of different queues can overlap: an application that
+    ``against``: the capture that the baseline messages are of, if another. Baseline is the median of the
+    baseline messages that a slow message is compared with. Times of different queues can overlap: an application that
     sends may receive packets meanwhile.
     """
     ledger = Ledger("queuing")
     chosen = compared.to_pandas()
     role = chosen["role"].astype(str)
     parts = []
-    for words, of in ((("target", "reference"), recording),) if against is None else (
-        (("target",), recording),
-        (("reference",), against),
+    for words, of in ((("slow", "baseline"), recording),) if against is None else (
+        (("slow",), recording),
+        (("baseline",), against),
     ):  # fmt: skip
         rows = chosen[role.isin(words)]
         if len(rows):
@@ -81,7 +81,7 @@ def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.D
     every = recording.every()
     own = every.rows(chosen["message_id"].to_numpy(np.int64))
     app = App.of(own)
-    own = own.merge(chosen[["message_id", "role", "reference_latency_ns"]].astype({"message_id": "Int64"}))
+    own = own.merge(chosen[["message_id", "role", "baseline_latency_ns"]].astype({"message_id": "Int64"}))
     activity = Activity(recording, own, app)
     busy = activity.machine.threads
     servers = _servers(_near(activity, every, own, busy), every, own, busy)
@@ -113,7 +113,7 @@ def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles
 
 
 def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
-    """Say for which queues no function was found, at grade pt."""
+    """Say for which queues no function was found, in mode intel-pt."""
     directions = set(own["direction"].astype(str))
     without = [q.name for q in QUEUES if q.name not in counted and q.direction in directions]
     ledger.add("queues_without_function", len(without), queues=", ".join(without))
@@ -345,7 +345,7 @@ def _frame(
         {
             "message_id": column(rows["message_id"]),
             "role": rows["role"].astype(str).to_numpy(object),
-            "usual": column(rows["reference_latency_ns"]),
+            "usual": column(rows["baseline_latency_ns"]),
             "queue": queue[0],
             "side": queue[1],
             "function": plain_name(name[1], name[0] == "function"),
@@ -361,23 +361,21 @@ def _frame(
 
 def _nothing() -> pd.DataFrame:
     none: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-    empty = to_pandas(schema.empty("messages")).assign(role="", reference_latency_ns=0)
+    empty = to_pandas(schema.empty("messages")).assign(role="", baseline_latency_ns=0)
     return _frame(empty, DRIVER, ("", "", ""), 1.0, none, none, none, none)
 
 
 def _against_usual(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the medians of the reference messages that each message is compared with."""
+    """Add the medians of the baseline messages that each message is compared with."""
     keys = ["usual", "queue", "side"]
-    by = frame[frame["role"] == "reference"].groupby(keys, sort=False)
-    for value, reference in (("depth", "reference_depth"), ("ahead_ns", "reference_ns")):
-        middle = by[value].median().round().astype(np.int64).rename(reference)
+    by = frame[frame["role"] == "baseline"].groupby(keys, sort=False)
+    for value, baseline in (("depth", "baseline_depth"), ("ahead_ns", "baseline_ns")):
+        middle = by[value].median().round().astype(np.int64).rename(baseline)
         frame = frame.merge(middle.reset_index(), on=keys, how="left")
-        frame[reference] = frame[reference].fillna(0).astype(np.int64)
-    frame["deviation_ns"] = frame["ahead_ns"] - frame["reference_ns"]
+        frame[baseline] = frame[baseline].fillna(0).astype(np.int64)
+    frame["deviation_ns"] = frame["ahead_ns"] - frame["baseline_ns"]
     rank = frame["queue"].map({name: i for i, name in enumerate(queues.ORDER)})
-    target = (frame["role"] == "reference").astype(int)
-    frame = frame.assign(target=target, rank=rank).sort_values(
-        ["target", "message_id", "rank"], kind="stable"
-    )
+    slow = (frame["role"] == "baseline").astype(int)
+    frame = frame.assign(slow=slow, rank=rank).sort_values(["slow", "message_id", "rank"], kind="stable")
     text = ["role", "queue", "side", "function", "dso"]
-    return frame.drop(columns=["target", "rank", "usual"]).astype(dict.fromkeys(text, "category"))
+    return frame.drop(columns=["slow", "rank", "usual"]).astype(dict.fromkeys(text, "category"))

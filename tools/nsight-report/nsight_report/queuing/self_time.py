@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cores did in some stretches, function by function: who was innermost, for how long."""
+"""What cores did in some intervals, function by function: who was innermost, for how long."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from ..calls.innermost import stretches
+from ..calls.innermost import innermost
 from ..calls.trace import COLUMNS, MARKS, Trace
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import to_pandas
@@ -18,7 +18,7 @@ _OF_THREAD = ("thread", "gap", "idle")
 
 
 class Inside:
-    """The calls of a capture in some stretches of cores; ``names``: what to ask a category with."""
+    """The calls of a capture in some intervals of cores; ``names``: what to ask a category with."""
 
     def __init__(self, activity: Activity, cpu: Int, start: Int, end: Int) -> None:
         calls = activity.calls_while(cpu, start, end, COLUMNS)
@@ -30,11 +30,11 @@ class Inside:
         keys = near[["kind", "symbol", "dso", "before"]].astype(str)
         code, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
         self.names: list[Asked] = [_asked(*key) for key in unique]
-        self._tiles = stretches(rows, trace.cpu, trace.start, trace.end, trace.parent)
+        self._tiles = innermost(rows, trace.cpu, trace.start, trace.end, trace.parent)
         self._code = code.astype(np.int64)
 
     def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-        """What was innermost in stretches that lie in those: (which stretch, place in ``names``, ns)."""
+        """What was innermost in intervals that lie in those: (which interval, place in ``names``, ns)."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         return query, self._code[tiles.row[tile]], high - low

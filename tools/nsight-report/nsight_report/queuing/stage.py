@@ -9,7 +9,7 @@ from ..stage import ANALYSIS, CHOSEN, Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
-    from ..selection.options import Options
+    from ..selection.options import Selection
     from ..selection.population import looked_at
     from ..timeline.recording import Recording
     from .blocking import break_down
@@ -17,7 +17,7 @@ def _run(ctx: Context) -> Result:
 
     compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
     here, there = Recording.of(ctx), Recording.of(ctx.other) if ctx.other else None
-    options, span = Options.of(ctx.options), here.seen
+    options, span = Selection.of(ctx.options), here.seen
     only = looked_at(ctx.messages(), options, span) if ctx.options.decode == CHOSEN else None
     # Neither needs the other, and both wait for what they read.
     with ThreadPoolExecutor(2) as pool:

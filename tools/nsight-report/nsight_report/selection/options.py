@@ -5,50 +5,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..stage import CHOSEN
-from ..stage import Options as Choices
+from ..stage import CHOSEN, Options
 from .slices import Slice
 
 # More messages than this say nothing new about a median, and windows cost memory.
-MAX_REFERENCE = 20_000
+MAX_BASELINE = 20_000
 #: As many where the calls of each are compared.
-REFERENCES_WITH_CALLS = 1_000
+BASELINE_WITH_CALLS = 1_000
 #: As many where each of them must be decoded first.
-FEW_REFERENCES = 500
+FEW_BASELINE = 500
 
 
 @dataclass(frozen=True)
-class Options:
-    """Target, reference and population of a diagnosis.
+class Selection:
+    """Slow and baseline messages of a diagnosis, and which messages they are chosen from.
 
     ``app`` selects by process name or pid, ``port`` by the application's own port; when both
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
-    ``categories``: path of a CSV whose rows come before the built-in categories. ``max_reference``: a
-    larger reference slice is thinned to this. ``explained``: a function of whose deviation nested anomalies
+    ``categories``: path of a CSV whose rows come before the built-in categories. ``max_baseline``: a
+    larger baseline slice is thinned to this. ``explained``: a function of whose deviation nested anomalies
     explain this share is not reported itself.
     """
 
-    target: Slice = field(default_factory=lambda: Slice.parse("p99-100"))
-    reference: Slice = field(default_factory=lambda: Slice.parse("p25-75"))
+    slow: Slice = field(default_factory=lambda: Slice.parse("p99-100"))
+    baseline: Slice = field(default_factory=lambda: Slice.parse("p25-75"))
     app: str | None = None
     port: int | None = None
     direction: str = "rx"
     granularity_ns: int = 1_000
     categories: str | None = None
-    max_reference: int = MAX_REFERENCE
+    max_baseline: int = MAX_BASELINE
     explained: float = 0.8
 
     @staticmethod
-    def of(choices: Choices) -> Options:
+    def of(choices: Options) -> Selection:
         """From what the user wrote. Raises errors.UsageError for a slice that is none."""
-        return Options(
-            target=Slice.parse(choices.target),
-            reference=Slice.parse(choices.reference),
+        return Selection(
+            slow=Slice.parse(choices.slow),
+            baseline=Slice.parse(choices.baseline),
             app=choices.app,
             port=choices.port,
             direction=choices.direction,
             categories=choices.categories,
             explained=choices.nested / 100,
-            max_reference=FEW_REFERENCES if choices.decode == CHOSEN else MAX_REFERENCE,
+            max_baseline=FEW_BASELINE if choices.decode == CHOSEN else MAX_BASELINE,
         )

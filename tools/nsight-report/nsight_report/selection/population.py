@@ -11,18 +11,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ..errors import BadInput, EmptyTarget
+from ..errors import BadInput, NoSlowMessages
 from ..interval_joins import Int
 from ..losses import Ledger
 from ..tables import schema
 from ..tables.messages import Messages
-from .options import Options
+from .options import Selection
 from .slices import Slice
 
 # Windows cost memory.
-MAX_TARGET = 20_000
+MAX_SLOW = 20_000
 # A median of fewer says little.
-MIN_REFERENCE = 10
+MIN_BASELINE = 10
 
 
 #: What times of messages, from begin to end (ns), cannot be told from others by, in ns.
@@ -50,29 +50,29 @@ class App(NamedTuple):
 class Population:
     """Comparable messages of one application, and the two slices of them.
 
-    ``messages``: those of the slices, with the columns of table ``messages``; ``target`` and ``reference`` are row
+    ``messages``: those of the slices, with the columns of table ``messages``; ``slow`` and ``baseline`` are row
     positions in it. ``group``: number of each one's request type: messages are compared with their like. ``app``: all
-    that the slices were chosen from. ``others``, ``others_group``, ``others_app``: of another capture, if the reference
+    that the slices were chosen from. ``others``, ``others_group``, ``others_app``: of another capture, if the baseline
     is of that one.
     """
 
     name: str
     app: App
     messages: pd.DataFrame
-    target: np.ndarray
-    reference: np.ndarray
+    slow: np.ndarray
+    baseline: np.ndarray
     group: np.ndarray
     others: pd.DataFrame | None = None
     others_group: np.ndarray | None = None
     others_app: App | None = None
 
     def groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Target and reference rows that are compared, by request type."""
+        """Slow and baseline rows that are compared, by request type."""
         other_group = self.group if self.others_group is None else self.others_group
-        for value in np.unique(self.group[self.target]):
+        for value in np.unique(self.group[self.slow]):
             yield (
-                self.target[self.group[self.target] == value],
-                self.reference[other_group[self.reference] == value],
+                self.slow[self.group[self.slow] == value],
+                self.baseline[other_group[self.baseline] == value],
             )
 
     def with_noise(self, noise: Noise, noise_of_others: Noise | None = None) -> Population:
@@ -89,13 +89,13 @@ class Population:
 
     def table(self) -> pa.Table:
         """Table ``compared`` of schema.py."""
-        reference_of = self.messages if self.others is None else self.others
+        baseline_of = self.messages if self.others is None else self.others
         parts = []
         for rows in self.groups():
-            usual = int(np.median(reference_of["latency_ns"].to_numpy(np.int64)[rows[1]]))
-            for role, messages, of in zip(("target", "reference"), (self.messages, reference_of), rows):
+            usual = int(np.median(baseline_of["latency_ns"].to_numpy(np.int64)[rows[1]]))
+            for role, messages, of in zip(("slow", "baseline"), (self.messages, baseline_of), rows):
                 chosen = messages.iloc[of][["message_id", "latency_ns", "noise_ns"]].astype(np.int64)
-                parts.append(chosen.assign(role=role, reference_latency_ns=usual))
+                parts.append(chosen.assign(role=role, baseline_latency_ns=usual))
         frame = pd.concat(parts).sort_values(["role", "message_id"], ascending=[False, True])
         return schema.conform("compared", pa.Table.from_pandas(frame, preserve_index=False))
 
@@ -105,7 +105,7 @@ def _with_noise(messages: pd.DataFrame, noise: Noise) -> pd.DataFrame:
     return messages.assign(noise_ns=noise(first, last))
 
 
-def choose_app(messages: Messages, options: Options) -> Int:
+def choose_app(messages: Messages, options: Selection) -> Int:
     """Numbers of the messages of one application (process) in one direction.
 
     Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
@@ -143,88 +143,88 @@ def choose_app(messages: Messages, options: Options) -> Int:
     return every["message_id"].to_numpy()[chosen]
 
 
-def of_app(messages: Messages, options: Options, names: Sequence[str]) -> pd.DataFrame:
+def of_app(messages: Messages, options: Selection, names: Sequence[str]) -> pd.DataFrame:
     """Some columns (as ``Messages.columns`` has them) of the messages of the application that ``choose_app`` chooses."""
     ids = choose_app(messages, options)
     return messages.columns(["message_id", *names], lambda rows: np.isin(rows["message_id"].to_numpy(), ids))
 
 
 def select(
-    messages: Messages, options: Options, ledger: Ledger, seen: tuple[int, int] | None = None
+    messages: Messages, options: Selection, ledger: Ledger, seen: tuple[int, int] | None = None
 ) -> Population:
-    """Choose application, target slice and reference slice, of messages in the time ``seen`` if it is given.
+    """Choose application, slow slice and baseline slice, of messages in the time ``seen`` if it is given.
 
     Raises BadInput when a slice is empty. Slices that are larger than what is needed are
     thinned evenly over time; the ledger says so.
     """
     chosen, origin = _chosen(
-        messages, options, options.target.columns() + options.reference.columns(), ledger, seen
+        messages, options, options.slow.columns() + options.baseline.columns(), ledger, seen
     )
-    target = _target(chosen, origin, options, ledger)
-    reference = _thinned(np.setdiff1d(options.reference.rows(chosen, origin), target), options, ledger)
-    _not_empty(reference, chosen, "reference", options.reference)
-    group = _groups(chosen["request_type"], target, reference, ledger)
-    rows = np.union1d(target, reference)
+    slow = _slow(chosen, origin, options, ledger)
+    baseline = _thinned(np.setdiff1d(options.baseline.rows(chosen, origin), slow), options, ledger)
+    _not_empty(baseline, chosen, "baseline", options.baseline)
+    group = _groups(chosen["request_type"], slow, baseline, ledger)
+    rows = np.union1d(slow, baseline)
     return Population(
         _name(chosen), App.of(chosen), messages.rows(chosen["message_id"].to_numpy()[rows]),
-        np.searchsorted(rows, target), np.searchsorted(rows, reference), group[rows],
+        np.searchsorted(rows, slow), np.searchsorted(rows, baseline), group[rows],
     )  # fmt: skip
 
 
 def select_against(
     messages: Messages,
     others: Messages,
-    options: Options,
+    options: Selection,
     ledger: Ledger,
     seen: tuple[int, int] | None = None,
     others_seen: tuple[int, int] | None = None,
 ) -> Population:
-    """The same with the reference slice from the messages of another capture."""
-    chosen, origin = _chosen(messages, options, options.target.columns(), ledger, seen)
+    """The same with the baseline slice from the messages of another capture."""
+    chosen, origin = _chosen(messages, options, options.slow.columns(), ledger, seen)
     usual, others_origin = _chosen(
-        others, options, options.reference.columns(), ledger, others_seen, " of the other capture"
+        others, options, options.baseline.columns(), ledger, others_seen, " of the other capture"
     )
-    target = _target(chosen, origin, options, ledger)
-    reference = _thinned(options.reference.rows(usual, others_origin), options, ledger)
-    _not_empty(reference, usual, "reference", options.reference)
+    slow = _slow(chosen, origin, options, ledger)
+    baseline = _thinned(options.baseline.rows(usual, others_origin), options, ledger)
+    _not_empty(baseline, usual, "baseline", options.baseline)
     types = pd.concat([of["request_type"].astype(object) for of in (chosen, usual)], ignore_index=True)
-    group, others_group = np.split(_groups(types, target, len(chosen) + reference, ledger), [len(chosen)])
+    group, others_group = np.split(_groups(types, slow, len(chosen) + baseline, ledger), [len(chosen)])
     return Population(
-        _name(chosen), App.of(chosen), messages.rows(chosen["message_id"].to_numpy()[target]),
-        np.arange(len(target)), np.arange(len(reference)), group[target],
-        others.rows(usual["message_id"].to_numpy()[reference]), others_group[reference], App.of(usual),
+        _name(chosen), App.of(chosen), messages.rows(chosen["message_id"].to_numpy()[slow]),
+        np.arange(len(slow)), np.arange(len(baseline)), group[slow],
+        others.rows(usual["message_id"].to_numpy()[baseline]), others_group[baseline], App.of(usual),
     )  # fmt: skip
 
 
-def looked_at(messages: Messages, options: Options, seen: tuple[int, int] | None = None) -> Int:
+def looked_at(messages: Messages, options: Selection, seen: tuple[int, int] | None = None) -> Int:
     """Numbers of the messages that ``select`` chooses, and ``select_against`` of either capture, ascending.
 
-    An empty slice adds none: of a capture that another one is held against, the target need not exist. Raises
-    EmptyTarget when both are.
+    An empty slice adds none: of a capture that another one is held against, slow messages need not exist. Raises
+    NoSlowMessages when both are.
     """
     told = Ledger("anomalies")  # by who compares them
     chosen, origin = _chosen(
-        messages, options, options.target.columns() + options.reference.columns(), told, seen
+        messages, options, options.slow.columns() + options.baseline.columns(), told, seen
     )
-    target = _slowest(options.target.rows(chosen, origin), chosen, told)
-    usual = options.reference.rows(chosen, origin)
-    apart = np.setdiff1d(usual, target)
-    rows = np.concatenate([target, *(_thinned(of, options, told) for of in (usual, apart))])
-    _not_empty(rows, chosen, "target", options.target)
+    slow = _slowest(options.slow.rows(chosen, origin), chosen, told)
+    usual = options.baseline.rows(chosen, origin)
+    apart = np.setdiff1d(usual, slow)
+    rows = np.concatenate([slow, *(_thinned(of, options, told) for of in (usual, apart))])
+    _not_empty(rows, chosen, "slow", options.slow)
     return chosen["message_id"].to_numpy(np.int64)[np.unique(rows)]
 
 
-def slices_overlap(messages: Messages, options: Options) -> bool:
-    """Whether a message is in the target and in the reference slice."""
-    names = options.target.columns() + options.reference.columns()
+def slices_overlap(messages: Messages, options: Selection) -> bool:
+    """Whether a message is among the slow messages and in the baseline slice."""
+    names = options.slow.columns() + options.baseline.columns()
     chosen, origin = _chosen(messages, options, names, Ledger("anomalies"), None)
-    both = np.intersect1d(options.target.rows(chosen, origin), options.reference.rows(chosen, origin))
+    both = np.intersect1d(options.slow.rows(chosen, origin), options.baseline.rows(chosen, origin))
     return bool(len(both))
 
 
 def _chosen(
     messages: Messages,
-    options: Options,
+    options: Selection,
     names: list[str],
     ledger: Ledger,
     seen: tuple[int, int] | None,
@@ -236,32 +236,32 @@ def _chosen(
     return (chosen if seen is None else _within(chosen, seen, ledger, whose)), origin
 
 
-def _target(chosen: pd.DataFrame, origin: int, options: Options, ledger: Ledger) -> np.ndarray:
-    target = options.target.rows(chosen, origin)
-    _not_empty(target, chosen, "target", options.target)
-    return _slowest(target, chosen, ledger)
+def _slow(chosen: pd.DataFrame, origin: int, options: Selection, ledger: Ledger) -> np.ndarray:
+    slow = options.slow.rows(chosen, origin)
+    _not_empty(slow, chosen, "slow", options.slow)
+    return _slowest(slow, chosen, ledger)
 
 
-def _slowest(target: np.ndarray, chosen: pd.DataFrame, ledger: Ledger) -> np.ndarray:
-    if len(target) > MAX_TARGET:
-        ledger.add("slow_messages_left_out", len(target) - MAX_TARGET)
-        latency = chosen["latency_ns"].to_numpy(np.int64)[target]
-        target = np.sort(target[np.argsort(latency, kind="stable")[-MAX_TARGET:]])
-    return target
+def _slowest(slow: np.ndarray, chosen: pd.DataFrame, ledger: Ledger) -> np.ndarray:
+    if len(slow) > MAX_SLOW:
+        ledger.add("slow_messages_left_out", len(slow) - MAX_SLOW)
+        latency = chosen["latency_ns"].to_numpy(np.int64)[slow]
+        slow = np.sort(slow[np.argsort(latency, kind="stable")[-MAX_SLOW:]])
+    return slow
 
 
-def _thinned(reference: np.ndarray, options: Options, ledger: Ledger) -> np.ndarray:
-    enough = options.max_reference
-    if len(reference) <= enough:
-        return reference
-    ledger.add("baseline_messages_left_out", len(reference) - enough, enough=enough)
-    return reference[np.linspace(0, len(reference) - 1, enough).astype(np.int64)]
+def _thinned(baseline: np.ndarray, options: Selection, ledger: Ledger) -> np.ndarray:
+    enough = options.max_baseline
+    if len(baseline) <= enough:
+        return baseline
+    ledger.add("baseline_messages_left_out", len(baseline) - enough, enough=enough)
+    return baseline[np.linspace(0, len(baseline) - 1, enough).astype(np.int64)]
 
 
 def _not_empty(rows: np.ndarray, chosen: pd.DataFrame, name: str, spec: Slice) -> None:
     if not len(rows):
         latency = chosen["latency_ns"]
-        raise (EmptyTarget if name == "target" else BadInput)(
+        raise (NoSlowMessages if name == "slow" else BadInput)(
             f"the {name} slice {spec} holds none of {len(chosen)} messages",
             f"latencies go from {latency.min()} to {latency.max()} ns: choose another --{name}",
         )
@@ -284,20 +284,20 @@ def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose
 
 
 def _groups(
-    request_type: pd.Series[Any], target: np.ndarray, reference: np.ndarray, ledger: Ledger
+    request_type: pd.Series[Any], slow: np.ndarray, baseline: np.ndarray, ledger: Ledger
 ) -> np.ndarray:
     """Number of each message's request type; 0: compared with all that have 0.
 
-    A type without enough reference messages is compared with every other of that kind.
+    A type without enough baseline messages is compared with every other of that kind.
     """
     types = request_type.astype("category").cat
     group = types.codes.to_numpy().astype(np.int64) + 1
-    counts = np.bincount(group[reference], minlength=len(types.categories) + 1)
-    few = counts[group] < MIN_REFERENCE
-    if few.all() or not few[target].any():
+    counts = np.bincount(group[baseline], minlength=len(types.categories) + 1)
+    few = counts[group] < MIN_BASELINE
+    if few.all() or not few[slow].any():
         return np.where(few, 0, group)
-    ledger.add("request_types_with_few_messages", len(np.unique(group[target[few[target]]])))
-    # Then all types are one: a reference of only the rare ones would be none.
+    ledger.add("request_types_with_few_messages", len(np.unique(group[slow[few[slow]]])))
+    # Then all types are one: a baseline of only the rare ones would be none.
     return np.zeros(len(group), np.int64)
 
 

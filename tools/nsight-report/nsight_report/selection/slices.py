@@ -133,14 +133,14 @@ def _listed(words: str, text: str) -> tuple[str, ...]:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise BadSlice(f"slice {text!r}: {words[1:]}: {reason}", "one number of a message a line") from None
+        raise BadSlice(f"slice {text!r}: {words[1:]}: {reason}", "one message ID a line") from None
     if len(content) > _MOST_BYTES:
         raise BadSlice(
             f"slice {text!r}: {words[1:]}: more than {_MOST_BYTES >> 20} MiB", "choose by latency or time"
         )
     numbers = tuple(content.replace(",", " ").split())
     if not numbers:
-        raise BadSlice(f"slice {text!r}: {words[1:]}: no number in it", "one number of a message a line")
+        raise BadSlice(f"slice {text!r}: {words[1:]}: no number in it", "one message ID a line")
     return numbers
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stretches of cores around messages, a little longer than their lifetimes: what of a recording is looked at for them."""
+"""Intervals of cores around messages, a little longer than their lifetimes: what of a recording is looked at for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARGIN_NS = 20_000
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of one core, in ns of monotonic time."""
+    """An interval of one core, in ns of monotonic time."""
 
     cpu: int
     begin_ns: int
@@ -42,8 +42,8 @@ def on_cores(messages: pd.DataFrame, thread_states: pd.DataFrame | None = None) 
         cores.append(column(states["cpu"])[item])
         rows.append(query)
     message, cpu = np.concatenate(rows), np.concatenate(cores)
-    stretches = np.column_stack([begin[message] - MARGIN_NS, end[message] + MARGIN_NS, cpu])
-    return np.unique(stretches[cpu >= 0], axis=0)
+    intervals = np.column_stack([begin[message] - MARGIN_NS, end[message] + MARGIN_NS, cpu])
+    return np.unique(intervals[cpu >= 0], axis=0)
 
 
 def around(messages: pd.DataFrame) -> list[Window]:

@@ -57,7 +57,7 @@ class _Groups:
 
 
 class IntervalTable(Reader):
-    """A table of ``schema.py`` whose rows are stretches (``start_ns`` to ``end_ns``, or ``dur_ns`` long) of a ``cpu`` or ``tid``.
+    """A table of ``schema.py`` whose rows are intervals (``start_ns`` to ``end_ns``, or ``dur_ns`` long) of a ``cpu`` or ``tid``.
 
     From a file of the store, or from a table in memory, in any order. ``n_read``: rows decoded so far.
 
@@ -110,9 +110,9 @@ class IntervalTable(Reader):
         yield from self._each(groups, names, chosen)
 
     def overlapping(self, group: I64, start: I64, end: I64, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows that overlap any of the stretches [start, end) of ``group`` (a core, or thread), in the table's order.
+        """Rows that overlap any of the intervals [start, end) of ``group`` (a core, or thread), in the table's order.
 
-        A call contains what it calls: so the callers of each call come with it, up to the top. Stretches may
+        A call contains what it calls: so the callers of each call come with it, up to the top. Intervals may
         overlap each other; those of group -1 are left out. Rows without length overlap what they are inside of.
         """
         names = list(columns) if columns is not None else self.column_names
@@ -124,15 +124,15 @@ class IntervalTable(Reader):
         """The same, a row group at a time; at least one table."""
         names = list(columns) if columns is not None else self.column_names
         read, hit = self._overlapping(group, start, end, names)
-        groups = self._candidates(_stretches(group, start, end))
+        groups = self._candidates(_intervals(group, start, end))
         yield from self._each(groups, read, lambda t: t.select(names).take(pa.array(hit(t))))
 
     def _overlapping(
         self, group: I64, start: I64, end: I64, columns: Sequence[str]
     ) -> tuple[list[str], Callable[[pa.Table], I64]]:
-        """Columns to read, and a function that finds the rows that overlap stretches."""
+        """Columns to read, and a function that finds the rows that overlap intervals."""
         length = "dur_ns" if "dur_ns" in self.column_names else "end_ns"
-        wanted = _stretches(group, start, end)
+        wanted = _intervals(group, start, end)
 
         def hit(table: pa.Table) -> I64:
             of, begin, until = (table[c].to_numpy() for c in (self._group, "start_ns", length))
@@ -145,7 +145,7 @@ class IntervalTable(Reader):
         """The same, and behind each of them the row that follows it in the table."""
         read, hit = self._overlapping(group, start, end, columns)
         found, before = [], False
-        wanted = set(self._candidates(_stretches(group, start, end)))
+        wanted = set(self._candidates(_intervals(group, start, end)))
         for number in range(len(self._groups().n_rows)):
             if number not in wanted and not before:
                 continue
@@ -167,7 +167,7 @@ class IntervalTable(Reader):
         return int(self._groups().start.min()), int(self._groups().end.max())
 
     def rows_per_ns(self) -> float:
-        """Rows that a stretch of one core has, on average."""
+        """Rows that an interval of one core has, on average."""
         known = self._groups()
         # From the first begin to the last, not to an end: a group of calls does not always say when it ends.
         told = known.last > known.start
@@ -178,7 +178,7 @@ class IntervalTable(Reader):
         known = self._groups()
         needed = np.zeros(len(known.n_rows), bool)
         for group, (low, high) in wanted.items():
-            # The first stretch that ends behind the group's begin must begin before its end.
+            # The first interval that ends behind the group's begin must begin before its end.
             at = np.searchsorted(high, known.start, "right")
             inside = at < len(low)
             inside[inside] = low[at[inside]] < known.end[inside]
@@ -263,7 +263,7 @@ def _whole(n_rows: int) -> _Groups:
     return _Groups(one * n_rows, one * 0, one * _MAX, one * -_MAX, one * -_MAX, one * _MAX)
 
 
-def _stretches(group: I64, start: I64, end: I64) -> dict[int, tuple[I64, I64]]:
+def _intervals(group: I64, start: I64, end: I64) -> dict[int, tuple[I64, I64]]:
     return {int(g): union(start[group == g], end[group == g]) for g in np.unique(group[group >= 0])}
 
 
@@ -281,7 +281,7 @@ def _overlap(of: I64, start: I64, end: I64, wanted: dict[int, tuple[I64, I64]]) 
 
 
 def _inside(start: I64, end: I64, low: I64, high: I64) -> npt.NDArray[np.bool_]:
-    """Whether each ends behind the begin of the first stretch that ends behind its own begin."""
+    """Whether each ends behind the begin of the first interval that ends behind its own begin."""
     low = np.append(low, _MAX)
     if (start[1:] >= start[:-1]).all():
         edges = np.concatenate([[0], np.searchsorted(start, high), [len(start)]])
@@ -290,7 +290,7 @@ def _inside(start: I64, end: I64, low: I64, high: I64) -> npt.NDArray[np.bool_]:
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Overlapping stretches joined, in order."""
+    """Overlapping intervals joined, in order."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
     new = np.append(True, start[1:] > end[:-1])

@@ -45,10 +45,10 @@ def _key() -> bytes:
     """This user's, made when there is none; one of this process where it cannot be kept."""
     made = os.urandom(_BYTES)
     try:
-        folder = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "nsight"
+        directory = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "nsight"
         # Of each user: sudo may leave HOME as it is.
-        path = folder / f"tables-{os.geteuid()}.key"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = directory / f"tables-{os.geteuid()}.key"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _make(path, made)
         with files.opened(path) as file:

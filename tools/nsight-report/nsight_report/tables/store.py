@@ -47,7 +47,7 @@ KINDS = "nsight.kinds"
 
 @contextmanager
 def writing(what: str | Path) -> Iterator[None]:
-    """Turn a failed write into an OutputError that names the file and the cure."""
+    """Turn a failed write into an OutputError that names the file and the fix."""
     try:
         yield
     except BrokenPipeError:  # the reader went away: nothing failed
@@ -104,7 +104,7 @@ class Written:
 class Writer:
     """A table's Parquet file, written piece by piece; ``n_rows`` so far.
 
-    Tables of what cores did are in order of core and time: a row group is a stretch of one core, so that
+    Tables of what cores did are in order of core and time: a row group is an interval of one core, so that
     a reader can tell from statistics which groups it needs (calls/stored.py).
     """
 
@@ -197,7 +197,7 @@ class Store:
         return self._compared[name][1]
 
     def _regular(self, name: str) -> Path:
-        """A file in the folder, which must be no link: it could lead to tables of another capture. Raises BadInput."""
+        """A file in the directory, which must be no link: it could lead to tables of another capture. Raises BadInput."""
         if self.directory.is_symlink():
             raise BadInput(f"{self.directory}: a link", "copy the whole capture directory")
         return self.directory / name
@@ -233,11 +233,11 @@ class Store:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """An empty folder beside the tables, for a stage that makes more than fits in memory."""
+        """An empty directory beside the tables, for a stage that makes more than fits in memory."""
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self.directory)
-        with folder as name:
+            directory = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self.directory)
+        with directory as name:
             yield Path(name)
 
     def save(self, stage: str, tables: dict[str, pa.Table | Written], made_from: dict[str, Any]) -> None:
@@ -326,5 +326,5 @@ def _usable(directory: Path) -> bool:
         with tempfile.TemporaryFile(dir=directory):
             return True
     except OSError as error:
-        # A full disk is no reason to go elsewhere quietly: the write reports it, with the cure.
+        # A full disk is no reason to go elsewhere quietly: the write reports it, with the fix.
         return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which stretch of which core belongs to which message."""
+"""Which interval of which core belongs to which message."""
 
 from .detours import Detours, detours
 from .sections import SIDES, A, Place, R, Sections, sections

@@ -79,11 +79,11 @@ class Activity:
             yield parts, replace(self.machine.during(self._cores(parts)), told=told)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
-        """Rows of ``calls`` that overlap stretches of cores, with their callers."""
+        """Rows of ``calls`` that overlap intervals of cores, with their callers."""
         return self._calls.overlapping(cpu, start, end, columns)
 
     def cores_of(self, tid: Int, start: Int, end: Int, state: str | None = None) -> tuple[Int, Int, Int, Int]:
-        """On which cores threads were in some stretches: (which stretch, core, begin, end); ``state``: in that state only."""
+        """On which cores threads were in some intervals: (which interval, core, begin, end); ``state``: in that state only."""
         states = to_pandas(self._states.overlapping(tid, start, end, _STATES))
         states = states[(states["cpu"] >= 0) & ((states["state"] == state) if state else True)]
         query, item, low, high = overlaps(

@@ -42,7 +42,7 @@ INTERNAL = (
 )
 
 #: Subjects of time before the interrupt, in the order of ``Told.why``.
-SUBJECTS = ("late interrupt", "interrupt coalescing", "core wake-up")
+SUBJECTS = ("interrupt delivery delay", "interrupt coalescing", "C-state exit latency")
 LATE, COALESCED, ASLEEP = range(len(SUBJECTS))
 
 
@@ -79,14 +79,14 @@ def nothing_told(n_messages: int) -> Told:
 
 
 def where(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
-    """Stretches of receive cores (cpu, begin, end) whose contexts ``told`` needs."""
+    """Intervals of receive cores (cpu, begin, end) whose contexts ``told`` needs."""
     nic, arrival, core = (column(messages[c]) for c in ("nic_ns", "arrival_ns", "recv_cpu"))
     waits = (nic >= 0) & (arrival > nic)
     return core[waits], nic[waits] - MARGIN_NS, arrival[waits] + MARGIN_NS
 
 
 def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, host: Host) -> Told:
-    """Of messages received with a stamp of the NIC; ``contexts`` of the stretches ``where``.
+    """Of messages received with a stamp of the NIC; ``contexts`` of the intervals ``where``.
 
     ``power``: rows of ``calls`` of that kind (cpu, start_ns).
     """
@@ -109,7 +109,7 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
         irq = np.flatnonzero(is_irq & (cpu == value))
         if not len(poll) or not len(irq):
             continue
-        # The stretch of receive softirq that the message arrived in, and when that softirq began.
+        # The interval of receive softirq that the message arrived in, and when that softirq began.
         place = poll[np.maximum(np.searchsorted(start[poll], arrival[rows], "right") - 1, 0)]
         inside = (start[place] <= arrival[rows]) & (ends[place] >= arrival[rows])
         since = begins[place]
@@ -155,7 +155,7 @@ def _why(
 
 
 def _whole(of: Int, start: Int, end: Int) -> tuple[Int, Int]:
-    """Of each stretch, begin and end of the whole context that it is a part of."""
+    """Of each interval, begin and end of the whole context that it is a part of."""
     parts = np.where(of >= 0, of, -2 - np.arange(len(of)))
     frame = pd.DataFrame({"of": parts, "start": start, "end": end}).groupby("of", sort=False)
     return frame["start"].transform("min").to_numpy(), frame["end"].transform("max").to_numpy()

@@ -19,8 +19,8 @@ _TOGETHER = 200_000  # rows from which they are handed out: a lifetime of a long
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A stretch of one core that belongs to a message; ``side`` R before, A after the hand-off. In ns."""
+class Interval:
+    """An interval of one core that belongs to a message; ``side`` R before, A after the hand-off. In ns."""
 
     side: str
     cpu: int
@@ -28,31 +28,31 @@ class Stretch:
     end_ns: int
 
 
-def stretches(messages: pd.DataFrame, found: Detours | None = None) -> list[list[Stretch]]:
+def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[list[Interval]]:
     """Of each of ``messages`` (rows of the table) the sections (timeline) whose core is known, in order of time.
 
     ``found``: by row, what contexts tell of the way between two cores.
     """
     parts = sections(messages, found)
-    of: list[list[Stretch]] = [[] for _ in range(len(messages))]
+    of: list[list[Interval]] = [[] for _ in range(len(messages))]
     columns = (parts.row, parts.side, parts.cpu, parts.start, parts.end)
     for row, side, cpu, start, end in zip(*(values.tolist() for values in columns), strict=True):
         if cpu >= 0:
-            of[row].append(Stretch(SIDES[side], cpu, start, end))
+            of[row].append(Interval(SIDES[side], cpu, start, end))
     return of
 
 
-def calls_of(parts: list[Stretch], calls: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``calls`` within a message's ``stretches``, one after the other, each in order.
+def calls_of(parts: list[Interval], calls: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``calls`` within a message's ``intervals``, one after the other, each in order.
 
     Columns besides those of ``calls``: ``side`` (R or A), ``within_start_ns``, ``within_dur_ns`` and
-    ``within_self_ns``: the part of the call that lies in the stretch, and of that what no other call
-    in it has. The sum of ``within_self_ns`` is the time of the stretches in which the core is known.
+    ``within_self_ns``: the part of the call that lies in the interval, and of that what no other call
+    in it has. The sum of ``within_self_ns`` is the time of the intervals in which the core is known.
     """
     return next(calls_of_each([parts], calls))
 
 
-def calls_of_each(of: Iterable[list[Stretch]], calls: pd.DataFrame) -> Iterator[pd.DataFrame]:
+def calls_of_each(of: Iterable[list[Interval]], calls: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """``calls_of`` for each of some messages; rows of some are taken together, which is much faster."""
     names = ("cpu", "start_ns", "dur_ns", "call_id", "parent_id")
     cpu, begin, length, number, parent = (calls[name].to_numpy(np.int64) for name in names)
@@ -76,7 +76,7 @@ class _Within:
     self_ns: Ints
 
 
-def _within(parts: list[Stretch], cpu: Ints, begin: Ints, end: Ints, number: Ints, parent: Ints) -> _Within:
+def _within(parts: list[Interval], cpu: Ints, begin: Ints, end: Ints, number: Ints, parent: Ints) -> _Within:
     nothing = np.zeros(0, np.int64)
     found: list[tuple[npt.NDArray[Any], ...]] = [(nothing, np.zeros(0, object), nothing, nothing, nothing)]
     for part in parts:

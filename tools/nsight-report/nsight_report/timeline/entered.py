@@ -47,7 +47,7 @@ def find(
     asked = replace(asked, low=low, high=high)
     tids, times = np.union1d(reads.tid, tids), np.sort(reads.read)
     kinds, names, rows_of = (
-        (_ENTERED, _STRETCHES, _of_stretches()) if is_contexts else (("syscall",), _SYSCALLS, _of_syscalls)
+        (_ENTERED, _STRETCHES, _of_intervals()) if is_contexts else (("syscall",), _SYSCALLS, _of_syscalls)
     )
     found = []
     for table in source.each_where("kind", kinds, names):
@@ -72,8 +72,8 @@ def asleep(states: IntervalTable, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame
     return pd.concat(found, ignore_index=True)
 
 
-def _of_stretches() -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """What threads entered, by rows of ``contexts`` in order, some at a time: every stretch begins where one is entered again."""
+def _of_intervals() -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """What threads entered, by rows of ``contexts`` in order, some at a time: every interval begins where one is entered again."""
     newest = -1
 
     def rows_of(contexts: pd.DataFrame) -> pd.DataFrame:

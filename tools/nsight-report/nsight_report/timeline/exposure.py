@@ -15,15 +15,15 @@ sibling       another thread of the application's process, by name: it may work 
 thread        a thread of another process, by name
 softirq       its vector
 hardirq       its handler or vector
-exception     its entry (grade pt)
-idle          the core had nothing to run: ``before arrival``; ``core wake-up`` or ``wake-up`` while the thread was ready,
+exception     its entry (mode intel-pt)
+idle          the core had nothing to run: ``before arrival``; ``C-state exit latency`` or ``wake-up`` while the thread was ready,
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
-              the message (arrival.py): ``interrupt coalescing``, ``core wake-up`` or ``late interrupt``
+              the message (arrival.py): ``interrupt coalescing``, ``C-state exit latency`` or ``interrupt delivery delay``
 host          the host had taken the core away: ``steal``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
-              a system call, an exception (grade pt) or ``user code``; or the message for a ``retransmission``
+              a system call, an exception (mode intel-pt) or ``user code``; or the message for a ``retransmission``
               (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
-unseen        nothing was recorded: a loss, or before and after the recording of that core
+untraced        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
 
@@ -56,9 +56,9 @@ from .occupancy import Tiles
 from .pieces import Pieces, State, uncovered
 
 KINDS = (
-    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "unseen"
+    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "untraced"
 )  # fmt: skip
-OWN, HOL, INTERFERENCE, SIBLING, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, HOST, WAIT, UNSEEN = range(
+OWN, HOL, INTERFERENCE, SIBLING, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, HOST, WAIT, UNTRACED = range(
     len(KINDS)
 )
 
@@ -71,8 +71,8 @@ QUOTA = "CPU quota"
 
 
 @dataclass(frozen=True)
-class Stretches:
-    """Labelled stretches of lifetimes; ``row``: position of the message, ``other``: the message it is about."""
+class LabelledIntervals:
+    """Labelled intervals of lifetimes; ``row``: position of the message, ``other``: the message it is about."""
 
     row: Int
     side: Int
@@ -94,28 +94,28 @@ class Stretches:
 
 
 @dataclass(frozen=True)
-class Exposure(Stretches):
-    """One row per message, side and label: ``ns`` in all, and its longest stretch."""
+class Exposure(LabelledIntervals):
+    """One row per message, side and label: ``ns`` in all, and its longest interval."""
 
     ns: Int
 
 
 #: Contexts that interrupt a thread.
 INTERRUPTS = (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION)
-#: Kinds of stretches in which the message itself, or what is usual, was worked on: the functions there count.
+#: Kinds of intervals in which the message itself, or what is usual, was worked on: the functions there count.
 WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
 
 
 def measure(
     messages: pd.DataFrame, pieces: Pieces, machine: Machine, kept: tuple[int, ...] = WITHIN
-) -> tuple[Exposure, Stretches]:
-    """Label the pieces of lifetimes of ``messages``; with the sums come the stretches of the kinds ``kept``.
+) -> tuple[Exposure, LabelledIntervals]:
+    """Label the pieces of lifetimes of ``messages``; with the sums come the intervals of the kinds ``kept``.
 
     ``messages`` are of one application, whose others ``machine`` knows: overlaps with these are head-of-line
     blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
     """
-    stretches = _label(messages, pieces, machine)
-    return _total(stretches), stretches.take(np.isin(stretches.kind, kept))
+    intervals = _label(messages, pieces, machine)
+    return _total(intervals), intervals.take(np.isin(intervals.kind, kept))
 
 
 def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
@@ -124,7 +124,7 @@ def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
     return np.isin(pieces.state, states) & (pieces.cpu >= 0)
 
 
-def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
+def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> LabelledIntervals:
     on_cpu = on_cores(pieces)
     busy = np.flatnonzero(on_cpu)
     piece, ctx, start, end = overlaps(
@@ -143,10 +143,10 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
     kind, subject, other = _rules(messages, pieces, piece, ctx, worked, received, idle_ns[piece], m)
     idle = np.flatnonzero(~on_cpu)
     lost = busy[gap_piece]
-    return Stretches(
+    return LabelledIntervals(
         pieces.row[np.concatenate([piece, idle, lost])],
         pieces.side[np.concatenate([piece, idle, lost])],
-        np.concatenate([kind, _waits(pieces, idle), np.full(len(lost), UNSEEN)]),
+        np.concatenate([kind, _waits(pieces, idle), np.full(len(lost), UNTRACED)]),
         np.concatenate(
             [subject, _wait_subject(messages, pieces, idle, m), np.full(len(lost), m.names.code(""))]
         ),
@@ -158,7 +158,7 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> Stretches:
 
 
 def _cut(piece: Int, ctx: Int, start: Int, end: Int, group: Int, tiles: Tiles, *more: Int) -> tuple[Int, ...]:
-    """Split stretches at the borders of ``tiles``; the new column says who owns each (-1 nobody)."""
+    """Split intervals at the borders of ``tiles``; the new column says who owns each (-1 nobody)."""
     known = np.isin(group, np.unique(tiles.group))
     at = np.flatnonzero(known)
     query, item, low, high = overlaps(group[at], start[at], end[at], tiles.group, tiles.start, tiles.end)
@@ -184,7 +184,7 @@ def _rules(
     idle_ns: Int,
     m: Machine,
 ) -> tuple[Int, Int, Int]:
-    """The label of each stretch; the first rule that holds wins.
+    """The label of each interval; the first rule that holds wins.
 
     ``idle_ns``: how long the core idled while the thread was ready to run there, in the whole piece.
     """
@@ -250,7 +250,7 @@ def _rules(
             -1,
         ),
         (kind == IN_IDLE, IDLE, name("before arrival"), -1),
-        (kind == IN_GAP, UNSEEN, name(""), -1),
+        (kind == IN_GAP, UNTRACED, name(""), -1),
         (own & (kind == IN_SYSCALL), OWN, m.symbol[ctx], -1),
         (own, OWN, name(USER_CODE), -1),
     ]
@@ -265,7 +265,7 @@ def _rules(
 def _longest_nested(m: Machine) -> int:
     """How long an interrupt in the application's threads can be to belong to what these do, in ns.
 
-    By all that is known of cores, which is mostly around reference messages: a flood of long ones in slow messages would
+    By all that is known of cores, which is mostly around baseline messages: a flood of long ones in slow messages would
     else be what is usual.
     """
     within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, m.app.tids)
@@ -285,7 +285,7 @@ def _waits(pieces: Pieces, at: Int) -> Int:
         State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.LOST, State.QUEUED, State.SENDING
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
-    return np.where(known, WAIT, UNSEEN)
+    return np.where(known, WAIT, UNTRACED)
 
 
 def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
@@ -311,8 +311,8 @@ def _wait_name(state: str, syscall: str) -> str:
     return alone.get(state, f"{state} in {syscall}")
 
 
-def _total(rows: Stretches) -> Exposure:
-    """Add up the stretches of each message, side and label; keep the longest as evidence.
+def _total(rows: LabelledIntervals) -> Exposure:
+    """Add up the intervals of each message, side and label; keep the longest as evidence.
 
     Those that adjoin count as one there, as long as they are about the same message: a thread's turn on a core is cut by
     its system calls and by interrupts.

@@ -56,7 +56,7 @@ _EVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Asked:
-    """The messages ``ids`` and stretches of time [low, high), ascending and apart, in which it counts who worked on what."""
+    """The messages ``ids`` and intervals of time [low, high), ascending and apart, in which it counts who worked on what."""
 
     ids: Int
     low: Int
@@ -69,7 +69,7 @@ class Asked:
         return Asked(ids, *(union(first, last + 1) if len(ids) else (first, last)))
 
     def about(self, start: Int, end: Int) -> npt.NDArray[np.bool_]:
-        """Which stretches [start, end) are, at least in part, in those that are asked about."""
+        """Which intervals [start, end) are, at least in part, in those that are asked about."""
         return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
 
 
@@ -139,7 +139,7 @@ def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
     owner, cpu, second, arrival, arrived, handoff = (messages[c].to_numpy()[rx] for c in names)
     moved = np.flatnonzero((handoff >= 0) & (second >= 0) & (second != cpu))
     since = np.maximum(arrived, arrival)
-    # Without a hand-off the packet's stretch is unknown: it owns nothing.
+    # Without a hand-off the packet's interval is unknown: it owns nothing.
     end = np.maximum(handoff, arrival)
     end[moved] = since[moved]
     last = _latest_before(second, handoff, second[moved], handoff[moved])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stretches of message lifetimes: on which core each counts, and what the message or its thread was doing.
+"""Intervals of message lifetimes: on which core each counts, and what the message or its thread was doing.
 
 The application core is followed through the thread that reads: a thread that waits in the queue of one core and is then
 moved to another was delayed by the first.
@@ -46,7 +46,7 @@ _NAMES = [state.name.lower() for state in State]
 
 @dataclass(frozen=True)
 class Pieces:
-    """Stretches of message lifetimes; all arrays have one element per stretch.
+    """Intervals of message lifetimes; all arrays have one element per interval.
 
     ``row``: position of the message in the population; ``side``: R or A; ``cpu``: core that counts
     (-1 unknown); ``state``: a State; ``start``/``end``: ns, monotonic.
@@ -148,9 +148,9 @@ def _outside_the_thread(
 
 
 def uncovered(query: Int, start: Int, end: Int, low: Int, high: Int) -> tuple[Int, Int, Int]:
-    """What of each window [low, high) no covered stretch (ordered by query, time) reaches."""
+    """What of each window [low, high) no covered interval (ordered by query, time) reaches."""
     edge_q = np.concatenate([query, np.arange(len(low))])
-    edge_end = np.concatenate([end, low])  # a window begins where a stretch of zero length ended
+    edge_end = np.concatenate([end, low])  # a window begins where an interval of zero length ended
     order = np.lexsort((edge_end, edge_q))
     q, since = edge_q[order], edge_end[order]
     starts = np.concatenate([start, high])

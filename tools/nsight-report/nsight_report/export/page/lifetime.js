@@ -26,20 +26,20 @@ const svgElement = (name, attributes = {}, text) => {
 	return made;
 };
 
-const LANES = {"R": "receive core (R)", "A": "application core (A)", "R and A": "receive and application core"};
+const TRACKS = {"R": "receive core (R)", "A": "application core (A)", "R and A": "receive and application core"};
 const ROW = 18, CHARACTER = 6.2;
 
 /* Draws `life` (see page_data.py) `width` pixels wide. */
 function drawLifetime(life, width) {
 	const end = Math.max(life.latency, 1), margin = 0.02 * end;
 	const x = (ns) => ((Math.min(Math.max(ns, -margin), end + margin) + margin) / (end + 2 * margin)) * width;
-	const levels = life.lanes.map((_, lane) =>
-		1 + life.boxes.reduce((most, box) => (box[0] === lane ? Math.max(most, box[1]) : most), 0));
+	const levels = life.tracks.map((_, track) =>
+		1 + life.boxes.reduce((most, box) => (box[0] === track ? Math.max(most, box[1]) : most), 0));
 	const top = 14 * life.marks.length + 22;
 	const bases = [];
 	let y = top;
-	life.lanes.forEach((_, lane) => {
-		y += 34 + levels[lane] * ROW;
+	life.tracks.forEach((_, track) => {
+		y += 34 + levels[track] * ROW;
 		bases.push(y);
 	});
 	const others = life.others.length ? y + 24 : y;
@@ -51,27 +51,27 @@ function drawLifetime(life, width) {
 	const texts = [];
 	const write = (at, y, name, text, half = 0) =>
 		texts.push(svgElement("text", {x: half ? Math.min(Math.max(at, half), width - half) : at, y, class: name}, text));
-	life.lanes.forEach(([cpu, side], lane) => {
-		const base = bases[lane], high = levels[lane] * ROW;
+	life.tracks.forEach(([cpu, side], track) => {
+		const base = bases[track], high = levels[track] * ROW;
 		svg.append(svgElement("rect", {x: 0, y: base - high, width, height: high, class: "elsewhere"}));
-		for (const [of, from, to] of life.stretches)
-			if (of === lane) svg.append(svgElement("rect", {x: x(from), y: base - high, width: x(to) - x(from), height: high, class: "own"}));
-		write(4, base - high - 18, "lane", `core ${cpu}: ${LANES[side] || side}`);
+		for (const [of, from, to] of life.intervals)
+			if (of === track) svg.append(svgElement("rect", {x: x(from), y: base - high, width: x(to) - x(from), height: high, class: "own"}));
+		write(4, base - high - 18, "track", `core ${cpu}: ${TRACKS[side] || side}`);
 		svg.append(svgElement("line", {x1: 0, x2: width, y1: base, y2: base, class: "base"}));
 	});
 	const labels = [];
-	for (const [lane, from, to, text] of life.anomalies) {
-		const base = bases[lane], high = levels[lane] * ROW;
+	for (const [track, from, to, text] of life.anomalies) {
+		const base = bases[track], high = levels[track] * ROW;
 		svg.append(svgElement("rect", {x: x(from), y: base - high, width: Math.max(x(to) - x(from), 1), height: high, class: "cause"}));
 		svg.append(svgElement("path", {d: `M${x(from)} ${base - high + 3}V${base - high - 2}H${Math.max(x(to), x(from) + 1)}V${base - high + 3}`, class: "bracket"}));
-		labels.push([lane, (x(from) + x(to)) / 2, base - high - 5, text]);
+		labels.push([track, (x(from) + x(to)) / 2, base - high - 5, text]);
 	}
 	life.boxes.forEach((box, number) => {
-		const [lane, level, from, to, kind, name, flags] = box;
-		const left = x(from), wide = Math.max(x(to) - left, 0.4), at = bases[lane] - (level + 1) * ROW;
+		const [track, level, from, to, kind, name, flags] = box;
+		const left = x(from), wide = Math.max(x(to) - left, 0.4), at = bases[track] - (level + 1) * ROW;
 		const what = life.kinds[kind];
 		if (what === "idle")
-			svg.append(svgElement("line", {x1: left, x2: left + wide, y1: bases[lane], y2: bases[lane], class: "idle"}));
+			svg.append(svgElement("line", {x1: left, x2: left + wide, y1: bases[track], y2: bases[track], class: "idle"}));
 		else if (what !== "gap") {
 			const rect = svgElement("rect", {x: left, y: at + 1, width: wide, height: ROW - 2, "data-box": number,
 				class: `box ${wide < 3 ? "thin " : ""}${flags & 1 ? "inferred " : ""}${flags & 2 ? "red" : "k-" + what.replace(" ", "-")}`});
@@ -85,9 +85,9 @@ function drawLifetime(life, width) {
 				text.length > room ? text.slice(0, room - 1) + "…" : text));
 	});
 	const taken = {};
-	for (const [lane, centre, at, text] of labels) {
+	for (const [track, centre, at, text] of labels) {
 		const half = text.length * CHARACTER * 0.53, middle = Math.min(Math.max(centre, half), width - half);
-		const before = (taken[lane] ||= []);
+		const before = (taken[track] ||= []);
 		if (before.some(([lo, hi]) => middle - half < hi && middle + half > lo)) continue;
 		before.push([middle - half, middle + half]);
 		write(middle, at, "cause-label", text);

@@ -8,16 +8,16 @@
 	const m = data.messages, n = m.latency.length;
 	for (const column of [m.id, m.first_us]) for (let i = 1; i < n; i++) column[i] += column[i - 1];
 	const rowOf = new Map(m.id.map((id, row) => [id, row]));
-	const targets = data.targets.filter((t) => rowOf.has(t.id));
-	const targetOf = new Map(targets.map((t) => [t.id, t]));
+	const slow = data.slow.filter((t) => rowOf.has(t.id));
+	const slowOf = new Map(slow.map((t) => [t.id, t]));
 	const [unexplained, notSlower] = ["unexplained", "no slower than usual"].map((name) => data.causes.findIndex((c) => c.name === name));
-	for (const t of targets) {
+	for (const t of slow) {
 		t.row = rowOf.get(t.id);
 		t.sums = new Map();
 		for (const [cause, ns] of t.why ?? t.brief) t.sums.set(cause, (t.sums.get(cause) || 0) + ns);
 		t.top = [...t.sums].sort((a, b) => b[1] - a[1])[0]?.[0] ?? (t.coverage === 1 ? notSlower : unexplained);
 	}
-	const most = Math.max(...targets.map((t) => t.deviation), 1);
+	const most = Math.max(...slow.map((t) => t.deviation), 1);
 	const say = (text) => { $("#status").textContent = text; };
 	const number = (value) => value.toLocaleString("en");
 
@@ -46,10 +46,10 @@
 	const kept = (row) => (filter.core === "" || m.recv_cpu[row] === +filter.core || m.app_cpu[row] === +filter.core)
 		&& (filter.connection === "" || m.connection[row] === +filter.connection);
 	const shown = (t) => kept(t.row) && (filter.cause === "" || t.sums.has(+filter.cause) || t.top === +filter.cause);
-	let list = targets;
+	let list = slow;
 	const option = (value, text) => element("option", {value, textContent: text});
 	const count = new Map();
-	for (const t of targets) for (const c of t.sums.size ? t.sums.keys() : [t.top]) count.set(c, (count.get(c) || 0) + 1);
+	for (const t of slow) for (const c of t.sums.size ? t.sums.keys() : [t.top]) count.set(c, (count.get(c) || 0) + 1);
 	data.causes.forEach((c, i) => { if (count.has(i)) $("#by-cause").append(option(i, `${c.name} (${number(count.get(i))})`)); });
 	for (const core of [...new Set([...m.recv_cpu, ...m.app_cpu])].filter((c) => c >= 0).sort((a, b) => a - b))
 		$("#by-core").append(option(core, `core ${core}`));
@@ -57,14 +57,14 @@
 	if (data.n_connections > data.connections.length) {
 		$("#which-connections").hidden = false;
 		$("#which-connections").textContent = `The filter has the ${number(data.connections.length)} busiest of ${number(data.n_connections)} connections; `
-			+ "for another: --target peer:ADDRESS:PORT.";
+			+ "for another: --slow peer:ADDRESS:PORT.";
 	}
 
 	function refilter() {
 		for (const key of Object.keys(filter)) filter[key] = $(`#by-${key}`).value;
-		list = targets.filter(shown);
+		list = slow.filter(shown);
 		const any = Object.values(filter).some((v) => v !== "");
-		$("#shown").textContent = `${number(list.length)} of ${number(targets.length)} slow messages${any ? " match the filters" : ""}`;
+		$("#shown").textContent = `${number(list.length)} of ${number(slow.length)} slow messages${any ? " match the filters" : ""}`;
 		page = 0;
 		fillList();
 		focused = null;
@@ -73,7 +73,7 @@
 
 	/* ---- the balloon chart */
 	let balloons = null, focused = null;
-	const spread = Math.min(1, Math.sqrt(40 / Math.max(targets.length, 1)));
+	const spread = Math.min(1, Math.sqrt(40 / Math.max(slow.length, 1)));
 	const radius = (t) => 4 + 9 * Math.max(spread, 0.25) * Math.sqrt(Math.max(t.deviation, 0) / most);
 	function drawBalloons(u) {
 		const ctx = u.ctx, ratio = devicePixelRatio, box = u.bbox;
@@ -87,7 +87,7 @@
 		const from = u.scales.x.min, to = u.scales.x.max, dot = Math.round((n > 20000 ? 2 : 3) * ratio);
 		ctx.fillStyle = "#9A9A9A";
 		for (let i = 0; i < n; i++) {
-			if (m.id[i] < from || m.id[i] > to || targetOf.has(m.id[i]) || !kept(i)) continue;
+			if (m.id[i] < from || m.id[i] > to || slowOf.has(m.id[i]) || !kept(i)) continue;
 			const left = Math.round(x(m.id[i]) - box.left), top = Math.round(y(m.latency[i]) - box.top), at = top * wide + left;
 			if (left < 0 || top < 0 || left >= wide || seen[at]) continue;
 			seen[at] = 1;
@@ -151,7 +151,7 @@
 			$("#hover").textContent = t ? describe(t) : "";
 		});
 		$("#balloon").positionOf = (id) => { // for tests: where a balloon is in the window
-			const area = balloons.over.getBoundingClientRect(), [px, py] = place(targetOf.get(id));
+			const area = balloons.over.getBoundingClientRect(), [px, py] = place(slowOf.get(id));
 			return [area.left + px, area.top + py];
 		};
 	}
@@ -200,14 +200,14 @@
 	/* ---- one message */
 	let open = null, life = null, zoom = 1, cameFrom = null;
 	function show(id, focus = true) {
-		const t = targetOf.get(id);
+		const t = slowOf.get(id);
 		if (!t) return;
 		if (!open) cameFrom = document.activeElement === document.body ? null : document.activeElement;
 		open = t;
 		const at = t.row, place = m.connection[at] < 0 ? "" : `, ${data.connections[m.connection[at]]}`;
 		$("#one h3").textContent = `Message ${t.id}: ${duration(m.latency[at])} (usual ${duration(t.usual)})`;
 		const covered = t.coverage === null ? "" : `, ${Math.round(100 * t.coverage)}% of it explained`;
-		$("#one-facts").textContent = `${t.top === notSlower ? "no slower than usual by more than can be told" : `+${duration(t.deviation)}${covered}`}; `
+		$("#one-facts").textContent = `${t.top === notSlower ? "within measurement noise" : `+${duration(t.deviation)}${covered}`}; `
 			+ `${(m.first_us[at] / 1e6).toFixed(6)} s after the first message${place}`;
 		$("#why tbody").replaceChildren(...(t.why ?? t.brief).map(([cause, ns, detail, observed, usual, cpu, other, path]) => {
 			const name = element("td", {className: "text"});
@@ -216,7 +216,7 @@
 			const what = element("td", {className: "text", textContent: t.why ? data.texts[detail] + (through ? `, in ${through}` : "") : ""});
 			if (other >= 0) {
 				what.append("; ");
-				if (targetOf.has(other)) {
+				if (slowOf.has(other)) {
 					const link = element("a", {href: `#message-${other}`, textContent: `message ${other}`});
 					what.append(link);
 				} else what.append(`message ${other}`);
@@ -239,7 +239,7 @@
 			$("#tree").replaceChildren(life.tree.length ? drawTree(life.tree) : "No call is known.");
 			$("#left-out").textContent = life.left_out.length ? `Not drawn: ${life.left_out.join(", ")}.` : "";
 		} else $("#one-none").textContent = `The lifetime of this message is not in this file, which holds those of the slowest messages and of the three that each cause delayed most. `
-			+ `To see it: nsight-report ${data.name} --target id:${t.id} -o DIR (or --lifetimes N for more messages)`;
+			+ `To see it: nsight-report ${data.name} --slow id:${t.id} -o DIR (or --lifetimes N for more messages)`;
 		$("#box").textContent = "";
 		if (location.hash !== `#message-${t.id}`) history.replaceState(null, "", `#message-${t.id}`);
 		balloons?.redraw(false);
@@ -339,8 +339,8 @@
 	for (const key of Object.keys(filter)) $(`#by-${key}`).addEventListener("change", refilter);
 	$("#filters").addEventListener("reset", () => setTimeout(refilter));
 	$("#whole").addEventListener("click", () => balloons.setScale("x", {min: m.id[0], max: m.id[n - 1]}));
-	const used = [...new Set(targets.map((t) => t.top))].filter((c) => c >= 0).sort((a, b) => a - b).slice(0, 24);
-	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), ` ${data.causes[c].name} (${number(targets.filter((t) => t.top === c).length)})`)));
+	const used = [...new Set(slow.map((t) => t.top))].filter((c) => c >= 0).sort((a, b) => a - b).slice(0, 24);
+	$("#legend").append(...used.map((c) => element("li", {}, icon(data.causes[c]), ` ${data.causes[c].name} (${number(slow.filter((t) => t.top === c).length)})`)));
 	if (n) {
 		makeBalloons();
 		makeDistribution();
