@@ -28,13 +28,13 @@ CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
 
-.PHONY: help demo test test-fast flake fuzz fuzzers lint format build emulation decoder fixtures figures lock pins scripts vendor clean distclean \
+.PHONY: help demo test test-fast flake fuzz fuzzers lint format build native install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
+	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
 		"bench case-study kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -46,8 +46,31 @@ $(VENV)/.stamp: requirements.lock
 	@$(MEASURED) "Python packages" -- $(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
-build: $(VENV)/.stamp
+build: $(VENV)/.stamp native
+
+native:
 	@for d in $(NATIVE); do $(MAKE) -s -C $$d || exit 1; done
+
+# Documentation/install.md says what goes where, and has the variables; with the decoder if that was made before.
+install: build completions
+	@PYTHON=$(PYTHON) tools/packaging/install
+
+uninstall:
+	@tools/packaging/install --uninstall
+
+# Debian packages in build/deb; deb-source only their source package, which needs no network where it is built.
+deb: completions
+	@tools/packaging/make-deb
+
+deb-source: completions
+	@tools/packaging/make-deb-source
+
+# In clean roots of both releases, an hour where cores are few: Documentation/install.md.
+test-packages: deps-test deb-source
+	@for suite in bookworm trixie; do tests/install/test-packages $$suite || exit 1; done
+
+completions: $(VENV)/.stamp
+	@PYTHONPATH=tools/nsight-report:tools/nsight-record $(PY) tools/packaging/completions build/completions
 
 demo: deps-demo
 	@$(MAKE) -s build
@@ -166,12 +189,14 @@ bench: deps-test
 	@missed=; for b in tests/bench/bench_*.py; do $(PY) $$b || missed="$$missed $$b"; done; \
 		[ -z "$$missed" ] || { echo "bench: missed or failed:$$missed"; exit 1; }
 
-# Maintainers: renew requirements.lock from requirements.in.
+# Maintainers: renew requirements.lock, of a checkout, and that of an installation, which has the same versions.
+PIP_COMPILE := build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
+	--no-emit-trusted-host --no-emit-find-links
 lock:
 	$(PYTHON) -m venv build/lock-venv
 	build/lock-venv/bin/pip install -q pip-tools
-	build/lock-venv/bin/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url \
-		--no-emit-trusted-host --no-emit-find-links -o requirements.lock requirements.in
+	$(PIP_COMPILE) --allow-unsafe -o requirements.lock requirements.in tools/nsight-report/pyproject.toml
+	$(PIP_COMPILE) -c requirements.lock -o tools/nsight-report/requirements.lock tools/nsight-report/pyproject.toml
 
 # Maintainers: pin the newest guest kernels of the Debian archive, as one commit; says what it has of the kernel sources.
 pins:
@@ -200,8 +225,11 @@ figures: build
 	@test -d build/figures/many.nsight || $(PY) tests/bench/report_capture.py build/figures/many.nsight
 	@tools/nsight-report/nsight-report build/figures/many.nsight -o build/figures/many | tail -n 1
 
-clean:
-	for d in $(NATIVE) tests/load tests/case_study; do $(MAKE) -s -C $$d clean; done
+native-clean:
+	for d in $(NATIVE); do $(MAKE) -s -C $$d clean || exit 1; done
+
+clean: native-clean
+	for d in tests/load tests/case_study; do $(MAKE) -s -C $$d clean; done
 	rm -rf build/tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean

@@ -14,11 +14,9 @@ import atexit
 import gc
 import os
 import stat
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
+# Beside this script, where perf has its interpreter look first.
 from nsight_perf import clocks, edge_stream, perf_file, problem, second_pass, summary
 from nsight_perf.collect import BLOCK_ROWS, Events, Tables
 

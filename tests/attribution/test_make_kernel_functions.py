@@ -10,15 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from categories.compact import compact
+from nsight_report.attribution.kernel_functions import KernelFunctions
 
 from conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = ROOT / "tools/nsight-report/categories/make-kernel-functions"
-sys.path.insert(0, str(TOOL.parent))
-
-from compact import compact  # noqa: E402
-from nsight_report.attribution.kernel_functions import KernelFunctions  # noqa: E402
+TOOL = ROOT / "tools/nsight-report/make-kernel-functions"
 
 TREE = {
     "Makefile": "VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 7\n",

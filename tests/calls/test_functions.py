@@ -231,7 +231,7 @@ def test_a_file_without_intel_pt_is_an_error_with_its_fix(
 def test_without_the_decoder_the_losses_say_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(native, "_DIRS", (tmp_path,))
+    monkeypatch.setattr(native, "_BIN", tmp_path)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     tables, lost = functions.load(tmp_path / "perf.data", None, everything, tmp_path)
     assert tables == {}

@@ -16,6 +16,7 @@ NEEDS = {
     "decode": ("emulation", "decoder"),
     "docs": ("decoder",),
     "fuzz": ("fuzzers",),
+    "install": ("decoder",),
     "kernel_patches": ("deps-kernel",),
     "perf_import": ("decoder",),
     "perf_scripts": ("trixie",),

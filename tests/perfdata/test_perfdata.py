@@ -258,7 +258,7 @@ def test_lost_samples_that_a_lost_record_announced_are_counted_once(tmp_path: Pa
 def test_program_that_is_not_built_is_named_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(native, "_DIRS", (tmp_path,))
+    monkeypatch.setattr(native, "_BIN", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Missing) as caught:
         perf_data.load(LOOPBACK)

@@ -16,7 +16,7 @@ PACKAGE = Path(code.__file__).parent
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the package that may be edited."""
     copy = tmp_path / "nsight_report"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "bin"))
     monkeypatch.setattr(code, "_PACKAGE", copy)
     return copy
 

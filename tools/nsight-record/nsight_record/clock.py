@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
+
+from . import programs
 
 PROGRAM = "nsight-clock"
 FIRST_LINE = b"#nsight-clock "
 
 
 def find(path: str | None = None) -> str | None:
-    """The built program in the source tree, else the installed one."""
-    built = Path(__file__).resolve().parents[1] / "clock" / PROGRAM
-    if built.is_file() and os.access(built, os.X_OK):
-        return str(built)
-    return shutil.which(PROGRAM, path=path)
+    """The program: this package's own, else one on ``path``."""
+    return programs.own_or_on_path(PROGRAM, path)
 
 
 def argv(program: str, output: Path, phc_indices: Iterable[int]) -> list[str]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import programs
 from .probes import Counts, Filters
 
 PROGRAM = "nsight-collect"
@@ -40,11 +40,8 @@ _LETTERS = "AHRSXTO"
 
 
 def find(path: str | None = None) -> str | None:
-    """The built program in the source tree, else the installed one."""
-    built = Path(__file__).resolve().parents[1] / "collect" / PROGRAM
-    if built.is_file() and os.access(built, os.X_OK):
-        return str(built)
-    return shutil.which(PROGRAM, path=path)
+    """The program: this package's own, else one on ``path``."""
+    return programs.own_or_on_path(PROGRAM, path)
 
 
 def ring_kb(n_cpus: int, mem_available: int) -> int:

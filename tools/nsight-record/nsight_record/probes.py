@@ -58,11 +58,10 @@ class Filters:
 
 
 def script_directory() -> Path:
-    """Where the scripts are: beside the tools in the source tree, or installed."""
-    here = Path(__file__).resolve()
-    for candidate in (here.parents[3] / "bpftrace", here.parents[1] / "bpftrace"):
-        if candidate.is_dir():
-            return candidate
+    """Where the scripts are: in this package; in a checkout that is a link."""
+    folder = Path(__file__).with_name("bpftrace")
+    if folder.is_dir():
+        return folder
     raise Missing("the bpftrace scripts of NSight are not where they were installed", "install NSight again")
 
 

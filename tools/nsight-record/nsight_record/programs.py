@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+#: The package's own programs; in a checkout, links to where `make build` leaves them.
+_BIN = Path(__file__).parent / "bin"
 DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+def own_or_on_path(name: str, path: str | None) -> str | None:
+    """This package's program ``name``, else the one on ``path``; None where there is neither."""
+    own = _BIN / name
+    return str(own) if own.is_file() and os.access(own, os.X_OK) else shutil.which(name, path=path)
 
 
 def search_path() -> str | None:

@@ -69,14 +69,20 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of nsight-report; the manual page is held against its help."""
+    """The command line of a report; the manual page is held against its help."""
+    p = options()
+    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
+    return p
+
+
+def options() -> argparse.ArgumentParser:
+    """Its options alone: of completions, where a command may stand for the capture."""
     p = _Parser(
         prog="nsight-report",
         description="Say what delayed the slow messages of a capture, on which core, and by how much.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
     p.add_argument(
         "-o", "--output", metavar="DIR", type=Path, help="write report.html and its figures to DIR"
     )

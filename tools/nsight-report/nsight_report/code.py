@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
-_NATIVE = _PACKAGE.parent / "native"
+_NATIVE = _PACKAGE / "bin"
 #: Relative imports, wherever they stand; names may stand in parentheses.
 _IMPORT = re.compile(r"^[ ]*from (\.+)([\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
 #: Read by type checkers alone.

@@ -65,7 +65,7 @@ def read(path: Path = BUILT_IN) -> KernelFunctions:
         if len(fields) != 2 or not all(fields):
             raise BadInput(
                 f"{path}:{number}: expected category,patterns",
-                "write it anew: tools/nsight-report/categories/make-kernel-functions",
+                "write it anew: tools/nsight-report/make-kernel-functions",
             )
         rows.update(dict.fromkeys(fields[1].split(), fields[0]))
     return KernelFunctions(rows)

@@ -12,9 +12,8 @@ from typing import IO
 
 from ..errors import BadInput, Missing, OutputError
 
-_TOOL = Path(__file__).resolve().parents[2]
-#: Where `make build` and `make emulation` leave programs: those in C, and those in Rust.
-_DIRS = (_TOOL / "native", _TOOL.parents[1] / "build" / "cargo" / "release")
+#: The package's own programs; in a checkout, links to where `make build` and `make decoder` leave them.
+_BIN = Path(__file__).parents[1] / "bin"
 
 # Decoding takes about 0.2 us a byte; ten times that is a hang, not a large file.
 _SECONDS_BASE = 60
@@ -24,13 +23,12 @@ _BYTES_PER_BYTE = 16
 
 
 def find(name: str) -> Path:
-    """The program ``name``: beside this package, else on PATH. Raises Missing."""
-    for directory in _DIRS:
-        if (directory / name).is_file():
-            return directory / name
+    """The program ``name``: this package's own, else on PATH. Raises Missing."""
+    if (_BIN / name).is_file():
+        return _BIN / name
     if on_path := shutil.which(name):
         return Path(on_path)
-    raise Missing(f"{name} is not built", "run: make build")
+    raise Missing(f"{name} is not built", "in a checkout run: make build; else install nsight-report again")
 
 
 def run(name: str, args: list[str], input_bytes: int, stdout: IO[bytes] | None = None) -> None:

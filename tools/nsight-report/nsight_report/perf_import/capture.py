@@ -28,7 +28,7 @@ from .advice import CORES, MESSAGES
 I64 = npt.NDArray[np.int64]
 INTEL_PT = 1  # PERF_AUXTRACE_INTEL_PT
 # The same table as the recorder's: numbers of system calls are the machine's, not the kernel's.
-_SYSCALLS = Path(__file__).resolve().parents[3] / "nsight-record" / "nsight_record"
+_SYSCALLS = Path(__file__).parent
 
 
 @dataclass(frozen=True)
