@@ -15,7 +15,7 @@ from decode import edges, parity
 
 pytestmark = pytest.mark.tools
 
-#: perf takes the wrong thread behind an overflow, up to the next switch (Documentation/limitations.md).
+#: perf takes the wrong thread behind an overflow, up to the next switch (Documentation/decoders.md).
 OTHER_THREADS = {"overflow"}
 
 
