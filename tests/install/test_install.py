@@ -29,10 +29,12 @@ PACKAGES = {
     "nsight_report": "tools/nsight-report",
     "nsight_record": "tools/nsight-record",
 }
-#: The checkout becomes an empty folder, but for the interpreter with the packages of PyPI.
+#: The checkout becomes an empty directory, but for the interpreter with the packages of PyPI and this test's own files, which may
+#: lie in it.
 HIDE = """
-mkdir -p "$2" && mount --bind "$1/.venv" "$2" && mount -t tmpfs none "$1" && mkdir "$1/.venv" &&
-mount --bind "$2" "$1/.venv" && cd / && shift 2 && exec "$@"
+mount -t tmpfs none /mnt && mkdir /mnt/venv /mnt/kept && mount --bind "$1/.venv" /mnt/venv && mount --bind "$2" /mnt/kept &&
+mount -t tmpfs none "$1" && mkdir -p "$1/.venv" "$2" && mount --bind /mnt/venv "$1/.venv" && mount --bind /mnt/kept "$2" &&
+cd / && shift 2 && exec "$@"
 """
 
 
@@ -60,7 +62,7 @@ def without_the_tree(place: Path, *argv: object) -> subprocess.CompletedProcess[
     """Run a command that cannot open a file of the checkout."""
     if os.geteuid():
         skip_or_fail("root", "only root can hide the checkout")
-    words = ["unshare", "--mount", "sh", "-c", HIDE, "sh", ROOT, place / "venv", *argv]
+    words = ["unshare", "--mount", "sh", "-c", HIDE, "sh", ROOT, place.parent, *argv]
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(place)}
     return subprocess.run(
         [str(w) for w in words], capture_output=True, text=True, env=environment, timeout=300
