@@ -11,7 +11,8 @@ import struct
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,9 +128,9 @@ class Collector:
         }
 
 
-@pytest.fixture
-def traffic() -> Iterator[int]:
-    """Datagrams to oneself on the loopback interface, as fast as two threads can; the port."""
+@contextmanager
+def datagrams() -> Iterator[tuple[int, Callable[[], None]]]:
+    """Datagrams to oneself on the loopback interface, as fast as two threads can: the port, and what ends them."""
     with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", port))
         server.settimeout(0.1)
@@ -151,10 +152,23 @@ def traffic() -> Iterator[int]:
         threads = [threading.Thread(target=f) for f in (send, receive)]
         for thread in threads:
             thread.start()
+
+        def stop() -> None:
+            leave.set()
+            for thread in threads:
+                thread.join()
+
+        try:
+            yield port, stop
+        finally:
+            stop()
+
+
+@pytest.fixture
+def traffic() -> Iterator[int]:
+    """The port of ``datagrams``."""
+    with datagrams() as (port, _):
         yield port
-        leave.set()
-        for thread in threads:
-            thread.join()
 
 
 def wait_for_records(directory: Path, n_bytes: int) -> None:

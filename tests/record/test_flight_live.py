@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from recorder_run import END_S, RECORDER, manifest, require_live
-from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, read, traffic
+from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, datagrams, read
 from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
@@ -29,7 +29,6 @@ from conftest import ROOT, skip_or_fail
 pytestmark = pytest.mark.live
 
 STALL_S = 0.03
-__all__ = ["traffic"]
 
 
 class StallingServer:
@@ -264,15 +263,23 @@ def test_write_window_finds_the_recorder_that_runs(tmp_path: Path) -> None:
     assert manifest(window)["flight"]["triggers"][0]["reason"] == "asked"
 
 
-def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, traffic: int) -> None:
-    """64 KiB hold far less than the second that is asked for: the window says so, and what it has is in order."""
-    options = ("--flight", "--ring-kb", "64", "--before-ms", "1000", "--after-ms", "0")
-    run = Collector(tmp_path / "records", *options, "--all-syscalls", "--port", str(traffic))
-    time.sleep(2)
-    os.kill(run.process.pid, signal.SIGUSR1)
-    assert run.process.stdout
-    window = json.loads(run.process.stdout.readline())
-    code, out = run.end()
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, goes_on: bool) -> None:
+    """64 KiB hold far less than the second that is asked for: the window says so, and what it has is in order.
+
+    Where traffic goes on, a reader that has to wait for its core finds all of so small a ring overwritten: how much the
+    window has is certain only behind the traffic's end.
+    """
+    options = ("--flight", "--ring-kb", "64", "--before-ms", "1000", "--after-ms", "0", "--all-syscalls")
+    with datagrams() as (port, stop):
+        run = Collector(tmp_path / "records", *options, "--port", str(port))
+        time.sleep(2)
+        if not goes_on:
+            stop()
+        os.kill(run.process.pid, signal.SIGUSR1)
+        assert run.process.stdout
+        window = json.loads(run.process.stdout.readline())
+        code, out = run.end()
     totals = json.loads(out)
     assert (code, totals["windows"]) == (0, 1)
     directory = tmp_path / "records" / window["window"]
@@ -280,11 +287,13 @@ def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, traffic: int)
     assert all(f.ended and not f.missing() for f in files.values())
     present = sum(f.present.total() for name, f in files.items() if name != "machine.records")
     assert present == window["records"]
-    assert 100 < present < totals["records"] / 10
+    assert present < totals["records"] / 10
     assert window["short_ns"] > 500_000_000
-    # In the last milliseconds of a core that works in system calls there need not be a switch.
-    assert sum(f.present[kind] for f in files.values() for kind in (SWITCH, SWITCH_SYSCALL, SYSCALL)) > 0
     assert files["machine.records"].present[TASK] > 0
+    if not goes_on:
+        assert present > 100
+        # In the last milliseconds of a core that works in system calls there need not be a switch.
+        assert sum(f.present[kind] for f in files.values() for kind in (SWITCH, SWITCH_SYSCALL, SYSCALL)) > 0
 
 
 def test_recorder_that_is_killed_leaves_its_windows(tmp_path: Path, server: StallingServer) -> None:
