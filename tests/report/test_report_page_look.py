@@ -530,7 +530,7 @@ def test_message_on_a_phone_is_shown_from_its_top(browser: Any, page: Path) -> N
     beyond = run(
         browser,
         "return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > 391"
-        " && !e.closest('.wide, nav, #lifetime, .skip, .untraced')).map(e => e.outerHTML.slice(0, 90))",
+        " && !e.closest('.wide, nav, #lifetime, .skip, .visually-hidden')).map(e => e.outerHTML.slice(0, 90))",
     )
     assert beyond == []
 

@@ -75,7 +75,7 @@ def score(made: World, mode: str, change: Callable[[Tables], Tables] = dict, **o
     true = pd.DataFrame(
         {"message_id": message, "is": [expected[names[c]] for c in number], "ns": made.added[message, number]}
     )
-    # The slow is of the slowest: whose causes are small is not in it, and others may be.
+    # Diagnosed are the slowest messages: one whose causes are small is not among them, and others may be.
     true = true[true["message_id"].isin(coverage["message_id"])].groupby(["message_id", "is"])["ns"].sum()
     both = pd.DataFrame({"blamed": blamed, "true": true}).fillna(0)
     right = np.minimum(both["blamed"], both["true"])

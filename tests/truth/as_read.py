@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a user reads of a diagnosis, held against the truth of its run: the first cause, and the whole list.
 
-Nothing here is chosen by the injection's log, and no message by the diagnosis: the first cause is the report's own, of its
-whole slow. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
+Nothing here is chosen by the injection's log, and no message by the diagnosis: the first cause is the report's own, of all
+its slow messages. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
 lies in the injection's log, but not more than what the message took longer than the median of those that the injection
 did not meet.
 """
@@ -22,7 +22,7 @@ from .table import SHARE
 
 @dataclass(frozen=True)
 class AsRead:
-    """Figures of one report; ns are sums over its slow.
+    """Figures of one report; ns are sums over its slow messages.
 
     ``named_ns``: what the list gives to the injected causes; ``true_ns``: what the injection cost; ``hit_ns``: of each
     message the smaller of the two. ``beside``: other causes with at least a tenth of the list.

@@ -97,14 +97,14 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
         "right",
         "precision",
         "recall",
-        "affected/target",
+        "affected/slow",
         "median us",
         "host absent ms",
     )
     rows = [
         (s.scenario, s.server, s.as_read["first"], "yes" if s.right else "NO", number(s.as_read["precision"]),
          number(s.as_read["recall"]), s.top_cause, f"{s.top_share:.2f}", "yes" if s.right_of_affected else "NO",
-         number(s.precision), number(s.recall), f"{s.n_affected}/{s.n_slow}", f"{s.target_median_us:.0f}", str(s.stolen_ms))
+         number(s.precision), number(s.recall), f"{s.n_affected}/{s.n_slow}", f"{s.slow_median_us:.0f}", str(s.stolen_ms))
         for s in scores
     ]  # fmt: skip
     widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]

@@ -9,13 +9,13 @@ the injection's own log: its lifetime lies that long inside the logged intervals
 the share of slow messages with the injected cause as their largest that are truly affected;
 recall is the share of truly affected slow messages that have it as their largest. Of the affected an answer is
 right if the injected cause has most of their delay: a virtual machine that the
-host leaves out for 20 ms has slow messages of another cause among the slow, of which there is no truth.
-A recording whose slow the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
+host leaves out for 20 ms has slow messages of another cause among them, and there is no truth of those.
+A recording whose slow messages the injection hardly met (fewer than ``LEAST_AFFECTED``) has no right answer: 30 ms of a host's
 absence are all of the slowest percent of 3 s.
 
 Without injection nothing should be accused. A virtual machine has slow messages of its own, and
 naming what delayed those is right, so silence is not asked for: a cause has *weight* when a
-user would act on it, which we put at more than half of the slow messages's deviation on at least ten
+user would act on it, which we put at more than half of the slow messages' deviation on at least ten
 messages and a median of ``WEIGHT_NS`` each. Injections here cost milliseconds; the floor is a
 fifth of the weakest. A cause with weight that is a program from outside the testbed is the
 machine's own noise, told apart and reported, but not a false accusation.
@@ -67,7 +67,7 @@ class Score:
     precision: float | None
     recall: float | None
     coverage_median: float | None
-    target_median_us: float
+    slow_median_us: float
     n_requests: int
     n_messages: int
     seconds: float
@@ -168,7 +168,7 @@ def score(run: Run) -> Score:
         precision=n_hit / int(blamed.sum()) if blamed.any() else None,
         recall=n_hit / int(truth.sum()) if truth.any() else None,
         coverage_median=run.summary["coverage"]["median"],
-        target_median_us=float(slow.deviation_ns.median()) / 1000 if len(slow) else 0.0,
+        slow_median_us=float(slow.deviation_ns.median()) / 1000 if len(slow) else 0.0,
         n_requests=len(run.load),
         n_messages=len(run.messages),
         seconds=run.seconds,

@@ -8,7 +8,7 @@ from .summary import Summary, advice
 from .tables.data_frames import each
 from .units import counted, percent
 
-#: A slow of fewer messages tells of these, and not of a pattern.
+#: Fewer slow messages than this tell of themselves, and not of a pattern.
 FEW = 10
 _GOOD = 0.9  # coverage from which a diagnosis counts as whole
 _PERVASIVE = 0.5
