@@ -14,7 +14,7 @@ DEPS_BUILD := build-essential pkg-config python3 python3-venv libbpf-dev libzstd
 DEPS_DEMO  := $(DEPS_BUILD) bpftrace memcached iproute2 ethtool util-linux procps
 # libFuzzer and AddressSanitizer of the release's clang, which may not be installed yet.
 CLANG_VERSION := $(shell . /etc/os-release 2>/dev/null; [ "$$VERSION_ID" = 12 ] && echo 14 || echo 19)
-# A cargo of one's own serves too; rust-version in tests/pt_emulation/Cargo.toml says which.
+# A cargo of one's own serves too; rust-version in tests/machinery/pt_emulation/Cargo.toml says which.
 DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok = v[1] > 1 || v[2] >= 85} \
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
@@ -74,16 +74,16 @@ completions: $(VENV)/.stamp
 
 demo: deps-demo
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/load
-	@$(PY) tests/testbed/demo.py
+	@$(MAKE) -s -C tests/machinery/load
+	@$(PY) tests/machinery/testbed/demo.py
 
 # Emulated Intel PT: see Documentation/pt-emulation.md.
 emulation:
 	@echo "emulation: building (two minutes the first time)"
-	@cd tests/pt_emulation && $(MEASURED) "crates of the emulation" -- $(CRATES)
-	@cd tests/pt_emulation && cargo build -q --release --locked --offline
-	@$(MAKE) -s -C tests/pt_emulation/guest
-	@$(MAKE) -s -C tests/load
+	@cd tests/machinery/pt_emulation && $(MEASURED) "crates of the emulation" -- $(CRATES)
+	@cd tests/machinery/pt_emulation && cargo build -q --release --locked --offline
+	@$(MAKE) -s -C tests/machinery/pt_emulation/guest
+	@$(MAKE) -s -C tests/machinery/load
 
 # Intel PT to calls: nsight-decode. Needs Rust and a C compiler; nsight-report uses it when it is there.
 decoder:
@@ -104,23 +104,23 @@ fuzz: deps-test
 # Every committed capture anew: half an hour.
 fixtures: deps-test
 	@$(MAKE) -s build emulation
-	@tests/guest/trixie --prepare
-	@$(PY) tests/pt_emulation/make-capture --out build/fixtures
-	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures \
-		$$($(PY) tests/pt_emulation/make-capture --list | cut -d' ' -f1)
-	@$(PY) tests/pt_emulation/fixtures/make-fixture --logged build/fixtures hog lock slow-function
+	@tests/machinery/guest/trixie --prepare
+	@$(PY) tests/machinery/pt_emulation/make-capture --out build/fixtures
+	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture build/fixtures \
+		$$($(PY) tests/machinery/pt_emulation/make-capture --list | cut -d' ' -f1)
+	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture --logged build/fixtures hog lock slow-function
 
 # One of them: make fixture-hog
 fixture-%: deps-test
 	@$(MAKE) -s build emulation
-	@tests/guest/trixie --prepare
-	@$(PY) tests/pt_emulation/make-capture $* --out build/fixtures
-	@$(PY) tests/pt_emulation/fixtures/make-fixture build/fixtures $*
+	@tests/machinery/guest/trixie --prepare
+	@$(PY) tests/machinery/pt_emulation/make-capture $* --out build/fixtures
+	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture build/fixtures $*
 
 # With ONLY=AREA,... the folders below tests/ of these names, and what they need.
 ONLY ?=
 test: deps-test
-	@needed=$$($(PYTHON) tests/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
+	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
 	@$(if $(ONLY),,$(MAKE) -s lint)
 	@$(PY) tests/run $(if $(ONLY),--only $(ONLY))
 
@@ -130,12 +130,12 @@ test-fast: build
 # The tests that depend on time or on this machine, N rounds idle and N with a busy loop on each core.
 N ?= 20
 flake: deps-test
-	@needed=$$($(PYTHON) tests/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
+	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed
 	@$(PY) tests/flake -n $(N) $(if $(ONLY),--only $(ONLY))
 
 # Programs of Debian 13 beside this system. Where they cannot be had, the tests that need them say so.
 trixie:
-	@tests/guest/trixie --prepare || true
+	@tests/machinery/guest/trixie --prepare || true
 
 deps-kernel:
 	@$(MAKE) -s -C kernel-patches deps-check
@@ -147,7 +147,7 @@ format: $(VENV)/.stamp
 	$(VENV)/bin/ruff check --fix-only -q .
 	$(VENV)/bin/ruff format -q .
 	git ls-files '*.c' '*.h' ':!tools/nsight-decode/libipt/' | xargs $(VENV)/bin/clang-format -i
-	cd tests/pt_emulation && cargo fmt
+	cd tests/machinery/pt_emulation && cargo fmt
 	cd tools/nsight-decode && cargo fmt
 
 # Section 6.1 of the paper: 10^7 interleaved readings, on this host and in a guest with a bent clock.
@@ -158,27 +158,27 @@ check-clocks: deps-test
 
 truth: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/load
+	@$(MAKE) -s -C tests/machinery/load
 	@$(MAKE) -s decoder
-	@$(PY) tests/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
+	@$(PY) tests/evaluation/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
 
 # Documentation/flight-recorder.md: stalls in one of 10,000 requests, and 10^8 records through memory of fixed size.
 flight-truth: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/load
-	@$(PY) tests/truth/flight.py
+	@$(MAKE) -s -C tests/machinery/load
+	@$(PY) tests/evaluation/truth/flight.py
 
 soak: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/load
-	@$(PY) tests/bench/soak.py
+	@$(MAKE) -s -C tests/machinery/load
+	@$(PY) tests/evaluation/bench/soak.py
 
 # Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
 STORY ?= all
 case-study: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/load
-	@$(PY) tests/case_study/run.py $(STORY)
+	@$(MAKE) -s -C tests/machinery/load
+	@$(PY) tests/evaluation/case_study/run.py $(STORY)
 
 # The kernel series and that of perf, on every base or BASE: kernel-patches/README.md has the times.
 kernel-check kernel-boot: kernel-%:
@@ -186,7 +186,7 @@ kernel-check kernel-boot: kernel-%:
 
 bench: deps-test
 	@$(MAKE) -s build
-	@missed=; for b in tests/bench/bench_*.py; do $(PY) $$b || missed="$$missed $$b"; done; \
+	@missed=; for b in tests/evaluation/bench/bench_*.py; do $(PY) $$b || missed="$$missed $$b"; done; \
 		[ -z "$$missed" ] || { echo "bench: missed or failed:$$missed"; exit 1; }
 
 # Maintainers: renew requirements.lock, of a checkout, and that of an installation, which has the same versions.
@@ -200,7 +200,7 @@ lock:
 
 # Maintainers: pin the newest guest kernels of the Debian archive, as one commit; says what it has of the kernel sources.
 pins:
-	@$(PYTHON) tests/guest/pins
+	@$(PYTHON) tests/machinery/guest/pins
 
 # Maintainers: write the scripts that have one source, and the page of losses.
 scripts:
@@ -216,20 +216,20 @@ figures: build
 	@test -x build/cargo/release/nsight-decode || $(MAKE) -s decoder
 	@mkdir -p build/figures
 	@for f in lock quiet; do \
-		test -d build/figures/$$f || $(PY) tests/pt_emulation/fixtures/unpack.py $$f build/figures || exit 1; \
+		test -d build/figures/$$f || $(PY) tests/machinery/pt_emulation/fixtures/unpack.py $$f build/figures || exit 1; \
 		ln -sfn $$f/capture.nsight build/figures/$$f.nsight; done
 	@tools/nsight-report/nsight-report build/figures/lock.nsight --symfs build/figures/lock/symfs \
 		--target p50-100 -o build/figures/report
 	@tools/nsight-report/nsight-report build/figures/lock.nsight --symfs build/figures/lock/symfs \
 		--target p50-100 --against build/figures/quiet.nsight -o build/figures/against | tail -n 1
-	@test -d build/figures/many.nsight || $(PY) tests/bench/report_capture.py build/figures/many.nsight
+	@test -d build/figures/many.nsight || $(PY) tests/evaluation/bench/report_capture.py build/figures/many.nsight
 	@tools/nsight-report/nsight-report build/figures/many.nsight -o build/figures/many | tail -n 1
 
 native-clean:
 	for d in $(NATIVE); do $(MAKE) -s -C $$d clean || exit 1; done
 
 clean: native-clean
-	for d in tests/load tests/case_study; do $(MAKE) -s -C $$d clean; done
+	for d in tests/machinery/load tests/evaluation/case_study; do $(MAKE) -s -C $$d clean; done
 	rm -rf build/tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Paths for every test, a folder for the run's notes, and the one way to skip; the rest is tests/harness/plugin.py."""
+"""Paths for every test, a folder for the run's notes, and the one way to skip; the rest is tests/machinery/harness/plugin.py."""
 
 import os
 import sys
@@ -10,12 +10,12 @@ from typing import NoReturn
 import pytest
 
 ROOT = Path(__file__).parent
-for part in ("tools/nsight-report", "tools/nsight-record", "tests", "tests/guest"):
+for part in ("tools/nsight-report", "tools/nsight-record", "tests", "tests/machinery/guest"):
     sys.path.insert(0, str(ROOT / part))
 
-from harness import capabilities, notes, private  # noqa: E402
+from machinery.harness import capabilities, notes, private  # noqa: E402
 
-pytest_plugins = ["harness.plugin"]
+pytest_plugins = ["machinery.harness.plugin"]
 _OWN = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 

@@ -20,7 +20,7 @@ import check
 import sources
 from sources import Base, PatchError
 
-GUEST = sources.TOP / "tests" / "guest" / "run"
+GUEST = sources.TOP / "tests/machinery/guest/run"
 
 #: Exit status of GUEST if the guest died. If it cannot be prepared (126), another attempt would not help.
 EXIT_GUEST = 125
@@ -61,7 +61,7 @@ def programs(base: Base) -> Path:
         check.selftest(base, f"tools/testing/selftests/{source}")
     folder = sources.BUILD / base.name
     subprocess.run(["gcc", "-O2", "-o", str(folder / "cost"), str(sources.HERE / "cost.c")], check=True)
-    for made in ("tests/load", "tools/nsight-record/clock"):
+    for made in ("tests/machinery/load", "tools/nsight-record/clock"):
         subprocess.run(["make", "-s", "-C", str(sources.TOP / made)], check=True)
     return folder
 

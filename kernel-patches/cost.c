@@ -10,8 +10,9 @@
  *   udp        100 bytes sent over loopback and read: queued, copied and read once
  *   tcp        the same over a connection
  *
- * In a guest whose TSC counts instructions (tests/guest/run --icount) these are instructions, which
- * is neither nanoseconds nor cycles: caches and branch prediction have no part in it.
+ * In a guest whose TSC counts instructions (tests/machinery/guest/run --icount) these are
+ * instructions, which is neither nanoseconds nor cycles: caches and branch prediction have no part
+ * in it.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 BUILD = TOP / "build" / "kernel"
-sys.path.insert(0, str(TOP / "tests" / "guest"))
+sys.path.insert(0, str(TOP / "tests/machinery/guest"))
 import kernels  # noqa: E402
 
 SERIES = ("timekeeping", "net")

@@ -28,7 +28,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tools/nsight-report")]
 
 import ordering_record  # noqa: E402
-from harness import retries  # noqa: E402
+from machinery.harness import retries  # noqa: E402
 from nsight_report import clocks  # noqa: E402
 from nsight_report.clocks import clock_readings  # noqa: E402
 from nsight_report.clocks.segments import from_table  # noqa: E402
@@ -148,7 +148,7 @@ def record_in_guest(directory: Path, kernel: str, args: argparse.Namespace) -> N
     command = ["env", "NSIGHT_GUEST=1", "python3", str(HERE / "ordering_record.py"), str(directory)]
     command += ["--pairs", str(args.pairs), "--seconds", str(args.seconds), "--poll-us", str(args.poll_us)]
     command += ["--disturb"] if args.disturb else []
-    runner = [str(ROOT / "tests/guest/run"), "--kernel", kernel, "--rw", str(directory)]
+    runner = [str(ROOT / "tests/machinery/guest/run"), "--kernel", kernel, "--rw", str(directory)]
     runner += ["--timeout", str(int(args.seconds * 5 + 240)), f"--append={args.guest_append}"]
     # 125: the guest died. Emulated kernels now and then crash while they patch their own code. With 126 it cannot
     # be prepared, and another attempt would not help.

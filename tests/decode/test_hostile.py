@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from decode import parity

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from decode import edges, parity

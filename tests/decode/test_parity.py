@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from decode import edges, parity

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report.synthetic import World, write_capture
+from machinery.made_up.capture import World, write_capture
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "Documentation/examples/slow_messages.py"

@@ -201,3 +201,12 @@ def test_man_pages_have_the_usual_sections(page):
     assert "SEE ALSO" in sections
     name = re.search(r"^\.SH NAME\n(?:\.B )?(\S+) \\-", text, re.M)
     assert name and name[1].replace("\\-", "-") == page.name.rpartition(".")[0]
+
+
+def test_contributing_lists_every_directory_of_the_tests():
+    block = (ROOT / "CONTRIBUTING.md").read_text().partition("<!-- tests: every directory -->")[2]
+    listed = re.findall(r"^    tests/(\w+) ", block, re.M)
+    tracked = subprocess.run(
+        ["git", "ls-files", "tests"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert sorted(listed) == sorted({path.split("/")[1] for path in tracked.split() if path.count("/") > 1})

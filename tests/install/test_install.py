@@ -133,7 +133,7 @@ def test_every_probe_script_has_a_man_page(installed: Path) -> None:
 def recording(folder: Path) -> Path:
     """A committed perf.data with message events: kernel-patches/net in a guest."""
     data = folder / "guest.data"
-    data.write_bytes(lzma.decompress((ROOT / "tests/perf_import/data/guest.data.xz").read_bytes()))
+    data.write_bytes(lzma.decompress((ROOT / "tests/report/perf_import/data/guest.data.xz").read_bytes()))
     return data
 
 
@@ -172,7 +172,7 @@ def test_perf_runs_the_installed_script(installed: Path, tmp_path: Path) -> None
     """perf's interpreter finds the script's modules; what is wrong is the recording, which has no Intel PT."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
-    data = ROOT / "tests/perfdata/data/loopback.data"
+    data = ROOT / "tests/report/capture/data/loopback.data"
     copy = shutil.copy(data, tmp_path)
     for script in ("nsight.py", "scripts/python/nsight.py"):
         done = without_the_tree(

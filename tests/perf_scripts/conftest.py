@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from perf_scripts import runs

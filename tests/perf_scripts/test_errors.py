@@ -19,7 +19,7 @@ from perf_scripts import files, runs
 
 pytestmark = pytest.mark.tools
 
-NO_PT = runs.TOP / "tests/perfdata/data/loopback.data"
+NO_PT = runs.TOP / "tests/report/capture/data/loopback.data"
 ROUTES = ("script", "program")
 #: Nothing that works takes so long, on however busy a machine.
 HANGS_S = 120

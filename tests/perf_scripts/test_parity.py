@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
 from perf_scripts import runs
@@ -100,7 +100,7 @@ def test_symbols_come_before_the_edges_that_name_them(captures, tmp_path):
 @pytest.mark.trixie
 def test_script_and_filter_serve_a_newer_perf(captures, edges):
     # The directory must be below this checkout, which is all of it that the other system sees.
-    trixie = runs.TOP / "tests/guest/trixie"
+    trixie = runs.TOP / "tests/machinery/guest/trixie"
     ready = subprocess.run([trixie, "--prepare"], capture_output=True, text=True)
     if ready.returncode:
         skip_or_fail("trixie", ready.stderr.strip())

@@ -11,7 +11,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from pt_emulation.fixtures import unpack
+from machinery.pt_emulation.fixtures import unpack
 
 from perf_scripts import runs
 

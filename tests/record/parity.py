@@ -28,7 +28,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from testbed.bed import Testbed, TestbedError  # noqa: E402
+from machinery.testbed.bed import Testbed, TestbedError  # noqa: E402
 
 RECORD = ROOT / "tools/nsight-record/nsight-record"
 REPORT = ROOT / "tools/nsight-report/nsight-report"

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from machinery.testbed.ports import Port
 from nsight_record import clock, collect
-from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
 

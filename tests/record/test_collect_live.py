@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from machinery.testbed.ports import reserved
 from nsight_record import collect
-from testbed.ports import reserved
 
 from conftest import skip_or_fail
 

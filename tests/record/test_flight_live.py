@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machinery.testbed.ports import Port
 from recorder_run import END_S, RECORDER, manifest, require_live
 from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, datagrams, read
-from testbed.ports import Port
 
 from conftest import ROOT, skip_or_fail
 

@@ -13,6 +13,7 @@ import nsight_report
 import numpy as np
 import parity
 import pytest
+from machinery.testbed.ports import reserved
 from nsight_record import collect
 from nsight_report import drops
 from recorder_run import (
@@ -30,7 +31,6 @@ from recorder_run import (
     wait_gone,
 )
 from test_collect_live import MESSAGE, SWITCH, read
-from testbed.ports import reserved
 
 pytestmark = pytest.mark.live
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import recorder_run
-from harness.judged import judge
-from probes.probe_run import MESSAGE_FIELDS
+from bpftrace.probe_run import MESSAGE_FIELDS
+from machinery.harness.judged import judge
 from recorder_run import (
     END_S,
     NO_TRACEFS,

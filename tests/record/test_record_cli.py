@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import nobody
+from machinery.harness import nobody
 from nsight_record import cli, netns
 from nsight_record.errors import Usage
 from nsight_record.preflight import Machine

@@ -12,7 +12,7 @@ from pathlib import Path
 import kernels
 import nsight_report
 import pytest
-from guest.retried import GuestUnavailable, run_guest
+from machinery.guest.retried import GuestUnavailable, run_guest
 from nsight_record import collect
 from recorder_run import manifest
 from test_collect_live import MESSAGE, SYSCALL, File, read

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import warm
+from machinery.harness import warm
+from machinery.made_up.capture import write_capture
 
 from conftest import skip_or_fail
 
-from . import browser as browsers
-from .pages import load, write_page
-from .synthetic import write_capture
+from .export import browser as browsers
+from .export.pages import load, write_page
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "tools/nsight-report/nsight-report"
 
@@ -46,7 +46,7 @@ def run() -> Run:
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
-    """A small analysed capture (see synthetic.py)."""
+    """A small analysed capture (machinery/made_up/capture.py)."""
     return write_capture(tmp_path / "small.nsight")
 
 
@@ -60,7 +60,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2,000 messages, of which 20 are slow (see synthetic.py): the hog delays 20, of which 11 wait for others too."""
+    """2,000 messages, of which 20 are slow (machinery/made_up/capture.py): the hog delays 20, of which 11 wait for others too."""
     directory = tmp_path_factory.mktemp("page")
     return write_page(directory / "report.html", write_capture(directory / "small.nsight"), figures=True)
 

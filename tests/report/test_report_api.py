@@ -8,9 +8,8 @@ import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
+from machinery.made_up.capture import START
 from nsight_report.tables import schema
-
-from .synthetic import START
 
 
 def test_every_table_is_a_dataframe_with_the_columns_of_the_schema(capture: Path) -> None:

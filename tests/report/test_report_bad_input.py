@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machinery.made_up.capture import MS, START, manifest, write_capture
 from nsight_report import files
 from nsight_report.capture.check import check_together
 from nsight_report.errors import BadInput
@@ -21,7 +22,6 @@ from nsight_report.tables.store import Store
 from nsight_report.timeline.recording import host
 
 from .conftest import Run
-from .synthetic import MS, START, manifest, write_capture
 
 Break = Callable[[Path], Any]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""top, show, compare and export on the command line, from captures whose numbers are known (synthetic.py)."""
+"""top, show, compare and export on the command line, from captures whose numbers are known (machinery/made_up/capture.py)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import nsight_report
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from machinery.made_up.capture import HOG_FOR, START, US, World, write_capture
 from nsight_report import arguments
 from nsight_report.commands import show
 from nsight_report.commands.call_tree import Node, lines
@@ -25,7 +26,6 @@ from nsight_report.export.terminal import plain_console
 from nsight_report.tables import schema
 
 from .conftest import Run
-from .synthetic import HOG_FOR, START, US, World, write_capture
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "Documentation/formats.md").read_text()

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import nobody
+from machinery.harness import nobody
+from machinery.made_up.capture import write_capture
+from machinery.pt_emulation.fixtures import unpack
 from nsight_report.tables import seal
-from pt_emulation.fixtures import unpack
 
 from .conftest import LAUNCHER, Run
-from .synthetic import write_capture
 
 
 def digest(directory: Path) -> dict[str, str]:

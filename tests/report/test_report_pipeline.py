@@ -13,6 +13,7 @@ import nsight_report
 import numpy as np
 import pyarrow as pa
 import pytest
+from machinery.made_up.capture import World
 from nsight_report import losses, pipeline, stages
 from nsight_report.attribution.stage import own as of_this_capture
 from nsight_report.errors import BadInput
@@ -23,8 +24,6 @@ from nsight_report.stage import RECORDS, Context, Options, Result, Stage
 from nsight_report.summary import summarise
 from nsight_report.tables import schema
 from nsight_report.timeline.recording import granularity_ns, noise_of
-
-from .synthetic import World
 
 
 def instead(stage: Stage, run: Callable[[Context], Result]) -> Stage:
@@ -288,7 +287,7 @@ def test_losses_of_all_stages_are_merged_worst_first(capture: Path) -> None:
 def test_recorders_losses_are_in_the_ledger(capture: Path) -> None:
     import json
 
-    from .synthetic import manifest
+    from machinery.made_up.capture import manifest
 
     lost = [
         {"tool": "perf", "what": "lost samples", "count": 7},

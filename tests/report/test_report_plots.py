@@ -13,6 +13,7 @@ import nsight_report
 import numpy as np
 import pandas as pd
 import pytest
+from machinery.made_up.capture import START, World, write_capture
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
@@ -45,8 +46,6 @@ from nsight_report.plots.style import (
     looks,
 )
 from nsight_report.summary import summarise
-
-from .synthetic import START, World, write_capture
 
 US = 1_000
 

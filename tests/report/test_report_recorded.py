@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pt_emulation.fixtures import decoded
+from machinery.pt_emulation.fixtures import decoded
 
 from conftest import skip_or_fail
 

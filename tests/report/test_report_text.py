@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import nsight_report
 import pandas as pd
 import pytest
+from machinery.made_up.capture import World, write_capture
 from nsight_report.api import Capture
 from nsight_report.export.html import render, write_report
 from nsight_report.export.terminal import print_summary
@@ -24,7 +25,6 @@ from nsight_report.report_text import confidence
 from nsight_report.summary import summarise
 
 from .conftest import Run
-from .synthetic import World, write_capture
 
 HOSTILE = '<script>alert("x")</script>'
 

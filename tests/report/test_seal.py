@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""IntervalTable tables count as long as this user made them, and nobody changed them."""
+"""Stored tables count as long as this user made them, and nobody changed them."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ import guard
 sys.path.insert(0, str(guard.ROOT / "tests"))
 
 with guard.instrumented():
+    from machinery.made_up import capture as synthetic
     from nsight_report import api, summary
     from nsight_report.api import Capture
     from nsight_report.manifest import Manifest
     from nsight_report.summary import SlowMessage, Summary
     from nsight_report.tables import data_frames
-    from report import synthetic
 
 #: As thread names have it: what precedes the fuzzer's bytes is never empty.
 HARMLESS = "name"

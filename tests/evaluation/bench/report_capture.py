@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A capture of any size, made block by block: raw clock readings and message events, and the tables of decoded calls.
+
+    .venv/bin/python tests/evaluation/bench/report_capture.py DIR [--messages N] [--fan N]
+
+What is in it is what tests/machinery/made_up/stream.py injects. perf.data is a stand-in: packets are another benchmark's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    ROOT = Path(__file__).resolve().parents[3]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools/nsight-report")]
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from machinery.made_up.stream import TID, Core, Lane
+from machinery.made_up.tables import table
+from nsight_report import losses
+from nsight_report.pipeline import Pipeline
+from nsight_report.stages import BY_NAME
+from nsight_report.tables import schema
+from nsight_report.tables.store import Writer, Written
+
+I64 = npt.NDArray[np.int64]
+
+LANES = 4
+#: Messages of a lane that are in memory at a time.
+BLOCK = 2_500
+#: Share of messages with an injected cause.
+SHARE = 0.02
+GRANULARITY_NS = 60
+#: Nanoseconds between clock readings; between wall clock and uptime.
+READING_NS, REALTIME_NS = 100_000_000, 1_700_000_000 * 10**9
+
+
+@dataclass
+class Made:
+    """What ``make`` wrote."""
+
+    path: Path
+    n_messages: int
+    n_calls: int
+
+
+def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
+    """Write a capture with ``n_messages`` to ``path``. ``fan``: functions below each of the named ones."""
+    path.mkdir(parents=True)
+    (path / "perf.data").write_text("stand-in: the calls are in tables/ already\n")
+    (path / "tables").mkdir()
+    stamps: list[pd.DataFrame] = []
+    with (
+        Writer(path / "tables" / "calls.parquet", schema.TABLES["calls"].arrow()) as calls,
+        Writer(path / "tables" / "contexts.parquet", schema.TABLES["contexts"].arrow()) as contexts,
+        Writer(path / "tables" / "thread_states.parquet", schema.TABLES["thread_states"].arrow()) as states,
+    ):
+        for lane in range(LANES):
+            for block in _blocks(lane, n_messages // LANES, fan, seed):
+                _write(block.receive, calls, contexts)
+                stamps.append(_stamps(block, lane))
+                states.write(table("thread_states", block.states()))
+            # Drawn again, and the same: a table has one core after the other.
+            for block in _blocks(lane, n_messages // LANES, fan, seed):
+                _write(block.application, calls, contexts)
+        n_calls = calls.n_rows
+    times = pd.concat(stamps, ignore_index=True).sort_values("first", ignore_index=True)
+    begin, end = int(times["first"].min()) - 10**8, int(times["app"].max()) + 10**8
+    _write_clock(path / "clock.tsv", begin, end)
+    _write_events(path / "events.tsv", times)
+    manifest = {
+        "format": "nsight-capture", "version": 1, "state": "complete", "mode": "intel-pt", "cut": [],
+        "host": {"hostname": "synthetic", "kernel": "6.12.1", "cpu_model": "synthetic", "n_cpus": 2 * LANES},
+        "command": ["synthetic"], "stopped_by": "duration", "losses": [],
+        "start": {"monotonic_ns": begin, "realtime_ns": begin + REALTIME_NS}, "stop": {"monotonic_ns": end},
+    }  # fmt: skip
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    trace = {
+        "begin_ns": begin,
+        "end_ns": end,
+        "median_step_ns": 10,
+        "p99_step_ns": GRANULARITY_NS,
+        "edges_per_time": 1.0,
+    }
+    with Writer(path / "tables" / "trace.parquet", schema.TABLES["trace"].arrow()) as writer:
+        writer.write(schema.conform("trace", pa.Table.from_pylist([trace])))
+    decoded(path)
+    return Made(path, len(times), n_calls)
+
+
+def decoded(path: Path) -> None:
+    """Let the stage that would decode count as run, by the code as it is now."""
+    pipeline = Pipeline(path)
+    pipeline.run_alone("clocks")
+    made_from = pipeline._made_from(BY_NAME["contexts"])
+    tables: dict[str, pa.Table | Written] = {
+        name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables
+    }
+    tables["drops"] = schema.empty("drops")  # nothing was dropped
+    lost = {"losses-contexts": losses.Ledger("contexts").table()}
+    pipeline.store.save("contexts", {**tables, **lost}, made_from)
+
+
+def _blocks(lane: int, n: int, fan: int, seed: int) -> Iterator[Lane]:
+    since = (10**12, 10**12)
+    for number, first in enumerate(range(0, n, BLOCK)):
+        random = np.random.default_rng([seed, lane, number])
+        block = Lane(lane, min(BLOCK, n - first), random, SHARE, fan, since)
+        yield block
+        since = block.until
+
+
+def _write(core: Core, calls: Writer, contexts: Writer) -> None:
+    rows, intervals = core.tables(calls.n_rows)
+    calls.write(table("calls", rows))
+    contexts.write(table("contexts", intervals))
+
+
+def _stamps(block: Lane, lane: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"lane": lane, "first": block.first, "handoff": block.handoff, "call": block.call, "app": block.app}
+    )
+
+
+def _write_clock(path: Path, begin: int, end: int) -> None:
+    """Readings of a machine whose TSC counts nanoseconds of uptime."""
+    width = 80
+    with path.open("w") as file:
+        file.write("#nsight-clock 1 tsc_khz=1000000 clocksource=tsc\nC\t2147483648\t31\t0\n")
+        for tsc in range(begin - 10 * READING_NS, end + 10 * READING_NS, READING_NS):
+            for domain, offset in (
+                ("realtime", REALTIME_NS),
+                ("monotonic", 0),
+                ("boottime", 0),
+                ("tai", REALTIME_NS + 37 * 10**9),
+            ):
+                file.write(f"B\t{domain}\t{tsc}\t{tsc + width // 2 + offset}\t{tsc + width}\n")
+        file.write("E\t10\t2\t0\t1000\t1000000\n")
+
+
+def _write_events(path: Path, times: pd.DataFrame) -> None:
+    """What the probes would have said: the peer sent it, it arrived, was handed off, was read."""
+    lane = times["lane"].to_numpy()
+    first, handoff, call, app = (times[c].to_numpy(np.int64) for c in ("first", "handoff", "call", "app"))
+    seq = (times.groupby("lane").cumcount().to_numpy() * 100 + 1) % (1 << 32)
+    comm = int.from_bytes(b"server\0\0", "little")
+    ours, theirs = 0x0100000A, 0x0200000A
+    tid, port = TID + lane, 40_000 + TID + lane
+
+    def event(kind: str, ts: I64, local: int, cpu: I64 | int, at: dict[str, I64 | int]) -> pd.DataFrame:
+        here = local == ours
+        fields = {
+            "kind": kind, "ts": ts, "cpu": cpu, "pid": 0, "tid": 0, "comm0": "0", "comm1": "0", "fd": -1, "call": 0,
+            "sk": "0", "netns": 1 if here else 2, "proto": 6, "family": 2,
+            "laddr_hi": "0", "laddr_lo": f"{local:x}", "lport": 11211 if here else port,
+            "raddr_hi": "0", "raddr_lo": f"{theirs if here else ours:x}", "rport": port if here else 11211,
+            "seq": seq, "len": 100, "hwstamp": 0, "swstamp": 0, "aux": 0,
+        }  # fmt: skip
+        return pd.DataFrame(fields | at)
+
+    sk = pd.Series(lane).map("ff1100000000{:04x}".format)
+    parts = [
+        event("X", first, theirs, 0, {"aux": 3 << 8 | 0x18}),
+        event("A", handoff - 1000, ours, 2 * lane, {"aux": 2 << 8 | 0x18}),
+        event("H", handoff, ours, 2 * lane, {"len": 0, "seq": (seq + 100) % (1 << 32), "sk": sk}),
+        event("R", app, ours, 2 * lane + 1, {
+            "pid": TID, "tid": tid, "comm0": f"{comm:x}", "fd": 5, "call": call, "sk": sk,
+        }),
+    ]  # fmt: skip
+    events = pd.concat(parts).sort_values("ts", kind="stable")
+    counts = {kind: len(times) for kind in "XAHR"}
+    with path.open("w") as file:
+        file.write("Attaching 4 probes...\n#nsight-events 1 clock=boottime\n\n")
+        events.to_csv(file, sep="\t", header=False, index=False)
+        file.writelines(f"@n[{kind}]: {n}\n" for kind, n in counts.items())
+        file.write("#end\n")
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description="Make a synthetic capture (see the module).")
+    parser.add_argument("path", type=Path, metavar="DIR")
+    parser.add_argument("--messages", type=int, default=100_000, metavar="N")
+    parser.add_argument(
+        "--fan", type=int, default=2, metavar="N", help="functions below each named one (default: 2)"
+    )
+    args = parser.parse_args()
+    if args.path.exists():
+        parser.error(f"{args.path} exists (hint: choose another name)")
+    made = make(args.path, args.messages, args.fan, seed=1)
+    print(f"{made.path}: {made.n_messages:,} messages, {made.n_calls:,} calls")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

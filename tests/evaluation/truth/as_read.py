@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a user reads of a diagnosis, held against the truth of its run: the first cause, and the whole list.
+
+Nothing here is chosen by the injection's log, and no message by the diagnosis: the first cause is the report's own, of all
+its slow messages. ns are compared message by message. What an injection truly cost a message is how long the message's lifetime
+lies in the injection's log, but not more than what the message took longer than the median of those that the injection
+did not meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from machinery.testbed.logs import overlap_ns
+
+from .measure import Run
+from .table import SHARE
+
+
+@dataclass(frozen=True)
+class AsRead:
+    """Figures of one report; ns are sums over its slow messages.
+
+    ``named_ns``: what the list gives to the injected causes; ``true_ns``: what the injection cost; ``hit_ns``: of each
+    message the smaller of the two. ``beside``: other causes with at least a tenth of the list.
+    """
+
+    first: str
+    right: bool
+    named_ns: int
+    true_ns: int
+    hit_ns: int
+    beside: tuple[str, ...]
+
+    @property
+    def precision(self) -> float | None:
+        """Of the ns that are named as the injection's, the share that are."""
+        return self.hit_ns / self.named_ns if self.named_ns else None
+
+    @property
+    def recall(self) -> float | None:
+        """Of the ns that the injection cost, the share that are named as its."""
+        return self.hit_ns / self.true_ns if self.true_ns else None
+
+    def figures(self) -> str:
+        """In words, for people."""
+        share = [
+            f"{what} {'-' if v is None else format(v, '.0%')}"
+            for what, v in (("precision", self.precision), ("recall", self.recall))
+        ]
+        beside = f"; beside it {', '.join(self.beside)}" if self.beside else ""
+        return (
+            f"{self.first}: {self.named_ns / 1e6:.1f} ms named, {self.true_ns / 1e6:.1f} ms true, of ns "
+            f"{', '.join(share)}{beside}"
+        )
+
+
+def cost_ns(messages: pd.DataFrame, intervals: np.ndarray, lports: list[int] | None = None) -> np.ndarray:
+    """What an injection cost each of all messages of a run; ``lports``: it is all that is slow with messages of these ports."""
+    first, last = (messages[c].to_numpy(np.int64) for c in ("first_ns", "last_ns"))
+    is_met = messages["rport"].isin(lports).to_numpy() if lports is not None else None
+    met = np.where(is_met, last - first, 0) if is_met is not None else overlap_ns(first, last, intervals)
+    usual = np.median((last - first)[met == 0]) if (met == 0).any() else 0
+    return np.clip(np.minimum(met, last - first - usual), 0, None).astype(np.int64)
+
+
+def judge(
+    causes: list[dict[str, Any]],
+    expected: tuple[str, ...],
+    slow: pd.Series,
+    anomalies: pd.DataFrame,
+    cost: pd.Series,
+) -> AsRead:
+    """``causes``: the report's list; ``slow``: its messages' ids; ``cost``: of each message (by id) of the run."""
+    named = anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
+    of = anomalies[named.isin(expected) & anomalies["message_id"].isin(slow)]
+    given = of.groupby("message_id")["deviation_ns"].sum().reindex(slow).fillna(0).to_numpy(np.int64)
+    true = cost.reindex(slow).fillna(0).to_numpy(np.int64)
+    total = sum(int(c["total_deviation_ns"]) for c in causes)
+    beside = [
+        c["cause"]
+        for c in causes
+        if c["cause"] not in expected and c["total_deviation_ns"] >= SHARE * max(total, 1)
+    ]
+    first = causes[0]["cause"] if causes else "none"
+    return AsRead(
+        first, first in expected, int(given.sum()), int(true.sum()), int(np.minimum(given, true).sum()), tuple(beside)
+    )  # fmt: skip
+
+
+def as_read(run: Run, intervals: np.ndarray) -> AsRead:
+    """Of one live run; ``intervals``: of its injection, or of all its bursts."""
+    lports = run.lports if run.scenario.truth == "lports" else None
+    cost = pd.Series(
+        cost_ns(run.messages, intervals, lports), index=run.messages["message_id"].to_numpy(np.int64)
+    )
+    return judge(run.summary["causes"], run.scenario.causes, run.coverage["message_id"], run.anomalies, cost)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record one scenario; have a recording diagnosed, and load everything that is compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from machinery.testbed.bed import Testbed, TestbedError
+from machinery.testbed.host import stolen_ms
+from machinery.testbed.logs import read_load
+
+from .scenarios import Scenario
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
+REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
+#: Within which a recording of seconds and its diagnosis end, unless they hang.
+END_S = 600
+
+
+@dataclass
+class Run:
+    """What one run left: the report's answer, its tables, and the truth. ``n_lost``: by the recorder's own count."""
+
+    scenario: Scenario
+    summary: dict[str, Any]
+    messages: pd.DataFrame
+    anomalies: pd.DataFrame
+    coverage: pd.DataFrame
+    load: pd.DataFrame
+    intervals: np.ndarray
+    lports: list[int]
+    seconds: float
+    stolen_ms: int
+    n_lost: int = 0
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A scenario that was recorded, with its truth; ``stolen_ms``: how long the host left the cores out meanwhile."""
+
+    scenario: Scenario
+    directory: Path
+    port: int
+    intervals: np.ndarray
+    lports: list[int]
+    seconds: float
+    stolen_ms: int
+
+    @property
+    def capture(self) -> Path:
+        """What nsight-record made."""
+        return self.directory / "run.nsight"
+
+
+def record(
+    scenario: Scenario, directory: Path, seconds: float, options: list[str] | None = None
+) -> Recording:
+    """Record the scenario's load from its first connection to its last answer; capture and load log stay in ``directory``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    load_options = options or [*scenario.load, "-d", f"{seconds:g}", "--start-delay", "300"]
+    with Testbed(scenario.link, realtime=True) as bed:
+        begin, stolen = time.monotonic(), stolen_ms()  # now that it is this run's turn
+        server = bed.start_server(scenario.server)
+        injection = scenario.injection()
+        with injection.active(bed, server):
+            argv = [str(RECORD), "-o", str(directory / "run.nsight"), "-f", "-q", "--port", str(server.port)]
+            argv += ["--fix", "--rx", "--cpus", "0"]
+            if scenario.framing != "none":
+                argv += ["--payload", "--netns", bed.link.server]
+            load = bed.load_argv(server, load_options, directory / "load.tsv", scenario.load_cpu)
+            recorder = bed.start("nsight-record", [*argv, "--", *load], grace_s=20)
+            if recorder.wait(END_S):
+                raise TestbedError(f"nsight-record failed: {recorder.output()}")
+    took, stolen = time.monotonic() - begin, stolen_ms() - stolen
+    np.savetxt(directory / "intervals.tsv", injection.intervals, fmt="%d")
+    return Recording(
+        scenario, directory, server.port, injection.intervals, injection.lports or [], took, stolen
+    )
+
+
+def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
+    """What ``nsight-report --json`` says about the capture."""
+    argv = [sys.executable, str(REPORT), str(capture), "--json", "--port", str(port)]
+    argv += ["--framing", scenario.framing]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
+    if done.returncode:
+        raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout))
+
+
+def diagnose(recording: Recording) -> Run:
+    """The report's answer about a recording, and all that it is compared with."""
+    summary = report(recording.capture, recording.scenario, recording.port)
+    messages, anomalies, coverage = (
+        pd.read_parquet(recording.capture / "tables" / f"{name}.parquet")
+        for name in ("messages", "anomalies", "coverage")
+    )
+    losses = json.loads((recording.capture / "manifest.json").read_text())["losses"]
+    n_lost = sum(loss["count"] for loss in losses)
+    messages = messages[(messages.direction == "rx") & (messages.lport == recording.port)]
+    return Run(
+        recording.scenario,
+        summary,
+        messages,
+        anomalies,
+        coverage,
+        read_load(recording.directory / "load.tsv"),
+        recording.intervals,
+        recording.lports,
+        recording.seconds,
+        recording.stolen_ms,
+        n_lost,
+    )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Areas of the tests are the directories below tests/, by their own names; which targets of the Makefile each needs beside
+``build``.
+
+areas.py [AREA,...] prints the targets, in the order in which they are to be made; without areas those of all.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2]
+TARGETS = ("deps-kernel", "emulation", "decoder", "fuzzers", "trixie")
+NEEDS = {
+    "calls": ("decoder",),
+    "decode": ("emulation", "decoder"),
+    "docs": ("decoder",),
+    "fuzz": ("fuzzers",),
+    "install": ("decoder",),
+    "kernel_patches": ("deps-kernel",),
+    "perf_import": ("decoder",),
+    "perf_scripts": ("trixie",),
+    "bpftrace": ("trixie",),
+    "pt_emulation": ("emulation", "decoder", "trixie"),
+    "report": ("decoder",),
+    "truth": ("decoder",),
+}
+
+
+def areas() -> dict[str, Path]:
+    """Directories with tests in them or below, by name."""
+    found = {p.parent for p in TESTS.glob("*/**/test_*.py")}
+    found |= {
+        above for path in found for above in path.parents if above.is_relative_to(TESTS) and above != TESTS
+    }
+    return {path.name: path for path in sorted(found)}
+
+
+def chosen(text: str) -> list[str]:
+    """Areas of a list with commas; ValueError names one that is none."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in areas():
+            raise ValueError(f"{name!r} is no area of the tests (hint: one of {', '.join(sorted(areas()))})")
+    return names
+
+
+def targets(names: list[str]) -> list[str]:
+    """What these areas and those below them need; without any, what all need."""
+    of = areas()
+    tops = [of[name] for name in names] or [TESTS]
+    wanted = {
+        t for name, needs in NEEDS.items() for t in needs if any(of[name].is_relative_to(top) for top in tops)
+    }
+    return [t for t in TARGETS if t in wanted]
+
+
+if __name__ == "__main__":
+    try:
+        print(" ".join(targets(chosen(",".join(sys.argv[1:])))))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
