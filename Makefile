@@ -27,8 +27,9 @@ MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
 CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
 NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-report/native perf-scripts/dlfilters
+LOAD := tools/nsight-demo/load tests/machinery/load
 
-.PHONY: help demo test test-fast flake fuzz fuzzers lint format build native install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
+.PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
 	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study kernel-check \
 	kernel-boot
 
@@ -50,6 +51,9 @@ build: $(VENV)/.stamp native
 
 native:
 	@for d in $(NATIVE); do $(MAKE) -s -C $$d || exit 1; done
+
+load:
+	@for d in $(LOAD); do $(MAKE) -s -C $$d || exit 1; done
 
 # Documentation/install.md says what goes where, and has the variables; with the decoder if that was made before.
 install: build completions
@@ -74,8 +78,8 @@ completions: $(VENV)/.stamp
 
 demo: deps-demo
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/machinery/load
-	@$(PY) tests/machinery/testbed/demo.py
+	@$(MAKE) -s -C tools/nsight-demo/load
+	@$(PY) tools/nsight-demo/nsight-demo
 
 # Emulated Intel PT: see Documentation/pt-emulation.md.
 emulation:
@@ -83,7 +87,7 @@ emulation:
 	@cd tests/machinery/pt_emulation && $(MEASURED) "crates of the emulation" -- $(CRATES)
 	@cd tests/machinery/pt_emulation && cargo build -q --release --locked --offline
 	@$(MAKE) -s -C tests/machinery/pt_emulation/guest
-	@$(MAKE) -s -C tests/machinery/load
+	@$(MAKE) -s load
 
 # Intel PT to calls: nsight-decode. Needs Rust and a C compiler; nsight-report uses it when it is there.
 decoder:
@@ -158,26 +162,26 @@ check-clocks: deps-test
 
 truth: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/machinery/load
+	@$(MAKE) -s load
 	@$(MAKE) -s decoder
 	@$(PY) tests/evaluation/truth/scores.py $(if $(CAPTURES),--captures $(CAPTURES))
 
 # Documentation/flight-recorder.md: stalls in one of 10,000 requests, and 10^8 records through memory of fixed size.
 flight-truth: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/machinery/load
+	@$(MAKE) -s load
 	@$(PY) tests/evaluation/truth/flight.py
 
 soak: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/machinery/load
+	@$(MAKE) -s load
 	@$(PY) tests/evaluation/bench/soak.py
 
 # Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
 STORY ?= all
 case-study: deps-test
 	@$(MAKE) -s build
-	@$(MAKE) -s -C tests/machinery/load
+	@$(MAKE) -s load
 	@$(PY) tests/evaluation/case_study/run.py $(STORY)
 
 # The kernel series and that of perf, on every base or BASE: kernel-patches/README.md has the times.
@@ -229,7 +233,7 @@ native-clean:
 	for d in $(NATIVE); do $(MAKE) -s -C $$d clean || exit 1; done
 
 clean: native-clean
-	for d in tests/machinery/load tests/evaluation/case_study; do $(MAKE) -s -C $$d clean; done
+	for d in $(LOAD) tests/evaluation/case_study; do $(MAKE) -s -C $$d clean; done
 	rm -rf build/tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean

@@ -10,7 +10,13 @@ from typing import NoReturn
 import pytest
 
 ROOT = Path(__file__).parent
-for part in ("tools/nsight-report", "tools/nsight-record", "tests", "tests/machinery/guest"):
+for part in (
+    "tools/nsight-report",
+    "tools/nsight-record",
+    "tools/nsight-demo",
+    "tests",
+    "tests/machinery/guest",
+):
     sys.path.insert(0, str(ROOT / part))
 
 from machinery.harness import capabilities, notes, private  # noqa: E402

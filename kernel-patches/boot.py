@@ -61,7 +61,7 @@ def programs(base: Base) -> Path:
         check.selftest(base, f"tools/testing/selftests/{source}")
     folder = sources.BUILD / base.name
     subprocess.run(["gcc", "-O2", "-o", str(folder / "cost"), str(sources.HERE / "cost.c")], check=True)
-    for made in ("tests/machinery/load", "tools/nsight-record/clock"):
+    for made in ("tools/nsight-demo/load", "tools/nsight-record/clock"):
         subprocess.run(["make", "-s", "-C", str(sources.TOP / made)], check=True)
     return folder
 

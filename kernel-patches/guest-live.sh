@@ -99,7 +99,7 @@ record() {
 	shift 2
 	folder=$scratch/$name
 	mkdir "$folder"
-	load=$top/tests/machinery/load/build
+	load=$top/tools/nsight-demo/load/build
 	"$top/tools/nsight-record/clock/nsight-clock" -o "$folder/clock.tsv" $phc 2>"$folder/clock.log" &
 	clock=$!
 	$in_cli "$load/nsight-load" -s $srv -p 11211 -P memcached -C 0 -c 4 -r "$rate" -d 600 -l "$folder/load.tsv" \

@@ -28,7 +28,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from machinery.testbed.bed import Testbed, TestbedError  # noqa: E402
+from machinery.testbed.bed import BedError, Testbed  # noqa: E402
 
 RECORD = ROOT / "tools/nsight-record/nsight-record"
 REPORT = ROOT / "tools/nsight-report/nsight-report"
@@ -95,7 +95,7 @@ def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, P
             argv = [str(RECORD), "-q", "-f", "-o", str(captures[name]), "--fix", "--port", str(server.port), "--rx",
                     "--recorder", name, *(["--syscalls", "messages", "--clients"] if name == "bpf" else []), "--", *argv]  # fmt: skip
         if bed.start("nsight-record", argv, grace_s=20).wait(HANGS_S):
-            raise TestbedError("a recorder failed: " + (bed.directory / "1-nsight-record.log").read_text())
+            raise BedError("a recorder failed: " + (bed.directory / "1-nsight-record.log").read_text())
     return captures
 
 
@@ -105,7 +105,7 @@ def tables(capture: Path) -> Tables:
         [sys.executable, REPORT, capture, "--json"], capture_output=True, text=True, timeout=HANGS_S
     )
     if done.returncode:
-        raise TestbedError(f"nsight-report failed: {done.stderr}")
+        raise BedError(f"nsight-report failed: {done.stderr}")
     losses: dict[str, Any] = json.loads(done.stdout)
     read = [pd.read_parquet(capture / "tables" / f"{name}.parquet") for name in ("messages", "contexts")]
     return Tables(read[0], read[1], {row["cause"]: row["count"] for row in losses["losses"]})

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from machinery.testbed.bed import Testbed  # noqa: E402
-from machinery.testbed.logs import read_load  # noqa: E402
+from nsight_demo.logs import read_load  # noqa: E402
 
 ROOT = HERE.parents[2]
 ROUNDS, SECONDS = 3, 2

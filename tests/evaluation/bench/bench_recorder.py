@@ -31,8 +31,8 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import recorders  # noqa: E402
 from machinery.harness import private  # noqa: E402
 from machinery.testbed.bed import Testbed  # noqa: E402
-from machinery.testbed.processes import TestbedError  # noqa: E402
-from machinery.testbed.servers import KINDS  # noqa: E402
+from nsight_demo.processes import BedError  # noqa: E402
+from nsight_demo.servers import KINDS  # noqa: E402
 from recorder_figures import Goal  # noqa: E402
 from recorder_own import Flood, flooded, programs  # noqa: E402
 from recorder_servers import Servers, Sizes  # noqa: E402
@@ -170,7 +170,7 @@ def main() -> int:
     failed = ""
     try:
         goals.extend(run(args, stored))
-    except (RecorderError, TestbedError) as error:
+    except (RecorderError, BedError) as error:
         failed = str(error)
     if goals:
         print(f"\ngoals of {stored['judged']}{took(stored)}:")

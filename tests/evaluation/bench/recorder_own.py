@@ -12,8 +12,8 @@ from typing import Any
 
 import recorders
 from machinery.testbed.bed import LOAD_DIR, Testbed
-from machinery.testbed.processes import Process, TestbedError
 from machinery.testbed.turn import turn
+from nsight_demo.processes import BedError, Process
 from recorder_servers import answered, recording
 from recorders import Outcome, Recorder
 
@@ -84,7 +84,7 @@ def _received(senders: list[Process]) -> tuple[int, float]:
     """Datagrams, and seconds of the longest."""
     for sender in senders:
         if sender.wait():
-            raise TestbedError(f"batch failed: {sender.output()}")
+            raise BedError(f"batch failed: {sender.output()}")
     counts = [[int(word) for word in sender.output().split()] for sender in senders]
     return sum(n for _, n, _ in counts), max(ns for _, _, ns in counts) / 1e9
 

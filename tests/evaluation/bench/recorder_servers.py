@@ -15,9 +15,9 @@ from typing import Any
 import recorders
 from machinery.testbed.bed import Server, Testbed
 from machinery.testbed.host import stolen_ms
-from machinery.testbed.logs import read_load
-from machinery.testbed.processes import TestbedError
 from machinery.testbed.turn import turn
+from nsight_demo.logs import read_load
+from nsight_demo.processes import BedError
 from recorder_figures import Goal, figures, median, ratio, shown
 from recorders import NOTHING, Recorder, RecorderError, Running
 
@@ -92,7 +92,7 @@ def answered(bed: Testbed, server: Server, options: list[str], log: Path) -> Cal
     """Put a load on a server until it ends; how to read its figures, which is work, once nothing records."""
     client = bed.start_load(server, options, log)
     if client.wait():
-        raise TestbedError(f"nsight-load failed: {client.output()}")
+        raise BedError(f"nsight-load failed: {client.output()}")
     return lambda: dict(figures(read_load(log)))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from machinery.testbed.bed import Testbed
-from machinery.testbed.processes import HANGS_S, Process, TestbedError, wait_until
+from nsight_demo.processes import HANGS_S, BedError, Process, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
@@ -141,7 +141,7 @@ def start(bed: Testbed, recorder: Recorder, directory: Path, port: int, cpu: int
 
     try:
         wait_until(records, f"{recorder.name} recording")
-    except TestbedError as error:
+    except BedError as error:
         process.stop()
         raise RecorderError(_last_line(process) or str(error)) from None
     return Running(recorder, process, directory, begun_ns)

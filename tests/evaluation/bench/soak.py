@@ -30,7 +30,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from machinery.testbed.bed import LOAD, Testbed  # noqa: E402
 from machinery.testbed.ports import reserved  # noqa: E402
-from machinery.testbed.processes import Process  # noqa: E402
+from nsight_demo.processes import Process  # noqa: E402
 
 ROOT = HERE.parents[2]
 RECORD = ROOT / "tools/nsight-record/nsight-record"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from machinery.testbed.bed import Server, Testbed, TestbedError
-from machinery.testbed.logs import read_load
+from machinery.testbed.bed import BedError, Server, Testbed
+from nsight_demo.logs import read_load
 
 from .stories import APP_CPU, LOAD_CPU, Setup, Story
 
@@ -59,7 +59,7 @@ def record(story: Story, setup: Setup, port: int, capture: Path, seconds: float)
         argv += ["--port", str(server.port), "--rx", "--fix", "--cpus", str(LOAD_CPU), *story.record]
         recorder = bed.start("nsight-record", argv, grace_s=20)
         if recorder.wait(seconds + END_S):
-            raise TestbedError(f"nsight-record failed: {recorder.output()}")
+            raise BedError(f"nsight-record failed: {recorder.output()}")
         load.check_alive()
 
 
@@ -71,7 +71,7 @@ def diagnose(capture: Path, server_port: int, *options: str, with_json: bool = T
     for more in ([], ["--json"]) if with_json else ([],):
         done = subprocess.run([*argv, *more], capture_output=True, text=True, timeout=END_S)
         if done.returncode:
-            raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
+            raise BedError(f"nsight-report failed: {done.stderr[-2000:]}")
         outputs.append(done.stdout)
     return Diagnosis(" ".join(shown), outputs[0], dict(json.loads(outputs[1])) if with_json else {})
 
@@ -82,7 +82,7 @@ def figures(capture: Path, server_port: int, directory: Path) -> None:
     argv = [sys.executable, str(REPORT), str(capture), "--port", str(server_port), "-o", str(directory)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     if done.returncode:
-        raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
+        raise BedError(f"nsight-report failed: {done.stderr[-2000:]}")
 
 
 def latencies_us(load: pd.DataFrame) -> np.ndarray:
@@ -102,8 +102,8 @@ def tail(story: Story, setup: Setup, port: int, seconds: float) -> dict[float, f
         log = bed.directory / "client.tsv"
         load = bed.start_load(server, client_options(story, setup, seconds), log, fifo=CLIENT_PRIORITY)
         if load.wait(seconds + END_S):
-            raise TestbedError(f"the client failed: {load.output()}")
+            raise BedError(f"the client failed: {load.output()}")
         values = latencies_us(read_load(log))
     if not len(values):
-        raise TestbedError("the client has no answered request")
+        raise BedError("the client has no answered request")
     return {p: float(np.percentile(values, p, method="inverted_cdf")) for p in PERCENTILES}

@@ -22,8 +22,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
-from machinery.testbed.bed import TestbedError, on_path  # noqa: E402
-from machinery.testbed.processes import run as run_short  # noqa: E402
+from machinery.testbed.bed import BedError, on_path  # noqa: E402
+from nsight_demo.processes import run as run_short  # noqa: E402
 
 from evaluation.case_study import measure  # noqa: E402
 from evaluation.case_study.page import LOWER, UPPER, Iteration, effect, story_page  # noqa: E402
@@ -170,7 +170,7 @@ def main() -> int:
             run_short(["make", "-s", "-C", str(Path(__file__).parent)])
         for story in stories:
             print(play(story, args, progress), flush=True)
-    except TestbedError as error:
+    except BedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

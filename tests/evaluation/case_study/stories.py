@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machinery.testbed.bed import Server, Testbed
-from machinery.testbed.processes import run, wait_until
-from machinery.testbed.servers import ServerKind
+from nsight_demo.processes import run, wait_until
+from nsight_demo.servers import ServerKind
 
 APP_CPU, LOAD_CPU = 1, 0
 Start = Callable[[Testbed, int], Server]

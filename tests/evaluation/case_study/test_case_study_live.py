@@ -14,8 +14,8 @@ import pytest
 from machinery.harness.judged import judge
 from machinery.testbed import ports
 from machinery.testbed.bed import Testbed, build_programs, on_path
-from machinery.testbed.logs import read_load
 from machinery.testbed.turn import turn
+from nsight_demo.logs import read_load
 
 from conftest import skip_or_fail
 from evaluation.case_study import measure, run, stories

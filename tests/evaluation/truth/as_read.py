@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from machinery.testbed.logs import overlap_ns
+from nsight_demo.logs import overlap_ns
 
 from .measure import Run
 from .table import SHARE

@@ -13,7 +13,7 @@ import string
 from collections.abc import Callable
 
 from machinery.testbed.injections import Flood, Hog, Injection, Neighbour, Stop
-from machinery.testbed.namespaces import LinkOptions
+from nsight_demo.namespaces import LinkOptions
 
 from .scenarios import APP_CPU, FLOOD, Scenario
 

@@ -30,8 +30,8 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from machinery.testbed.bed import Testbed  # noqa: E402
 from machinery.testbed.injections import Stop  # noqa: E402
-from machinery.testbed.logs import read_load  # noqa: E402
-from machinery.testbed.processes import TestbedError  # noqa: E402
+from nsight_demo.logs import read_load  # noqa: E402
+from nsight_demo.processes import BedError  # noqa: E402
 
 from evaluation.truth.measure import RECORD, REPORT  # noqa: E402
 
@@ -92,7 +92,7 @@ def fly(directory: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> 
         deadline = time.monotonic() + END_S
         while "flight recorder:" not in recorder.output():
             if time.monotonic() > deadline or recorder.popen.poll() is not None:
-                raise TestbedError(f"nsight-record did not begin: {recorder.output()}")
+                raise BedError(f"nsight-record did not begin: {recorder.output()}")
             time.sleep(0.05)
         seconds = n * every_ms * 1.02 / 1000
         load = bed.start_load(

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from machinery.testbed.bed import Testbed, TestbedError
+from machinery.testbed.bed import BedError, Testbed
 from machinery.testbed.host import stolen_ms
-from machinery.testbed.logs import read_load
+from nsight_demo.logs import read_load
 
 from .scenarios import Scenario
 
@@ -79,7 +79,7 @@ def record(
             load = bed.load_argv(server, load_options, directory / "load.tsv", scenario.load_cpu)
             recorder = bed.start("nsight-record", [*argv, "--", *load], grace_s=20)
             if recorder.wait(END_S):
-                raise TestbedError(f"nsight-record failed: {recorder.output()}")
+                raise BedError(f"nsight-record failed: {recorder.output()}")
     took, stolen = time.monotonic() - begin, stolen_ms() - stolen
     np.savetxt(directory / "intervals.tsv", injection.intervals, fmt="%d")
     return Recording(
@@ -93,7 +93,7 @@ def report(capture: Path, scenario: Scenario, port: int) -> dict[str, Any]:
     argv += ["--framing", scenario.framing]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
     if done.returncode:
-        raise TestbedError(f"nsight-report failed: {done.stderr[-2000:]}")
+        raise BedError(f"nsight-report failed: {done.stderr[-2000:]}")
     return dict(json.loads(done.stdout))
 
 

@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from machinery.testbed.processes import TestbedError  # noqa: E402
+from nsight_demo.processes import BedError  # noqa: E402
 
 from evaluation.truth.draw import drawn  # noqa: E402
 from evaluation.truth.live import Agreement, agreement  # noqa: E402
@@ -169,14 +169,14 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
                 # Closed loop, one request in flight on each connection: one read each.
                 options = ["-c", "4", "-n", str(args.live_requests), "--start-delay", "300"]
                 compared.append(record(scenario, directory / "live", args.seconds, options))
-        except TestbedError as error:
+        except BedError as error:
             failed[label(scenario)] = str(error)
     print(f"[{time.monotonic() - begin:5.0f} s] diagnosing", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         scores = list(zip(scored, pool.map(partial(_answer, score), scored), strict=True))
         live = list(zip(compared, pool.map(partial(_answer, agreement), compared), strict=True))
-    failed |= {label(r.scenario): str(e) for r, e in [*scores, *live] if isinstance(e, TestbedError)}
+    failed |= {label(r.scenario): str(e) for r, e in [*scores, *live] if isinstance(e, BedError)}
     return (
         [s for _, s in scores if isinstance(s, Score)],
         [a for _, a in live if isinstance(a, Agreement)],
@@ -187,7 +187,7 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
 def _answer(of: Callable[[Run], Any], recording: Recording) -> Any:
     try:
         return of(diagnose(recording))
-    except TestbedError as error:
+    except BedError as error:
         return error
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from machinery.testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Quota, Stop
-from machinery.testbed.namespaces import LinkOptions
+from nsight_demo.namespaces import LinkOptions
 
 APP_CPU, LOAD_CPU = 1, 0
 PORTS = 20000  # local ports of the client's connections, where a scenario tells them apart

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from machinery.testbed.logs import overlap_ns
+from nsight_demo.logs import overlap_ns
 
 from .as_read import as_read
 from .measure import Run

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server and its load on one machine, disturbed in a known way.
+"""The bed of the demo (tools/nsight-demo) as tests and evaluation need it.
 
-``Testbed`` makes two network namespaces joined by a veth pair, starts unmodified servers in
-one and the load client in the other, and removes everything on every way out. ``injections``
-disturb the server and log when they did: the truth that a diagnosis is compared with.
+``Testbed`` has ports of its own and the machine's turn. ``injections`` disturb the server and log when they did: the truth that
+a diagnosis is compared with.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/nsight-demo"))

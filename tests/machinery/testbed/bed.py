@@ -1,151 +1,55 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The testbed itself: namespaces, servers, programs of the load; nothing of it survives ``with``."""
+"""The demo's bed, for runs that share a machine: ports that nobody else has, and one measurement at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from pathlib import Path
 
-from .interrupts import Interrupts
-from .locks import RUN_DIR, run_dir
-from .namespaces import SERVER4, Link, LinkOptions, clean_stale, require_root, run_name
+from nsight_demo import bed
+from nsight_demo.bed import HOG, LOAD, Server, on_path
+from nsight_demo.namespaces import SERVER4, LinkOptions
+from nsight_demo.processes import BedError, run
+
 from .ports import Port
-from .processes import Process, TestbedError, prefix, run, wait_until
-from .servers import KINDS, USER, ServerKind
 from .turn import turn
 
-LOAD_DIR = Path(__file__).resolve().parent.parent / "load"
-LOAD = LOAD_DIR / "build" / "nsight-load"
-HOG = LOAD_DIR / "build" / "hog"
+LOAD_DIR = Path(__file__).resolve().parents[1] / "load"
+FLOOD = LOAD_DIR / "build" / "flood"
 # Below the disturbances' own (hog --fifo 10), above everything normal.
 FIFO = 1
-FLOOD = LOAD_DIR / "build" / "flood"
 
 
-class Server:
-    """A running server: ``process``, its kind and where it listens."""
-
-    def __init__(self, kind: ServerKind, port: int, process: Process, address: str = SERVER4) -> None:
-        self.kind = kind
-        self.port = port
-        self.address = address
-        self.process = process
-
-    @property
-    def serving_pid(self) -> int:
-        """Process that serves the requests: nginx's worker, else the server itself."""
-        return self.process.children()[0] if self.kind.name == "nginx" else self.process.pid
-
-
-class Testbed:
-    """Context manager: two namespaces, servers, load; everything is gone afterwards.
-
-    Cores (of two): ``app_cpu`` is the servers', ``load_cpu`` the client's. On exit, and on
-    SIGINT, SIGTERM and SIGHUP, every process it started is ended by its pid and its namespaces
-    and directory are deleted. What a run that was killed with SIGKILL left is removed by the
-    next one; its processes died with it.
-
-    ``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
+class Testbed(bed.Bed):
+    """``realtime``: servers, client and NAPI thread run at real-time priority FIFO, so that
     programs from outside the testbed do not mix their delays into what is measured. Such a
     testbed measures, and has the machine's turn: it waits until no other run measures.
-
-    >>> with Testbed() as bed:                                 # doctest: +SKIP
-    ...     server = bed.start_server("memcached")
-    ...     load = bed.start_load(server, ["-r", "2000", "-d", "3"], "load.tsv")
-    ...     load.wait(120)
     """
 
-    __test__ = False
+    __test__ = False  # not a test, whatever pytest thinks of the name
 
     def __init__(
-        self,
-        link: LinkOptions | None = None,
-        app_cpu: int = 1,
-        load_cpu: int = 0,
-        realtime: bool = False,
+        self, link: LinkOptions | None = None, app_cpu: int = 1, load_cpu: int = 0, realtime: bool = False
     ) -> None:
-        self.link_options = link or LinkOptions()
+        super().__init__(link, app_cpu, load_cpu)
         self.fifo = FIFO if realtime else None
-        self.app_cpu = app_cpu
-        self.load_cpu = load_cpu
-        self.name = run_name()
-        self.directory = RUN_DIR / self.name
-        self.link = Link(self.name)
-        self.interrupts = Interrupts()
-        self._processes: list[Process] = []
         self._ports: list[Port] = []
         self._turn = contextlib.ExitStack()
 
-    def __enter__(self) -> Testbed:
-        require_root()
+    def _prepare(self) -> None:
         build_programs()
-        self.interrupts.__enter__()
-        try:
-            if self.fifo:
-                self._turn.enter_context(turn())
-            with self.interrupts.held():
-                clean_stale()
-                run_dir()
-                self.directory.mkdir()
-                self.directory.chmod(0o755)
-                self.link.create(self.link_options)
-                if self.fifo and self.link.napi_tid:
-                    os.sched_setscheduler(self.link.napi_tid, os.SCHED_FIFO, os.sched_param(self.fifo))
-        except BaseException:
-            self._teardown()
-            raise
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._teardown()
+    def _wait(self) -> None:
+        if self.fifo:
+            self._turn.enter_context(turn())
 
     def _teardown(self) -> None:
-        self.interrupts.close()
         try:
-            for process in reversed(self._processes):
-                process.stop()
-            self.link.delete()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            super()._teardown()
+        finally:
             for port in self._ports:
                 port.release()
-        finally:
             self._turn.close()
-            self.interrupts.__exit__()
-
-    def start(
-        self,
-        name: str,
-        argv: list[str],
-        netns: str | None = None,
-        cpu: int | None = None,
-        user: str | None = None,
-        death: str = "KILL",
-        on_terminal: bool = False,
-        grace_s: float = 3.0,
-        fifo: int | None = None,
-        creates: Path | None = None,
-    ) -> Process:
-        """Start a program that ends with the testbed at the latest; see ``prefix`` and ``Process``.
-
-        ``creates``: a file that it creates once it handles signals. Returns when that is there: who ends
-        it before would get no log from it.
-        """
-        if creates:
-            creates.unlink(missing_ok=True)
-        with self.interrupts.held():
-            log = None if on_terminal else self.directory / f"{len(self._processes)}-{name}.log"
-            process = Process(name, prefix(netns, cpu, user, death, fifo) + argv, log, grace_s)
-            self._processes.append(process)
-
-        def created() -> bool:
-            if creates and not creates.exists() and process.popen.poll():
-                process.check_alive()
-            return not creates or creates.exists()
-
-        wait_until(created, f"{name} creating {creates}")
-        return process
 
     def reserve_port(self) -> int:
         """A port that no other run on this machine uses while this testbed lives."""
@@ -154,78 +58,11 @@ class Testbed:
         return self._ports[-1].number
 
     def start_server(
-        self,
-        kind_name: str,
-        port: int | None = None,
-        cpu: int | None = None,
-        options: tuple[str, ...] = (),
+        self, kind_name: str, port: int | None = None, cpu: int | None = None, options: tuple[str, ...] = ()
     ) -> Server:
-        """Start a server in the server namespace and wait until it accepts connections.
-
-        ``port``: one that the caller has reserved, or that need not be the machine's only one; by default
-        the testbed reserves one. ``options`` go behind those that the testbed gives it.
-        """
-        kind = KINDS[kind_name]
-        port = port or self.reserve_port()
-        directory = self.directory / f"{kind_name}-{port}"
-        directory.mkdir()
-        if kind.prepare:
-            kind.prepare(port, directory)
-        # The server runs as another user, whatever the umask is.
-        directory.chmod(0o755)
-        shutil.chown(directory, USER)
-        for path in directory.iterdir():
-            path.chmod(0o644)
-        # TERM, not KILL, at the testbed's death: nginx's master takes its workers along.
-        process = self.start(
-            kind_name,
-            [*kind.argv(port, directory), *options],
-            self.link.server,
-            self.app_cpu if cpu is None else cpu,
-            USER,
-            "TERM",
-            fifo=self.fifo,
-        )
-
-        def listening() -> bool:
-            process.check_alive()
-            return f"{SERVER4}:{port} " in run(
-                ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "ss", "-Hltn"]
-            ) and (kind_name != "nginx" or bool(process.children()))
-
-        wait_until(listening, f"{kind_name} listening on port {port}")
-        return Server(kind, port, process)
-
-    def load_argv(
-        self,
-        server: Server,
-        options: list[str],
-        log: Path,
-        cpu: int | None = None,
-        fifo: int | None = None,
-    ) -> list[str]:
-        """Command of a load client for ``server``, to be run from anywhere as root.
-
-        ``fifo``: the client's real-time priority, if it is not the testbed's.
-        """
-        priority = self.fifo if fifo is None else fifo
-        head = [*prefix(self.link.client, fifo=priority), str(LOAD), "-s", server.address]
-        head += ["-p", str(server.port)]
-        chosen = [] if "-P" in options else ["-P", server.kind.protocol]
-        pinned = ["-C", str(self.load_cpu if cpu is None else cpu)]
-        return head + chosen + pinned + ["-l", str(log)] + options
-
-    def start_load(
-        self,
-        server: Server,
-        options: list[str],
-        log: Path,
-        cpu: int | None = None,
-        fifo: int | None = None,
-    ) -> Process:
-        """Start a load client in the client namespace; its log is complete when it has ended."""
-        argv = self.load_argv(server, options, log, cpu, fifo)
-        return self.start("nsight-load", argv, creates=Path(log))
+        """As the demo's; ``port``: one that the caller has reserved, or that need not be the machine's only one; by default
+        the testbed reserves one."""
+        return super().start_server(kind_name, port or self.reserve_port(), cpu, options)
 
     def ask_memcached(self, server: Server, command: str) -> str:
         """Answer of memcached's text protocol to ``command``, from within its namespace."""
@@ -239,13 +76,9 @@ class Testbed:
 
 
 def build_programs() -> None:
-    """Build the load client, the hog and the flood if a source is newer."""
+    """Build the load client, the hog, the flood and the batches if a source is newer."""
+    bed.build_programs()
     run(["make", "-s", "-C", str(LOAD_DIR)])
 
 
-def on_path(program: str) -> bool:
-    """True when ``program`` can be started."""
-    return shutil.which(program) is not None or shutil.which(program, path="/usr/sbin:/sbin") is not None
-
-
-__all__ = ["Server", "Testbed", "TestbedError", "build_programs", "on_path"]
+__all__ = ["FLOOD", "HOG", "LOAD", "LOAD_DIR", "BedError", "Server", "Testbed", "build_programs", "on_path"]

@@ -18,12 +18,12 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from nsight_demo.logs import read_intervals, read_load
+from nsight_demo.namespaces import SERVER4
+from nsight_demo.processes import run
 
 from . import quota
 from .bed import FLOOD, HOG, Server, Testbed
-from .logs import read_intervals, read_load
-from .namespaces import SERVER4
-from .processes import run
 
 NO_INTERVALS = np.zeros((0, 2), np.int64)
 

@@ -12,22 +12,8 @@ import os
 import struct
 from pathlib import Path
 
-from .processes import TestbedError
-
-#: Directory of everything that testbeds of this machine share.
-RUN_DIR = Path("/run/nsight-testbed")
 # struct flock: type, whence, start, length, pid, and the padding of a 64-bit machine.
 _FLOCK = struct.Struct("hhqqi4x")
-
-
-def run_dir() -> Path:
-    """``RUN_DIR``, made if need be. Servers run as another user and must get through, whatever the umask is."""
-    try:
-        RUN_DIR.mkdir(exist_ok=True)
-        RUN_DIR.chmod(0o755)
-    except OSError as error:
-        raise TestbedError(f"{RUN_DIR}: {error.strerror}; run this with sudo") from None
-    return RUN_DIR
 
 
 class LockFile:

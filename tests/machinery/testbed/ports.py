@@ -13,8 +13,10 @@ import random
 import socket
 from collections.abc import Iterator
 
-from .locks import LockFile, run_dir
-from .processes import TestbedError
+from nsight_demo.namespaces import run_dir
+from nsight_demo.processes import BedError
+
+from .locks import LockFile
 
 # Below the ports that the kernel gives to clients (32768 and up): a client's port is filtered as a server's is. Ports
 # from 20000 on are those that scenarios bind their own clients to.
@@ -35,7 +37,7 @@ class Port:
                     return
                 self._locks.give(number)
         self._locks.close()
-        raise TestbedError(f"no port from {LOW} to {HIGH - 1} is free")
+        raise BedError(f"no port from {LOW} to {HIGH - 1} is free")
 
     def release(self) -> None:
         """Somebody else may have it from now on."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .processes import TestbedError
+from nsight_demo.processes import BedError
 
 
 def _hierarchy() -> tuple[Path, bool]:
@@ -20,7 +20,7 @@ def _hierarchy() -> tuple[Path, bool]:
         if kind == "cgroup2" and "cpu" in (Path(place) / "cgroup.controllers").read_text().split():
             (Path(place) / "cgroup.subtree_control").write_text("+cpu")
             return Path(place), True
-    raise TestbedError("no control groups with the CPU controller are mounted")
+    raise BedError("no control groups with the CPU controller are mounted")
 
 
 class Group:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nsight_demo.processes import BedError
 
 from machinery.testbed import locks, ports
-from machinery.testbed.processes import TestbedError
 
 TESTS = Path(__file__).resolve().parents[2]
 HOLD = f"""
@@ -59,7 +59,7 @@ def holder(directory: Path, *more: str) -> tuple[subprocess.Popen[str], list[int
 def test_no_port_is_given_twice_until_it_is_released(three: list[int]) -> None:
     with ports.reserved(2) as numbers, ports.reserved() as more:
         assert sorted([*numbers, *more]) == three
-        with pytest.raises(TestbedError, match="no port from 10000 to 10002 is free"):
+        with pytest.raises(BedError, match="no port from 10000 to 10002 is free"):
             ports.Port()
     with ports.reserved(3) as numbers:
         assert sorted(numbers) == three
@@ -103,7 +103,7 @@ def test_port_on_which_somebody_listens_is_left_out(
         number = sock.getsockname()[1]
         monkeypatch.setattr(ports, "LOW", number)
         monkeypatch.setattr(ports, "HIGH", number + 1)
-        with pytest.raises(TestbedError):
+        with pytest.raises(BedError):
             ports.Port()
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from nsight_demo.logs import overlap_ns, read_intervals, read_load
+from nsight_demo.namespaces import LinkOptions, run_dir, start_ticks
+from nsight_demo.processes import wait_until
 
 from machinery.harness.judged import judge
 from machinery.testbed import turn as turns
 from machinery.testbed.bed import HOG, Testbed
 from machinery.testbed.injections import Firewall, Flood, Hog, Injection, Neighbour, Stop, merge
-from machinery.testbed.locks import LockFile, run_dir
-from machinery.testbed.logs import overlap_ns, read_intervals, read_load
-from machinery.testbed.namespaces import LinkOptions, start_ticks
-from machinery.testbed.processes import wait_until
+from machinery.testbed.locks import LockFile
 from machinery.testbed.turn import turn
 
 pytestmark = pytest.mark.live
@@ -218,7 +218,7 @@ def test_a_killed_run_is_cleaned_by_the_next(needs: Callable[..., None]) -> None
 
 
 def test_interrupt_in_a_held_block_comes_at_its_end() -> None:
-    from machinery.testbed.interrupts import Interrupts
+    from nsight_demo.interrupts import Interrupts
 
     done = []
     with Interrupts() as interrupts:
@@ -261,8 +261,8 @@ def test_interrupt_that_python_ignores_is_repeated(place: str) -> None:
     """In a process of its own: pytest has a hook for ignored exceptions."""
     script = f"""
 import os, signal, sys, time
-sys.path.insert(0, {str(TESTS)!r})
-from machinery.testbed.interrupts import Interrupts
+sys.path.insert(0, {str(TESTS.parent / "tools/nsight-demo")!r})
+from nsight_demo.interrupts import Interrupts
 with Interrupts():
     try:
 {textwrap.indent(IGNORED[place], " " * 8)}
@@ -280,7 +280,7 @@ with Interrupts():
 
 
 def test_second_interrupt_does_not_cut_the_cleanup_of_the_first() -> None:
-    from machinery.testbed.interrupts import Interrupts
+    from nsight_demo.interrupts import Interrupts
 
     class Resource:
         def __enter__(self) -> None:

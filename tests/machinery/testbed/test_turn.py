@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from nsight_demo.processes import BedError
 
 from machinery.testbed import turn as module
 from machinery.testbed.locks import LockFile
-from machinery.testbed.processes import TestbedError
 from machinery.testbed.turn import turn
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -137,7 +137,7 @@ def test_wait_has_an_end(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LIMIT_S", 0)
     other = taker(own, "other")
     assert other.stdout and other.stdout.readline() == "has it\n"
-    with pytest.raises(TestbedError, match=rf"pid {other.pid}\) has measured for 0 s"), turn():
+    with pytest.raises(BedError, match=rf"pid {other.pid}\) has measured for 0 s"), turn():
         pass
     other.communicate("", timeout=60)
     with turn():

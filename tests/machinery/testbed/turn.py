@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Iterator
 
-from .locks import LockFile, run_dir
-from .namespaces import run_name
-from .processes import TestbedError
+from nsight_demo.namespaces import run_dir, run_name
+from nsight_demo.processes import BedError
+
+from .locks import LockFile
 
 #: Names the holder of the turn to the programs that it starts: what they measure is its measurement.
 HOLDER = "NSIGHT_TURN"
@@ -31,7 +32,7 @@ _depth = 0
 def turn() -> Iterator[None]:
     """The machine's turn while inside; within it, and in programs started within it, nothing is waited for.
 
-    Raises TestbedError if it does not come within ``LIMIT_S``.
+    Raises BedError if it does not come within ``LIMIT_S``.
     """
     global _depth
     locks = LockFile(run_dir() / "turn")
@@ -69,7 +70,7 @@ def _wait(locks: LockFile) -> None:
         while not locks.take(place):
             pid = holder(locks).split("-")[2:3] or ["?"]
             if time.monotonic() > deadline:
-                raise TestbedError(
+                raise BedError(
                     f"another test run on this machine (pid {pid[0]}) has measured for {LIMIT_S} s; end it"
                 )
             if not told:

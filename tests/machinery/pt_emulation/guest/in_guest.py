@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from machinery.pt_emulation.scenarios.base import Scenario
 from machinery.pt_emulation.scenarios.table import SCENARIOS, USER_STACK4
 from machinery.testbed.bed import Server, Testbed
-from machinery.testbed.namespaces import SERVER4, LinkOptions
-from machinery.testbed.processes import run, wait_until
-from machinery.testbed.servers import KINDS, USER, ServerKind
+from nsight_demo.namespaces import SERVER4, LinkOptions
+from nsight_demo.processes import run, wait_until
+from nsight_demo.servers import KINDS, USER, ServerKind
 
 TOP = Path(__file__).resolve().parents[4]
 PROGRAMS = TOP / "build" / "pt_emulation"

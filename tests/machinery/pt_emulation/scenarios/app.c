@@ -27,7 +27,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../guest/mark.h"
+#include "mark.h"
 
 #define TABLE_PAGES 64
 #define PAGE	    4096

@@ -31,7 +31,7 @@ def hog(burn_us: int, idle_us: int) -> Hook:
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
-        from machinery.testbed.bed import HOG
+        from nsight_demo.bed import HOG
 
         bed.start("hog", [str(HOG), "-C", "0", "-b", str(burn_us), "-i", str(idle_us), "-f", "10"])
         yield
@@ -44,7 +44,7 @@ def busy_peer(burn_us: int, idle_us: int) -> Hook:
 
     @contextlib.contextmanager
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
-        from machinery.testbed.bed import HOG
+        from nsight_demo.bed import HOG
 
         core = str(bed.load_cpu)
         bed.start("peer", [str(HOG), "-C", core, "-b", str(burn_us), "-i", str(idle_us)])

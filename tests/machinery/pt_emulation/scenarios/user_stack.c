@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../guest/mark.h"
+#include "mark.h"
 
 #define FRAME	   2048
 #define FRAMES	   256

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from nsight_demo.bed import LOAD
+from nsight_demo.logs import read_load
+from nsight_demo.processes import HANGS_S
 
-from machinery.testbed.bed import LOAD
-from machinery.testbed.echo_server import tcp_server, udp_server
-from machinery.testbed.logs import read_load
-from machinery.testbed.processes import HANGS_S
+from demo.echo_server import tcp_server, udp_server
 
 pytestmark = [pytest.mark.usefixtures("programs"), pytest.mark.live]
 
@@ -167,9 +167,9 @@ def test_absent_server_is_one_error_with_a_hint() -> None:
 
 
 def test_unfinished_log_is_refused(tmp_path: Path) -> None:
-    from machinery.testbed.processes import TestbedError
+    from nsight_demo.processes import BedError
 
     path = tmp_path / "cut"
     path.write_text("#nsight-load 1 clock=monotonic\nnumber\tconn\n0\t0\n")
-    with pytest.raises(TestbedError, match="not a complete"):
+    with pytest.raises(BedError, match="not a complete"):
         read_load(path)

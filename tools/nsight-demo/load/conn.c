@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../pt_emulation/guest/mark.h"
+#include "mark.h"
 #include "conn.h"
 
 #define MAX_ANSWER (256u << 20)

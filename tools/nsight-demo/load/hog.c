@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../pt_emulation/guest/mark.h"
+#include "mark.h"
 
 #define MARK_HOG 10 /* number of this disturbance among the marks */
 

@@ -9,11 +9,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from .locks import RUN_DIR
-from .processes import TestbedError, run, wait_until
+from .processes import BedError, run, wait_until
 
 PREFIX = "nsight-tb"
 NETNS_DIR = Path("/run/netns")
+#: Directory of everything that beds of this machine share.
+RUN_DIR = Path("/run/nsight-testbed")
 SERVER4, CLIENT4 = "198.18.77.1", "198.18.77.2"  # RFC 2544 range, never routed
 SERVER6, CLIENT6 = "fd77:6e73::1", "fd77:6e73::2"
 
@@ -33,6 +34,16 @@ def run_name() -> str:
     return f"{PREFIX}-{os.getpid()}-{start_ticks(os.getpid())}"
 
 
+def run_dir() -> Path:
+    """``RUN_DIR``, made if need be. Servers run as another user and must get through, whatever the umask is."""
+    try:
+        RUN_DIR.mkdir(exist_ok=True)
+        RUN_DIR.chmod(0o755)
+    except OSError as error:
+        raise BedError(f"{RUN_DIR}: {error.strerror}; run this with sudo") from None
+    return RUN_DIR
+
+
 def _is_stale(name: str) -> bool:
     match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)(-[a-z0-9]+)*", name)
     return match is not None and start_ticks(int(match[1])) != match[2]
@@ -43,7 +54,7 @@ def clean_stale() -> list[str]:
     found = []
     for directory, remove in ((NETNS_DIR, delete_netns), (RUN_DIR, _remove_dir)):
         if directory.is_dir():
-            for name in sorted(os.listdir(directory)):
+            for name in sorted(path.name for path in directory.iterdir()):
                 if _is_stale(name):
                     remove(name)
                     found.append(name)
@@ -63,7 +74,7 @@ def delete_netns(name: str) -> None:
     if os.path.lexists(path):
         try:
             run(["ip", "netns", "del", name])
-        except TestbedError:
+        except BedError:
             if os.path.lexists(path):  # otherwise another run has just removed the same leftover
                 raise
 
@@ -152,10 +163,10 @@ class Link:
 
     def inum(self) -> int:
         """Inode number of the server's namespace, as the tables' ``netns`` column has it."""
-        return os.stat(f"/run/netns/{self.server}").st_ino
+        return (NETNS_DIR / self.server).stat().st_ino
 
 
 def require_root() -> None:
-    """Raise TestbedError unless this process may make namespaces."""
+    """Raise BedError unless this process may make namespaces."""
     if os.geteuid():
-        raise TestbedError("network namespaces need root; run this with sudo")
+        raise BedError("network namespaces need root; run this with sudo")

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
 """The demo: memcached's tail, disturbed by a program called hog, and what NSight says about it.
 
@@ -14,20 +13,20 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-TESTS = Path(__file__).resolve().parents[2]
-ROOT = TESTS.parent
-sys.path.insert(0, str(TESTS))
+from .bed import HOG, Bed, on_path
+from .logs import overlap_ns, read_intervals
+from .processes import BedError
+from .servers import KINDS
 
-from machinery.testbed.bed import Testbed, TestbedError, on_path  # noqa: E402
-from machinery.testbed.injections import Hog  # noqa: E402
-from machinery.testbed.logs import overlap_ns  # noqa: E402
-from machinery.testbed.servers import KINDS  # noqa: E402
+ROOT = Path(__file__).resolve().parents[3]
 
 RECORD = ROOT / "tools" / "nsight-record" / "nsight-record"
 REPORT = ROOT / "tools" / "nsight-report" / "nsight-report"
@@ -84,12 +83,12 @@ def preflight() -> str | None:
     return None
 
 
-def truth_line(hog: Hog, capture: Path, port: int) -> str:
+def truth_line(hogged: np.ndarray, capture: Path, port: int) -> str:
     """What really happened: the hog's own log against the slowest 1 % of the messages."""
     table = pd.read_parquet(capture / "tables" / "messages.parquet")
     table = table[(table.direction == "rx") & (table.lport == port)]
     slow = table[table.latency_ns >= table.latency_ns.quantile(0.99)]
-    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), hog.intervals)
+    met = overlap_ns(slow.first_ns.to_numpy(), slow.last_ns.to_numpy(), hogged)
     return (
         f"What was injected: hog burned memcached's core for {BURN_US // 1000} ms of every "
         f"{(BURN_US + IDLE_US) // 1000} ms.\n"
@@ -104,38 +103,33 @@ def demo(args: argparse.Namespace) -> int:
     args.output.mkdir(parents=True, exist_ok=True)
     capture, report, load_log = args.output / "demo.nsight", args.output / "report", args.output / "load.tsv"
     shutil.rmtree(report, ignore_errors=True)
-    with Testbed() as bed:
+    with Bed() as bed:
         steps.begin("memcached and a load client in network namespaces, cores 1 and 0")
         server = bed.start_server("memcached", args.port)
         load = bed.start_load(server, ["-c", "8", "-r", str(RATE), "-d", "3600"], load_log)
-        hog = Hog(bed.app_cpu, ["-b", str(BURN_US), "-i", str(IDLE_US)])
-        with hog.active(bed, server):
-            steps.begin(f"hog takes turns on memcached's core; recording {args.seconds:g} s")
-            argv = [
-                str(RECORD),
-                "-d",
-                f"{args.seconds:g}",
-                "-o",
-                str(capture),
-                "-f",
-                "--port",
-                str(server.port),
-            ]
-            # tracefs is not mounted everywhere; it is unmounted again.
-            argv += ["--fix", "--rx", "--cpus", str(bed.load_cpu)]
-            recorder = bed.start("nsight-record", argv, on_terminal=True, grace_s=20)
-            if recorder.wait(args.seconds + 600):
-                return 1
-        load.check_alive()
-        load.signal(15)
-        load.wait()
+        burns = ["-C", str(bed.app_cpu), "-b", str(BURN_US), "-i", str(IDLE_US)]
+        hog_log = bed.directory / "hog.tsv"
+        hog = bed.start("hog", [str(HOG), "-l", str(hog_log), *burns], creates=hog_log)
+        steps.begin(f"hog takes turns on memcached's core; recording {args.seconds:g} s")
+        argv = [str(RECORD), "-d", f"{args.seconds:g}", "-o", str(capture), "-f", "--port", str(server.port)]
+        # tracefs is not mounted everywhere; it is unmounted again.
+        argv += ["--fix", "--rx", "--cpus", str(bed.load_cpu)]
+        recorder = bed.start("nsight-record", argv, on_terminal=True, grace_s=20)
+        if recorder.wait(args.seconds + 600):
+            return 1
+        for process in (hog, load):
+            process.check_alive()
+            process.signal(signal.SIGTERM)
+            process.wait()
+        hogged = read_intervals(hog_log)
         steps.begin("analysing")
-        argv = [str(REPORT), str(capture), "-o", str(report)]
-        analysis = bed.start("nsight-report", argv, on_terminal=True)
+        analysis = bed.start(
+            "nsight-report", [str(REPORT), str(capture), "-o", str(report)], on_terminal=True
+        )
         if analysis.wait(600):
             return 1
         steps.begin("done; namespaces and processes are removed")
-    print(f"\n{truth_line(hog, capture, server.port)}\n")
+    print(f"\n{truth_line(hogged, capture, server.port)}\n")
     print(f"Report:  {report / 'report.html'}\nCapture: {capture}")
     return 0
 
@@ -149,13 +143,9 @@ def main() -> int:
         return 4
     try:
         return demo(args)
-    except TestbedError as error:
+    except BedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted; nothing was left running", file=sys.stderr)
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

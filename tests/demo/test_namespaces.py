@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
+from nsight_demo import namespaces
+from nsight_demo.namespaces import NETNS_DIR
+from nsight_demo.processes import BedError, run
 
 from conftest import skip_or_fail
-from machinery.testbed import namespaces
-from machinery.testbed.namespaces import NETNS_DIR
-from machinery.testbed.processes import TestbedError, run
 
-TESTS = Path(__file__).resolve().parents[2]
+TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-demo"
 #: A run that has named a namespace.
 RUN = f"""
 import sys
-sys.path.insert(0, {str(TESTS)!r})
-from machinery.testbed.namespaces import run_name
-from machinery.testbed.processes import run
+sys.path.insert(0, {str(TOOL)!r})
+from nsight_demo.namespaces import run_name
+from nsight_demo.processes import run
 name = run_name() + "-srv"
 run(["ip", "netns", "add", name])
 print(name, flush=True)
@@ -96,12 +96,12 @@ def test_namespace_that_cannot_be_removed_is_an_error(monkeypatch: pytest.Monkey
     path = NETNS_DIR / f"not-of-the-testbed-{os.getpid()}"
 
     def refused(argv: list[str]) -> str:
-        raise TestbedError("refused")
+        raise BedError("refused")
 
     NETNS_DIR.mkdir(exist_ok=True)
     path.touch()
     try:
-        with monkeypatch.context() as patch, pytest.raises(TestbedError, match="refused"):
+        with monkeypatch.context() as patch, pytest.raises(BedError, match="refused"):
             patch.setattr(namespaces, "run", refused)
             namespaces.delete_netns(path.name)
     finally:

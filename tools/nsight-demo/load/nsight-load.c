@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "../pt_emulation/guest/mark.h"
+#include "mark.h"
 #include "conn.h"
 
 #define DRAIN_NS 2000000000LL

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from conftest import skip_or_fail
 from machinery.harness import nobody
 from machinery.harness.judged import judge
-from machinery.testbed import demo, ports
-from machinery.testbed.locks import RUN_DIR
-from machinery.testbed.namespaces import NETNS_DIR, PREFIX
+from machinery.testbed import ports
 from machinery.testbed.turn import turn
+from nsight_demo import demo
+from nsight_demo.namespaces import NETNS_DIR, PREFIX, RUN_DIR
+
+from conftest import skip_or_fail
 
 pytestmark = pytest.mark.live
 
-TESTS = Path(__file__).resolve().parents[2]
+TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-demo"
 
 # Stand-ins: one that has recorded at once, and one for either tool that is at it until somebody ends it.
 FAKE_RECORD = '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nmkdir -p "$2"\n'
@@ -54,7 +54,7 @@ class Demo:
 
     def __init__(self, tmp_path: Path, port: int, fake: bool, record: str = FAKE_RECORD) -> None:
         self.mark = f"NSIGHT_DEMO_TEST={tmp_path}"
-        code = f"import sys; sys.path.insert(0, {str(TESTS)!r}); from machinery.testbed import demo; from pathlib import Path\n"
+        code = f"import sys; sys.path.insert(0, {str(TOOL)!r}); from nsight_demo import demo; from pathlib import Path\n"
         if fake:
             for name, text in (("RECORD", record), ("REPORT", FAKE_ENDLESS)):
                 path = tmp_path / name
@@ -152,7 +152,7 @@ def test_failed_recording_fails_the_demo(needs: Callable[..., None], tmp_path: P
 
 @pytest.mark.parametrize("wrong", ["0", "65536", "memcached"])
 def test_port_that_is_none_is_wrong_usage(wrong: str) -> None:
-    script = TESTS / "machinery/testbed/demo.py"
+    script = TOOL / "nsight-demo"
     argv = [sys.executable, str(script), "--port", wrong]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
@@ -162,7 +162,7 @@ def test_port_that_is_none_is_wrong_usage(wrong: str) -> None:
 def test_demo_without_root_names_the_fix() -> None:
     if os.geteuid():
         pytest.skip("root: this test gives up root, so it must have it")
-    script = TESTS / "machinery/testbed/demo.py"
+    script = TOOL / "nsight-demo"
     argv = [*nobody.command(), sys.executable, str(script)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.returncode == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .processes import TestbedError
+from .processes import BedError
 
 
 def _check(path: Path, first: str) -> None:
@@ -17,7 +17,7 @@ def _check(path: Path, first: str) -> None:
         file.seek(-min(path.stat().st_size, 5), 2)
         tail = file.read()
     if not head.startswith(first.encode()) or tail != b"#end\n":
-        raise TestbedError(f"{path}: not a complete {first[1:]} log; did the program end by itself?")
+        raise BedError(f"{path}: not a complete {first[1:]} log; did the program end by itself?")
 
 
 def read_load(path: Path) -> pd.DataFrame:

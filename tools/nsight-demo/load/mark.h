@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Marks: no-operations that the observer recognises by their displacement. They do nothing on
- * any other machine.
+ * Marks: no-operations that emulated Intel PT recognises by their displacement. They do nothing
+ * on any other machine.
  */
 #ifndef PT_MARK_H
 #define PT_MARK_H

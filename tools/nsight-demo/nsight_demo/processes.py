@@ -14,20 +14,18 @@ from pathlib import Path
 HANGS_S = 120.0
 
 
-class TestbedError(Exception):
-    """The testbed could not do what was asked; the message says what to do about it."""
-
-    __test__ = False  # not a test, whatever pytest thinks of the name
+class BedError(Exception):
+    """A bed could not do what was asked; the message says what to do about it."""
 
 
 def run(argv: list[str], stdin: str | None = None) -> str:
-    """Run a short command to its end and return its stdout; TestbedError with its stderr."""
+    """Run a short command to its end and return its stdout; BedError with its stderr."""
     try:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=HANGS_S)
     except FileNotFoundError:
-        raise TestbedError(f"{argv[0]} is not installed; see the package list in CONTRIBUTING.md") from None
+        raise BedError(f"{argv[0]} is not installed; see the package list in CONTRIBUTING.md") from None
     if done.returncode:
-        raise TestbedError(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
+        raise BedError(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
     return done.stdout
 
 
@@ -86,9 +84,9 @@ class Process:
         return self.log.read_text(errors="replace")[-4000:].strip() if self.log else "see above"
 
     def check_alive(self) -> None:
-        """Raise TestbedError with its output if it has ended."""
+        """Raise BedError with its output if it has ended."""
         if self.popen.poll() is not None:
-            raise TestbedError(f"{self.name} ended with {self.popen.returncode}: {self.output()}")
+            raise BedError(f"{self.name} ended with {self.popen.returncode}: {self.output()}")
 
     def children(self) -> list[int]:
         """Pids of its children, nginx's workers for one."""
@@ -96,11 +94,11 @@ class Process:
         return [int(word) for word in text.split()]
 
     def wait(self, timeout_s: float = HANGS_S) -> int:
-        """Wait for its end; returns the exit code, TestbedError after timeout_s."""
+        """Wait for its end; returns the exit code, BedError after timeout_s."""
         try:
             return self.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise TestbedError(f"{self.name} still runs after {timeout_s:g} s: {self.output()}") from None
+            raise BedError(f"{self.name} still runs after {timeout_s:g} s: {self.output()}") from None
 
     def signal(self, signum: int) -> None:
         """Send a signal unless it has already been waited for."""
@@ -121,9 +119,9 @@ class Process:
 
 
 def wait_until(condition: object, what: str, timeout_s: float = HANGS_S) -> None:
-    """Poll ``condition()`` every 20 ms; TestbedError naming ``what`` after timeout_s."""
+    """Poll ``condition()`` every 20 ms; BedError naming ``what`` after timeout_s."""
     deadline = time.monotonic() + timeout_s
     while not condition():  # type: ignore[operator]
         if time.monotonic() > deadline:
-            raise TestbedError(f"{what} did not happen within {timeout_s:g} s")
+            raise BedError(f"{what} did not happen within {timeout_s:g} s")
         time.sleep(0.02)
