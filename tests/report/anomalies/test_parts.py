@@ -12,7 +12,7 @@ from machinery.made_up.stream import World, world
 from nsight_report.anomalies import Recording, Selection, find, functions, nesting
 from nsight_report.anomalies.nesting import Baseline, Usual
 from nsight_report.anomalies.paths import Nodes, Paths, Trace
-from nsight_report.selection.population import App
+from nsight_report.selection.application import App
 from nsight_report.tables import store
 from nsight_report.tables.data_frames import to_pandas
 from nsight_report.tables.intervals import IntervalTable

@@ -16,7 +16,8 @@ from nsight_report.attribution import attribute
 from nsight_report.errors import BadInput, NoSlowMessages
 from nsight_report.interval_joins import overlaps
 from nsight_report.losses import Ledger
-from nsight_report.selection.population import App, looked_at, select, select_against
+from nsight_report.selection.application import App
+from nsight_report.selection.population import looked_at, select
 from nsight_report.tables import schema, store
 from nsight_report.tables.data_frames import to_pandas
 from nsight_report.tables.intervals import IntervalTable
@@ -60,11 +61,10 @@ def test_what_is_decoded_is_what_either_capture_of_a_comparison_needs(
 ) -> None:
     messages = Messages(written(tmp_path, made.tables["messages"]))
     options = Selection(*map(Slice.parse, slices), max_baseline=50)
-    of_both = select_against(messages, messages, options, Ledger("anomalies"))
-    assert of_both.others is not None
-    needed = {*of_both.messages["message_id"], *of_both.others["message_id"]}
+    of_both = select([messages, messages], options, Ledger("anomalies"))
+    needed = {i for of in of_both.of for i in of.messages["message_id"]}
     if slices[0] != slices[1]:  # else nothing is left to compare with
-        needed |= {*select(messages, options, Ledger("anomalies")).messages["message_id"]}
+        needed |= {*select([messages], options, Ledger("anomalies")).of[0].messages["message_id"]}
     assert set(looked_at(messages, options).tolist()) == needed
     nothing = Selection(Slice.parse("1s-"), Slice.parse("1s-"), max_baseline=50)
     with pytest.raises(NoSlowMessages, match="the slow slice 1s- holds none of 1200 messages"):

@@ -112,7 +112,7 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
 
     ``names``: message_id and some columns (as ``Messages.columns`` has them) in place of whole rows.
     """
-    from .selection.population import choose_app, of_app
+    from .selection.application import choose_app, of_app
 
     every, options = capture.stored_messages, Selection.of(capture.options)
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)

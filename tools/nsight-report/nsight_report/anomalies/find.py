@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..interval_joins import Int
 from ..losses import Ledger
 from ..selection.options import Selection
-from ..selection.population import Population, select, select_against
+from ..selection.population import Population, select
 from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline import SIDES
@@ -36,9 +36,11 @@ def find(
     functions where both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
     ledger, names = Ledger("anomalies"), Names()
-    population = _population(recording, options, against, ledger)
-    compared, machine = _measured(population, recording, against, names)
-    noise = column(population.messages["noise_ns"])
+    recordings = [recording] if against is None else [recording, against]
+    population = _population(recordings, options, ledger)
+    compared, machine = _measured(population, recordings, names)
+    messages = population.of[0].messages
+    noise = column(messages["noise_ns"])
     frames = [_anomalies(one, machine, names.list, noise, options.explained) for one in compared]
     untraced = [one.slow.ns[one.slow.kind == UNTRACED] for one in compared]
     n_untraced = sum(
@@ -47,7 +49,7 @@ def find(
     ledger.add(
         "slow_messages_with_untraced_time", n_untraced, untraced_ns=sum(int(ns.sum()) for ns in untraced)
     )
-    return population.table(), _table(pd.concat(frames, ignore_index=True), population), ledger.table()
+    return population.table(), _table(pd.concat(frames, ignore_index=True), messages), ledger.table()
 
 
 class _Compared(NamedTuple):
@@ -60,33 +62,26 @@ class _Compared(NamedTuple):
     n_baseline: int
 
 
-def _population(
-    recording: Recording, options: Selection, against: Recording | None, ledger: Ledger
-) -> Population:
-    every, noise = recording.every(), recording.noise_from(options.granularity_ns)
-    if against is None:
-        return select(every, options, ledger, recording.seen).with_noise(noise)
-    chosen = select_against(every, against.every(), options, ledger, recording.seen, against.seen)
-    return chosen.with_noise(noise, against.noise_from(options.granularity_ns))
+def _population(recordings: list[Recording], options: Selection, ledger: Ledger) -> Population:
+    chosen = select([r.every() for r in recordings], options, ledger, [r.seen for r in recordings])
+    return chosen.with_noise([r.noise_from(options.granularity_ns) for r in recordings])
 
 
 def _measured(
-    population: Population, recording: Recording, against: Recording | None, names: Names
+    population: Population, recordings: list[Recording], names: Names
 ) -> tuple[list[_Compared], Machine]:
     """By request type; with it comes the machine of the slow messages."""
-    groups = list(population.groups())
-    here = Activity(recording, population.messages, population.app, names)
-    if against is None:
-        both = measure(here, [rows for pair in groups for rows in pair], here.has_functions)
-        slow, baseline = both[::2], both[1::2]
-    else:
-        assert population.others is not None and population.others_app is not None
-        there = Activity(against, population.others, population.others_app, names)
-        functions_of_both = here.has_functions and there.has_functions
-        slow = measure(here, [of for of, _ in groups], functions_of_both)
-        baseline = measure(there, [by for _, by in groups], functions_of_both)
-    sets = zip(slow, baseline, groups, strict=True)
-    return [_Compared(*of, *by, len(rows[1])) for of, by, rows in sets], here.machine
+    activities = [
+        Activity(recording, of.messages, of.app, names)
+        for recording, of in zip(recordings, population.of, strict=True)
+    ]
+    with_functions = all(activity.has_functions for activity in activities)
+    slow, baseline = map(list, zip(*population.groups(), strict=True))
+    # Of one capture both are measured together, since they are read together.
+    wanted = [slow + baseline] if len(activities) == 1 else [slow, baseline]
+    found = [m for a, w in zip(activities, wanted, strict=True) for m in measure(a, w, with_functions)]
+    sets = zip(found[: len(slow)], found[len(slow) :], baseline, strict=True)
+    return [_Compared(*of, *by, len(rows)) for of, by, rows in sets], activities[0].machine
 
 
 def _anomalies(
@@ -101,8 +96,8 @@ def _anomalies(
     return without_saved(frame, saved(of.slow, usual), late)
 
 
-def _table(frame: pd.DataFrame, population: Population) -> pa.Table:
-    ids = population.messages["message_id"].to_numpy(np.int64)
+def _table(frame: pd.DataFrame, messages: pd.DataFrame) -> pa.Table:
+    ids = messages["message_id"].to_numpy(np.int64)
     frame["message_id"] = ids[frame.pop("row").to_numpy(np.int64)]
     frame["category"], frame["located"] = "", False
     frame["took_ns"] = frame["deviation_ns"]

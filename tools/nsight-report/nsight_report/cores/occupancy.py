@@ -13,8 +13,8 @@ from ..attribution.categories import Categories, load
 from ..interval_joins import Int, overlaps
 from ..names import thread_name
 from ..recorder import named
+from ..selection.application import of_app
 from ..selection.options import Selection
-from ..selection.population import of_app
 from ..tables import schema
 from ..tables.data_frames import column
 from ..tables.intervals import union

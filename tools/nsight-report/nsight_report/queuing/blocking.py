@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 
 from ..attribution.categories import Categories, load
 from ..interval_joins import Int
-from ..selection import population
+from ..selection.application import App, of_app
 from ..selection.options import Selection
-from ..selection.population import App
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from ..timeline import SIDES, A, R, exposure
@@ -70,12 +69,12 @@ def break_down(
     if not len(found):
         return schema.empty("hol")
     every = recording.every()
-    of_app = population.of_app(every, options, _COLUMNS)
-    fastest = _fastest(of_app, seen, only)
+    of_server = of_app(every, options, _COLUMNS)
+    fastest = _fastest(of_server, seen, only)
     messages = every.rows(np.append(fastest, column(found["message_id"])))
     ids = column(messages["message_id"])
-    activity = Activity(recording, messages, App.of(of_app))
-    del of_app  # it grows with the recording, and what follows needs memory
+    activity = Activity(recording, messages, App.of(of_server))
+    del of_server  # it grows with the recording, and what follows needs memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
     waited = exposure.LabelledIntervals.join(
         [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in activity.parts([blocked])]

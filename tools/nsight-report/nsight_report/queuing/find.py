@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..attribution.symbols import plain_name
 from ..interval_joins import Int, overlaps
 from ..losses import Ledger
-from ..selection.population import App
+from ..selection.application import App
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from ..tables.messages import Messages

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from .. import drops
 from ..interval_joins import Int, overlaps
-from ..selection.population import App
+from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, detours, entered, exposure, occupancy
 from .machine import Machine, Names

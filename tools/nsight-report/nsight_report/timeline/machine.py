@@ -13,7 +13,7 @@ import pandas as pd
 from ..interval_joins import Int, latest
 from ..names import thread_name
 from ..recorder import NOBODY, Recorder, named
-from ..selection.population import App
+from ..selection.application import App
 from ..tables.data_frames import column
 from . import arrival, occupancy
 from .occupancy import Tiles
