@@ -550,7 +550,7 @@ def usually_behind_a_tenant(scene: Scene, n: int) -> int:
 
 
 def test_a_cause_claims_no_more_than_its_message_was_late():
-    # The example of Documentation/concepts.md, "When parts do not add up, by hand".
+    # The example of Documentation/diagnosis.md, "When parts do not add up, by hand".
     scene = Scene()
     t = usually_behind_a_tenant(scene, 40)
     # Message 40: the tenant's 3000 as usual, then the hog's 5000; awake already, it saves 100 ns of sleep.
@@ -590,7 +590,7 @@ def test_a_message_that_was_not_late_has_no_cause():
 
 
 def test_medians_of_either_or_add_up_to_the_median_latency():
-    # As in Documentation/concepts.md. Five messages: 20 ns of their own, and 50 of x, of both, or of y. Latencies 70, 70, 120, 70, 70: median 70, but the
+    # As in Documentation/diagnosis.md. Five messages: 20 ns of their own, and 50 of x, of both, or of y. Latencies 70, 70, 120, 70, 70: median 70, but the
     # medians of the parts are 20, 50 and 50. Of the 50 too much x and y, which spread alike, give half each.
     x, y = (1, THREAD, 7), (1, HOL, 8)
     rows = [(i, (1, OWN, 6), 20) for i in range(5)]

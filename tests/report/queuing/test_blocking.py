@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Head-of-line blocking by what the fastest messages do: the example of Documentation/concepts.md, and its edges."""
+"""Head-of-line blocking by what the fastest messages do: the example of Documentation/diagnosis.md, and its edges."""
 
 from __future__ import annotations
 
