@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/nsight-report"))
 
-from nsight_report.calls.trace import COLUMNS
+from nsight_report.calls.call_tree import COLUMNS
 from nsight_report.tables.intervals import IntervalTable
 
 

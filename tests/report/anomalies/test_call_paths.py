@@ -10,7 +10,7 @@ import pytest
 from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID, message, table
 from nsight_report.anomalies import Recording, Selection, Slice, find
-from nsight_report.anomalies.paths import Calls, Trace
+from nsight_report.anomalies.paths import Calls, CallTree
 from nsight_report.attribution import attribute
 
 SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
@@ -179,7 +179,7 @@ def test_messages_are_compared_with_their_request_type():
     assert {p: r["deviation_ns"] for p, r in found.items() if p != "coverage"} == {"read > lock": 2500}
 
 
-def trace(rows: list[tuple]) -> tuple[Trace, Calls]:
+def trace(rows: list[tuple]) -> tuple[CallTree, Calls]:
     """Calls of core 0: (parent, kind, symbol, start, end, start_known)."""
     rows_of_calls = table(
         "calls",
@@ -192,7 +192,7 @@ def trace(rows: list[tuple]) -> tuple[Trace, Calls]:
             for n, (up, kind, symbol, start, end, known) in enumerate(rows)
         ],
     )  # fmt: skip
-    made = Trace.build(rows_of_calls, np.zeros(0, np.int64))
+    made = CallTree.build(rows_of_calls, np.zeros(0, np.int64))
     return made, Calls(made)
 
 

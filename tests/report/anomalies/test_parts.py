@@ -11,7 +11,7 @@ import pytest
 from machinery.made_up.stream import World, world
 from nsight_report.anomalies import Recording, Selection, find, functions, nesting
 from nsight_report.anomalies.nesting import Baseline, Usual
-from nsight_report.anomalies.paths import Nodes, Paths, Trace
+from nsight_report.anomalies.paths import CallTree, Nodes, Paths
 from nsight_report.selection.application import App
 from nsight_report.tables import store
 from nsight_report.tables.data_frames import to_pandas
@@ -44,14 +44,14 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small parts; how many calls each of them had."""
     monkeypatch.setattr(store, "GROUP_ROWS", 1000)
     monkeypatch.setattr(activity, "ROWS", 200)
-    built = Trace.build
+    built = CallTree.build
     sizes: list[int] = []
 
-    def counted(calls: pa.Table, softirqs: object) -> Trace:
+    def counted(calls: pa.Table, softirqs: object) -> CallTree:
         sizes.append(calls.num_rows)
         return built(calls, softirqs)
 
-    monkeypatch.setattr(Trace, "build", staticmethod(counted))
+    monkeypatch.setattr(CallTree, "build", staticmethod(counted))
     return sizes
 
 

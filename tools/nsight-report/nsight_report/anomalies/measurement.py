@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from ..calls.trace import COLUMNS, Trace
+from ..calls.call_tree import COLUMNS, CallTree
 from ..interval_joins import Int
 from ..timeline import exposure
 from ..timeline.activity import Activity
@@ -50,7 +50,7 @@ def _called(activity: Activity, within: list[LabelledIntervals]) -> list[tuple[P
     """What was called in each of some sets of intervals: paths, what messages spent in them, and their labels."""
     every = LabelledIntervals.join(within)
     rows = activity.calls_while(every.cpu, every.start, every.end, COLUMNS)
-    calls, found = Calls(Trace.build(rows, activity.softirqs)), []
+    calls, found = Calls(CallTree.build(rows, activity.softirqs)), []
     for w in within:
         labels = functions.label(w.side, w.kind, w.subject)
         nodes = calls.measure(w.row, labels, w.cpu, w.start, w.end)

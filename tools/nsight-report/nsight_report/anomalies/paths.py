@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..calls.call_tree import CallTree, Words, mixed
 from ..calls.innermost import innermost, nearest
-from ..calls.trace import Trace, Words, mixed
 from ..interval_joins import Int, overlaps
 
 
@@ -22,7 +22,7 @@ from ..interval_joins import Int, overlaps
 class Paths:
     """Call paths: ``up`` is the path of the caller, -1 for the function that the context called first.
 
-    ``digest``: in ascending order; that of the same path is the same in every trace. ``symbol``, ``dso`` and
+    ``digest``: in ascending order; that of the same path is the same in every tree. ``symbol``, ``dso`` and
     ``before`` (a stall's, else '') name its last function.
     """
 
@@ -55,13 +55,13 @@ class Paths:
         return replace(nodes.take(keep), path=path[keep])
 
 
-def find_paths(trace: Trace) -> tuple[Paths, Int]:
-    """Paths of the calls of a trace, and which one each has; -1: a context or a base."""
-    up, n = trace.parent, len(trace.parent)
-    counted = ~(trace.is_root | trace.is_base)
-    caller = nearest(~trace.is_base, up)  # itself, or the nearest that is in paths
+def find_paths(tree: CallTree) -> tuple[Paths, Int]:
+    """Paths of the calls of a tree, and which one each has; -1: a context or a base."""
+    up, n = tree.parent, len(tree.parent)
+    counted = ~(tree.is_root | tree.is_base)
+    caller = nearest(~tree.is_base, up)  # itself, or the nearest that is in paths
     above = np.where(up >= 0, caller[np.maximum(up, 0)], -1) if n else up
-    own = trace.names.digest(trace.name)
+    own = tree.names.digest(tree.name)
     digest = np.zeros(n, np.uint64)
     depth = np.zeros(n, np.int64)
     at = np.flatnonzero(counted & ((above < 0) | ~counted[np.maximum(above, 0)])) if n else up
@@ -78,7 +78,7 @@ def find_paths(trace: Trace) -> tuple[Paths, Int]:
     found[of] = path.reshape(-1)
     sample = of[first]
     callers = np.where(depth[sample] > 1, found[np.maximum(above[sample], 0)], -1)
-    return Paths(callers, depth[sample], unique, *trace.names.of(trace.name[sample])), found
+    return Paths(callers, depth[sample], unique, *tree.names.of(tree.name[sample])), found
 
 
 def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-untyped-def]
@@ -130,13 +130,13 @@ class Nodes:
 class Calls:
     """The calls of a trace with their paths."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.paths, self._path = find_paths(trace)
-        self._start = trace.start
-        self._tiles = innermost(np.arange(len(trace.cpu)), trace.cpu, trace.start, trace.end, trace.parent)
+    def __init__(self, tree: CallTree) -> None:
+        self.paths, self._path = find_paths(tree)
+        self._start = tree.start
+        self._tiles = innermost(np.arange(len(tree.cpu)), tree.cpu, tree.start, tree.end, tree.parent)
 
     def measure(self, row: Int, label: Int, cpu: Int, start: Int, end: Int) -> Nodes:
-        """What was called in intervals, whose calls are those of the trace: each belongs to a message ``row`` and has a ``label``."""
+        """What was called in intervals, whose calls are those of the tree: each belongs to a message ``row`` and has a ``label``."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         call = tiles.row[tile]

@@ -26,12 +26,12 @@ from .output_file import opened
 from .perfetto_wire import (
     BEGIN,
     BOOTTIME,
+    CLEARED,
     END,
     INSTANT,
     MONOTONIC,
     REALTIME,
     PacketForm,
-    Trace,
     TracePacket,
     write,
 )
@@ -102,7 +102,7 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
     ):
         packet = _track(uuid, None, name, rank)
         if first:
-            packet.sequence_flags = Trace.CLEARED
+            packet.sequence_flags = CLEARED
             packet.trace_packet_defaults.timestamp_clock_id = MONOTONIC
             first = False
         yield packet
@@ -180,7 +180,7 @@ class _Core:
         self._nesting = Nesting()
         self._sequence = _CORE_SEQUENCE + cpu
         self._names, self._categories, self._notes = _Names(), _Names(), _Names()
-        packet = TracePacket(trusted_packet_sequence_id=self._sequence, sequence_flags=Trace.CLEARED)
+        packet = TracePacket(trusted_packet_sequence_id=self._sequence, sequence_flags=CLEARED)
         defaults = packet.trace_packet_defaults
         defaults.timestamp_clock_id = MONOTONIC
         defaults.track_event_defaults.track_uuid = _CORE + cpu

@@ -30,17 +30,15 @@ _VARINT, _BYTES = 0, 2  # wire types
 _ANY = 9  # octets that hold every non-negative int64
 
 
-class Trace:
-    """Constants of the outermost message."""
-
-    CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    PACKET = _p.Trace.DESCRIPTOR.fields_by_name["packet"].number
+#: Of the outermost message.
+CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+PACKET = _p.Trace.DESCRIPTOR.fields_by_name["packet"].number
 
 
 def write(file: BinaryIO, packet: Message) -> None:
     """Append one packet."""
     body = packet.SerializeToString()
-    file.write(_tag(Trace.PACKET, _BYTES) + _varint(len(body)) + body)
+    file.write(_tag(PACKET, _BYTES) + _varint(len(body)) + body)
 
 
 class PacketForm:
@@ -79,7 +77,7 @@ class PacketForm:
             _field(TracePacket, "timestamp"), _padded(ns, _ANY), self._sequence,
             _field(TracePacket, "track_event", _BYTES) + _varint(_width(event)), *event,
         ]  # fmt: skip
-        whole: list[bytes | Octets] = [_tag(Trace.PACKET, _BYTES) + _varint(_width(body)), *body]
+        whole: list[bytes | Octets] = [_tag(PACKET, _BYTES) + _varint(_width(body)), *body]
         n, width = len(ns), _width(whole)
         made = np.empty((n, width), np.uint8)
         at = 0

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..calls.call_tree import COLUMNS, MARKS, CallTree
 from ..calls.innermost import innermost
-from ..calls.trace import COLUMNS, MARKS, Trace
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import to_pandas
 from ..timeline.activity import Activity
@@ -22,15 +22,15 @@ class Inside:
 
     def __init__(self, activity: Activity, cpu: Int, start: Int, end: Int) -> None:
         calls = activity.calls_while(cpu, start, end, COLUMNS)
-        trace = Trace.build(calls, np.zeros(0, np.int64))
-        rows = np.arange(len(trace.cpu))
+        tree = CallTree.build(calls, np.zeros(0, np.int64))
+        rows = np.arange(len(tree.cpu))
         near = to_pandas(calls)
         near = near[~near["kind"].isin(MARKS)]
         # Each different combination once.
         keys = near[["kind", "symbol", "dso", "before"]].astype(str)
         code, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
         self.names: list[Asked] = [_asked(*key) for key in unique]
-        self._tiles = innermost(rows, trace.cpu, trace.start, trace.end, trace.parent)
+        self._tiles = innermost(rows, tree.cpu, tree.start, tree.end, tree.parent)
         self._code = code.astype(np.int64)
 
     def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:

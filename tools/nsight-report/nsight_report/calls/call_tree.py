@@ -50,7 +50,7 @@ class FunctionNames:
         return (symbol * len(self.dsos) + dso) * (len(self.befores) + 1) + before + 1
 
     def digest(self, code: Int) -> npt.NDArray[np.uint64]:
-        """Numbers that are the same for the same texts in every trace."""
+        """Numbers that are the same for the same texts in every tree."""
         unique, at = np.unique(code, return_inverse=True)
         digest = np.zeros(len(unique), np.uint64)
         for words in self.of(unique):
@@ -65,7 +65,7 @@ class FunctionNames:
 
 
 @dataclass(frozen=True)
-class Trace:
+class CallTree:
     """Some calls with all their callers, in the order of the table, as arrays; ``parent`` is a place in them or -1.
 
     ``name``: what a path calls it, by ``names``;
@@ -82,7 +82,7 @@ class Trace:
     names: FunctionNames
 
     @staticmethod
-    def build(calls: pa.Table, softirqs: Int) -> Trace:
+    def build(calls: pa.Table, softirqs: Int) -> CallTree:
         """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of those that are softirqs.
 
         Of a softirq calls have the function; that it is a context only ``contexts`` says.
@@ -98,7 +98,7 @@ class Trace:
         before = np.where((kinds == "stall")[kind], codes[2], -1)
         is_root = np.isin(kinds, ROOTS)[kind] | np.isin(ids, softirqs)
         known, start_known = _words(calls["start_known"])
-        return Trace(
+        return CallTree(
             _ints(calls["cpu"]),
             start,
             start + _ints(calls["dur_ns"]),
@@ -126,7 +126,7 @@ def _words(column: pa.ChunkedArray) -> tuple[Words, Int]:
 
 
 def mixed(digest: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A digest of both, the same in every trace."""
+    """A digest of both, the same in every tree."""
     z = (digest ^ (more + np.uint64(1))) + _MIX[0]
     z = (z ^ (z >> np.uint64(30))) * _MIX[1]
     z = (z ^ (z >> np.uint64(27))) * _MIX[2]
