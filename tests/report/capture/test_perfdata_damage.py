@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from nsight_report.capture import native, perf_data
 from nsight_report.errors import BadInput, OutputError
@@ -230,6 +231,21 @@ def test_lists_of_ids_far_from_their_events_are_read_in_seconds(tmp_path: Path) 
     attrs = b"".join(attr + struct.pack("<QQ", far + 8 * i, 8) for i in range(n))
     content = (header + bytes(32) + attrs).ljust(far, b"\0") + bytes(8 * n + (5 << 20))
     (tmp_path / "perf.data").write_bytes(content)
+    program = native.find("nsight-perfdata")
+    done = subprocess.run([program, tmp_path / "perf.data", tmp_path], capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ids_chosen_to_share_a_place_of_a_table_are_read_in_seconds(tmp_path: Path) -> None:
+    """Where ids were multiplied by a known number, its inverse times 0, 1, 2 ... was the same place: minutes for these."""
+    n, attr_size = 500_000, 80
+    known = 0x9E3779B97F4A7C15
+    ids = np.arange(n, dtype=np.uint64) * np.uint64(pow(known, -1, 1 << 64))
+    assert len(np.unique(ids * np.uint64(known) >> np.uint64(32))) == 1
+    ids_at = 104 + attr_size
+    attr = struct.pack("<IIQQQQQ", 1, 64, 0, 1, 0, 0, 0).ljust(64, b"\0") + struct.pack("<QQ", ids_at, 8 * n)
+    header = b"PERFILE2" + struct.pack("<QQQQQQQQ", 104, attr_size, 104, attr_size, ids_at + 8 * n, 8, 0, 0)
+    (tmp_path / "perf.data").write_bytes(header + bytes(32) + attr + ids.tobytes() + bytes(8))
     program = native.find("nsight-perfdata")
     done = subprocess.run([program, tmp_path / "perf.data", tmp_path], capture_output=True, timeout=30)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@
 #include "decoded_events.h"
 #include "perf_file.h"
 #include "plans.h"
+#include "string_table.h"
 
 /* The plan of such a tracepoint; NULL: it is none, or lacks a field. evt->fate says which. */
 const struct plan *event_plan(const struct format *format, struct perf_evt *evt,

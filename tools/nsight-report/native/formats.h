@@ -4,6 +4,7 @@
 #define NSIGHT_FORMATS_H
 
 #include "perf_file.h"
+#include "string_table.h"
 
 struct formats {
 	uint64_t n_formats; /* read from the file or the directory */

@@ -7,6 +7,7 @@
  * not mind; otherwise the stream is picked up again at the next segment a message can begin with.
  */
 #include "framing.h"
+#include "keyed_hash.h"
 #include "util.h"
 
 #include <arpa/inet.h>
@@ -40,7 +41,7 @@ struct direction {
 };
 
 struct connection {
-	struct connection *chain;
+	struct connection *chain, *later;
 	uint8_t family;
 	uint8_t addr[2][16];
 	uint16_t port[2];
@@ -53,6 +54,7 @@ struct streams {
 	uint16_t server_port;
 	uint32_t n_connections, n_ids;
 	uint64_t pending_bytes;
+	struct connection *first, **last; /* in the order in which they were met */
 	struct connection *bucket[BUCKETS];
 };
 
@@ -61,6 +63,7 @@ struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t
 	struct streams *all = xrealloc(NULL, 1, sizeof(*all));
 
 	memset(all, 0, sizeof(*all));
+	all->last = &all->first;
 	all->protocol = protocol;
 	all->out = out;
 	all->server_port = server_port;
@@ -69,14 +72,14 @@ struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t
 
 static uint32_t hash_ends(const struct segment *s)
 {
-	uint32_t h[2] = {s->sport, s->dport};
+	uint8_t from[18], to[18];
 
-	for (int i = 0; i < s->family; i++) {
-		h[0] = (h[0] ^ s->src[i]) * 16777619u;
-		h[1] = (h[1] ^ s->dst[i]) * 16777619u;
-	}
+	memcpy(from, s->src, 16);
+	memcpy(from + 16, &s->sport, 2);
+	memcpy(to, s->dst, 16);
+	memcpy(to + 16, &s->dport, 2);
 	/* The same for both directions */
-	return ((h[0] + h[1]) ^ (h[0] + h[1]) >> 16) % BUCKETS;
+	return (keyed_hash(from, sizeof(from)) + keyed_hash(to, sizeof(to))) % BUCKETS;
 }
 
 static bool same_end(const struct connection *c, int end, const uint8_t *addr, uint16_t port)
@@ -112,6 +115,8 @@ static struct connection *find(struct streams *all, const struct segment *s, int
 	c->port[1] = s->dport;
 	c->chain = *head;
 	*head = c;
+	*all->last = c;
+	all->last = &c->later;
 	*end = 0;
 	return c;
 }
@@ -397,14 +402,12 @@ void streams_add(struct streams *all, const struct segment *s)
 
 void streams_finish(struct streams *all)
 {
-	for (unsigned int i = 0; i < BUCKETS; i++) {
-		while (all->bucket[i]) {
-			struct connection *c = all->bucket[i];
+	while (all->first) {
+		struct connection *c = all->first;
 
-			all->bucket[i] = c->chain;
-			finish(all, c);
-			free(c);
-		}
+		all->first = c->later;
+		finish(all, c);
+		free(c);
 	}
 	free(all);
 }

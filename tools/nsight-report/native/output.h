@@ -4,6 +4,7 @@
 #define NSIGHT_OUTPUT_H
 
 #include "events.h"
+#include "string_table.h"
 #include "util.h"
 
 FILE *output_create(const char *dir, const char *name);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "perf_file.h"
 
+#include "keyed_hash.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ struct perf_header {
 
 static uint32_t id_hash(const struct perf_file *pf, uint64_t id)
 {
-	return (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & pf->ids_mask;
+	return keyed_hash(&id, sizeof(id)) & pf->ids_mask;
 }
 
 struct perf_evt *perf_file_evt(const struct perf_file *pf, uint64_t id)

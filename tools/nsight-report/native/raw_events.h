@@ -7,6 +7,7 @@
 #include "events.h"
 #include "raw_file.h"
 #include "raw_threads.h"
+#include "string_table.h"
 
 #include <stdio.h>
 

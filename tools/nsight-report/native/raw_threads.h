@@ -5,6 +5,7 @@
 #define NSIGHT_RAW_THREADS_H
 
 #include "raw_file.h"
+#include "string_table.h"
 #include "util.h"
 
 /* A thread at the present point of the events */

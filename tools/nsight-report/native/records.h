@@ -5,6 +5,7 @@
 
 #include "decoded_events.h"
 #include "perf_file.h"
+#include "string_table.h"
 
 void records_read(struct perf_file *pf, struct strings *strings, bool wide, struct decoded *out);
 

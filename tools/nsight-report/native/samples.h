@@ -5,6 +5,7 @@
 
 #include "decoded_events.h"
 #include "perf_file.h"
+#include "string_table.h"
 
 /* Decode one sample; p: the record's body, words u64s long. */
 void sample_decode(struct perf_file *pf, struct decoded *out, const unsigned char *p, size_t words,

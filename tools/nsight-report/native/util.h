@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Errors with a fix, checked allocation, bounded reading, string table: shared by the programs. */
+/* Errors with a fix, checked allocation, bounded reading: shared by the programs. */
 #ifndef NSIGHT_UTIL_H
 #define NSIGHT_UTIL_H
 
@@ -76,24 +76,5 @@ static inline uint64_t load64(const void *p)
 	__builtin_memcpy(&v, p, sizeof(v));
 	return v;
 }
-
-/*
- * Strings of the capture (thread, interrupt and device names), each stored once. Index 0 is
- * the empty string, which also stands for "unknown" and for what no longer fits.
- */
-#define STRINGS_MAX	(1u << 20)
-#define STRINGS_MAX_LEN 255
-
-struct strings {
-	char **text;
-	uint32_t n, cap;
-	uint32_t *hash;
-	uint32_t hash_mask;
-	uint64_t rejected; /* strings beyond STRINGS_MAX */
-};
-
-void strings_init(struct strings *s);
-/* Index of the string that ends at NUL or after max bytes. */
-uint32_t strings_intern(struct strings *s, const char *text, size_t max);
 
 #endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef NSIGHT_KEYED_HASH_H
+#define NSIGHT_KEYED_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * SipHash-1-3 (Aumasson and Bernstein, 2012) under a key of this process. Who wrote a capture does
+ * not know the key, so its names cannot be chosen to fall into one place of a table.
+ */
+uint64_t keyed_hash(const void *data, size_t len);
+
+#endif
