@@ -153,7 +153,7 @@ def written_manifest_keys() -> set[str]:
     keys: set[str] = set()
     for path in sorted(Path(nsight_record.cli.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.name == "describe" and path.stem == "recording":
+            if isinstance(node, ast.FunctionDef) and node.name == "describe" and path.stem == "plan":
                 made = next(n for n in ast.walk(node) if isinstance(n, ast.Return)).value
                 keys |= {k.value for k in made.keys}
             if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict) and of(node.target):

@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from nsight_record import flight, host
+from nsight_record import flight, flight_directory, flight_options, host
 from nsight_record.cli import main, parser
 from nsight_record.errors import OutputError, RecordError, Usage
 
@@ -19,8 +19,8 @@ from conftest import ROOT
 MIB = 1 << 20
 
 
-def options(*triggers: str) -> flight.Options:
-    made = flight.Options()
+def options(*triggers: str) -> flight_options.Options:
+    made = flight_options.Options()
     for text in triggers:
         made.add_trigger(text)
     return made
@@ -47,15 +47,15 @@ def test_what_is_no_trigger_is_refused_and_the_right_form_is_told(text: str) -> 
 
 
 def test_rings_are_as_large_as_the_memory_allows() -> None:
-    assert flight.Options().ring_kb(2, 64 << 30) == 64 << 10
-    assert flight.Options().ring_kb(64, 64 << 30) == 32 << 10  # 1/32 of 64 GiB, of 64 cores
-    assert flight.Options(memory=100 * MIB).ring_kb(3, 0) == 32 << 10
+    assert flight_options.Options().ring_kb(2, 64 << 30) == 64 << 10
+    assert flight_options.Options().ring_kb(64, 64 << 30) == 32 << 10  # 1/32 of 64 GiB, of 64 cores
+    assert flight_options.Options(memory=100 * MIB).ring_kb(3, 0) == 32 << 10
     with pytest.raises(Usage, match=r"128 cores need 8\.4 MB"):
-        flight.Options(memory=MIB).ring_kb(128, 64 << 30)
+        flight_options.Options(memory=MIB).ring_kb(128, 64 << 30)
 
 
 def test_windows_that_are_there_count_for_the_disk() -> None:
-    made = flight.Options(most_disk=10 * MIB)
+    made = flight_options.Options(most_disk=10 * MIB)
     assert made.argv()[-1] == "10"
     assert made.argv(4 * MIB)[-1] == "6"
     assert made.argv(40 * MIB)[-1] == "0"
@@ -115,17 +115,17 @@ def test_only_recorders_that_live_are_asked(tmp_path: Path, monkeypatch: pytest.
     (state / "flight-x").touch()
     with open(state / "flight-88", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert flight.ask_all(tmp_path) == [88]
+        assert flight_directory.ask_all(tmp_path) == [88]
     assert asked == [(88, signal.SIGUSR1)]
     assert not (state / "flight-77").exists()
     with pytest.raises(RecordError, match="no flight recorder runs"):
-        flight.ask_all(tmp_path)
+        flight_directory.ask_all(tmp_path)
 
 
 def test_a_recorder_that_runs_is_found_and_then_is_not(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     path = tmp_path / f"run/nsight/flight-{os.getpid()}"
-    with flight.registered(tmp_path):
+    with flight_directory.registered(tmp_path):
         assert path.exists()
         with open(path) as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,11 +134,11 @@ def test_a_recorder_that_runs_is_found_and_then_is_not(tmp_path: Path) -> None:
 
 def test_directory_may_be_there_but_not_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    flight.Directory(tmp_path / "there", None).close(keep_logs=False)
+    flight_directory.Directory(tmp_path / "there", None).close(keep_logs=False)
     (tmp_path / "link").symlink_to(tmp_path / "there")
     with pytest.raises(OutputError):
-        flight.Directory(tmp_path / "link", None)
-    directory = flight.Directory(tmp_path / "new", None)
+        flight_directory.Directory(tmp_path / "link", None)
+    directory = flight_directory.Directory(tmp_path / "new", None)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     directory.close(keep_logs=False)
 

@@ -23,7 +23,7 @@ def run(argv: list[str], stdin: str | None = None) -> str:
     try:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=HANGS_S)
     except FileNotFoundError:
-        raise BedError(f"{argv[0]} is not installed; see the package list in CONTRIBUTING.md") from None
+        raise BedError(f"{argv[0]} is not installed (hint: make deps-demo)") from None
     if done.returncode:
         raise BedError(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
     return done.stdout

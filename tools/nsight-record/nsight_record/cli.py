@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 import sys
 import time
@@ -13,259 +12,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, collect, flight, netns, nic, ownership, payload, preflight, probes
+from . import (
+    flight,
+    flight_directory,
+    flight_options,
+    ownership,
+    preflight,
+)
+from .arguments import parser
 from .capture import Capture, default_name
 from .errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, Missing, OutputError, RecordError, Usage
+from .plan import Plan, describe, make_plan
 from .preflight import ERROR, Finding, Machine
 from .progress import Progress, human_bytes
-from .recording import Plan, Recording, describe
+from .recording import Recording
 from .supervisor import Interrupted, Signals
 from .system import Changes, restore_left
 
-_EPILOG = """\
-exit codes:
-  0    recorded; with --restore: all is as it was
-  2    wrong usage
-  4    something this machine lacks (nsight-record --preflight lists it)
-  5    the capture could not be written, or a recording program died; what was
-       recorded is kept; with --restore: a setting could not be put back
-  130  stopped by Ctrl-C or SIGTERM; what was recorded is kept
 
-examples:
-  nsight-record -d 5 --port 11211
-  nsight-record --netns web --iface eth0 --rx -- ./load-test
-  nsight-record --flight --trigger latency=2ms --port 11211
-  nsight-record --preflight
-  nsight-record --restore
-"""
-
-
-#: Modes by their former names.
-_GRADES = {"auto": "auto", "pt": "intel-pt", "trace": "tracepoints"}
-
-
-class _Grade(argparse.Action):
-    """``--grade``, the former name of ``--mode``: taken for one release, with a warning."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
-    ) -> None:
-        mode = _GRADES[values]
-        print(
-            f"{parser.prog}: warning: {option} {values} is called --mode {mode} now, and will go",
-            file=sys.stderr,
-        )
-        namespace.mode = mode
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86400 * 7:
-        raise ValueError
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 65536:
-        raise ValueError
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise ValueError
-    return value
-
-
-def _cpu_list(text: str) -> list[int]:
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if not 0 <= low <= high < 8192:
-            raise ValueError
-        cpus.extend(range(low, high + 1))
-    return cpus
-
-
-def _size(text: str) -> int:
-    m = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])B?", text)
-    if not m:
-        raise ValueError
-    return int(float(m[1]) * {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[m[2]])
-
-
-def _per_cent(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 100:
-        raise ValueError
-    return value
-
-
-_seconds.__name__, _port.__name__ = "number of seconds", "port"
-_positive.__name__, _cpu_list.__name__ = "number", "list of cores, such as 0,2-3"
-_size.__name__, _per_cent.__name__ = "size, such as 512M or 2G", "percentage"
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    p = argparse.ArgumentParser(
-        prog="nsight-record",
-        usage="nsight-record [OPTIONS] [-- COMMAND ...]",
-        description="Record what every core does and when network messages reach the host, the socket and the "
-        "application, in one capture directory for nsight-report. Needs root.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    p.add_argument(
-        "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"
-    )
-    p.add_argument(
-        "-o", "--output", metavar="DIR", help="capture directory (default: nsight-HOST-TIME.nsight)"
-    )
-    p.add_argument("-f", "--force", action="store_true", help="replace DIR if it is a capture")
-    p.add_argument(
-        "--port", type=_port, metavar="N", help="only messages with this TCP or UDP port, on either side"
-    )
-    p.add_argument(
-        "--clients",
-        action="store_true",
-        help="where the port is that of a server on this machine: also what its clients here send and read (default: "
-        "only the server's messages; recorder bpftrace: both)",
-    )
-    p.add_argument("--pid", type=_positive, metavar="PID", help="only messages read and sent by this process")
-    p.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
-    p.add_argument("--iface", metavar="NAME", help="only packets of this interface")
-    p.add_argument(
-        "--netns", metavar="NS", help="only this network namespace: name, process in it, or inode number"
-    )
-    p.add_argument("--rx", action="store_true", help="received messages only")
-    p.add_argument("--tx", action="store_true", help="sent messages only")
-    p.add_argument(
-        "--mode",
-        choices=("auto", "intel-pt", "tracepoints"),
-        default="auto",
-        help="intel-pt: every function call; tracepoints: contexts only (default: auto, intel-pt where there is Intel PT)",
-    )
-    p.add_argument(
-        "--grade",
-        choices=_GRADES,
-        dest="mode",
-        action=_Grade,
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
-    )
-    p.add_argument(
-        "--recorder",
-        choices=("auto", "bpf", "bpftrace"),
-        default="auto",
-        help="bpf: programs of NSight's own, which cost a server least; bpftrace: its scripts, and perf, which need no "
-        "program to be built (default: auto, bpf where it is built and the kernel can)",
-    )
-    p.add_argument(
-        "--syscalls",
-        choices=tuple(collect.SYSCALLS),
-        help="system calls that recorder bpf records: waits, those in which threads of processes that messages reach lost "
-        "their core; messages, all of these processes, which costs every system call of the machine; all; none (default: "
-        "waits; recorder bpftrace records all)",
-    )
-    p.add_argument(
-        "--compress",
-        action="store_true",
-        help="compress the records of recorder bpf by zstd, to two fifths of the bytes or less: more work for the recorder",
-    )
-    p.add_argument(
-        "--payload",
-        nargs="?",
-        type=_positive,
-        const=payload.DEFAULT_SNAPLEN,
-        metavar="BYTES",
-        help="also store the first BYTES of every packet with tcpdump, for message framing. This stores your "
-        f"users' data (default: no; without a number {payload.DEFAULT_SNAPLEN})",
-    )
-    p.add_argument(
-        "--lwip",
-        nargs="?",
-        const=probes.SYSTEMS_LWIP,
-        metavar="LIBRARY",
-        help="also messages of programs whose TCP is lwIP, a library of the process: its file, or the program "
-        f"it is linked into (default: no; without a name {probes.SYSTEMS_LWIP}, the system's liblwip.so.N)",
-    )
-    p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
-    p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
-    p.add_argument(
-        "--restore",
-        action="store_true",
-        help="put back what a killed recorder changed with --fix; record nothing",
-    )
-    p.add_argument(
-        "--preflight", action="store_true", help="print what is missing and how to get it; record nothing"
-    )
-    _add_flight(p)
-    p.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
-    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    p.add_argument("command", nargs="*", metavar="COMMAND", help="record until this program ends")
-    return p
-
-
-def _add_flight(p: argparse.ArgumentParser) -> None:
-    default = flight.Options()
-    g = p.add_argument_group(
-        "flight recorder", "Keep the newest in memory, and make a capture of what was around a trigger."
-    )
-    g.add_argument("--flight", action="store_true", help="DIR then holds a capture for each window")
-    g.add_argument(
-        "--trigger",
-        action="append",
-        metavar="WHAT",
-        help="latency=2ms (a message took longer), latency=p99.9 (than its service's percentile), drops=100/s, "
-        "retransmissions=10/s; SIGUSR1 always is one. Can be given several times",
-    )
-    g.add_argument(
-        "--before", type=_seconds, default=default.before, metavar="SECONDS", help="(default %(default)s)"
-    )
-    g.add_argument(
-        "--after",
-        type=_seconds,
-        metavar="SECONDS",
-        help=f"(default {flight.AFTER_S['tracepoints']}; {flight.AFTER_S['intel-pt']} with Intel PT)",
-    )
-    g.add_argument(
-        "--memory",
-        type=_size,
-        metavar="SIZE",
-        help="of all cores (default: 64M a core, at most 1/32 of what is free)",
-    )
-    g.add_argument(
-        "--windows-per-hour",
-        type=_positive,
-        default=default.per_hour,
-        metavar="N",
-        help="(default %(default)s)",
-    )
-    g.add_argument(
-        "--most-disk",
-        type=_size,
-        default="2G",
-        metavar="SIZE",
-        help="of all windows (default %(default)s)",
-    )
-    g.add_argument(
-        "--most-cpu",
-        type=_per_cent,
-        default=default.most_cpu,
-        metavar="PERCENT",
-        help="of all cores, for the BPF programs: above it system calls are left out, then all for a minute "
-        "(default %(default)s, 0 no limit)",
-    )
-    g.add_argument(
-        "--write-window", action="store_true", help="have the flight recorders that run here write one now"
-    )
-
-
-def _flight_options(args: argparse.Namespace) -> flight.Options:
+def _flight_options(args: argparse.Namespace) -> flight_options.Options:
     """Raises Usage."""
     wrong = [f"--{name}" for name in ("payload", "lwip", "fix", "force") if getattr(args, name)]
     wrong += ["COMMAND"] if args.command else []
@@ -276,10 +41,10 @@ def _flight_options(args: argparse.Namespace) -> flight.Options:
     if args.mode != "intel-pt":
         args.mode = "tracepoints"
     if args.after is None:
-        args.after = flight.AFTER_S[args.mode]
+        args.after = flight_options.AFTER_S[args.mode]
     if args.before > 600 or args.after > 60:
         raise Usage("--before is at most 600 s, --after 60 s")
-    options = flight.Options(
+    options = flight_options.Options(
         before=args.before, after=args.after, per_hour=args.windows_per_hour, most_disk=args.most_disk,
         most_cpu=args.most_cpu, memory=args.memory,
     )  # fmt: skip
@@ -288,91 +53,6 @@ def _flight_options(args: argparse.Namespace) -> flight.Options:
     if options.per_hour > 3600:
         raise Usage("--windows-per-hour is at most 3600")
     return options
-
-
-def _cgroup_id(path: str) -> int:
-    """A cgroup's id is the inode number of its directory (kernfs, 64 bit)."""
-    directory = Path(path)
-    if not directory.is_absolute() or not directory.exists():
-        directory = Path("/sys/fs/cgroup") / path.lstrip("/")
-    if not (directory / "cgroup.procs").exists():
-        raise Usage(f"--cgroup {path}: no such cgroup", "give a directory below /sys/fs/cgroup")
-    if not (directory / "cgroup.controllers").exists():
-        raise Usage(
-            f"--cgroup {path}: a cgroup of version 1, which has no socket filter",
-            "filter with --pid or --port",
-        )
-    return directory.stat().st_ino
-
-
-def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
-    """Interfaces of the chosen namespace; when none is chosen, of all named ones as well."""
-    spaces = [ns] if chosen else [ns, *(n for n in netns.named() if n.inum != ns.inum)]
-    found: list[dict[str, Any]] = []
-    for space in spaces:
-        if space.path is None:
-            continue
-        try:
-            nics = netns.call_in(space, nic.describe_all)
-        except (OSError, RecordError):
-            continue  # not permitted without root, which preflight reports
-        found += [{**n, "netns": space.inum, "netns_name": space.label} for n in nics]
-    return found
-
-
-def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
-    """Resolve names to numbers. Raises Usage for what does not exist."""
-    ns = netns.find(args.netns) if args.netns else netns.current()
-    nics = _nics(ns, bool(args.netns))
-    ifindex = 0
-    if args.iface:
-        here = [n for n in nics if n["name"] == args.iface and n["netns"] == ns.inum]
-        if not here:
-            raise Usage(
-                f"--iface {args.iface}: no such interface", "ip link lists them; another namespace: --netns"
-            )
-        ifindex = here[0]["ifindex"]
-    if args.pid and not Path(f"/proc/{args.pid}").exists():
-        raise Usage(f"--pid {args.pid}: no such process")
-    if args.payload and ns.path is None:
-        raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
-    if args.lwip == probes.SYSTEMS_LWIP:
-        args.lwip = probes.installed_lwip()
-    if args.lwip and not Path(args.lwip).is_file():
-        raise Usage(f"--lwip {args.lwip}: no such file", "give the library or program that has lwIP's code")
-    recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))
-    if args.syscalls and recorder != "bpf":
-        raise Usage("--syscalls needs recorder bpf", "leave out --syscalls: recorder bpftrace records all")
-    if args.compress and recorder != "bpf":
-        raise Usage(
-            "--compress needs recorder bpf", "leave out --compress: perf and bpftrace write as they do"
-        )
-    direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
-    filters = probes.Filters(
-        port=args.port or 0,
-        pid=args.pid or 0,
-        cgroup_id=_cgroup_id(args.cgroup) if args.cgroup else 0,
-        ifindex=ifindex,
-        netns_inum=ns.inum if args.netns else 0,
-        direction=direction,
-    )
-    return Plan(
-        mode=preflight.resolve_mode(args.mode, machine),
-        duration=args.duration,
-        filters=filters,
-        netns=ns,
-        iface=args.iface,
-        nics=nics,
-        snaplen=args.payload,
-        lwip=probes.library(args.lwip) if args.lwip else None,
-        cpus=args.cpus,
-        command=args.command,
-        recorder=recorder,
-        syscalls=args.syscalls or "waits",
-        server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
-        compress=args.compress,
-        umask=umask,
-    )
 
 
 def _print_findings(findings: Sequence[Finding], stream: Any) -> None:
@@ -449,11 +129,11 @@ def _record(
 
 
 def _fly(
-    output: Path, plan: Plan, options: flight.Options, machine: Machine, progress: Progress, user: ownership.User | None,
+    output: Path, plan: Plan, options: flight_options.Options, machine: Machine, progress: Progress, user: ownership.User | None,
     argv: Sequence[str],
 ) -> int:  # fmt: skip
     """Run the flight recorder to its end."""
-    directory, whole = flight.Directory(output, user), False
+    directory, whole = flight_directory.Directory(output, user), False
     try:
         with Signals() as signals:
             run = flight.Flight(directory, plan, options, machine, progress, signals, user, argv)
@@ -488,7 +168,7 @@ def _write_window(machine: Machine) -> int:
     """Ask the flight recorders for one."""
     if machine.euid != 0:
         raise Missing("not root: flight recorders are root's", "run it with sudo")
-    for pid in flight.ask_all(machine.root):
+    for pid in flight_directory.ask_all(machine.root):
         print(f"asked: nsight-record {pid}")
     return EXIT_OK
 

@@ -23,115 +23,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import clock, collect, host, ownership, perf, throttling
+from . import clock, collect, host, perf, throttling
 from .capture import Capture
-from .child import Child, printable
-from .errors import OutputError, RecordError, ToolDied, Usage
+from .child import Child
+from .errors import OutputError, ToolDied
+from .flight_directory import Directory, registered
+from .flight_options import Options
 from .ownership import User
+from .plan import Plan, describe
 from .preflight import Machine
 from .progress import Progress, human_bytes
-from .recording import Plan, describe
 from .snapshots import Snapshots
-from .state import DIRECTORY as STATE
 from .supervisor import Signals, Supervisor
 
-MIB = 1 << 20
-#: Memory of the rings if nobody says how much: of each core, and of what is free.
-_MOST_RING_KB, _MEMORY_SHARE = 64 << 10, 32
-_LEAST_RING_KB = 64
 #: Clock readings that are kept beside those of the longest window: the state in force is told when it changes.
 _CLOCK_SLACK_S = 60
 _PIPE_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 30.0
-#: perf's buffers of Intel PT hold little more than a tenth of a second: there a window ends soon.
-AFTER_S = {"tracepoints": 0.2, "intel-pt": 0.02}
-_TRIGGER = re.compile(
-    r"latency=(?:(?P<value>\d+(?:\.\d+)?)(?P<unit>us|ms|s)|p(?P<percentile>\d+(?:\.\d+)?))"
-    r"|(?P<rate>drops|retransmissions)=(?P<count>\d+)/s"
-)
-_US = {"us": 1, "ms": 1000, "s": 1_000_000}
-
-
-@dataclass
-class Options:
-    """What is kept, what triggers a window, and how many there may be.
-
-    ``before`` and ``after`` are seconds, ``memory`` bytes of all rings (None: chosen), ``most_disk``
-    bytes of all windows, ``most_cpu`` per cent of all cores (0: no limit).
-    """
-
-    before: float = 1.0
-    after: float = AFTER_S["tracepoints"]
-    latency_us: int = 0
-    percentile: float = 0.0
-    drops: int = 0
-    retransmissions: int = 0
-    per_hour: int = 20
-    most_disk: int = 2048 * MIB
-    most_cpu: float = 10.0
-    memory: int | None = None
-
-    def add_trigger(self, text: str) -> None:
-        """``latency=2ms``, ``latency=p99.9``, ``drops=100/s`` or ``retransmissions=10/s``. Raises Usage."""
-        m = _TRIGGER.fullmatch(text)
-        if not m:
-            raise Usage(
-                f"--trigger {printable(text)}: not a trigger",
-                "latency=2ms, latency=p99.9, drops=100/s or retransmissions=10/s",
-            )
-        if m["value"]:
-            self.latency_us = int(float(m["value"]) * _US[m["unit"]])
-            if not 0 < self.latency_us <= 1_000_000_000:
-                raise Usage(f"--trigger {text}: not from 1us to 1000s")
-        elif m["percentile"]:
-            self.percentile = float(m["percentile"])
-            if not 50 <= self.percentile < 100:
-                raise Usage(f"--trigger {text}: not from p50 to below p100")
-        elif m["rate"] == "drops":
-            self.drops = int(m["count"])
-        else:
-            self.retransmissions = int(m["count"])
-
-    def ring_kb(self, n_cpus: int, mem_available: int) -> int:
-        """KiB of each core's ring, a power of two. Raises Usage."""
-        total = self.memory
-        if total is None:
-            total = min(_MOST_RING_KB * 1024 * n_cpus, mem_available // _MEMORY_SHARE)
-        size = _LEAST_RING_KB
-        if self.memory is not None and size * 1024 * n_cpus > total:
-            raise Usage(
-                f"--memory {human_bytes(total)}: {n_cpus} cores need {human_bytes(size * 1024 * n_cpus)} at least"
-            )
-        while size * 2 * 1024 * n_cpus <= total and size < (1 << 20):
-            size *= 2
-        return size
-
-    def argv(self, used: int = 0, snapshots: Snapshots | None = None) -> list[str]:
-        """As nsight-collect has them; ``used``: bytes of windows that are there already."""
-        found = [
-            "--flight",
-            "--before-ms",
-            f"{self.before * 1000:.0f}",
-            "--after-ms",
-            f"{self.after * 1000:.0f}",
-        ]
-        for option, value in (
-            ("--latency-us", self.latency_us),
-            ("--percentile", self.percentile),
-            ("--drops", self.drops),
-            ("--retransmissions", self.retransmissions),
-            ("--most-cpu", self.most_cpu),
-        ):
-            found += [option, str(value)] if value else []
-        if snapshots:
-            found += ["--snapshot-pidfd", str(snapshots.child.pidfd), "--snapshot-mb", str(snapshots.most_mb)]
-        return [
-            *found,
-            "--per-hour",
-            str(self.per_hour),
-            "--most-mb",
-            str(max(0, self.most_disk - used) // MIB),
-        ]
 
 
 class Pipe:
@@ -194,58 +102,6 @@ class ClockReadings:
         wall = self._lines[-1][0] - self._lines[0][0] if self._lines else 0
         end = f"E\t{len(numbers)}\t{len(numbers)}\t{missed}\t0\t{wall}".encode()
         return b"\n".join([*self._head, *lines, end, b""])
-
-
-class Directory:
-    """The directory that the windows are put into, held open; made if it is not there."""
-
-    def __init__(self, path: Path, user: User | None) -> None:
-        self.path = path
-        try:
-            parent, name = ownership.open_parent(path, user)
-            try:
-                try:
-                    self.fd = ownership.make_directory(name, parent)
-                    if user:
-                        os.fchown(self.fd, user.uid, user.gid)
-                except FileExistsError:
-                    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                    self.fd = os.open(name, flags, dir_fd=parent)
-            finally:
-                os.close(parent)
-        except OSError as e:
-            raise OutputError(f"{path}: {e.strerror}", "choose a writable place with -o DIR") from e
-        owner = os.fstat(self.fd).st_uid
-        if owner not in (0, os.geteuid(), user.uid if user else 0):
-            os.close(self.fd)
-            raise OutputError(
-                f"{path}: belongs to another user (uid {owner})", "choose another place with -o"
-            )
-        os.set_inheritable(self.fd, True)
-        self.run = f".run-{os.getpid()}"
-
-    @property
-    def open_path(self) -> Path:
-        """Leads here, and not to what somebody has put in its place."""
-        return Path(f"/proc/self/fd/{self.fd}")
-
-    def used(self) -> int:
-        """Bytes of the windows in it."""
-        return sum(
-            p.lstat().st_size
-            for p in self.open_path.glob("*.nsight/**/*")
-            if p.is_file() and not p.is_symlink()
-        )
-
-    def close(self, *, keep_logs: bool) -> None:
-        """Remove what holds no window."""
-        for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self.run}/{log}", dir_fd=self.fd)
-        for name in (f"{self.run}/records", self.run):
-            with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=self.fd)
-        os.close(self.fd)
 
 
 @dataclass
@@ -526,48 +382,3 @@ def _mem_available(machine: Machine) -> int:
     text = machine.read("proc/meminfo") or ""
     m = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     return int(m[1]) * 1024 if m else 1 << 30
-
-
-@contextlib.contextmanager
-def registered(root: Path) -> Iterator[None]:
-    """So that ``ask_all`` finds this process while it runs."""
-    path = root / STATE / f"flight-{os.getpid()}"
-    fd = -1
-    try:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(path, flags, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            os.close(fd)
-
-
-def ask_all(root: Path) -> list[int]:
-    """Have every flight recorder of this machine write a window now; their process ids. Raises RecordError."""
-    asked = []
-    directory = root / STATE
-    for path in sorted(directory.glob("flight-*")):
-        pid = path.name.partition("-")[2]
-        if not pid.isdecimal():
-            continue
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            # Whose lock is free has ended, and its number may be another process' by now.
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:
-            os.kill(int(pid), signal.SIGUSR1)
-            asked.append(int(pid))
-        finally:
-            os.close(fd)
-    if not asked:
-        raise RecordError("no flight recorder runs on this machine", "start one: nsight-record --flight")
-    return asked

@@ -9,8 +9,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,14 @@ from . import __version__, clock, collect, host, payload, perf, probes, throttli
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
-from .netns import Netns, enter
+from .netns import enter
+from .plan import Plan
 from .preflight import Machine
 from .progress import Progress, human_bytes
 from .supervisor import Control, Interrupted, Signals, Supervisor
 
 _STOP_TIMEOUT_S = {"collect": 30.0, "bpftrace": 30.0, "perf": 600.0, "clock": 10.0, "tcpdump": 10.0}
 _COMMAND_GRACE_S = 5.0
-
-
-@dataclass
-class Plan:
-    """A request whose names are resolved."""
-
-    mode: str
-    duration: float | None
-    filters: probes.Filters
-    netns: Netns
-    iface: str | None
-    nics: list[dict[str, Any]]
-    snaplen: int | None = None
-    lwip: str | None = None
-    cpus: Sequence[int] | None = None
-    command: list[str] = field(default_factory=list)
-    recorder: str = "bpftrace"  # or bpf
-    syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
-    server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
-    compress: bool = False  # of recorder bpf
-    umask: int = 0o022  # of the command: what the recorder makes is private
 
 
 class Recording:
@@ -416,30 +395,3 @@ def _sum(pattern: bytes, log: Path) -> int:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any]:
-    """The part of the manifest that is known before anything starts."""
-    f = plan.filters
-    return {
-        "recorder": __version__,
-        "mode": plan.mode,
-        "host": host.describe(machine.root),
-        "nics": plan.nics,
-        "command": list(argv),
-        "filters": {
-            "port": f.port or None,
-            "pid": f.pid or None,
-            "cgroup": f.cgroup_id or None,
-            "iface": plan.iface,
-            "ifindex": f.ifindex or None,
-            "netns": f.netns_inum or None,
-            "rx": f.direction in (0, 1),
-            "tx": f.direction in (0, 2),
-            "server_only": plan.server_only,
-        },
-        "syscall_names": host.syscall_names(),
-        "recorder_pid": os.getpid(),
-        "losses": [],
-        "changed": [],
-    }

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where windows are written, and which flight recorders run here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import ownership
+from .errors import OutputError, RecordError
+from .ownership import User
+from .state import DIRECTORY as STATE
+
+
+class Directory:
+    """The directory that the windows are put into, held open; made if it is not there."""
+
+    def __init__(self, path: Path, user: User | None) -> None:
+        self.path = path
+        try:
+            parent, name = ownership.open_parent(path, user)
+            try:
+                try:
+                    self.fd = ownership.make_directory(name, parent)
+                    if user:
+                        os.fchown(self.fd, user.uid, user.gid)
+                except FileExistsError:
+                    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                    self.fd = os.open(name, flags, dir_fd=parent)
+            finally:
+                os.close(parent)
+        except OSError as e:
+            raise OutputError(f"{path}: {e.strerror}", "choose a writable place with -o DIR") from e
+        owner = os.fstat(self.fd).st_uid
+        if owner not in (0, os.geteuid(), user.uid if user else 0):
+            os.close(self.fd)
+            raise OutputError(
+                f"{path}: belongs to another user (uid {owner})", "choose another place with -o"
+            )
+        os.set_inheritable(self.fd, True)
+        self.run = f".run-{os.getpid()}"
+
+    @property
+    def open_path(self) -> Path:
+        """Leads here, and not to what somebody has put in its place."""
+        return Path(f"/proc/self/fd/{self.fd}")
+
+    def used(self) -> int:
+        """Bytes of the windows in it."""
+        return sum(
+            p.lstat().st_size
+            for p in self.open_path.glob("*.nsight/**/*")
+            if p.is_file() and not p.is_symlink()
+        )
+
+    def close(self, *, keep_logs: bool) -> None:
+        """Remove what holds no window."""
+        for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.run}/{log}", dir_fd=self.fd)
+        for name in (f"{self.run}/records", self.run):
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=self.fd)
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def registered(root: Path) -> Iterator[None]:
+    """So that ``ask_all`` finds this process while it runs."""
+    path = root / STATE / f"flight-{os.getpid()}"
+    fd = -1
+    try:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(path, flags, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(fd)
+
+
+def ask_all(root: Path) -> list[int]:
+    """Have every flight recorder of this machine write a window now; their process ids. Raises RecordError."""
+    asked = []
+    directory = root / STATE
+    for path in sorted(directory.glob("flight-*")):
+        pid = path.name.partition("-")[2]
+        if not pid.isdecimal():
+            continue
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            # Whose lock is free has ended, and its number may be another process' by now.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            os.kill(int(pid), signal.SIGUSR1)
+            asked.append(int(pid))
+        finally:
+            os.close(fd)
+    if not asked:
+        raise RecordError("no flight recorder runs on this machine", "start one: nsight-record --flight")
+    return asked

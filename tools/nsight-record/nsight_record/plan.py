@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is to be recorded: options with their names resolved, and what the manifest says of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import __version__, collect, host, netns, nic, preflight, probes
+from .errors import RecordError, Usage
+from .netns import Netns
+from .preflight import Machine
+
+
+@dataclass
+class Plan:
+    """A request whose names are resolved."""
+
+    mode: str
+    duration: float | None
+    filters: probes.Filters
+    netns: Netns
+    iface: str | None
+    nics: list[dict[str, Any]]
+    snaplen: int | None = None
+    lwip: str | None = None
+    cpus: Sequence[int] | None = None
+    command: list[str] = field(default_factory=list)
+    recorder: str = "bpftrace"  # or bpf
+    syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
+    server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
+    compress: bool = False  # of recorder bpf
+    umask: int = 0o022  # of the command: what the recorder makes is private
+
+
+def _cgroup_id(path: str) -> int:
+    """A cgroup's id is the inode number of its directory (kernfs, 64 bit)."""
+    directory = Path(path)
+    if not directory.is_absolute() or not directory.exists():
+        directory = Path("/sys/fs/cgroup") / path.lstrip("/")
+    if not (directory / "cgroup.procs").exists():
+        raise Usage(f"--cgroup {path}: no such cgroup", "give a directory below /sys/fs/cgroup")
+    if not (directory / "cgroup.controllers").exists():
+        raise Usage(
+            f"--cgroup {path}: a cgroup of version 1, which has no socket filter",
+            "filter with --pid or --port",
+        )
+    return directory.stat().st_ino
+
+
+def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
+    """Interfaces of the chosen namespace; when none is chosen, of all named ones as well."""
+    spaces = [ns] if chosen else [ns, *(n for n in netns.named() if n.inum != ns.inum)]
+    found: list[dict[str, Any]] = []
+    for space in spaces:
+        if space.path is None:
+            continue
+        try:
+            nics = netns.call_in(space, nic.describe_all)
+        except (OSError, RecordError):
+            continue  # not permitted without root, which preflight reports
+        found += [{**n, "netns": space.inum, "netns_name": space.label} for n in nics]
+    return found
+
+
+def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
+    """Resolve names to numbers. Raises Usage for what does not exist."""
+    ns = netns.find(args.netns) if args.netns else netns.current()
+    nics = _nics(ns, bool(args.netns))
+    ifindex = 0
+    if args.iface:
+        here = [n for n in nics if n["name"] == args.iface and n["netns"] == ns.inum]
+        if not here:
+            raise Usage(
+                f"--iface {args.iface}: no such interface", "ip link lists them; another namespace: --netns"
+            )
+        ifindex = here[0]["ifindex"]
+    if args.pid and not Path(f"/proc/{args.pid}").exists():
+        raise Usage(f"--pid {args.pid}: no such process")
+    if args.payload and ns.path is None:
+        raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
+    if args.lwip == probes.SYSTEMS_LWIP:
+        args.lwip = probes.installed_lwip()
+    if args.lwip and not Path(args.lwip).is_file():
+        raise Usage(f"--lwip {args.lwip}: no such file", "give the library or program that has lwIP's code")
+    recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))
+    if args.syscalls and recorder != "bpf":
+        raise Usage("--syscalls needs recorder bpf", "leave out --syscalls: recorder bpftrace records all")
+    if args.compress and recorder != "bpf":
+        raise Usage(
+            "--compress needs recorder bpf", "leave out --compress: perf and bpftrace write as they do"
+        )
+    direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
+    filters = probes.Filters(
+        port=args.port or 0,
+        pid=args.pid or 0,
+        cgroup_id=_cgroup_id(args.cgroup) if args.cgroup else 0,
+        ifindex=ifindex,
+        netns_inum=ns.inum if args.netns else 0,
+        direction=direction,
+    )
+    return Plan(
+        mode=preflight.resolve_mode(args.mode, machine),
+        duration=args.duration,
+        filters=filters,
+        netns=ns,
+        iface=args.iface,
+        nics=nics,
+        snaplen=args.payload,
+        lwip=probes.library(args.lwip) if args.lwip else None,
+        cpus=args.cpus,
+        command=args.command,
+        recorder=recorder,
+        syscalls=args.syscalls or "waits",
+        server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
+        compress=args.compress,
+        umask=umask,
+    )
+
+
+def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any]:
+    """The part of the manifest that is known before anything starts."""
+    f = plan.filters
+    return {
+        "recorder": __version__,
+        "mode": plan.mode,
+        "host": host.describe(machine.root),
+        "nics": plan.nics,
+        "command": list(argv),
+        "filters": {
+            "port": f.port or None,
+            "pid": f.pid or None,
+            "cgroup": f.cgroup_id or None,
+            "iface": plan.iface,
+            "ifindex": f.ifindex or None,
+            "netns": f.netns_inum or None,
+            "rx": f.direction in (0, 1),
+            "tx": f.direction in (0, 2),
+            "server_only": plan.server_only,
+        },
+        "syscall_names": host.syscall_names(),
+        "recorder_pid": os.getpid(),
+        "losses": [],
+        "changed": [],
+    }
