@@ -55,6 +55,13 @@ class Recording:
     seconds: float
     stolen_ms: int
 
+    def unanswered(self) -> str:
+        """What the client says of a server that answered nothing; "" of any other."""
+        load = read_load(self.directory / "load.tsv")
+        if (load["recv_ns"] > 0).any():
+            return ""
+        return f"the server answered none of the client's {len(load)} requests in {self.seconds:.1f} s"
+
     @property
     def capture(self) -> Path:
         """What nsight-record made."""

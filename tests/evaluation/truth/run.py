@@ -3,7 +3,8 @@
 """Inject known causes into real traffic, diagnose each, and print how often the diagnosis is right.
 
 Each scenario is recorded once, and what that recording says is its score: a host that took the cores away meanwhile
-is told beside it, and excuses nothing. Prints a table on stdout and writes score.json, whatever the score. Exit
+is told beside it, and excuses nothing. A server that never ran answered nothing, by the client's log: there is nothing to
+diagnose, and its scenario counts as missed. Prints a table on stdout and writes score.json, whatever the score. Exit
 codes: 0 the suite ran (however it scored), 1 a run failed, 2 usage, 130 interrupted.
 """
 
@@ -83,7 +84,7 @@ def number(value: float | None, form: str = "{:.2f}") -> str:
     return "-" if value is None else form.format(value)
 
 
-def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
+def print_scores(scores: list[Score], unanswered: dict[str, str], failed: dict[str, str]) -> None:
     """The score table."""
     head = (
         "scenario",
@@ -113,11 +114,13 @@ def print_scores(scores: list[Score], failed: dict[str, str]) -> None:
     for s in scores:
         if s.note:
             print(f"note: {s.scenario} / {s.server}: {s.note}")
+    for name, why in unanswered.items():
+        print(f"{name}: missed: {why}")
     for name, why in failed.items():
         print(f"{name}: failed: {why}")
     injected = [s for s in scores if s.expected]
     quiet = [s for s in scores if not s.expected]
-    n_planned = len(scores) + len(failed)
+    n_planned = len(scores) + len(unanswered) + len(failed)
     print(
         f"\nfirst cause right: {sum(s.right for s in scores)} of {n_planned}; with injection "
         f"{sum(s.right for s in injected)}/{len(injected)}, without {sum(s.right for s in quiet)}/{len(quiet)}"
@@ -146,13 +149,16 @@ def print_live(rows: list[Agreement]) -> None:
         )
 
 
-def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[str, str]]:
-    """All of ``args.scenarios``; failures by label.
+def suite(
+    args: argparse.Namespace,
+) -> tuple[list[Score], list[Agreement], dict[str, str], dict[str, str]]:
+    """All of ``args.scenarios``; by label those whose server answered nothing, and failures.
 
     First everything is recorded, then everything is diagnosed, on all cores: nothing else runs beside a recording.
     """
     chosen = args.scenarios
     failed: dict[str, str] = {}
+    unanswered: dict[str, str] = {}
     scored: list[Recording] = []
     compared: list[Recording] = []
     begin = time.monotonic()
@@ -164,7 +170,11 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
         )
         directory = args.output / re.sub(r"\W+", "-", label(scenario))
         try:
-            scored.append(record(scenario, directory, args.seconds))
+            recording = record(scenario, directory, args.seconds)
+            if why := recording.unanswered():
+                unanswered[label(scenario)] = why
+            else:
+                scored.append(recording)
             if scenario.live:
                 # Closed loop, one request in flight on each connection: one read each.
                 options = ["-c", "4", "-n", str(args.live_requests), "--start-delay", "300"]
@@ -180,6 +190,7 @@ def suite(args: argparse.Namespace) -> tuple[list[Score], list[Agreement], dict[
     return (
         [s for _, s in scores if isinstance(s, Score)],
         [a for _, a in live if isinstance(a, Agreement)],
+        unanswered,
         failed,
     )
 
@@ -191,14 +202,17 @@ def _answer(of: Callable[[Run], Any], recording: Recording) -> Any:
         return error
 
 
-def as_json(scores: list[Score], live: list[Agreement], failed: dict[str, str]) -> dict[str, Any]:
+def as_json(
+    scores: list[Score], live: list[Agreement], unanswered: dict[str, str], failed: dict[str, str]
+) -> dict[str, Any]:
     """The content of score.json."""
     return {
         "scores": [s.as_dict() for s in scores],
         "live": [a.as_dict() for a in live],
+        "unanswered": unanswered,
         "failed": failed,
         "right": sum(s.right for s in scores),
-        "planned": len(scores) + len(failed),
+        "planned": len(scores) + len(unanswered) + len(failed),
     }
 
 
@@ -210,14 +224,14 @@ def main() -> int:
         return 0
     args.output.mkdir(parents=True, exist_ok=True)
     try:
-        scores, live, failed = suite(args)
+        scores, live, unanswered, failed = suite(args)
     except KeyboardInterrupt:
         return 130
-    print_scores(scores, failed)
+    print_scores(scores, unanswered, failed)
     if live:
         print_live(live)
     path = args.output / "score.json"
-    path.write_text(json.dumps(as_json(scores, live, failed), indent=1))
+    path.write_text(json.dumps(as_json(scores, live, unanswered, failed), indent=1))
     print(f"\n{path}")
     return 1 if failed else 0
 

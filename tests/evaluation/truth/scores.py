@@ -126,7 +126,7 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
     from evaluation.truth.scenarios import SCENARIOS, label
 
     print(f"{args.draw} injections drawn with --seed {args.seed}")
-    scores, agreed, failed = run.suite(
+    scores, agreed, unanswered, failed = run.suite(
         argparse.Namespace(
             scenarios=[
                 s for s in (*SCENARIOS, *drawn(args.draw, args.seed)) if re.search(args.only, label(s))
@@ -150,6 +150,8 @@ def live(args: argparse.Namespace) -> Iterator[Row]:
             row.alarms = [] if s.right else [s.top_cause]
         row.note = s.note if not s.expected else f"as read: {s.as_read['figures']}"
         yield row
+    for name, why in unanswered.items():
+        yield Row("live", name, "tracepoints", n_top=1, top=0.0, note=f"missed: {why}")
     for name, why in failed.items():
         yield Row("live", name, "tracepoints", note=f"failed: {why}")
 

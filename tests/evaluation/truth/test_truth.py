@@ -48,12 +48,16 @@ def label(score: dict[str, Any]) -> str:
 
 def test_every_scenario_ran(truth: dict[str, Any]) -> None:
     assert truth["failed"] == {}
-    assert len(truth["scores"]) == truth["planned"] == N_SCENARIOS
+    assert len(truth["scores"]) + len(truth["unanswered"]) == truth["planned"] == N_SCENARIOS
+    # A busy host may keep one server from its core; a recorder that stops servers is no chance.
+    assert len(truth["unanswered"]) <= 1
+    for name, why in truth["unanswered"].items():
+        judge(FAMILY, name, False, why)
 
 
 def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
     injected = [s for s in truth["scores"] if s["expected"]]
-    assert len(injected) == N_SCENARIOS - 1
+    assert len(injected) >= N_SCENARIOS - 1 - len(truth["unanswered"])
     for s in injected:
         met = f"{s['n_affected']} of {s['n_slow']} met by the injection, host absent for {s['stolen_ms']} ms"
         judge(FAMILY, label(s), s["right_of_affected"], f"{s['top_cause']} ({s['top_share']:.0%}); {met}")
@@ -65,7 +69,13 @@ def test_injected_causes_are_judged(truth: dict[str, Any]) -> None:
 
 
 def test_the_control_is_judged(truth: dict[str, Any]) -> None:
-    (s,) = (s for s in truth["scores"] if not s["expected"])
+    controls = [s for s in truth["scores"] if not s["expected"]]
+    assert len(controls) == 1 - sum(name.startswith("none") for name in truth["unanswered"])
+    for s in controls:
+        _judge_control(s)
+
+
+def _judge_control(s: dict[str, Any]) -> None:
     told = f"largest: {s['top_cause']} ({s['top_share']:.0%}); host absent for {s['stolen_ms']} ms"
     judge(FAMILY, label(s), s["right"], told)
 
@@ -84,5 +94,9 @@ def test_slow_messages_are_slow_for_the_client_too(truth: dict[str, Any]) -> Non
 
 
 def test_framed_messages_are_exactly_the_requests_of_the_client(truth: dict[str, Any]) -> None:
-    framed = next(s for s in truth["scores"] if s["scenario"].startswith("20 requests at once, 1 connection"))
+    name = "20 requests at once, 1 connection"
+    framed = next((s for s in truth["scores"] if s["scenario"].startswith(name)), None)
+    if framed is None:
+        assert any(label.startswith(name) for label in truth["unanswered"])
+        return
     assert framed["n_messages"] == framed["n_requests"] or framed["n_lost"]
