@@ -77,19 +77,25 @@ def missed(readings: clock_readings.Readings) -> np.ndarray:
 def compare(pairs: np.ndarray, clock_map: pa.Table, unknown: np.ndarray | None = None) -> Result:
     """Check the order of ``pairs`` (tsc, realtime ns read right after it).
 
-    A pair is judged with the largest bound of the segments between its own TSC and the next
-    pair's: the realtime reading lies somewhere in there. ``unknown``: what ``missed`` says of the recording.
+    A realtime reading was made somewhere between its own TSC and the next pair's. So one of the segments between them
+    must have shown it there, within its own bound. ``unknown``: what ``missed`` says of the recording.
     """
     tsc, realtime = pairs[:, 0], pairs[:, 1]
     converted, _ = clocks.ClockMap(clock_map).convert(tsc, "tsc", "realtime")
     segments = from_table(clock_map)["realtime"]
     row = np.searchsorted(segments.tsc_start, tsc, side="right") - 1
-    spans = np.column_stack([row[:-1], row[1:] + 1]).ravel()
-    error = np.maximum.reduceat(np.append(segments.error_ns, 0), spans)[::2]
-
+    # Every segment of every pair: most have one, a reader that was away meanwhile has many.
+    n_segments = row[1:] - row[:-1] + 1
+    first = np.cumsum(n_segments) - n_segments
+    pair = np.repeat(np.arange(len(n_segments)), n_segments)
+    of = np.arange(len(pair)) - first[pair] + row[pair]
+    low = segments.ns(np.maximum(segments.tsc_start[of], tsc[pair]), of) - segments.error_ns[of]
+    high = segments.ns(np.minimum(segments.tsc_end[of], tsc[pair + 1]), of) + segments.error_ns[of]
+    error = np.maximum.reduceat(segments.error_ns[of], first)
+    # By how much no segment allows the reading.
+    beyond = np.minimum.reduceat(np.maximum(low - realtime[pair], realtime[pair] - high), first)
     late = converted[:-1] - realtime[:-1]  # > 0: the conversion is later than the reading after it
     early = realtime[:-1] - converted[1:]  # > 0: the next conversion is earlier than the reading before it
-    beyond = np.maximum(late, early) - error
     unknown = np.zeros((0, 2), np.int64) if unknown is None else unknown
     touched = np.searchsorted(unknown[:, 1], tsc[:-1]) < np.searchsorted(unknown[:, 0], tsc[1:])
     undone, beyond = (

@@ -109,6 +109,31 @@ def test_a_step_that_was_undone_between_two_looks_is_told_apart() -> None:
     assert ordering.compare(pairs, table, unknown).violations == 1
 
 
+def test_two_steps_while_the_reader_was_away_are_in_order() -> None:
+    """The clock goes back a second at ticks 8 and 9, both seen by the poller, and the reader is away from 7 to 10.
+
+    The reading before that is then two seconds later than the TSC after it: each step is within the bound of its own
+    segment, and together they are beyond either.
+    """
+    lines, pairs = simulate(32, 0)
+    start = 10**6 + 8 * TICK
+    states = [line.split("\t") for line in lines]
+    for i, state in enumerate(states[:-1]):
+        state[8] = str(int(state[8]) - min(max(i - 7, 0), 2))  # whole seconds
+    readings = cl.readings(*("\t".join(state) for state in states))
+    table, _ = clocks.build(readings)
+    pairs[:, 1] -= SEC * ((pairs[:, 0] + 100 >= start).astype(int) + (pairs[:, 0] + 100 >= start + TICK))
+    away = (pairs[:, 0] >= start - TICK) & (pairs[:, 0] < start + 2 * TICK)
+    result = ordering.compare(pairs[~away], table, ordering.missed(readings))
+    assert result.violations == 0 and result.undone == 0, result
+    assert 0.99 * SEC < result.max_error_ns < 1.01 * SEC
+    # All of them, with the reader there: each step is within the bound of its own bracket.
+    assert ordering.compare(pairs, table, ordering.missed(readings)).violations == 0
+    # And a reading that is another second away is none of these.
+    pairs[np.flatnonzero(~away)[100], 1] += SEC
+    assert ordering.compare(pairs[~away], table).violations == 1
+
+
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, clock_readings.Readings]:
     """A second of readings of this machine's clock."""

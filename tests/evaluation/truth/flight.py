@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "tools/nsight-demo")]
 
 from machinery.testbed.bed import Testbed  # noqa: E402
 from machinery.testbed.injections import Stop  # noqa: E402
