@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LONG = 1000
 
 #: Tables that grow with the recording: they are read in parts, and none is kept in memory.
-IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
+IN_PARTS = ("events", "messages", "requests", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,16 @@ class Messages(Reader):
             joined.append(np.concatenate(part))
             part.clear()
         return _frame(names, joined, words)
+
+    def batches(
+        self, names: Sequence[str], words: dict[str, dict[str, int]]
+    ) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Some columns of every message as numbers, -1 for null, some messages at a time in the table's order.
+
+        ``words``: of each column of texts, their numbers; new ones are entered.
+        """
+        for group in self._groups(list(dict.fromkeys(names))):
+            yield {name: _plain(group[name], words.setdefault(name, {})) for name in group.column_names}
 
     def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows of some messages, or some columns of them, in the table's order and as ``frames.to_pandas`` has them.
