@@ -11,10 +11,11 @@ from nsight_report.attribution import attribute
 
 def sent(i: int, t: int, returned: int, driver: int, **over: object) -> Row:
     """A reply whose send call was entered at ``t``."""
-    return message(
+    row = message(
         i, t, t, t, direction="tx", first_ns=t, last_ns=driver, latency_ns=driver - t, nic_ns=None, arrival_ns=None,
-        arrival_last_ns=None, handoff_ns=None, call_ns=t, app_ns=returned, driver_ns=driver, stamps="sd", **over,
+        arrival_last_ns=None, handoff_ns=None, call_ns=t, app_ns=returned, driver_ns=driver, stamps="sd",
     )  # fmt: skip
+    return row | over
 
 
 def causes(scene: Scene) -> dict[str, int]:
@@ -92,3 +93,18 @@ def test_waiting_for_the_congestion_window_while_the_thread_sleeps_is_the_transm
     )
     scene.threads(t, [(0, 1100, "running"), (1100, 100_000, "sleeping")])
     assert causes(scene) == {"Transmit queue (R)": 49_000}
+
+
+def test_sends_whose_call_was_not_recorded_have_no_latency_and_no_causes() -> None:
+    """Their driver has them before the send returns: that is all that is known, as of a recording of waits only."""
+    scene = Scene()
+    for i in range(40):
+        t = i * 100_000
+        scene.messages.append(sent(i, t, t + 500, t, call_ns=None))
+    scene.cores(
+        0, [(0, 4_000_000, "idle", "idle", 0, "swapper")], [(0, 4_000_000, "thread", "server", TID, "server")]
+    )
+    scene.threads(0, [(0, 4_000_000, "running")])
+    compared, found, _ = find(Recording(*scene.tables()), Selection(direction="tx"))
+    assert {r["latency_ns"] for r in compared.to_pylist()} == {0}
+    assert found.num_rows == 0

@@ -157,6 +157,14 @@ class Pipeline:
             self._messages = now, Messages(path if store.holds("messages") else self.table("messages"))
         return self._messages[1]
 
+    def requests(self) -> Messages:
+        """Table ``requests``, to be read in parts. Raises as ``table``."""
+        from .tables.messages import Messages
+
+        store = self._fresh.get(MADE_BY["requests"], self.store)
+        path = store.path("requests")
+        return Messages(path if store.holds("requests") else self.table("requests"), "requests")
+
     def path(self, name: str) -> Path:
         """The Parquet file of table ``name``, for those who need a part of it only."""
         return self._fresh.get(MADE_BY[name], self.store).directory / f"{name}.parquet"

@@ -28,13 +28,15 @@ Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
 class Messages(Reader):
     """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
 
+    ``name``: of another table that is read so, by columns only.
+
     >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
     >>> messages.columns(["message_id", "latency_ns"])                   # doctest: +SKIP
     >>> messages.rows(np.array([17, 18]))                                # doctest: +SKIP
     """
 
-    def __init__(self, source: pa.Table | Path) -> None:
-        super().__init__(source, "messages")
+    def __init__(self, source: pa.Table | Path, name: str = "messages") -> None:
+        super().__init__(source, name)
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
         """Some columns of every message, or of those that ``keep`` chooses by these columns; in the table's order.
