@@ -37,7 +37,17 @@ def stale(package: Path, edited: str) -> set[str]:
     return found
 
 
-EVERY = {"clocks", "capture", "lifetimes", "calls", "anomalies", "attribution", "queuing", "cores"}
+EVERY = {
+    "clocks",
+    "capture",
+    "lifetimes",
+    "requests",
+    "calls",
+    "anomalies",
+    "attribution",
+    "queuing",
+    "cores",
+}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +60,7 @@ EVERY = {"clocks", "capture", "lifetimes", "calls", "anomalies", "attribution", 
         ("capture/check.py", {"anomalies"}),
         ("attribution/categories.csv", {"attribution", "queuing", "cores"}),
         ("queuing/depth.py", {"queuing"}),
+        ("requests/exchanges.py", {"requests"}),
         # Not what cores did, which takes longest to make.
         ("timeline/exposure.py", {"anomalies", "queuing"}),
         ("anomalies/find.py", {"anomalies"}),

@@ -58,7 +58,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-ALL = ["clocks", "events", "messages", "contexts", "anomalies", "attribution", "queuing", "cores"]
+ALL = ["clocks", "events", "messages", "requests", "contexts", "anomalies", "attribution", "queuing", "cores"]
 
 
 def touch(path: Path) -> None:
@@ -78,7 +78,7 @@ def test_second_run_runs_nothing(capture: Path, ran: list[str]) -> None:
     ("changed", "expected"),
     [
         ("clock.tsv", ALL),  # everything builds on the clocks
-        ("events.tsv", ["events", "messages", "anomalies", "attribution", "queuing", "cores"]),
+        ("events.tsv", ["events", "messages", "requests", "anomalies", "attribution", "queuing", "cores"]),
         ("perf.data", ["contexts", "anomalies", "attribution", "queuing", "cores"]),
     ],
 )
@@ -101,7 +101,7 @@ def test_option_reruns_only_the_stages_that_use_it(capture: Path, ran: list[str]
         "cores",
     ]
     assert Pipeline(capture, Options(slow="p90-100", framing="redis")).run() == [
-        "messages", "anomalies", "attribution", "queuing", "cores",
+        "messages", "requests", "anomalies", "attribution", "queuing", "cores",
     ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_what_is_decoded_around_the_messages_depends_on_which_are_chosen(
     assert Pipeline(capture, Options(decode="chosen", slow="p90-100")).run() == after
     touch(capture / "events.tsv")
     chosen = Options(decode="chosen", slow="p90-100")
-    assert Pipeline(capture, chosen).run() == ["events", "messages", *after]
+    assert Pipeline(capture, chosen).run() == ["events", "messages", "requests", *after]
 
 
 def test_another_run_of_the_other_capture_reruns_the_comparison(
@@ -191,6 +191,7 @@ def test_rerun_runs_the_stage_and_those_after_it(capture: Path, ran: list[str]) 
     Pipeline(capture).run(rerun="clocks")
     assert Pipeline(capture).run(rerun="messages") == [
         "messages",
+        "requests",
         "anomalies",
         "attribution",
         "queuing",
@@ -202,7 +203,8 @@ def test_truncated_table_is_made_again(capture: Path, ran: list[str]) -> None:
     Pipeline(capture).run(rerun="clocks")
     path = capture / "tables/messages.parquet"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert Pipeline(capture).run() == ["messages", "anomalies", "attribution", "queuing", "cores"]
+    after = ["requests", "anomalies", "attribution", "queuing", "cores"]
+    assert Pipeline(capture).run() == ["messages", *after]
 
 
 def test_deleted_tables_are_made_again(capture: Path, ran: list[str]) -> None:
@@ -223,7 +225,7 @@ def test_stage_runs_alone_from_its_stored_input(capture: Path, ran: list[str]) -
     assert ran == ["messages"]
     assert made == {"messages": 200}
     # What follows it was made from the run before, and is stale now.
-    assert Pipeline(capture).run() == ["anomalies", "attribution", "queuing", "cores"]
+    assert Pipeline(capture).run() == ["requests", "anomalies", "attribution", "queuing", "cores"]
 
 
 @pytest.mark.slow

@@ -91,14 +91,14 @@ def measure(path: Path, repeats: int) -> Iterator[tuple[str, int, Run]]:
     """Name, rows and cost of each stage, of each report, of all in one process, and of peers."""
     report = [*REPORT, str(path)]
     rows = {
-        "messages": "events", "anomalies": "calls", "attribution": "found_anomalies", "queuing": "calls", "cores": "contexts",
+        "messages": "events", "requests": "messages", "anomalies": "calls", "attribution": "found_anomalies", "queuing": "calls", "cores": "contexts",
     }  # fmt: skip
 
     def n_rows(table: str) -> int:
         return int(pq.read_metadata(path / "tables" / f"{table}.parquet").num_rows)
 
     yield "start", 0, best([*REPORT, "--version"], repeats)
-    for stage in ("events", "messages", "anomalies", "attribution", "queuing", "cores"):
+    for stage in ("events", "messages", "requests", "anomalies", "attribution", "queuing", "cores"):
         took = best([*report, "--stage", stage], repeats)
         yield stage, n_rows(rows.get(stage, stage)), took
     with tempfile.TemporaryDirectory() as out:

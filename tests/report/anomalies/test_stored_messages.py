@@ -209,7 +209,7 @@ def test_what_a_side_keeps_does_not_grow_with_the_recording(
         of = in_files(tmp_path, made)
         every = of.every()
         some = every.rows(np.arange(100, 140))
-        app = App.of(every.columns(["message_id", "conn_id", "tid"]))
+        app = App.of(every.columns(["message_id", "conn_id", "tid", "pid"]))
         machine = activity.Activity(of, some, app).machine
         kept.append([len(machine.threads.owner), len(machine.cores.owner), len(machine.entered_tid)])
     assert all(large < 1.5 * small + 20 for small, large in zip(*kept, strict=True))

@@ -26,7 +26,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "mode", "messages", "slow", "baseline", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
+        "capture", "mode", "messages", "requests", "slow", "baseline", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]

@@ -180,6 +180,16 @@ def test_packets_of_a_message_that_is_sent_are_not_ahead_of_it():
     assert (found["Transmit", 0]["depth"], found["Transmit", 0]["function"]) == (1, "dev_hard_start_xmit")
 
 
+def test_sent_messages_without_functions_are_in_no_queue_that_is_seen():
+    scene = burst()
+    scene.messages += [
+        message(3 + i, 0, 0, 900, direction="tx", first_ns=100 + i, last_ns=800 + i, call_ns=100 + i, driver_ns=800 + i, app_ns=900 + i,
+                handoff_ns=None, arrival_ns=None, arrival_last_ns=None, nic_ns=None)
+        for i in range(2)
+    ]  # fmt: skip
+    assert depths(scene, [], ["", "", "", "baseline", "slow"]) == {}
+
+
 def test_what_began_before_counts_in_part():
     a = np.array
     served = Served.build(a([1, 1, 2]), a([0, 10, 0]), a([8, 18, 100]))

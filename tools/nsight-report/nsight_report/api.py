@@ -154,6 +154,13 @@ class Capture:
             self.analyse()
         return self.pipeline.messages()
 
+    @property
+    def stored_requests(self) -> Messages:
+        """Table ``requests``, to be read in parts; ``requests`` itself is every one of the recording, in memory."""
+        if not self._analysed:
+            self.analyse()
+        return self.pipeline.requests()
+
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
         from .selection.windows import around

@@ -137,6 +137,12 @@ def _common(p: argparse.ArgumentParser) -> None:
         "--direction", choices=("rx", "tx"), default="rx", help="received (default) or sent messages"
     )
     p.add_argument(
+        "--role",
+        choices=("server", "client"),
+        default="server",
+        help="requests whose phases are told: those that came in (default), or those that the application sent",
+    )
+    p.add_argument(
         "--framing",
         choices=("memcached", "redis", "http", "none"),
         default="none",

@@ -97,6 +97,7 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
         "decode": args.decode,
         "against": args.against,
         "nested": args.nested,
+        "role": args.role,
     }
     return open_capture(path, output=output, progress=_progress(), **{**chosen, **changes})
 

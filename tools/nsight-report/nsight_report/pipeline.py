@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LONG = 1000
 
 #: Tables that grow with the recording: they are read in parts, and none is kept in memory.
-IN_PARTS = ("events", "messages", "calls", "contexts", "thread_states")
+IN_PARTS = ("events", "messages", "requests", "calls", "contexts", "thread_states")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]
@@ -156,6 +156,14 @@ class Pipeline:
         if self._messages is None or self._messages[0] != now:
             self._messages = now, Messages(path if store.holds("messages") else self.table("messages"))
         return self._messages[1]
+
+    def requests(self) -> Messages:
+        """Table ``requests``, to be read in parts. Raises as ``table``."""
+        from .tables.messages import Messages
+
+        store = self._fresh.get(MADE_BY["requests"], self.store)
+        path = store.path("requests")
+        return Messages(path if store.holds("requests") else self.table("requests"), "requests")
 
     def path(self, name: str) -> Path:
         """The Parquet file of table ``name``, for those who need a part of it only."""

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from .names import printable
+from .requests.figures import NAMES, OF_CLIENT, Figures
 from .summary import Summary, advice
 from .tables.data_frames import each
-from .units import counted, percent
+from .units import counted, duration, percent
 
 #: Fewer slow messages than this tell of themselves, and not of a pattern.
 FEW = 10
@@ -42,6 +43,47 @@ def confidence(s: Summary) -> list[str]:
                 f"{printable(first.cause)} delayed {first.n_messages:,} of them: others have other causes."
             )
     return said + _losses(s)
+
+
+def requests_told(f: Figures) -> list[str]:
+    """How many requests there were and how long they took, as a title and sentences."""
+    done = "sent by the application" if f.role == "client" else "received and answered"
+    said = [f"Requests: {f.n:,} {done}"]
+    parts = [f"p{p:g} {duration(ns)}" for p, ns in f.percentiles.items()]
+    if f.n:
+        said.append(f"latency: {', '.join([*parts, f'max {duration(f.max_ns)}'])}")
+    if f.n_certain < f.n:
+        said.append(
+            f"{counted(f.n - f.n_certain, 'request')} may be parts of one or several in one: see the losses"
+        )
+    if f.tail is not None:
+        phase, share = f.tail
+        said.append(
+            f"{percent(share)} of what the requests of {f.slow} take more than those of {f.usual} is {phase}"
+        )
+    if f.others:
+        other = (
+            "--role server: the requests that it received"
+            if f.role == "client"
+            else "--role client: the requests that it sent"
+        )
+        said.append(f"{other} ({f.others:,})")
+    return said
+
+
+def slowest_told(f: Figures) -> list[str]:
+    """The slowest requests, a sentence each."""
+    return [
+        f"request {one.request_id}: {duration(one.latency_ns)} ("
+        + ", ".join(f"{name} {duration(one.phases_ns[name])}" for name in phase_columns(f))
+        + ")"
+        for one in f.slowest
+    ]
+
+
+def phase_columns(f: Figures) -> tuple[str, ...]:
+    """Names of the phases in order of time, of that role."""
+    return OF_CLIENT if f.role == "client" else NAMES
 
 
 def no_cause(coverage: float | None) -> str:

@@ -53,6 +53,7 @@ class Options:
     decode: str = "all"
     against: str | None = None
     nested: int = 80
+    role: str = "server"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from .clocks.stage import STAGE as CLOCKS
 from .cores.stage import STAGE as CORES
 from .lifetimes.stage import STAGE as MESSAGES
 from .queuing.stage import STAGE as QUEUING
+from .requests.stage import STAGE as REQUESTS
 
-STAGES = (CLOCKS, EVENTS, MESSAGES, CONTEXTS, ANOMALIES, ATTRIBUTION, QUEUING, CORES)
+STAGES = (CLOCKS, EVENTS, MESSAGES, REQUESTS, CONTEXTS, ANOMALIES, ATTRIBUTION, QUEUING, CORES)
 
 BY_NAME = {stage.name: stage for stage in STAGES}
 #: Stages of a diagnosis; the others make tables of what was recorded, whichever messages are slow.

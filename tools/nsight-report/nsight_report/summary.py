@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from . import drops
 from .attribution.causes import LOW_COVERAGE, OWN_COST
 from .names import printable
+from .requests.figures import Figures, figures
 from .selection.options import Selection
+from .selection.slices import Slice
 from .tables.data_frames import cause_names, each
 from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
 N_WORST = 5
+_TAIL = "p99-100"
 _WORTH = 0.01  # share of the delay from which a cause that is not the first is named in the first sentence
 _ACT = 0.05  # share of the delay from which a cause is worth acting on
 _FEW_SLOWER = 0.5  # share of the slow messages below which the words are about the slower ones only
@@ -45,7 +49,8 @@ LIMITATIONS = {
         "context.",
     ),
     "waits": (
-        "System calls are seen where a thread waited in one, and not those it worked in: --syscalls messages records them.",
+        "System calls are seen where a thread waited in one, and not those it worked in, nor when send calls began: --syscalls "
+        "messages records both.",
     ),
     "intel-pt": (
         "What a function waited for inside the hardware (cache, memory, devices) is not seen, only how long it took.",
@@ -100,6 +105,7 @@ class Summary:
     drops: pd.DataFrame  # as drops.of_messages has them
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
+    requests: Figures | None = None  # None: there are none, as in a recording of one direction
 
     @property
     def limitations(self) -> tuple[str, ...]:
@@ -120,7 +126,8 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
 
 def summarise(capture: Capture) -> Summary:
     """Everything the exports print, from the tables of an analysed capture."""
-    latencies = selected(capture, ["latency_ns"])["latency_ns"].to_numpy()
+    chosen = selected(capture, ["latency_ns", "pid"])
+    latencies = chosen["latency_ns"].to_numpy()
     n = len(latencies)
     known = {p: value for p in PERCENTILES if (value := percentile(latencies, p)) is not None}
     coverage = capture.coverage
@@ -154,7 +161,19 @@ def summarise(capture: Capture) -> Summary:
         slowest=slowest(capture, N_SLOWEST),
         own_cost=own_cost(capture),
         blocking=blocking(capture.hol),
+        requests=_requests(capture, chosen["pid"].unique()),
         drops=drops.of_messages(capture.drops, selected(capture, ["proto", "lport"])),
+    )
+
+
+def _requests(capture: Capture, pids: npt.NDArray[np.int64]) -> Figures | None:
+    """Of the same slices as messages, but by the latency of requests."""
+    options = capture.options
+    # The default one is the tail; what lies around it tells whether it begins there.
+    more = ("p90-99", options.slow, "p99.9-100") if options.slow == _TAIL else (options.slow,)
+    slices = [(name, Slice.parse(name).rows) for name in dict.fromkeys((options.baseline, *more))]
+    return figures(
+        capture.stored_requests, options.role, pids, options.port, slices, options.baseline, options.slow
     )
 
 

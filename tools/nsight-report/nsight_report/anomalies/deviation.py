@@ -48,6 +48,11 @@ def latencies(of: Exposure) -> pd.Series:
     return pd.Series(of.ns).groupby(of.row).sum()
 
 
+def median_latency(of: Exposure) -> int:
+    """Of those that lasted at all; 0 if none did, as sent messages whose driver had them before the send returned."""
+    return int(np.median(latencies(of))) if len(of.ns) else 0
+
+
 def adding_up(medians: pd.Series, baseline: Exposure, n_baseline: int) -> pd.Series:
     """``medians`` (``baseline_medians``) that together are no more than the median of the baseline's latencies.
 
@@ -55,7 +60,7 @@ def adding_up(medians: pd.Series, baseline: Exposure, n_baseline: int) -> pd.Ser
     had. What they are too much is taken from waits and from what others did, in proportion to their
     spread (mean distance from the median).
     """
-    excess = int(medians.sum()) - int(np.median(latencies(baseline)))
+    excess = int(medians.sum()) - median_latency(baseline)
     if excess <= 0:
         return medians
     index = pd.MultiIndex.from_arrays([baseline.side, baseline.kind, baseline.subject], names=LABEL)

@@ -21,7 +21,15 @@ from ..timeline.exposure import KINDS, UNTRACED, Exposure
 from ..timeline.machine import Machine, Names
 from ..timeline.recording import Recording
 from . import functions
-from .deviation import adding_up, baseline_medians, deviations, latencies, saved, without_saved
+from .deviation import (
+    adding_up,
+    baseline_medians,
+    deviations,
+    latencies,
+    median_latency,
+    saved,
+    without_saved,
+)
 from .functions import Measured
 from .measurement import measure
 
@@ -92,7 +100,7 @@ def _anomalies(
     if of.called is not None and of.usually is not None:
         inside, looked_into = functions.find(of.called, of.usually, of.n_baseline, names, noise, explained)
         frame = pd.concat([_without(frame, looked_into, names), inside])
-    late = latencies(of.slow) - int(np.median(latencies(of.baseline)))
+    late = latencies(of.slow) - median_latency(of.baseline)
     return without_saved(frame, saved(of.slow, usual), late)
 
 

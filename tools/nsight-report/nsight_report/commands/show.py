@@ -18,6 +18,7 @@ from ..export.selection import marks, no_message
 from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
+from ..requests.figures import NAMES, OF_CLIENT
 from ..tables.data_frames import each
 from ..timeline.calls_of_message import calls_of
 from ..units import duration, percent
@@ -30,6 +31,10 @@ _NEAR = 8  # overlapping messages that are listed
 _FACTS = (
     "message_id", "direction", "conn_id", "laddr", "lport", "raddr", "rport", "nbytes", "request_type", "comm", "pid",
     "tid", "fd", "first_ns", "last_ns", "latency_ns", "stamps", "n_in_read", "retransmitted",
+)  # fmt: skip
+_REQUEST = (
+    "request_id", "role", "join", "last_message_id", "reply_message_id", "last_reply_message_id", "parent_request_id",
+    "latency_ns", "receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns",
 )  # fmt: skip
 _NEIGHBOUR = (
     "message_id", "conn_id", "direction", "first_ns", "last_ns", "latency_ns", "tid", "app_cpu", "comm",
@@ -56,6 +61,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
         roles = [role for role in roles if role == "slow"]
     return {
         "capture": str(capture.path),
+        "request": _request(capture, message),
         "message": {name: _plain(message[name]) for name in _FACTS},
         "role": roles[0] if roles else None,
         "slow": capture.options.slow,
@@ -91,6 +97,23 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
         return capture.message(int(text))
     except KeyError:
         raise no_message(int(text), capture.stored_messages.num_rows) from None
+
+
+def _request(capture: Capture, message: pd.Series[Any]) -> dict[str, Any] | None:
+    """The request that the message is of, or the first of several that it may be of."""
+    number, conn = int(message["message_id"]), int(message["conn_id"])
+
+    def around(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        inside = (rows["request_id"] <= number) & (rows["last_reply_message_id"] >= number)
+        return (inside & (rows["conn_id"] == conn)).to_numpy(bool)
+
+    rows = capture.stored_requests.columns(("conn_id", *_REQUEST), around)
+    ends = rows[["request_id", "last_message_id", "reply_message_id", "last_reply_message_id"]]
+    rows = rows[(ends == number).any(axis=1)] if (ends == number).any(axis=None) else rows
+    for row in each(rows.head(1)):
+        named = {name: getattr(row, name) for name in _REQUEST}
+        return {name: v if isinstance(v, str) else None if v == -1 else int(v) for name, v in named.items()}
+    return None
 
 
 def _covered(capture: Capture, number: int) -> dict[str, Any]:
@@ -201,6 +224,8 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
         soft_wrap=True,
     )  # fmt: skip
     console.print(Text("  " + _standing(made)), soft_wrap=True)
+    if made["request"]:
+        console.print(Text("  " + _of_request(made["request"])), soft_wrap=True)
     _print_marks(made, console)
     _print_segments(made, console)
     _print_causes(made, console)
@@ -230,6 +255,14 @@ def _standing(made: dict[str, Any]) -> str:
         else "it is not among the slow messages"
     )
     return f"{is_baseline}, so no cause was looked for (slow {made['slow']}; --slow id:{number} explains it)"
+
+
+def _of_request(r: dict[str, Any]) -> str:
+    order = OF_CLIENT if r["role"] == "client" else NAMES
+    parts = ", ".join(f"{name} {duration(r[f'{name}_dur_ns'])}" for name in order)
+    parent = "" if r["parent_request_id"] is None else f", sent during request {r['parent_request_id']}"
+    whose = "sent" if r["role"] == "client" else "received"
+    return f"request {r['request_id']}, {whose}{parent}: {duration(r['latency_ns'])} ({parts}), reply from message {r['reply_message_id']} on"
 
 
 def _title(console: Console, text: str) -> None:

@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ..errors import BadInput
 from ..names import printable
 from ..plots.figures import Figure, Sheet, drawn
+from ..report_text import phase_columns, requests_told, slowest_told
 from ..summary import (
     MODE,
     PERCENTILES,
@@ -110,6 +111,9 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
         bars=first_screen.bars(sheet),
         colour=lambda cause: first_screen.colour(sheet, str(cause)),
         latencies=first_screen.latencies(summary),
+        requests_told=requests_told,
+        slowest_told=slowest_told,
+        phase_columns=phase_columns,
         losses=list(each(summary.losses)),
         mode=MODE[summary.mode],
         recorded_with=RECORDED_WITH[summary.mode],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..requests.figures import Figures
 from ..summary import Summary, summarise
 from ..tables.data_frames import each
 
@@ -48,6 +49,7 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
             "p999_ns": s.percentiles.get(99.9),
             "max_ns": s.max_ns,
         },
+        "requests": _requests(s.requests),
         "slow": s.slow,
         "baseline": s.baseline,
         "coverage": {
@@ -70,6 +72,41 @@ def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str
         "drops": _rows(s.drops, _DROP_FIELDS),
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
+    }
+
+
+def _requests(f: Figures | None) -> dict[str, Any] | None:
+    if f is None:
+        return None
+    tail = f.tail
+    return {
+        "role": f.role,
+        "n": f.n,
+        "n_certain": f.n_certain,
+        "n_sent": f.n_sent,
+        "p50_ns": f.percentiles.get(50.0),
+        "p99_ns": f.percentiles.get(99.0),
+        "p999_ns": f.percentiles.get(99.9),
+        "max_ns": f.max_ns,
+        "tail": {"phase": tail[0], "share": tail[1]} if tail else None,
+        "slices": [
+            {
+                "slice": s.name,
+                "n": s.n,
+                "latency_ns": s.latency_ns,
+                **{f"{name}_ns": ns for name, ns in s.phases_ns.items()},
+                "sent_ns": s.sent_ns,
+            }
+            for s in f.slices
+        ],
+        "slowest": [
+            {
+                "request_id": one.request_id,
+                "latency_ns": one.latency_ns,
+                **{f"{name}_ns": ns for name, ns in one.phases_ns.items()},
+            }
+            for one in f.slowest
+        ],
     }
 
 

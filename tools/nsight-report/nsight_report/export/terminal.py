@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..drops import MEANING
 from ..names import printable
-from ..report_text import confidence, next_steps, no_cause
+from ..report_text import confidence, next_steps, no_cause, phase_columns, requests_told, slowest_told
 from ..summary import (
     RECORDED_WITH,
     SlowMessage,
@@ -33,6 +33,7 @@ _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _BAR = 20
 _CAUSES = 10  # printed
 _BLOCKING, _TOLD = 5, 0.05  # of what head-of-line blocking consists of, and from which share of it on
+_REQUESTS = 3  # of the slowest
 _PLAIN_WIDTH = 110
 #: Behind a cause that is only a place.
 LOCATED = " *"
@@ -47,6 +48,7 @@ def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool 
     _losses(console, summary)
     _drops(console, summary)
     _latencies(console, summary)
+    _requests(console, summary)
     _causes(console, summary)
     _blocking(console, summary)
     _slowest(console, summary)
@@ -217,6 +219,25 @@ def _latencies(console: Console, s: Summary) -> None:
             for row in each(s.worst_covered)
         ]
         console.print(f"  explained least: message {', '.join(worst)}", style="dim")
+
+
+def _requests(console: Console, s: Summary) -> None:
+    f = s.requests
+    if f is None:
+        return
+    title, *sentences = requests_told(f)
+    _title(console, title)
+    for sentence in sentences:
+        console.print(Text("  " + sentence), soft_wrap=True)
+    names, sent = phase_columns(f), [">requests it sent"] if f.n_sent else []
+    table = columns(console, "mean of", ">n", ">latency", *(f">{name}" for name in names), *sent)
+    for row in f.slices:
+        parts = [row.latency_ns, *(row.phases_ns[name] for name in names), *([row.sent_ns] if sent else [])]
+        table.add_row(Text(row.name), f"{row.n:,}", *(duration(ns) for ns in parts))
+    if f.slices:
+        print_table(console, table)
+    for sentence in slowest_told(f)[:_REQUESTS]:
+        console.print(Text("  slowest: " + sentence, style="dim"), soft_wrap=True)
 
 
 def _causes(console: Console, s: Summary) -> None:

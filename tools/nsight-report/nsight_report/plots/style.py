@@ -149,7 +149,8 @@ def latency_axis(ax: Axes, which: str, low_ns: float, high_ns: float, room: floa
     axis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0) if short else (1.0,), numticks=30))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _pos: tick(value)))
-    limits = (max(low_ns, 1) / 1.3, high_ns * room)
+    # Sent messages can all be 0 ns long: as far as a log axis goes.
+    limits = (max(low_ns, 1) / 1.3, max(high_ns, 1) * room)
     (ax.set_ylim if which == "y" else ax.set_xlim)(*limits)
     small_ticks(ax, which, limits)
 

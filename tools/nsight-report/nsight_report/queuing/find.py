@@ -90,7 +90,8 @@ def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.D
     parts += _by_messages(_beside(every, own, activity.machine), own, activity.machine, counted)
     if activity.has_functions:
         _account(counted, own, ledger)
-    return pd.concat(parts, ignore_index=True)
+    # Sent messages are in a queue only where a function shows it.
+    return pd.concat(parts, ignore_index=True) if parts else _nothing()
 
 
 def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:

@@ -18,17 +18,23 @@ _OF_APP = ("message_id", "direction", "lport", "rport", "pid", "comm")
 
 
 class App(NamedTuple):
-    """Messages of one application: their numbers, ascending, the connection of each, and which threads they had."""
+    """Messages of one application: their numbers, ascending, the connection of each, which threads and processes they had.
+
+    ``ids`` are of one direction, and of one port if it was asked for; what ``pids`` received is the application's all the same.
+    """
 
     ids: Int
     conn: Int
     tids: Int
+    pids: Int
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid."""
-        ids, conn, tid = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid"))
-        return App(ids, conn, np.unique(tid))
+        """By rows in the table's order: message_id, conn_id, tid, pid."""
+        ids, conn, tid, pid = (
+            messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
+        )
+        return App(ids, conn, np.unique(tid), np.unique(pid[pid >= 0]))
 
 
 def choose_app(messages: Messages, options: Selection) -> Int:

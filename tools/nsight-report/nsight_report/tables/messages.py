@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +28,15 @@ Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
 class Messages(Reader):
     """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
 
+    ``name``: of another table that is read so, by columns only.
+
     >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
     >>> messages.columns(["message_id", "latency_ns"])                   # doctest: +SKIP
     >>> messages.rows(np.array([17, 18]))                                # doctest: +SKIP
     """
 
-    def __init__(self, source: pa.Table | Path) -> None:
-        super().__init__(source, "messages")
+    def __init__(self, source: pa.Table | Path, name: str = "messages") -> None:
+        super().__init__(source, name)
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
         """Some columns of every message, or of those that ``keep`` chooses by these columns; in the table's order.
@@ -55,6 +58,16 @@ class Messages(Reader):
             joined.append(np.concatenate(part))
             part.clear()
         return _frame(names, joined, words)
+
+    def batches(
+        self, names: Sequence[str], words: dict[str, dict[str, int]]
+    ) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Some columns of every message as numbers, -1 for null, some messages at a time in the table's order.
+
+        ``words``: of each column of texts, their numbers; new ones are entered.
+        """
+        for group in self._groups(list(dict.fromkeys(names))):
+            yield {name: _plain(group[name], words.setdefault(name, {})) for name in group.column_names}
 
     def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows of some messages, or some columns of them, in the table's order and as ``frames.to_pandas`` has them.

@@ -57,7 +57,9 @@ class Activity:
         asked = Asked.of(messages)
         every = recording.every().columns(occupancy.COLUMNS)
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
-        received = every.loc[np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "comm"]]
+        received = every.loc[
+            np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "pid", "comm"]
+        ]
         del every  # it grows with the recording, and what follows needs memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
         source = self._contexts if self.has_functions else self._calls

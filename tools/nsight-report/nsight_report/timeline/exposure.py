@@ -197,7 +197,11 @@ def _rules(
     same_process = column(messages["pid"])[row] == m.pid[ctx]
     other_worked = (worked >= 0) & (worked != ids[row])
     other_received = (received >= 0) & (received != ids[row])
-    app_worked, app_received = np.isin(worked, m.app.ids), np.isin(received, m.app.ids)
+    app_worked = np.isin(worked, m.app.ids)
+    # Whatever its direction and port: with sent messages none of what is received is in ``ids``.
+    app_received = np.isin(received, m.app.ids) | np.isin(
+        _lookup(m.received, m.receive_pid, received), m.app.pids
+    )
     same_conn = _lookup(m.app.ids, m.app.conn, worked) == conn[row]
     # What happens inside a thread or another message's processing counts as that, unless it is
     # an interrupt so long that it must be a cause of its own.

@@ -56,7 +56,7 @@ class Machine:
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
     ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
-    received, ascending, and ``receive_name``: of each, the code of ``<comm> receive``; ``entered_*``: system calls,
+    received, ascending, ``receive_name`` and ``receive_pid``: of each, the code of ``<comm> receive``, and who reads it; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
     row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops.
@@ -77,6 +77,7 @@ class Machine:
     told: arrival.Told
     received: Int
     receive_name: Int
+    receive_pid: Int
     entered_tid: Int
     entered_start: Int
     entered_name: Int
@@ -120,7 +121,7 @@ class Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
         ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
-        message_id and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
+        message_id, pid and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
         when they were told of messages (``told``).
         """
         names = names or Names()
@@ -135,6 +136,7 @@ class Machine:
             arrival.nothing_told(0),
             received["message_id"].to_numpy(np.int64),
             names.codes(received["comm"].astype(str) + " receive"),
+            column(received["pid"]),
             tid[order],
             start[order],
             names.codes(entered["symbol"])[order],

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Real servers under the load client: every request of its log is one of the table, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nsight_report
+import pytest
+from evaluation.requests.client import joined, record, told
+from machinery.testbed.bed import on_path
+from nsight_record import clock, collect
+
+from conftest import skip_or_fail
+
+pytestmark = pytest.mark.live
+
+
+def require_testbed(server: str) -> None:
+    if os.geteuid():
+        skip_or_fail("root", "network namespaces need root")
+    for name in (
+        "ip",
+        "nsenter",
+        "setpriv",
+        "taskset",
+        "ss",
+        "memcached" if server == "memcached" else "redis-server",
+    ):
+        if not on_path(name):
+            skip_or_fail("testbed", f"{name} is not installed")
+    if not collect.find():
+        skip_or_fail("bpf", "nsight-collect is not built")
+    if not clock.find():
+        skip_or_fail("clock", "nsight-clock is not built")
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "framing"),
+    [
+        ("memcached", "-n 1500 -c 5", "none"),
+        ("redis", "-n 500 -c 3", "none"),
+        ("memcached", "-n 300 -P memcached-udp --keys 10 --udp-timeout 60000", "none"),
+        # Up to eight in flight, which only the protocol tells apart.
+        ("memcached", "-n 1000 -c 2 --pipeline 8 -r 40000 --set", "memcached"),
+    ],
+)
+def test_every_request_of_the_client_is_joined_to_its_reply(
+    server: str, options: str, framing: str, tmp_path: Path
+) -> None:
+    require_testbed(server)
+    capture, log, port = record(server, options.split(), tmp_path, payload=framing != "none")
+    c = nsight_report.open(capture, framing=framing)
+    rows = joined(c, log, port)
+    assert not rows["request_id"].isna().any(), told(rows)
+    assert rows["request_id"].is_unique
+    every = c.stored_requests.columns(
+        ["role", "lport", "latency_ns", "receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns"]
+    )
+    assert len(every) == len(rows)  # the client's own side is not recorded
+    assert (every["role"] == "server").all()
+    assert (every["latency_ns"] == every.filter(like="dur_ns").sum(axis=1)).all()
+    # The client sends before the server receives, and has its reply when the driver had it; all are stamps of one clock.
+    assert (rows["there_ns"] >= 0).all() and (rows["back_ns"] >= 0).all()
+    if "udp" not in options:  # datagrams have a header of their own
+        assert (rows["received_bytes"] == rows["reply_bytes"]).all()
+    # Sent messages of the same capture, whose send calls were not recorded.
+    sent = nsight_report.open(capture, direction="tx", framing=framing)
+    assert len(sent.coverage) > 0
+    assert sent.summary()["messages"]["n"] >= len(rows)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From table ``messages`` to table ``requests``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ..losses import Ledger
+from ..tables import schema
+from ..tables.external_sort import Runs, row_type, to_table
+from ..tables.messages import Messages
+from ..tables.store import Writer, Written, writing
+from .exchanges import FRAMING, JOINS, Exchanges, exchanges
+from .phases import measure
+from .roles import CLIENT, ROLES, roles
+from .rows import I64, WORDS, Connections, Rows, by_connection
+from .tree import InHands, Sent, parents
+
+_UDP = 17
+_ROW = row_type("requests")
+
+
+def build(messages: Messages, scratch: Path, framing: str | None = None) -> tuple[Written, pa.Table]:
+    """Write the requests to directory ``scratch``; return ``(requests, losses)``.
+
+    ``framing``: the protocol that ``messages`` were cut by. In memory are the messages of some connections at a time, one
+    whole connection at least; of every received request who had it when, and of every connection who asks.
+    Messages of a recording of one direction make no request, and none is counted as missing.
+    """
+    ledger = Ledger("requests")
+    words: dict[str, dict[str, int]] = {name: {} for name in (*WORDS, "direction")}
+    parts, connections = by_connection(messages, scratch, words)
+    role = roles(connections, Ledger("requests") if _one_direction(words) else ledger)
+    runs, hands = Runs(scratch / "requests.runs", _ROW, ("first_ns", "request_id")), [InHands.join([])]
+    for rows in () if _one_direction(words) else parts:
+        made = _requests(rows, connections, role, words["request_type"], framing, ledger)
+        received = made[made["role"] != CLIENT]
+        hands.append(
+            InHands(
+                *(
+                    received[name].astype(np.int64)
+                    for name in ("request_id", "tid", "read_ns", "last_send_ns")
+                )
+            )
+        )
+        runs.add(made)
+    in_hands, in_several = InHands.join(hands), 0
+    lists = {name: list(of) for name, of in words.items()}
+    lists |= {"role": ROLES, "join": [*JOINS[:FRAMING], f"{JOINS[FRAMING]}:{framing}"]}
+    written = Written(scratch / "requests.parquet")
+    with writing(written.path), Writer(written.path, schema.TABLES["requests"].arrow()) as writer:
+        for rows in runs.merged():
+            sent = rows["role"] == CLIENT
+            of = Sent(*(rows[name][sent].astype(np.int64) for name in ("tid", "first_ns", "last_ns")))
+            rows["parent_request_id"][sent], shared = parents(in_hands, of)
+            in_several += shared
+            writer.write(to_table("requests", rows, lists, null=-1))
+    ledger.add("requests_sent_in_several", in_several)
+    return written, ledger.table()
+
+
+def _one_direction(words: dict[str, dict[str, int]]) -> bool:
+    return len(words["direction"]) < 2
+
+
+def _requests(
+    rows: Rows,
+    connections: Connections,
+    role: I64,
+    types: dict[str, int],
+    framing: str | None,
+    ledger: Ledger,
+) -> Rows:
+    """Rows of table ``requests`` of some connections, by connection."""
+    # 100 Continue and its like are no replies: those follow.
+    interim = [
+        number for word, number in types.items() if framing == "http" and len(word) == 3 and word[0] == "1"
+    ]
+    rows = rows[~np.isin(rows["request_type"], interim)]
+    conn = rows["conn_id"]
+    is_client = role[conn] == CLIENT
+    is_udp = connections["proto"][conn] == _UDP
+    is_framed = (connections["framed"][conn] == 1) & ~is_udp & (framing is not None)
+    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed, ledger)
+    client = is_client[found.ask]
+    made = np.zeros(len(client), _ROW)
+    for name, values in measure(rows, found, client, ledger).items():
+        made[name] = values
+    for name, values in _identity(rows, found).items():
+        made[name] = values
+    made["role"] = role[conn[found.ask]]
+    for name in ("proto", "laddr", "lport", "raddr", "rport"):
+        made[name] = connections[name][conn[found.ask]]
+    made["parent_request_id"] = -1
+    return made
+
+
+def _identity(rows: Rows, found: Exchanges) -> dict[str, I64]:
+    """Which messages a request consists of, and whose it is. ``tid``: at a server the last reader, at a client the first sender."""
+    ids, total = rows["message_id"], np.append(0, np.cumsum(rows["nbytes"]))
+    of = np.where(rows["tx"][found.ask] == 1, found.ask, found.asked)
+    return {
+        "request_id": ids[found.ask],
+        "join": found.join,
+        "certain": found.certain,
+        "conn_id": rows["conn_id"][found.ask],
+        "last_message_id": ids[found.asked],
+        "reply_message_id": ids[found.answer],
+        "last_reply_message_id": ids[found.answered],
+        "n_messages": found.asked - found.ask + 1,
+        "n_reply_messages": found.answered - found.answer + 1,
+        "nbytes": total[found.asked + 1] - total[found.ask],
+        "reply_nbytes": total[found.answered + 1] - total[found.answer],
+        "request_type": rows["request_type"][found.ask],
+        "pid": rows["pid"][of],
+        "tid": rows["tid"][of],
+        "comm": rows["comm"][of],
+        "reply_tid": rows["tid"][found.answered],
+    }

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which messages of a connection are a request, and which its reply.
+
+By default by alternation: what was asked (one call or several) until something is answered, and what is answered until
+something is asked again. Where each message is one of a protocol whose replies come in the order of requests, the
+n-th request that waits is joined to the n-th reply. Datagrams have no order: one is joined to what is sent to its peer
+before the next one of that peer is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..losses import Ledger
+from .rows import I64, Rows
+
+Bool = npt.NDArray[np.bool_]
+
+#: Numbers in column ``join``; the last stands for the protocol of the framing.
+JOINS = ("alternation", "udp", "framing")
+ALTERNATION, UDP, FRAMING = range(3)
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """Requests with a reply, as positions in the rows: first and last message of each; those between are its own too.
+
+    ``certain``: no other join fits; else see ``requests_in_several_calls`` and ``earlier_datagrams_unanswered`` of the losses.
+    """
+
+    ask: I64
+    asked: I64
+    answer: I64
+    answered: I64
+    join: I64
+    certain: Bool
+
+    @staticmethod
+    def both(one: Exchanges, other: Exchanges) -> Exchanges:
+        """All of them."""
+        names = Exchanges.__dataclass_fields__
+        return Exchanges(*(np.concatenate([getattr(one, name), getattr(other, name)]) for name in names))
+
+
+def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Ledger) -> Exchanges:
+    """Join ``rows``, which are in order of connection and time, and of whole connections.
+
+    ``asks``: rows that are of a request, all others are of replies; ``is_udp``, ``is_framed``: how their connections are joined.
+    """
+    framed = np.flatnonzero(is_framed)
+    plain = np.flatnonzero(~is_framed)
+    return Exchanges.both(
+        _by_alternation(rows[plain]["conn_id"], asks[plain], is_udp[plain], plain, ledger),
+        _in_order(rows[framed]["conn_id"], asks[framed], framed, ledger),
+    )
+
+
+def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger) -> Exchanges:
+    """``place``: of each row in the rows of ``Exchanges``."""
+    n = len(conn)
+    new = np.append(True, conn[1:] != conn[:-1])[:n]
+    begins = np.flatnonzero(new | np.append(True, asks[1:] != asks[:-1])[:n])
+    ends = np.append(begins[1:], n)[: len(begins)] - 1
+    size = ends - begins + 1
+    # A turn of asking, and behind it one of answers of the same connection.
+    asking = asks[begins]
+    same = np.append(conn[begins[1:]] == conn[begins[:-1]], False)[: len(begins)]
+    joined = asking & same
+    answered = np.append(False, joined[:-1])[: len(begins)]
+    with_other = same | np.append(False, same[:-1])[: len(begins)]
+    ledger.add("messages_one_way", int(size[~with_other].sum()))
+    ledger.add("requests_without_reply", int(size[asking & ~joined & with_other].sum()))
+    ledger.add("replies_without_request", int(size[~asking & ~answered & with_other].sum()))
+    turn = np.flatnonzero(joined)
+    several, is_udp = size[turn] > 1, udp[begins[turn]]
+    ledger.add("requests_ambiguous", int(size[turn][several & is_udp].sum()))
+    ledger.add("requests_in_several_calls", int(np.count_nonzero(several & ~is_udp)))
+    behind = is_udp & _some_unanswered(
+        conn[begins[turn]], size[turn] - size[np.minimum(turn + 1, len(size) - 1)]
+    )
+    ledger.add("earlier_datagrams_unanswered", int(np.count_nonzero(behind & ~several)))
+    keep = ~(several & is_udp)
+    turn, certain = turn[keep], ~(several | behind)[keep]
+    join = np.where(is_udp[keep], UDP, ALTERNATION)
+    first, last, answer, end = (
+        place[of] for of in (begins[turn], ends[turn], begins[turn + 1], ends[turn + 1])
+    )
+    return Exchanges(first, last, answer, end, join, certain)
+
+
+def _some_unanswered(conn: I64, more: I64) -> Bool:
+    """By turn: whether an earlier one of its connection left more datagrams unanswered than later ones made up for."""
+    waiting, _ = _waiting(conn, more)
+    before = np.append(0, waiting[:-1])[: len(conn)]
+    return (before > 0) & np.append(False, conn[1:] == conn[:-1])[: len(conn)]
+
+
+def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
+    """Per connection (in order) the sum of ``step`` so far, never below 0; and which steps would have made it less."""
+    n = len(conn)
+    if not n:
+        return step, np.zeros(0, bool)
+    first = np.append(True, conn[1:] != conn[:-1])
+    start = np.flatnonzero(first)
+    total = np.cumsum(step)
+    own = total - np.repeat(total[start] - step[start], np.diff(np.append(start, n)))
+    # Of each connection apart: those behind lie below everything before.
+    apart = (np.cumsum(first) - 1) * (2 * np.abs(step).sum() + 1)
+    low = np.minimum.accumulate(np.minimum(own, 0) - apart) + apart
+    below = np.where(first, np.minimum(own, 0) < 0, low < np.append(0, low[:-1]))
+    return own - low, below
+
+
+def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
+    """The n-th reply of a connection is that to the n-th request. ``place``: as in ``_by_alternation``.
+
+    A stretch at whose end every request has its reply is joined. Behind the last such end only requests that were
+    all read before any reply: else one reply that was not recorded, or a request that has none, would shift all others.
+    """
+    waiting, extra = _waiting(conn, np.where(asks, 1, -1))
+    ledger.add("replies_without_request", int(np.count_nonzero(extra)))
+    rows = np.arange(len(conn))
+    ask, answer = rows[asks], rows[~asks & ~extra]
+    joined = _nth(conn, ask, answer)
+    reply = np.where(joined >= 0, joined, 0)
+    last_even = _last_of(conn, np.where(waiting == 0, rows, np.searchsorted(conn, conn) - 1))
+    first_answer = _first_behind(conn, answer, last_even)
+    closed = ask <= last_even[ask]
+    before_any = ask < first_answer[ask]
+    # Of the stretch that is open at the end, all or none.
+    shifted = np.zeros(len(conn), bool)
+    odd = ask[~closed & ~before_any]
+    shifted[np.isin(conn, np.unique(conn[odd]))] = True
+    sure = closed | ~shifted[ask]
+    ledger.add("requests_ambiguous", int(np.count_nonzero(~sure)))
+    ledger.add("requests_without_reply", int(np.count_nonzero(sure & (joined < 0))))
+    keep = sure & (joined >= 0)
+    one, other = place[ask[keep]], place[reply[keep]]
+    return Exchanges(one, one, other, other, np.full(len(one), FRAMING), np.ones(len(one), bool))
+
+
+def _nth(conn: I64, ask: I64, answer: I64) -> I64:
+    """For each ``ask`` the ``answer`` of the same number in its connection; -1: there are fewer. Both in order of connection."""
+    of, by = conn[ask], conn[answer]
+    number = np.arange(len(ask)) - np.searchsorted(of, of, "left")
+    at = np.searchsorted(by, of, "left") + number
+    known = at < np.searchsorted(by, of, "right")
+    return np.where(known, np.append(answer, -1)[np.minimum(at, len(answer))], -1)
+
+
+def _last_of(conn: I64, value: I64) -> I64:
+    """The largest ``value`` of each row's connection."""
+    if not len(conn):
+        return value
+    start = np.flatnonzero(np.append(True, conn[1:] != conn[:-1]))
+    return np.repeat(np.maximum.reduceat(value, start), np.diff(np.append(start, len(conn))))
+
+
+def _first_behind(conn: I64, answer: I64, place: I64) -> I64:
+    """By row, the first ``answer`` behind row ``place`` of its connection; beyond all rows if there is none."""
+    at = np.searchsorted(answer, place, "right")
+    found = np.append(answer, len(conn))[at]
+    inside = (found < len(conn)) & (np.append(conn, -1)[found] == conn)
+    return np.where(inside, found, len(conn))

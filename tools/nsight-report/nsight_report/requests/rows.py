@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Messages by connection and time, of which only one connection's need be in memory; and what connections have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..tables.external_sort import Runs
+from ..tables.messages import Messages
+
+I64 = npt.NDArray[np.int64]
+Rows = npt.NDArray[Any]  # of the type ROW
+
+#: What a message's row holds as in table ``messages``; -1: not known.
+COPIED = {
+    "conn_id": np.int64, "message_id": np.int64, "first_ns": np.int64, "arrival_last_ns": np.int64, "handoff_ns": np.int64, "call_ns": np.int64,
+    "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
+    "comm": np.int32, "request_type": np.int32,
+}  # fmt: skip
+#: ``at_ns``: when the application had it (received: the read returned) or gave it away (sent: the call was entered).
+ROW = np.dtype([*COPIED.items(), ("at_ns", np.int64), ("tx", np.int8)])
+#: The first message of each connection tells these.
+OF_CONNECTION = ("proto", "netns", "laddr", "lport", "raddr", "rport")
+WORDS = ("comm", "request_type", "laddr", "raddr")
+
+
+class Connections:
+    """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent) and ``framed`` (each has a type); -1 where
+    there is no message of it."""
+
+    def __init__(self) -> None:
+        self._of = {name: np.full(0, -1) for name in (*OF_CONNECTION, "first_tx", "framed")}
+
+    def __getitem__(self, name: str) -> I64:
+        return self._of[name]
+
+    def add(self, batch: dict[str, npt.NDArray[Any]], at: I64) -> None:
+        """Messages in the order in which they began; ``at``: as in ``ROW``."""
+        conn = batch["conn_id"]
+        known, more = len(self["proto"]), int(conn.max(initial=-1)) + 1
+        if more > known:
+            room = np.full(max(more, 2 * known) - known, -1)
+            self._of = {name: np.append(of, room) for name, of in self._of.items()}
+        order = np.argsort(at, kind="stable")
+        found, first = np.unique(conn[order], return_index=True)
+        first = order[first]
+        new = self["proto"][found] < 0
+        for name in OF_CONNECTION:
+            self[name][found[new]] = batch[name][first[new]]
+        self["first_tx"][found[new]] = batch["tx"][first[new]]
+        self["framed"][found[new]] = 1
+        self["framed"][conn[batch["request_type"] < 0]] = 0
+
+
+def by_connection(
+    messages: Messages, scratch: Path, words: dict[str, dict[str, int]]
+) -> tuple[Iterator[Rows], Connections]:
+    """``(rows of some connections at a time, in order of connection and at_ns; connections)``; each connection is whole.
+
+    ``words``: of ``WORDS``, the texts and their numbers; grows.
+    """
+    runs, connections = (
+        Runs(scratch / "requests.messages", ROW, ("conn_id", "at_ns", "tx", "message_id")),
+        Connections(),
+    )
+    names = [*COPIED, "last_ns", "direction", *OF_CONNECTION]
+    for batch in messages.batches(names, words):
+        sent = words["direction"].get("tx", -1)
+        batch["tx"] = (batch["direction"] == sent).astype(np.int8)
+        rows = np.empty(len(batch["conn_id"]), ROW)
+        for name in COPIED:
+            rows[name] = batch[name]
+        rows["tx"] = batch["tx"]
+        rows["at_ns"] = np.where(batch["tx"] == 1, batch["first_ns"], batch["last_ns"])
+        connections.add(batch, rows["at_ns"])
+        runs.add(rows)
+    return runs.merged(), connections
