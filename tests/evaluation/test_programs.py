@@ -19,6 +19,9 @@ PROGRAMS = sorted(
 def test_a_program_starts_where_nothing_tells_it_where_modules_are(program: Path) -> None:
     assert {"scores.py", "run.py", "bench_recorder.py"} <= {path.name for path in PROGRAMS}
     done = subprocess.run(
-        [sys.executable, str(program), "--help"], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
+        [sys.executable, str(program), "--help"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0 and "usage: " in done.stdout, done.stdout + done.stderr

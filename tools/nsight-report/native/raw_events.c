@@ -45,7 +45,7 @@ static void put(struct merge *m, const struct nsight_event *ev)
 		flush(m);
 }
 
-/* The n bits at the top of which the sign is */
+/* n bits; the sign is the top one */
 static int64_t sign_extend(uint64_t value, int bits)
 {
 	return (int64_t)(value << (64 - bits)) >> (64 - bits);
@@ -170,9 +170,9 @@ static void put_switch(struct merge *m, struct raw_file *file, struct nsight_eve
 }
 
 /*
- * A system call that a thread was switched out of is told of by each of those switches and by its
- * end, on whatever core. Its begin is made of the first of them that comes at its time; the core is
- * that on which the thread ran then.
+ * Each switch out of a system call has that call, and so has its end, on whatever core. Its begin
+ * is made from the first of them that comes at its time; the core is the one on which the thread
+ * ran then.
  */
 static void put_enter(struct merge *m, struct raw_file *file, struct nsight_event *ev,
 		      const unsigned char *p, unsigned int type)

@@ -25,7 +25,7 @@ struct raw_recording {
 
 /* The events of all files in order of time; what was there before the recording comes first. */
 void raw_write_events(struct raw_recording *rec, FILE *out);
-/* The stamps of one core after the other. */
+/* The timestamps of one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
 
 #endif

@@ -16,7 +16,7 @@ COMMANDS = ("top", "show", "compare", "export", "import")
 _EPILOG = """\
 other commands (nsight-report COMMAND --help tells their options):
   top CAPTURE                    rank causes, or messages
-  show CAPTURE [MESSAGE]         one message: stamps, causes with evidence, calls, neighbours
+  show CAPTURE [MESSAGE]         one message: timestamps, causes with evidence, calls, neighbours
   compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
   export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
   import PERF_DATA               make a capture of a perf.data that was recorded without BPF
@@ -157,7 +157,7 @@ def _common(p: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         type=_percent,
         default=80,
-        help="mode intel-pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
+        help="mode intel-pt: leave out a function when nested functions explain this much of its deviation (default: 80)",
     )
     p.add_argument(
         "--decode",

@@ -443,7 +443,7 @@ impl Core {
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
-    /// Where the trace goes on behind a loss is told before the time is: by the first edge, a stop, or what packets tell.
+    /// Where the trace goes on behind a loss is known before the time is: by the first edge, a stop, or what packets tell.
     fn lasts_until(&mut self, time: u64) {
         // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
         let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };

@@ -270,7 +270,7 @@ class Store:
 
 
 def _digests(stages: dict[str, Any], name: str) -> list[str]:
-    """Of table ``name``, by the entries of this user."""
+    """Digests of table ``name``, by the entries of this user."""
     return [entry["tables"][name] for entry in stages.values() if name in entry["tables"]]
 
 
