@@ -4,7 +4,7 @@
  * nsight-perfdata makes of perf.data, and to timestamps of messages.
  */
 #include "output.h"
-#include "raw_events.h"
+#include "raw_merge.h"
 
 #include <dirent.h>
 #include <errno.h>

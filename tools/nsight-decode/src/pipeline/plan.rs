@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which slices are to be decoded.
 
-use super::tracks::{tracks, TrackData};
 use super::options::Options;
+use super::tracks::{tracks, TrackData};
 use crate::code::Code;
 use crate::perfdata::{Owner, Recording};
 use crate::pt::walk::Slice;
