@@ -97,7 +97,7 @@ class CaptureTables:
         return [*super().__dir__(), *schema.TABLES]
 
     def lifetime(self, message_id: int) -> pd.DataFrame:
-        """The calls of one message, from the NIC to the application; see ``calls.of_message.calls_of``.
+        """The calls of one message, from the NIC to the application; see ``timeline.calls_of_message``.
 
         Raises KeyError for a message that is not there.
         """
