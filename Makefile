@@ -121,7 +121,7 @@ fixture-%: deps-test
 	@$(PY) tests/machinery/pt_emulation/make-capture $* --out build/fixtures
 	@$(PY) tests/machinery/pt_emulation/fixtures/make-fixture build/fixtures $*
 
-# With ONLY=AREA,... the folders below tests/ of these names, and what they need.
+# With ONLY=AREA,... the directories below tests/ of these names, and what they need.
 ONLY ?=
 test: deps-test
 	@needed=$$($(PYTHON) tests/machinery/harness/areas.py $(ONLY)) && $(MAKE) -s -j2 build $$needed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Paths for every test, a folder for the run's notes, and the one way to skip; the rest is tests/machinery/harness/plugin.py."""
+"""Paths for every test, a directory for the run's notes, and the one way to skip; the rest is tests/machinery/harness/plugin.py."""
 
 import os
 import sys
@@ -31,15 +31,15 @@ def skip_or_fail(capability: str, why: str) -> NoReturn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mounts of its own; a folder for notes where tests/run has not made one."""
+    """Mounts of its own; a directory for notes where tests/run has not made one."""
     private.mounts()
-    if notes.FOLDER not in os.environ:
+    if notes.DIRECTORY not in os.environ:
         config.stash[_OWN] = tempfile.TemporaryDirectory(prefix="nsight-tests-")
-        os.environ[notes.FOLDER] = config.stash[_OWN].name
+        os.environ[notes.DIRECTORY] = config.stash[_OWN].name
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove that folder."""
+    """Remove that directory."""
     if own := config.stash.get(_OWN, None):
         own.cleanup()
-        del os.environ[notes.FOLDER]
+        del os.environ[notes.DIRECTORY]

@@ -4,7 +4,7 @@
     perf script -i perf.data --itrace=cr -s perf-scripts/nsight.py [-- OPTIONS]
 
 Runs in the interpreter within perf, and needs nothing else. It is thin on purpose, since perf is to lose its
-interpreter: what an edge stream means is told by nsight-decode, not here.
+interpreter: nsight-decode interprets an edge stream, not this script.
 """
 
 from __future__ import annotations

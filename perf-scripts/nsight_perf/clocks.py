@@ -2,7 +2,7 @@
 """Where the system clocks were, as a patched perf records it, and clock.tsv made of that.
 
 ``perf record --clock-map`` (kernel-patches/perf/) writes PERF_RECORD_TIME_CONV records whose fields go on
-behind those that every perf knows. They are read from the file, so any perf may run the script; from a pipe,
+behind the events that every perf knows. They are read from the file, so any perf may run the script; from a pipe,
 a patched perf hands them to ``clock_map()``.
 """
 

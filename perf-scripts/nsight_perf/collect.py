@@ -128,7 +128,7 @@ class Tables(Collector):
                 self.events.append(stream.Event(*where, *found))
 
     def switch(self, time: int, cpu: int, thread_out: int, thread_in: int, flags: int) -> None:
-        """A context switch, where perf tells of it."""
+        """A context switch, where perf reports it."""
         code = stream.SWITCH_OUT if flags & 1 else stream.SWITCH_IN
         thread = thread_out if flags & 1 else thread_in
         pid, tid = self._pid.get(thread, -1), self._tid.get(thread, -1)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 SIZES = (10, 20, 30)
-TIME_WAIT = "06"  # in /proc/net/tcp; the kernel's stamps call it CLOSE
+TIME_WAIT = "06"  # in /proc/net/tcp; the kernel's timestamps call it CLOSE
 HANGS_S = 120
 
 

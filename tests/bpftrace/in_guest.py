@@ -79,7 +79,7 @@ def transmit(directory: Path) -> None:
                 client.recv(100)
             # The last may come after the last answer; and at SIGINT bpftrace drops what it has not read.
             wait_for(
-                lambda: len(re.findall(rb"^T\t", out.read_bytes(), re.M)) >= N_STAMPS, probe, "all stamps"
+                lambda: len(re.findall(rb"^T\t", out.read_bytes(), re.M)) >= N_STAMPS, probe, "all timestamps"
             )
         server.join()
     probe.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Traffic on loopback of which each case is one difficulty of stamps that are kept until their message ends.
+"""Traffic on loopback of which each case is one difficulty of timestamps that are kept until their message ends.
 
 Arguments: the port, which must be this run's own, and the cases. Prints one JSON line: of each case the client's port
 and what was read and sent.

@@ -169,7 +169,7 @@ def record(
 
 
 def check_traffic(output: Output, truth: dict[str, Any]) -> None:
-    """Every stamp of the known traffic, to the byte."""
+    """Every timestamp of the known traffic, to the byte."""
     assert len(truth["connections"]) == 4
     for c in truth["connections"]:
         own = {"family": c["family"], "proto": c["proto"]}

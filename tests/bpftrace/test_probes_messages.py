@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-record.bt keeps stamps until their message ends: one line a message, and no stamp lost or repeated."""
+"""nsight-record.bt keeps timestamps until their message ends: one line a message, and no timestamp lost or repeated."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_message_takes_one_line(recorded, case):
     assert len(output.of("R")) == len(output.of("S")) == truth["reads"]
     lines = sum(n for kind, n in output.own_lines().items() if kind != "O")
     assert lines <= 1.2 * (len(output.of("R")) + len(output.of("S")))
-    for kind in "AHRSX":  # and holds every stamp, once
+    for kind in "AHRSX":  # and holds every timestamp, once
         assert len([e for e in output.of(kind) if kind == "H" or e["len"] > 0]) >= truth["reads"], kind
     assert lengths(output.of("A")) == lengths(output.of("X")) == [10] * truth["reads"]
 

@@ -184,7 +184,7 @@ def main() -> int:
         "--guest-append", default="", metavar="WORDS", help="more for its kernel command line"
     )
     parser.add_argument("--stale", action="store_true", help="use only the first state of the clock")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the recording there")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the recording there")
     args = parser.parse_args()
     ordering_record.build()
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,7 +4,7 @@
 Standard library only, so that it starts quickly in an emulated guest. Writes ``clock.tsv`` and
 ``pairs.bin`` (pairs of little-endian int64: TSC cycles, CLOCK_REALTIME in ns) into a directory.
 
-    ordering_record.py FOLDER [--pairs N] [--seconds S] [--poll-us N] [--disturb]
+    ordering_record.py DIRECTORY [--pairs N] [--seconds S] [--poll-us N] [--disturb]
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 MANIFEST = Path(__file__).with_name("installed-files")
 DECODER = (ROOT / "build/cargo/release/nsight-decode").exists()
 PREFIX = "/opt/nsight"
-#: Folders of packages, where they are installed: each has what git has of it.
+#: Directories of packages, where they are installed: each has what git has of it.
 PACKAGES = {
     "nsight_report": "tools/nsight-report",
     "nsight_record": "tools/nsight-record",
@@ -130,9 +130,9 @@ def test_every_probe_script_has_a_man_page(installed: Path) -> None:
     assert not [name for name in scripts if not (installed / f"share/man/man8/{name}.8").exists()]
 
 
-def recording(folder: Path) -> Path:
+def recording(directory: Path) -> Path:
     """A committed perf.data with message events: kernel-patches/net in a guest."""
-    data = folder / "guest.data"
+    data = directory / "guest.data"
     data.write_bytes(lzma.decompress((ROOT / "tests/report/perf_import/data/guest.data.xz").read_bytes()))
     return data
 

@@ -5,7 +5,7 @@
     .venv/bin/python tests/record/parity.py                  memcached, 2,000 requests/s for 3 s
     .venv/bin/python tests/record/parity.py --server nginx --rate 500
 
-Prints how many messages are the same (connection and bytes), how far the stamps of each are apart, in what share of the
+Prints how many messages are the same (connection and bytes), how far the timestamps of each are apart, in what share of the
 cores' time both say the same context, and what each counted as lost or not seen. Exit codes: 0 the messages are the
 same, 1 they are not, 2 usage.
 """
@@ -51,7 +51,7 @@ class Tables:
 
 @dataclass
 class Parity:
-    """``messages``: of bpf, of bpftrace, of both. ``apart``: by stamp, ns between the two for every message of both.
+    """``messages``: of bpf, of bpftrace, of both. ``apart``: by timestamp, ns between the two for every message of both.
 
     ``same``: share of the time of all cores in which both say the same context, where perf saw one; ``untraced``: by
     recorder, context switches and wake-ups that its contexts lack.

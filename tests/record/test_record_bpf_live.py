@@ -257,7 +257,7 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
 
 @pytest.mark.tools
 def test_both_recorders_see_the_same_messages(tmp_path):
-    """Recorded at once; the stamps are taken one after the other, so they differ by what the slower probes cost."""
+    """Recorded at once; the timestamps are taken one after the other, so they differ by what the slower probes cost."""
     require_live("bpftrace")
     found = parity.run(tmp_path, rate=1000, seconds=1)
     ours, theirs, both = found.messages

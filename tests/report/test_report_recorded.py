@@ -86,7 +86,7 @@ def test_page_of_a_comparison_needs_no_diagnosis_of_the_other(
     assert done.returncode == 0, done.stderr
     page = (out / "report.html").read_text()
     assert '<h2 id="compare">Compare with quiet.nsight</h2>' in page
-    assert f"Its own causes are not known: {why}" in page
+    assert f"Its own causes are unknown: {why}" in page
 
 
 def test_a_comparison_made_again_reads_what_is_stored(run: Run, captures: Any) -> None:

@@ -236,7 +236,7 @@ def test_what_is_not_slower_has_nothing_explained_and_no_advice(capture: Path) -
     assert (
         "None of them took longer by more than this recording can tell from nothing (about 1.00 us)." in text
     )
-    assert "coverage: not told" in text
+    assert "coverage: undefined" in text
     assert "none: no message was slower by more than measurement noise" in text
     assert "What to do: - Nothing." in text
     assert "100%" not in text.partition("Slowest messages")[0]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where each message was, when, and on which core. The stamps are those of
+ * Where each message was, when, and on which core. The timestamps are those of
  * bpftrace/nsight-record.bt, which says what each of them means.
  */
 #ifndef NSIGHT_MESSAGES_BPF_H
@@ -21,7 +21,7 @@ const volatile bool rx = true, tx = true;
 /* only_port is that of a server here: messages and system calls of who asks it from this machine
  * are of no interest. */
 const volatile bool of_server;
-/* Some NIC stamps packets that it receives. */
+/* Some NIC timestamps packets that it receives. */
 const volatile bool hardware_stamps;
 
 #define ETH_P_IP       0x0800

@@ -23,7 +23,7 @@
 #define NSR_PAGE_UNITS 256
 #define NSR_MAX_UNITS  7
 #define NSR_TIME_BITS  48
-#define NSR_DUR_BITS   40 /* 18 minutes; a longer one is told as that */
+#define NSR_DUR_BITS   40 /* 18 minutes; a longer one is recorded as that */
 #define NSR_TID_BITS   22 /* PID_MAX_LIMIT of 64-bit kernels */
 
 /* clang-format off */
@@ -60,7 +60,7 @@
  *                 the others; the port that most of them went to (0: none had a majority)
  * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
  *                 OTHERS
- * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware stamp
+ * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
 	X(PAD, 1, "pad") \
@@ -97,7 +97,7 @@ enum nsr_type {
 	NSR_N_TYPES = NSR_MESSAGE + (7 << 2),
 };
 
-/* Stamps of a message, in the order of the letters of events.tsv: A H R S X T O */
+/* Timestamps of a message, in the order of the letters of events.tsv: A H R S X T O */
 enum nsr_stamp {
 	NSR_ARRIVAL,
 	NSR_HAND_OFF,
@@ -137,7 +137,7 @@ struct nsr_message {
 			unknown */
 		     /*
 		      * with NSR_V6: __u64 l_hi, l_lo, r_hi, r_lo, as loaded
-		      * with NSR_HW: __u64 hardware stamp, 0
+		      * with NSR_HW: __u64 hardware timestamp, 0
 		      */
 };
 

@@ -22,7 +22,7 @@ struct {
 /* System calls are not recorded: a switch tells in which of them its thread is, of whatever
  * process. */
 const volatile bool only_waits;
-/* Record the system calls of every process, not only of those that messages reach. */
+/* Record the system calls of every process, not only of the ones that messages reach. */
 const volatile bool all_syscalls;
 
 /* What is known of the thread; NULL: its process has nothing to do with messages. */

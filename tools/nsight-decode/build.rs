@@ -14,29 +14,27 @@ fn main() {
     write_header(&generated);
     let library = Path::new("libipt/libipt");
     let mut build = cc::Build::new();
-    for folder in ["src", "src/posix"] {
-        build.files(sources(&library.join(folder)));
+    for directory in ["src", "src/posix"] {
+        build.files(sources(&library.join(directory)));
     }
-    for folder in ["libipt/include", "libipt/libipt/internal/include", "libipt/libipt/internal/include/posix"]
-    {
-        build.include(folder);
-    }
+    build.include("libipt/include").include("libipt/libipt/internal/include");
+    build.include("libipt/libipt/internal/include/posix");
     // Without FEATURE_THREADS: each thread has an image, sections and decoders of its own.
     build.include(generated).define("_POSIX_C_SOURCE", "200809L").define("pt_export", "");
     build.std("c11").warnings(false).compile("ipt");
 }
 
 /// intel-pt.h, with the version that upstream's CMake would write into it.
-fn write_header(folder: &Path) {
+fn write_header(directory: &Path) {
     let mut text = fs::read_to_string("libipt/libipt/include/intel-pt.h.in").expect("a header");
     for (name, number) in ["MAJOR", "MINOR", "PATCH"].iter().zip(VERSION) {
         text = text.replace(&format!("${{PT_VERSION_{name}}}"), number);
     }
-    fs::write(folder.join("intel-pt.h"), text).expect("OUT_DIR can be written");
+    fs::write(directory.join("intel-pt.h"), text).expect("OUT_DIR can be written");
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("libipt's sources").flatten();
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("libipt's sources").flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
     files.sort();

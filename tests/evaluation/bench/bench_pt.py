@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Speed of the ways from an Intel PT recording to calls and returns, in one interleaved run.
 
-    .venv/bin/python tests/evaluation/bench/bench_pt.py [--capture FOLDER] [--repeats N] [--sizes 1,4,16]
+    .venv/bin/python tests/evaluation/bench/bench_pt.py [--capture DIRECTORY] [--repeats N] [--sizes 1,4,16]
 
 Without a capture, a committed one is taken (hog: two minutes), of which only the trace was cut: side-band records of the
 whole are most of what is read, so the decoder's aims are held against whole captures (make-capture wake-up) alone. Its cores are multiplied to get larger recordings;
@@ -306,7 +306,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--capture", type=Path, metavar="FOLDER", help="(default: the committed one, hog)")
+    parser.add_argument("--capture", type=Path, metavar="DIRECTORY", help="(default: the committed one, hog)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="(default: 3)")
     parser.add_argument("--sizes", default="1,4,16", help="numbers of cores (default: 1,4,16)")
     options = parser.parse_args()

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-from machinery.made_up.stream import TID, Core, Lane
+from machinery.made_up.stream import TID, Core, Track
 from machinery.made_up.tables import table
 from nsight_report import losses
 from nsight_report.pipeline import Pipeline
@@ -33,8 +33,8 @@ from nsight_report.tables.store import Writer, Written
 
 I64 = npt.NDArray[np.int64]
 
-LANES = 4
-#: Messages of a lane that are in memory at a time.
+TRACKS = 4
+#: Messages of a track that are in memory at a time.
 BLOCK = 2_500
 #: Share of messages with an injected cause.
 SHARE = 0.02
@@ -63,13 +63,13 @@ def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
         Writer(path / "tables" / "contexts.parquet", schema.TABLES["contexts"].arrow()) as contexts,
         Writer(path / "tables" / "thread_states.parquet", schema.TABLES["thread_states"].arrow()) as states,
     ):
-        for lane in range(LANES):
-            for block in _blocks(lane, n_messages // LANES, fan, seed):
+        for track in range(TRACKS):
+            for block in _blocks(track, n_messages // TRACKS, fan, seed):
                 _write(block.receive, calls, contexts)
-                stamps.append(_stamps(block, lane))
+                stamps.append(_stamps(block, track))
                 states.write(table("thread_states", block.states()))
             # Drawn again, and the same: a table has one core after the other.
-            for block in _blocks(lane, n_messages // LANES, fan, seed):
+            for block in _blocks(track, n_messages // TRACKS, fan, seed):
                 _write(block.application, calls, contexts)
         n_calls = calls.n_rows
     times = pd.concat(stamps, ignore_index=True).sort_values("first", ignore_index=True)
@@ -78,7 +78,7 @@ def make(path: Path, n_messages: int, fan: int, seed: int) -> Made:
     _write_events(path / "events.tsv", times)
     manifest = {
         "format": "nsight-capture", "version": 1, "state": "complete", "mode": "intel-pt", "cut": [],
-        "host": {"hostname": "synthetic", "kernel": "6.12.1", "cpu_model": "synthetic", "n_cpus": 2 * LANES},
+        "host": {"hostname": "synthetic", "kernel": "6.12.1", "cpu_model": "synthetic", "n_cpus": 2 * TRACKS},
         "command": ["synthetic"], "stopped_by": "duration", "losses": [],
         "start": {"monotonic_ns": begin, "realtime_ns": begin + REALTIME_NS}, "stop": {"monotonic_ns": end},
     }  # fmt: skip
@@ -109,11 +109,11 @@ def decoded(path: Path) -> None:
     pipeline.store.save("contexts", {**tables, **lost}, made_from)
 
 
-def _blocks(lane: int, n: int, fan: int, seed: int) -> Iterator[Lane]:
+def _blocks(track: int, n: int, fan: int, seed: int) -> Iterator[Track]:
     since = (10**12, 10**12)
     for number, first in enumerate(range(0, n, BLOCK)):
-        random = np.random.default_rng([seed, lane, number])
-        block = Lane(lane, min(BLOCK, n - first), random, SHARE, fan, since)
+        random = np.random.default_rng([seed, track, number])
+        block = Track(track, min(BLOCK, n - first), random, SHARE, fan, since)
         yield block
         since = block.until
 
@@ -124,9 +124,9 @@ def _write(core: Core, calls: Writer, contexts: Writer) -> None:
     contexts.write(table("contexts", intervals))
 
 
-def _stamps(block: Lane, lane: int) -> pd.DataFrame:
+def _stamps(block: Track, track: int) -> pd.DataFrame:
     return pd.DataFrame(
-        {"lane": lane, "first": block.first, "handoff": block.handoff, "call": block.call, "app": block.app}
+        {"track": track, "first": block.first, "handoff": block.handoff, "call": block.call, "app": block.app}
     )
 
 
@@ -148,12 +148,12 @@ def _write_clock(path: Path, begin: int, end: int) -> None:
 
 def _write_events(path: Path, times: pd.DataFrame) -> None:
     """What the probes would have said: the peer sent it, it arrived, was handed off, was read."""
-    lane = times["lane"].to_numpy()
+    track = times["track"].to_numpy()
     first, handoff, call, app = (times[c].to_numpy(np.int64) for c in ("first", "handoff", "call", "app"))
-    seq = (times.groupby("lane").cumcount().to_numpy() * 100 + 1) % (1 << 32)
+    seq = (times.groupby("track").cumcount().to_numpy() * 100 + 1) % (1 << 32)
     comm = int.from_bytes(b"server\0\0", "little")
     ours, theirs = 0x0100000A, 0x0200000A
-    tid, port = TID + lane, 40_000 + TID + lane
+    tid, port = TID + track, 40_000 + TID + track
 
     def event(kind: str, ts: I64, local: int, cpu: I64 | int, at: dict[str, I64 | int]) -> pd.DataFrame:
         here = local == ours
@@ -166,12 +166,12 @@ def _write_events(path: Path, times: pd.DataFrame) -> None:
         }  # fmt: skip
         return pd.DataFrame(fields | at)
 
-    sk = pd.Series(lane).map("ff1100000000{:04x}".format)
+    sk = pd.Series(track).map("ff1100000000{:04x}".format)
     parts = [
         event("X", first, theirs, 0, {"aux": 3 << 8 | 0x18}),
-        event("A", handoff - 1000, ours, 2 * lane, {"aux": 2 << 8 | 0x18}),
-        event("H", handoff, ours, 2 * lane, {"len": 0, "seq": (seq + 100) % (1 << 32), "sk": sk}),
-        event("R", app, ours, 2 * lane + 1, {
+        event("A", handoff - 1000, ours, 2 * track, {"aux": 2 << 8 | 0x18}),
+        event("H", handoff, ours, 2 * track, {"len": 0, "seq": (seq + 100) % (1 << 32), "sk": sk}),
+        event("R", app, ours, 2 * track + 1, {
             "pid": TID, "tid": tid, "comm0": f"{comm:x}", "fd": 5, "call": call, "sk": sk,
         }),
     ]  # fmt: skip

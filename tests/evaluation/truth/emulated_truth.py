@@ -148,7 +148,7 @@ def read(directory: Path, messages: pd.DataFrame, tables: dict[str, pd.DataFrame
 def _deferred(directory: Path, since: Int, until: Int) -> Int:
     """From the NIC (``since``, TSC) to the timer that makes NAPI look, if it lies before the arrival; hard interrupts aside.
 
-    While one of these is handled the NIC's could not be, put off or not: the tick, irq_work, and the last timer's own entry.
+    While one of these is handled the NIC's could not be, deferred or not: the tick, irq_work, and the last timer's own entry.
     """
     symbols = log_truth.read_symbols(directory / "capture.nsight" / "perf.data" / "kcore_dir" / "kallsyms")
     log = directory / "observer.log"
@@ -226,7 +226,7 @@ def _service(messages: pd.DataFrame, calls: pd.DataFrame) -> dict[int, int]:
 
 
 def served_ahead(first: Int, read: Int, done: Int) -> Int:
-    """How many others a thread worked on between the ``first`` stamp and the ``read`` of each; ``read`` ascends.
+    """How many others a thread worked on between the ``first`` timestamp and the ``read`` of each; ``read`` ascends.
 
     The third was there when the first was still worked on (until 30), and the second was next:
 

@@ -3,7 +3,7 @@
 
 A message's lifetime at the server lies inside the request's time at the client: it begins
 after the client's send call began and ends before the client had the answer. One clock
-(CLOCK_MONOTONIC) stamps all four, so there is no tolerance.
+(CLOCK_MONOTONIC) timestamps all four, so there is no tolerance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Agreement:
     n_lost: int  # by the recorder's own count
 
     def exact(self) -> bool:
-        """As many messages as requests, byte for byte, with every stamp, inside the client's times."""
+        """As many messages as requests, byte for byte, with every timestamp, inside the client's times."""
         return (
             self.n_requests == self.n_messages == self.n_joined == self.n_all_stamps
             and self.n_outside_client_times == 0

@@ -142,7 +142,7 @@ def print_live(rows: list[Agreement]) -> None:
     print("\nmessages against the client's own log")
     for a in rows:
         print(
-            f"{a.server:10} {a.injection}: requests {a.n_requests}  messages {a.n_messages}  same bytes {a.n_joined}  all stamps "
+            f"{a.server:10} {a.injection}: requests {a.n_requests}  messages {a.n_messages}  same bytes {a.n_joined}  all timestamps "
             f"{a.n_all_stamps}  outside the client's times {a.n_outside_client_times}  p50 us client "
             f"{a.p50_client_us:.1f} message {a.p50_message_us:.1f}  of requests over 1 ms at the client "
             f"({a.n_slow}) the message explains {number(a.slow_share)}  {'exact' if a.exact() else 'NOT EXACT'}"

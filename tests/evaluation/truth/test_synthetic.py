@@ -13,7 +13,7 @@ from evaluation.truth.synthetic_scores import score
 
 @pytest.fixture(scope="module")
 def injected() -> World:
-    return world(3000, seed=7, share=0.04, lanes=2, fan=2)
+    return world(3000, seed=7, share=0.04, tracks=2, fan=2)
 
 
 def test_every_cause_was_injected_and_calls_tile_their_cores(injected: World) -> None:
@@ -47,7 +47,7 @@ def test_injected_causes_are_named_with_their_ns(injected: World, mode: str) -> 
 @pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
 def test_causes_are_named_against_another_capture(injected: World, mode: str) -> None:
     # Another seed and fewer messages: no message ID, call or path is the same.
-    s = score(injected, mode, world(1000, seed=11, share=0.0, lanes=2, fan=2))
+    s = score(injected, mode, world(1000, seed=11, share=0.0, tracks=2, fan=2))
     assert s.top >= 0.95, s.wrong
     assert s.within >= 0.95
     assert s.coverage_median >= 0.99
@@ -55,7 +55,7 @@ def test_causes_are_named_against_another_capture(injected: World, mode: str) ->
 
 @pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
 def test_nothing_of_weight_is_found_where_nothing_was_injected(mode: str) -> None:
-    s = score(world(3000, seed=8, share=0.0, lanes=2, fan=2), mode)
+    s = score(world(3000, seed=8, share=0.0, tracks=2, fan=2), mode)
     assert s.n_slow >= 60
     assert s.weighty == []
     assert np.isnan(s.top)

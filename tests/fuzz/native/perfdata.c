@@ -2,7 +2,7 @@
 /* nsight-perfdata --wide. The input is a perf.data file. */
 #include "restart.h"
 
-#include "wide_events.h"
+#include "tracepoint_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -24,7 +24,7 @@ with guard.instrumented():
     from nsight_report.perf_import import capture
 
 HEAD = struct.Struct("<BB6xQQQ")
-FOLDER = guard.directory() / "made"
+DIRECTORY = guard.directory() / "made"
 SCRATCH = guard.directory()
 PATH = guard.directory() / "perf.data"
 NOBODY = np.zeros(0, np.int64), np.zeros((0, 4), np.uint64)
@@ -42,12 +42,12 @@ def one(data: bytes) -> None:
     clock = "monotonic" if flags & MONOTONIC else "perf"
     decoded = Decoded(events, native_arrays.STRINGS, clock, _info(flags, conversion, events))
     capture._check_messages(PATH, decoded, wide)
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    DIRECTORY.mkdir()
     ledger = Ledger("record")
-    capture._fill(FOLDER, PATH, decoded, wide, capture._mode(decoded), None, NOBODY, ledger)
+    capture._fill(DIRECTORY, PATH, decoded, wide, capture._mode(decoded), None, NOBODY, ledger)
     ledger.table()
-    _read(FOLDER)
+    _read(DIRECTORY)
 
 
 def _read(made: Path) -> None:

@@ -22,7 +22,7 @@ with guard.instrumented():
     from nsight_report.stages import BY_NAME
     from nsight_report.tables import seal, store
 
-FOLDER = guard.directory() / "tables"
+DIRECTORY = guard.directory() / "tables"
 TABLE, STAGE = "losses-clocks", "clocks"
 OWN, DIGEST, ENTRY = 1, b"DIGEST", b"ENTRY"
 
@@ -30,7 +30,7 @@ OWN, DIGEST, ENTRY = 1, b"DIGEST", b"ENTRY"
 def one(data: bytes) -> None:
     """Look into a store with ``data`` in it."""
     own, text, content = data[:1] and data[0] & OWN, *_cut(data[1:])
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
     if own:
         _replaced(text, content)
     else:
@@ -43,12 +43,12 @@ def _cut(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _stranger(text: bytes, content: bytes) -> None:
-    FOLDER.mkdir()
+    DIRECTORY.mkdir()
     digest = hashlib.sha256(content).hexdigest().encode()
-    (FOLDER / "stages.json").write_bytes(text.replace(DIGEST, digest))
-    (FOLDER / f"{TABLE}.parquet").write_bytes(content)
+    (DIRECTORY / "stages.json").write_bytes(text.replace(DIGEST, digest))
+    (DIRECTORY / f"{TABLE}.parquet").write_bytes(content)
     with _unread():
-        found = store.Store(FOLDER)
+        found = store.Store(DIRECTORY)
         assert not any(found.entry(name) for name in BY_NAME), "a stranger's stage is believed"
         assert found.load(TABLE, "losses") is None and not found.holds(TABLE, "losses")
 
@@ -56,16 +56,16 @@ def _stranger(text: bytes, content: bytes) -> None:
 def _replaced(text: bytes, content: bytes) -> None:
     """The user's own store, with its table or, if there is a text, its stages.json changed by somebody."""
     made = _ledger()
-    own = store.Store(FOLDER)
+    own = store.Store(DIRECTORY)
     own.save(STAGE, {TABLE: made}, {"files": [1]})
     if text:
         entry = json.dumps(own.entry(STAGE))[1:-1].encode()
-        (FOLDER / "stages.json").write_bytes(text.replace(ENTRY, entry))
-        _check_entries(store.Store(FOLDER), own.entry(STAGE))
+        (DIRECTORY / "stages.json").write_bytes(text.replace(ENTRY, entry))
+        _check_entries(store.Store(DIRECTORY), own.entry(STAGE))
     else:
-        (FOLDER / f"{TABLE}.parquet").write_bytes(content)
+        (DIRECTORY / f"{TABLE}.parquet").write_bytes(content)
         with _unread():
-            assert store.Store(FOLDER).load(TABLE, "losses") is None, "what was changed is believed"
+            assert store.Store(DIRECTORY).load(TABLE, "losses") is None, "what was changed is believed"
 
 
 def _check_entries(found: store.Store, own: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file whose length is the number of starts."""
     (tmp_path / "run").write_text(FAKE)
     monkeypatch.setattr(retried, "RUN", tmp_path / "run")
-    monkeypatch.setenv(notes.FOLDER, str(tmp_path / "notes"))
+    monkeypatch.setenv(notes.DIRECTORY, str(tmp_path / "notes"))
     return tmp_path / "starts"
 
 
@@ -101,6 +101,6 @@ def test_the_program_says_that_a_guest_cannot_be_prepared(
 ) -> None:
     # Neither QEMU nor busybox is found. An image of one's own, so that no kernel is downloaded before that.
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(notes.FOLDER, str(tmp_path / "notes"))
+    monkeypatch.setenv(notes.DIRECTORY, str(tmp_path / "notes"))
     with pytest.raises(retried.GuestUnavailable, match=r"busybox is not installed .*hint"):
         retried.run_guest(["--image", str(tmp_path / "none"), "--", "true"])

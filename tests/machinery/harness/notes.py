@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 #: Names the directory of the run; tests/run and conftest.py set it.
-FOLDER = "NSIGHT_TEST_RUN"
+DIRECTORY = "NSIGHT_TEST_RUN"
 
 
 def directory() -> Path:
     """Directory of this run: notes, logs of failed tests, JUnit reports."""
-    path = Path(os.environ[FOLDER])
+    path = Path(os.environ[DIRECTORY])
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -24,7 +24,7 @@ def write(kind: str, **fields: Any) -> None:
 
     A program that is run by itself, not by a test, has no run to tell: nothing is written then.
     """
-    if FOLDER not in os.environ:
+    if DIRECTORY not in os.environ:
         return
     line = json.dumps({"test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0], **fields}) + "\n"
     fd = os.open(directory() / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         capabilities.required()
     except capabilities.Unknown as error:
         raise pytest.UsageError(f"{capabilities.REQUIRE}: {error}") from None
-    if not hasattr(config, "workerinput") and notes.FOLDER in os.environ:
+    if not hasattr(config, "workerinput") and notes.DIRECTORY in os.environ:
         config.pluginmanager.register(Progress(config))
 
 

@@ -106,7 +106,7 @@ def test_too_many_wrong_answers_fail(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_notes_of_several_processes_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(notes.FOLDER, str(tmp_path))
+    monkeypatch.setenv(notes.DIRECTORY, str(tmp_path))
     code = "from machinery.harness import retries\nfor n in range(200): retries.note('x' * 500, str(n))"
     children = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT / "tests") for _ in range(3)]
     assert [child.wait(120) for child in children] == [0, 0, 0]

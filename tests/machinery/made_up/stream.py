@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Synthetic call streams with injected causes: tables as a recording with Intel PT gives them, of any size.
 
-A lane is a receive core, an application core and the thread that reads there. Messages of a lane follow each other; each is a
+A track is a receive core, an application core and the thread that reads there. Messages of a track follow each other; each is a
 tree of functions on the receive core, up to the hand-off, and one on the application's, up to the read and beyond. Every
 function has a usual time with jitter. What is injected adds time to one function, calls it more often, or brings in
 something that is usually not there; how much is the truth.
@@ -181,7 +181,7 @@ def world(
     n_messages: int,
     seed: int,
     share: float = 0.02,
-    lanes: int = 4,
+    tracks: int = 4,
     fan: int = 8,
     most: int = 1,
     between: tuple[int, int] = (10_000, 300_000),
@@ -192,31 +192,31 @@ def world(
     """
     random = np.random.default_rng(seed)
     parts = [
-        Lane(lane, n_messages // lanes, random, share, fan, most=most, between=between)
-        for lane in range(lanes)
+        Track(track, n_messages // tracks, random, share, fan, most=most, between=between)
+        for track in range(tracks)
     ]
-    messages = pd.concat([lane.messages() for lane in parts], ignore_index=True)
+    messages = pd.concat([track.messages() for track in parts], ignore_index=True)
     order = np.argsort(messages["first_ns"].to_numpy(), kind="stable")
     messages = messages.iloc[order].assign(message_id=np.arange(len(order)))
     calls, contexts, offset = [], [], 0
-    for lane in parts:
-        for core in (lane.receive, lane.application):
+    for track in parts:
+        for core in (track.receive, track.application):
             frame, intervals = core.tables(offset)
             calls.append(frame)
             contexts.append(intervals)
             offset += len(frame)
-    states = pd.concat([lane.states() for lane in parts])
+    states = pd.concat([track.states() for track in parts])
     tables = {
         "messages": table("messages", messages),
         "calls": table("calls", pd.concat(calls)),
         "contexts": table("contexts", pd.concat(contexts)),
         "thread_states": table("thread_states", states),
     }
-    return World(tables, np.concatenate([lane.added for lane in parts])[order], fan)
+    return World(tables, np.concatenate([track.added for track in parts])[order], fan)
 
 
 class Core:
-    """What one core did for the messages of a lane: ns of each node (messages x nodes), back to back."""
+    """What one core did for the messages of a track: ns of each node (messages x nodes), back to back."""
 
     def __init__(self, tree: Tree, cpu: int, tid: int, since: int) -> None:
         self.tree, self.cpu, self.tid, self.since = tree, cpu, tid, since
@@ -278,12 +278,12 @@ class Core:
         return calls, contexts
 
 
-class Lane:
+class Track:
     """A receive core, an application core, and the messages between them."""
 
     def __init__(
         self,
-        lane: int,
+        track: int,
         n: int,
         random: np.random.Generator,
         share: float,
@@ -292,9 +292,9 @@ class Lane:
         most: int = 1,
         between: tuple[int, int] = (10_000, 300_000),
     ) -> None:
-        self.tid = TID + lane
-        self.receive = Core(Tree(RECEIVE, fan), 2 * lane, 0, since[0])
-        self.application = Core(Tree(APPLICATION, fan), 2 * lane + 1, self.tid, since[1])
+        self.tid = TID + track
+        self.receive = Core(Tree(RECEIVE, fan), 2 * track, 0, since[0])
+        self.application = Core(Tree(APPLICATION, fan), 2 * track + 1, self.tid, since[1])
         for core in (self.receive, self.application):
             core.draw(n, random)
         self.added = np.zeros((n, len(CAUSES)), np.int64)
@@ -388,7 +388,7 @@ class Lane:
         self._starts = ends - a.ns
         self.app = ends[:, self._read - 1]
         self.call = self._starts[:, tree.place("read")]
-        #: Up to when the two cores are known: another lane of the same cores can go on there.
+        #: Up to when the two cores are known: another track of the same cores can go on there.
         self.until = int(self.handoff[-1]), int(ends[-1, -1])
 
     def _below(self, node: int) -> list[int]:

@@ -131,7 +131,7 @@ def test_the_shim_replaces_intel_pt_alone(given: list[str], passed: str) -> None
 
 @pytest.fixture(scope="module", params=unpack.names())
 def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of an unpacked capture."""
+    """Directory of an unpacked capture."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     return unpack.unpack(request.param, tmp_path_factory.mktemp("fixture"))
@@ -151,9 +151,9 @@ def test_perf_of_the_next_debian_decodes_the_same() -> None:
     (TOP / "build" / "tmp").mkdir(exist_ok=True)  # it sees the checkout alone
     with tempfile.TemporaryDirectory(prefix="fixtures-", dir=TOP / "build" / "tmp") as place:
         for name in unpack.names():
-            folder = unpack.unpack(name, Path(place))
-            expected = json.loads((folder / "fixture.json").read_text())
-            data, symfs = folder / "capture.nsight" / "perf.data", folder / "symfs"
+            directory = unpack.unpack(name, Path(place))
+            expected = json.loads((directory / "fixture.json").read_text())
+            data, symfs = directory / "capture.nsight" / "perf.data", directory / "symfs"
             found = (name, *trim.branches(data, symfs, (str(trixie), "perf")))
             assert found == (name, expected["branches"], expected["branches_sha256"], expected["errors"])
 
@@ -174,15 +174,15 @@ def test_it_is_a_whole_capture(fixture: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a capture made now: boot, record, encode, merge, judge."""
+    """The directory of a capture made now: boot, record, encode, merge, judge."""
     built()
     if subprocess.run([TOP / "tests/machinery/guest/trixie", "--prepare"], capture_output=True).returncode:
         skip_or_fail("trixie", "build/trixie, which has QEMU 10, cannot be made")
-    folder = tmp_path_factory.mktemp("captures")
-    argv = [sys.executable, HERE / "make-capture", "slow-function", "--out", folder]
+    directory = tmp_path_factory.mktemp("captures")
+    argv = [sys.executable, HERE / "make-capture", "slow-function", "--out", directory]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return folder / "slow-function"
+    return directory / "slow-function"
 
 
 def least_edges(options: list[str]) -> int:

@@ -20,11 +20,11 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pack(path: Path, text: str) -> Path:
-    folder = path.parent / "small"
-    folder.mkdir(exist_ok=True)
-    (folder / "file").write_text(text)
+    directory = path.parent / "small"
+    directory.mkdir(exist_ok=True)
+    (directory / "file").write_text(text)
     with tarfile.open(path, "w:xz") as tar:
-        tar.add(folder, "small")
+        tar.add(directory, "small")
     return path
 
 

@@ -172,7 +172,7 @@ def test_message_that_the_nic_has_is_not_held_up_by_its_core():
     options = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50, direction="tx")
     compared, found, _ = find(Recording(*scene.tables()), options)
     _, _, table, _ = attribute(found, compared, options)
-    # Usually 500 ns from the driver to the completion stamp, here 8000.
+    # Usually 500 ns from the driver to the completion timestamp, here 8000.
     assert {r["cause"]: r["total_deviation_ns"] for r in table.to_pylist()} == {
         "NIC transmit delay (R)": 7500
     }

@@ -606,7 +606,7 @@ def test_medians_of_either_or_add_up_to_the_median_latency():
 
 def test_ns_are_exact_after_a_hundred_days_of_uptime_although_stamps_are_missing():
     scene = Scene()
-    # Beyond 2**53 ns a float moves by two; a column with a missing stamp must not become one.
+    # Beyond 2**53 ns a float moves by two; a column with a missing timestamp must not become one.
     t = scene.quiet(40, start=2**53 + 1)
     # The hog holds the receive core until after the hand-off at t + 5000, which is odd.
     slow(scene, t, 5000, 5500,

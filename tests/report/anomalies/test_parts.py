@@ -57,7 +57,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("mode", ["intel-pt", "tracepoints"])
 def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[int], mode: str) -> None:
-    made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
+    made = world(1200, seed=5, share=0.04, tracks=2, fan=2)
     made = made if mode == "intel-pt" else made.at_trace()
     options = Selection(max_baseline=200, granularity_ns=100)
     in_parts = rows(find(in_files(tmp_path, made), options))
@@ -72,7 +72,7 @@ def test_anomalies_of_parts_are_those_of_the_whole(tmp_path: Path, traces: list[
 def test_functions_are_looked_through_some_messages_at_a_time(
     tmp_path: Path, traces: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = world(1200, seed=5, share=0.04, lanes=2, fan=2)
+    made = world(1200, seed=5, share=0.04, tracks=2, fan=2)
     options = Selection(max_baseline=200, granularity_ns=100)
     at_once = rows(find(in_files(tmp_path, made), options))
     batches: list[np.ndarray] = []
@@ -110,7 +110,7 @@ def test_baseline_of_a_node_counts_messages_without_it_as_none() -> None:
 
 
 def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path, traces: list[int]) -> None:
-    pair = [world(1200, seed=seed, share=0.04, lanes=2, fan=2) for seed in (5, 6)]
+    pair = [world(1200, seed=seed, share=0.04, tracks=2, fan=2) for seed in (5, 6)]
     options = Selection(max_baseline=200, granularity_ns=100)
     directories = [tmp_path / name for name in ("one", "other")]
     for directory in directories:
@@ -125,7 +125,7 @@ def test_anomalies_against_another_capture_are_the_same_in_parts(tmp_path: Path,
 def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> None:
     largest = []
     for n in (600, 2400):
-        made = world(n, seed=5, share=0.04, lanes=2, fan=2)
+        made = world(n, seed=5, share=0.04, tracks=2, fan=2)
         find(in_files(tmp_path, made), Selection(max_baseline=n // 5, granularity_ns=100))
         largest.append(max(traces))
         traces.clear()
@@ -133,7 +133,7 @@ def test_no_part_grows_with_the_recording(tmp_path: Path, traces: list[int]) -> 
 
 
 def test_what_threads_were_in_is_known_without_reading_calls(tmp_path: Path, traces: list[int]) -> None:
-    made = world(600, seed=5, share=0.04, lanes=2, fan=2)
+    made = world(600, seed=5, share=0.04, tracks=2, fan=2)
     of_files = in_files(tmp_path, made)
     messages = to_pandas(made.tables["messages"])
     machine = activity.Activity(of_files, messages, App.of(messages)).machine

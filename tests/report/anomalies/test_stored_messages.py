@@ -38,7 +38,7 @@ def written(directory: Path, table: pa.Table) -> Path:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(store, "GROUP_ROWS", GROUP)
-    return world(1200, seed=5, share=0.04, lanes=2, fan=2)
+    return world(1200, seed=5, share=0.04, tracks=2, fan=2)
 
 
 def test_columns_are_those_of_the_table_and_no_others_are_read(tmp_path: Path, made: World) -> None:
@@ -205,7 +205,7 @@ def test_what_a_side_keeps_does_not_grow_with_the_recording(
     monkeypatch.setattr(store, "GROUP_ROWS", 1000)
     kept = []
     for n in (600, 2400):
-        made = world(n, seed=5, share=0.04, lanes=2, fan=2)
+        made = world(n, seed=5, share=0.04, tracks=2, fan=2)
         of = in_files(tmp_path, made)
         every = of.every()
         some = every.rows(np.arange(100, 140))

@@ -139,7 +139,7 @@ def message_type(kind: str, v6: bool = False, hw: bool = False) -> int:
 
 
 def message(kind: str, ts: int, v6: tuple[int, ...] = (), hw: int | None = None, **fields: Any) -> bytes:
-    """A stamp; ``v6``: the four words of the addresses, ``hw``: the hardware stamp."""
+    """A timestamp; ``v6``: the four words of the addresses, ``hw``: the hardware stamp."""
     f = MESSAGE_FIELDS | fields
     head = message_type(kind, bool(v6), hw is not None) | 1 << 8 | (ts & _TIME) << 16
     made = struct.pack(
@@ -209,7 +209,7 @@ def write(directory: Path, machine: bytes | None = None, **cores: bytes) -> Path
 
 
 def decode(records: Path, directory: Path, program: Path | None = None, only: str = "") -> Any:
-    """Run nsight-rawdata: (events as tuples with the kind's name, stamps, perf-events.json)."""
+    """Run nsight-rawdata: (events as tuples with the kind's name, timestamps, perf-events.json)."""
     directory.mkdir(exist_ok=True)
     options = [f"--only={only}"] if only else []
     subprocess.run(

@@ -154,7 +154,7 @@ def test_thread_of_which_nothing_is_told_stands_for_its_process(tmp_path: Path) 
     records = rf.write(tmp_path, cpu0=rf.whole(0, rf.message("R", 1000, tid=99, len=1)))
     found, losses = rows(tmp_path, records)
     assert [(row["tid"], row["pid"], row["comm"]) for row in found] == [(99, 99, "")]
-    assert losses == {"message events of a thread whose process is not known": 1}
+    assert losses == {"message events of a thread whose process is unknown": 1}
 
 
 def test_name_and_process_are_those_of_the_time(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_capture_without_messages_names_the_records(tmp_path: Path) -> None:
 def test_capture_without_switches_names_the_records(tmp_path: Path) -> None:
     path = capture(tmp_path, "binary")
     write_records(path, traffic(5)[0])
-    with pytest.raises(BadInput, match="records/ tells of no core who ran on it"):
+    with pytest.raises(BadInput, match="records/ does not say who ran on any core"):
         Pipeline(path).run()
 
 

@@ -151,7 +151,7 @@ def test_complete_looking_last_line_without_end_of_line_is_not_trusted(tmp_path:
         ({"seq": 2**32}, "events with impossible sequence number"),
         ({"len": 2**40}, "events with impossible length"),
         ({"len": -(2**63)}, "events with impossible length"),
-        ({"fd": -(2**63)}, "events with impossible descriptor, namespace or stamp"),
+        ({"fd": -(2**63)}, "events with impossible descriptor, namespace or timestamp"),
         ({"proto": 1}, "events with unknown protocol or address family"),
         ({"rport": 70000}, "events with impossible port"),
         ({"ts": "12345678901234567890"}, "event lines with impossible numbers"),

@@ -96,9 +96,9 @@ def test_stamps_that_are_not_known_make_no_event(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
-        ({"p_ts": 5001}, "message lines with impossible stamps"),
-        ({"h_ts": 5001}, "message lines with impossible stamps"),
-        ({"kind": "O"}, "message lines with impossible stamps"),
+        ({"p_ts": 5001}, "message lines with impossible timestamps"),
+        ({"h_ts": 5001}, "message lines with impossible timestamps"),
+        ({"kind": "O"}, "message lines with impossible timestamps"),
         ({"cores": "xyz"}, "foreign lines among the events"),
         ({"ts": "12x"}, "event lines with impossible numbers"),
         ({"cores": "11112222333344445"}, "event lines with impossible numbers"),

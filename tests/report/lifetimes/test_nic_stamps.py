@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which stamp may say when a packet reached the NIC."""
+"""Which timestamp may say when a packet reached the NIC."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_hardware_stamp_is_preferred_and_carries_its_error() -> None:
 def test_hardware_stamp_without_a_clock_is_counted_and_not_used() -> None:
     m, losses = one(1090, LifetimeOptions())
     assert (m["nic_ns"], m["nic_source"]) == (80, "peer_xmit")
-    assert losses == {"hardware stamps without a NIC clock": 1}
+    assert losses == {"hardware timestamps without a NIC clock": 1}
 
 
 def test_hardware_stamp_outside_the_clock_readings_is_counted_and_not_used() -> None:
     m, losses = one(1090, LifetimeOptions(phc_to_monotonic=phc), ifindex=9)
-    assert (m["nic_source"], losses) == ("peer_xmit", {"hardware stamps that cannot be converted": 1})
+    assert (m["nic_source"], losses) == ("peer_xmit", {"hardware timestamps that cannot be converted": 1})
 
 
 def test_nic_stamp_after_the_arrival_is_counted_and_taken_out() -> None:
     m, losses = one(1101, LifetimeOptions(phc_to_monotonic=phc))  # 1101 - 1000 = 101 > 100
     assert (m["nic_ns"], m["nic_source"], m["nic_error_ns"], m["first_ns"]) == (None, "none", None, 100)
-    assert losses == {"negative interval: NIC stamp after the arrival": 1}
+    assert losses == {"negative interval: NIC timestamp after the arrival": 1}
 
 
 def test_senders_software_stamp_is_rejected_and_clocks_are_told_apart() -> None:
@@ -50,5 +50,7 @@ def test_senders_software_stamp_is_rejected_and_clocks_are_told_apart() -> None:
         r.arrive(base + i, 50 * i, 50, sw_stamp=stamp).hand_off(base + 10 + i, 50 * i + 50)
         r.read(base + 20 + i, 50 * i, 50)
     messages, losses = r.build(LifetimeOptions(realtime_offset_ns=offset))
-    assert losses == {f"software stamps in {c}": 1 for c in ("monotonic", "realtime", "TAI", "unknown clock")}
+    assert losses == {
+        f"software timestamps in {c}": 1 for c in ("monotonic", "realtime", "TAI", "unknown clock")
+    }
     assert all(m["nic_ns"] is None for m in messages)

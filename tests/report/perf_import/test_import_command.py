@@ -189,7 +189,7 @@ def test_damaged_recordings_end_in_an_error_with_a_fix_or_in_a_capture(tmp_path:
 
 
 # A kernel 7.2 with the series in a virtual machine: half a second around the moment when its clock was set forward by
-# 5 s. memcached on core 1, its client on core 0, hardware stamps by a test driver whose clock is ahead and skewed.
+# 5 s. memcached on core 1, its client on core 0, hardware timestamps by a test driver whose clock is ahead and skewed.
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> nsight_report.Capture:
     directory = tmp_path_factory.mktemp("guest")
@@ -210,7 +210,7 @@ def test_real_recording_has_all_stamps_of_every_message_in_order(guest: nsight_r
     for before, after in zip(times.columns, times.columns[1:], strict=False):
         gap = (times[after] - times[before]).dropna()
         assert (gap >= 0).all() and (gap < 50 * MS).all(), (before, after)
-    # The test driver stamps 4 to 6 us before it hands over, of which the softirq has to run yet.
+    # The test driver timestamps 4 to 6 us before it hands over, of which the softirq has to run yet.
     assert int((times["arrival_ns"] - times["nic_ns"]).min()) > 4000 - 1000
     assert int(messages["nic_error_ns"].max()) < 1000
 
@@ -247,11 +247,11 @@ def test_document_records_events_that_are_read_and_names_all_that_are() -> None:
     recorded = set(re.findall(r"-e (\w+:\w+)", text))
     read = {
         f"{system}:{event}"
-        for name in ("wide_fields.c", "event_fields.c")
+        for name in ("tracepoint_fields.c", "event_fields.c")
         for system, event in re.findall(r'\{"(\w+)",\s*"(\w+)",\s*[KW]_', (NATIVE / name).read_text())
     }
     vectors = {event for event in recorded if event.startswith("irq_vectors:")}
     assert len(recorded) > 25 and recorded - vectors <= read
-    wide = set(re.findall(r'\{"(\w+)",\s*"(\w+)",\s*W_', (NATIVE / "wide_fields.c").read_text()))
+    wide = set(re.findall(r'\{"(\w+)",\s*"(\w+)",\s*W_', (NATIVE / "tracepoint_fields.c").read_text()))
     assert len(wide) == 7
     assert {f"{system}:{event}" for system, event in wide} <= set(re.findall(r"\w+:\w+", text))

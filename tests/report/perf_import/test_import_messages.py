@@ -181,7 +181,7 @@ def test_addresses_come_from_a_list_of_sockets(tmp_path: Path) -> None:
 def test_software_stamp_of_realtime_is_the_arrival_and_one_of_another_clock_is_not(tmp_path: Path) -> None:
     made = machine()
     wall = T - 3 * US + MONO + REAL
-    stamps = (wall, wall - REAL, wall + 5 * MS)  # receive stamp; the sender's, as on veth; a clock ahead
+    stamps = (wall, wall - REAL, wall + 5 * MS)  # receive timestamp; the sender's, as on veth; a clock ahead
     for number, stamp in enumerate(stamps):
         at = T + number * 100 * US
         socket(made, "sock_data_queued", at, pos=10 * number, length=10, tstamp=stamp + number * 100 * US)
@@ -190,7 +190,7 @@ def test_software_stamp_of_realtime_is_the_arrival_and_one_of_another_clock_is_n
     arrival = capture.messages["arrival_ns"]
     assert arrival[0] - MONO == T - 3 * US and arrival[1:].isna().all()
     assert capture.messages["stamps"].astype(str).tolist() == ["ahr", "hr", "hr"]
-    assert capture.losses["software stamps not used"] == 2
+    assert capture.losses["software timestamps not used"] == 2
 
 
 def test_an_address_that_is_used_again_gives_its_old_arrival_to_nobody(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_hardware_stamp_of_a_clock_nobody_read_is_counted_and_not_used(tmp_path:
     socket(made, "sock_data_read", T + US, pos=0, length=10, tid=WORKER)
     capture = imported(made, tmp_path)
     assert pd.isna(only(capture.messages)["nic_ns"])
-    assert capture.losses["hardware stamps without a NIC clock"] == 1
+    assert capture.losses["hardware timestamps without a NIC clock"] == 1
 
 
 UDP = {"protocol": 17, "pos": 0, "dport": 0}
@@ -302,7 +302,7 @@ def test_names_of_threads_are_those_of_their_time(tmp_path: Path) -> None:
 
 def test_fields_are_those_that_the_kernel_series_give_the_events() -> None:
     """Read from the patches: a name that is misspelt here would be misspelt in a recording made by hand, too."""
-    source = (ROOT / "tools/nsight-report/native/wide_fields.c").read_text()
+    source = (ROOT / "tools/nsight-report/native/tracepoint_fields.c").read_text()
     patches = {
         "timekeeping_update": ROOT / "kernel-patches/timekeeping",
         "SOCK_FIELDS": ROOT / "kernel-patches/net",

@@ -70,7 +70,7 @@ def burst_calls() -> list[dict[str, object]]:
     rows = [
         call(i, "__netif_receive_skb_core.constprop.0", 0, 1000 + 100 * i, 1100 + 100 * i) for i in range(3)
     ]
-    # The system call goes on 10 ns behind what the stamp of the read saw.
+    # The system call goes on 10 ns behind what the timestamp of the read saw.
     rows += [call(3 + i, "sock_recvmsg", 1, 1410 + 400 * i, 1490 + 400 * i) for i in range(3)]
     rows.append(syscall(TID, 2700, 2900, "epoll_wait") | {"call_id": 6})
     return rows
@@ -174,7 +174,7 @@ def test_packets_of_a_message_that_is_sent_are_not_ahead_of_it():
         message(0, 0, 0, 900, direction="tx", first_ns=100, call_ns=100, driver_ns=800, app_ns=900, n_arrivals=3,
                 handoff_ns=None, arrival_ns=None, arrival_last_ns=None, nic_ns=None)
     ]  # fmt: skip
-    # One of another at 150, its own three at 300, 500 and 780, the last of which the driver's stamp is in.
+    # One of another at 150, its own three at 300, 500 and 780, the last of which the driver's timestamp is in.
     rows = [call(i, "dev_hard_start_xmit", 0, t, t + 50) for i, t in enumerate((150, 300, 500, 780))]
     found = depths(scene, rows, ["slow"])
     assert (found["Transmit", 0]["depth"], found["Transmit", 0]["function"]) == (1, "dev_hard_start_xmit")

@@ -22,7 +22,7 @@ use crate::{info, lost};
     version,
     flatten_help = true,
     disable_help_subcommand = true,
-    after_help = "Exit codes: 0 done (losses are told on stderr), 1 a bug, 2 usage, 3 the input cannot be used, \
+    after_help = "Exit codes: 0 done (losses are on stderr), 1 a bug, 2 usage, 3 the input cannot be used, \
                   4 the input has no Intel PT that can be decoded, 5 output or memory."
 )]
 pub struct Cli {

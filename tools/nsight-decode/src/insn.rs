@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What an x86-64 instruction does, told by Intel XED.
+//! What an x86-64 instruction does, from Intel XED.
 
 use std::sync::Once;
 

@@ -7,7 +7,7 @@ use nsight_decode::pipeline::Counts;
 use crate::numbers::grouped;
 use crate::source::Opened;
 
-/// Objects that are told one by one.
+/// Objects that are reported one by one.
 const MOST_OBJECTS: usize = 10;
 
 /// All that was lost: what decoding counted, what the file lacks, and the code that was not there.

@@ -66,7 +66,7 @@ impl Process {
     }
 }
 
-/// Names of a thread: since when, and of which process it was.
+/// Names of a thread: since when, and its process.
 type Names = Vec<(u64, i32, Arc<str>)>;
 
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl Tasks {
         names.get(at.saturating_sub(1)).map(|(_, _, name)| name)
     }
 
-    /// The process of a thread; of threads that nothing is told of, minus one.
+    /// The process of a thread; minus one if no record has it.
     pub fn process_of(&self, tid: i32) -> i32 {
         self.names.get(&tid).and_then(|names| names.last()).map_or(-1, |&(_, pid, _)| pid)
     }

@@ -300,7 +300,7 @@ void open_connections(void)
 		if (opts.proto->socktype == SOCK_STREAM)
 			setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		c->lport = local_port(c->fd);
-		/* Non-blocking only now: an absent server is told at once by connect(). */
+		/* Non-blocking only now: connect() reports an absent server at once. */
 		if (fcntl(c->fd, F_SETFL, O_NONBLOCK) ||
 		    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &ev))
 			die("", "connection %d: %s", i, strerror(errno));

@@ -140,7 +140,7 @@ class Bed:
     ) -> Server:
         """Start a server in the server namespace and wait until it accepts connections.
 
-        ``port``: the server's usual one by default. ``options`` go behind those that the bed gives it.
+        ``port``: the server's usual one by default. ``options`` go behind the bed's own.
         """
         kind = KINDS[kind_name]
         port = port or kind.port

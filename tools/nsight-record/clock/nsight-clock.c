@@ -261,7 +261,8 @@ static void read_clocksource(char *name, size_t size)
 	}
 }
 
-/* A time namespace shifts CLOCK_MONOTONIC and CLOCK_BOOTTIME; the kernel's stamps are not shifted.
+/* A time namespace shifts CLOCK_MONOTONIC and CLOCK_BOOTTIME; the kernel's timestamps are not
+ * shifted.
  */
 static void refuse_time_namespace(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Ordered readings of the time stamp counter. */
+/* Ordered readings of the timestamp counter. */
 #ifndef NSIGHT_TSC_H
 #define NSIGHT_TSC_H
 
 #ifndef __x86_64__
-#error "nsight-clock reads the x86-64 time stamp counter"
+#error "nsight-clock reads the x86-64 timestamp counter"
 #endif
 
 #include <stdint.h>

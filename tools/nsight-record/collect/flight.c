@@ -434,7 +434,7 @@ static void look_at_rates(struct flight *f, uint64_t now)
 	f->retransmits = retransmits;
 }
 
-/* The limit of each service from its own latencies, of which the old ones count less and less. */
+/* The limit of each service from its own latencies; old ones count less and less. */
 static void set_limits(struct flight *f, uint64_t n_seconds)
 {
 	for (int i = 0; i < FLIGHT_SERVICES; i++) {

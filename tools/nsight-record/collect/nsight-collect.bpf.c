@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The programs of nsight-collect: stamps of messages, and what the cores do. */
+/* The programs of nsight-collect: timestamps of messages, and what the cores do. */
 #include "../../bpf/activity.bpf.h"
 #include "../../bpf/messages.bpf.h"
 

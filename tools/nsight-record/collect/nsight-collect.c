@@ -41,7 +41,7 @@ static const char usage[] =
 	"      --no-syscalls  no system calls\n"
 	"      --server       --port is a server's: nothing of its clients on this machine\n"
 	"      --hardware-stamps\n"
-	"                     look for hardware stamps of received packets\n"
+	"                     look for hardware timestamps of received packets\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
 	"      --compress     compress the records by zstd\n"
 	"      --check        only say what of this kernel is missing\n"
@@ -386,7 +386,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 		rings->of[i].output = output_open(i);
 	machine = *output_open(NSR_NO_CPU);
 	skel->bss->stopped = false;
-	/* After the programs are at work: who begins meanwhile is told by them. */
+	/* After the programs are at work: they report who begins meanwhile. */
 	if (args->activity)
 		threads_were_there(&machine, monotonic_ns());
 	steal_begin(&steal);

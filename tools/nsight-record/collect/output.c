@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-static int base = -1, directory = -1; /* that of all files, and of those that are opened */
+static int base = -1, directory = -1; /* of all files, and of the ones that are opened */
 static bool failed;
 
 /* Blocks of what came in 10 ms shrink to two fifths, large ones to a fifth; higher levels are

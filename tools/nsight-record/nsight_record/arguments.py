@@ -121,8 +121,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--clients",
         action="store_true",
-        help="where the port is that of a server on this machine: also what its clients here send and read (default: "
-        "only the server's messages; recorder bpftrace: both)",
+        help="if --port belongs to a server on this machine: also messages of its clients here (default: only the "
+        "server's messages; recorder bpftrace: both)",
     )
     p.add_argument("--pid", type=_positive, metavar="PID", help="only messages read and sent by this process")
     p.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
@@ -150,20 +150,20 @@ def parser() -> argparse.ArgumentParser:
         "--recorder",
         choices=("auto", "bpf", "bpftrace"),
         default="auto",
-        help="bpf: programs of NSight's own, which cost a server least; bpftrace: its scripts, and perf, which need no "
-        "program to be built (default: auto, bpf where it is built and the kernel can)",
+        help="bpf: NSight's own BPF programs, at the least cost for a server; bpftrace: its scripts, and perf, without any "
+        "build (default: auto, bpf where it is built and the kernel supports it)",
     )
     p.add_argument(
         "--syscalls",
         choices=tuple(collect.SYSCALLS),
-        help="system calls that recorder bpf records: waits, those in which threads lost their core; messages, all of "
-        "the processes that messages reach, which costs every system call of the machine; all; none (default: waits; "
-        "recorder bpftrace records all)",
+        help="system calls that recorder bpf records. waits: system calls in which a thread lost its core, in processes that messages "
+        "reach; messages: all system calls of these processes, which slows every system call of the machine; all; none "
+        "(default: waits; recorder bpftrace records all)",
     )
     p.add_argument(
         "--compress",
         action="store_true",
-        help="compress the records of recorder bpf by zstd, to two fifths of the bytes or less: more work for the recorder",
+        help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes processor time",
     )
     p.add_argument(
         "--payload",
@@ -179,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=probes.SYSTEMS_LWIP,
         metavar="LIBRARY",
-        help="also messages of programs whose TCP is lwIP, a library of the process: its file, or the program "
+        help="also messages of programs that use lwIP, a TCP library inside the process. LIBRARY: its file, or the program "
         f"it is linked into (default: no; without a name {probes.SYSTEMS_LWIP}, the system's liblwip.so.N)",
     )
     p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
@@ -202,53 +202,60 @@ def parser() -> argparse.ArgumentParser:
 def _add_flight(p: argparse.ArgumentParser) -> None:
     default = Options()
     g = p.add_argument_group(
-        "flight recorder", "Keep the newest in memory, and make a capture of what was around a trigger."
+        "flight recorder",
+        "Keep the last seconds in memory; a trigger writes the time around it as a capture.",
     )
-    g.add_argument("--flight", action="store_true", help="DIR then holds a capture for each window")
+    g.add_argument(
+        "--flight", action="store_true", help="switch it on; DIR then holds a capture for each window"
+    )
     g.add_argument(
         "--trigger",
         action="append",
         metavar="WHAT",
-        help="latency=2ms (a message took longer), latency=p99.9 (than its service's percentile), drops=100/s, "
-        "retransmissions=10/s; SIGUSR1 always is one. Can be given several times",
+        help="latency=2ms (a message took longer), latency=p99.9 (longer than this percentile of its service), drops=100/s, "
+        "retransmissions=10/s; may be given several times. SIGUSR1 always triggers",
     )
     g.add_argument(
-        "--before", type=_seconds, default=default.before, metavar="SECONDS", help="(default %(default)s)"
+        "--before",
+        type=_seconds,
+        default=default.before,
+        metavar="SECONDS",
+        help="how much to keep before a trigger (default %(default)s)",
     )
     g.add_argument(
         "--after",
         type=_seconds,
         metavar="SECONDS",
-        help=f"(default {AFTER_S['tracepoints']}; {AFTER_S['intel-pt']} with Intel PT)",
+        help=f"how much to record after it (default {AFTER_S['tracepoints']}; {AFTER_S['intel-pt']} with Intel PT)",
     )
     g.add_argument(
         "--memory",
         type=_size,
         metavar="SIZE",
-        help="of all cores (default: 64M a core, at most 1/32 of what is free)",
+        help="memory for all cores (default: 64M a core, at most 1/32 of what is free)",
     )
     g.add_argument(
         "--windows-per-hour",
         type=_positive,
         default=default.per_hour,
         metavar="N",
-        help="(default %(default)s)",
+        help="windows at most in an hour (default %(default)s)",
     )
     g.add_argument(
         "--most-disk",
         type=_size,
         default="2G",
         metavar="SIZE",
-        help="of all windows (default %(default)s)",
+        help="disk space for all windows (default %(default)s)",
     )
     g.add_argument(
         "--most-cpu",
         type=_per_cent,
         default=default.most_cpu,
         metavar="PERCENT",
-        help="of all cores, for the BPF programs: above it system calls are left out, then all for a minute "
+        help="processor time of all cores for the BPF programs: above it they leave out system calls, then everything for a minute "
         "(default %(default)s, 0 no limit)",
     )
     g.add_argument(
-        "--write-window", action="store_true", help="have the flight recorders that run here write one now"
+        "--write-window", action="store_true", help="let every running flight recorder write a window now"
     )

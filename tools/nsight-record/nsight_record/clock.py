@@ -18,7 +18,7 @@ def find(path: str | None = None) -> str | None:
 
 
 def argv(program: str, output: Path, phc_indices: Iterable[int]) -> list[str]:
-    """Reads until it is told to stop; every PHC of the recorded interfaces besides."""
+    """Reads until it gets a signal; also every PHC of the recorded interfaces."""
     command = [program, "-o", str(output)]
     for index in sorted(set(phc_indices)):
         command += ["--phc", f"/dev/ptp{index}"]

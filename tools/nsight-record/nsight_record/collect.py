@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-collect's command line: the BPF programs that stamp messages and tell what the cores do."""
+"""nsight-collect's command line: the BPF programs that timestamp messages and tell what the cores do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import programs
 from .probes import Counts, Filters
 
 PROGRAM = "nsight-collect"
-FOLDER = "records"
+DIRECTORY = "records"
 STARTED = b"recording\n"
 #: Number and name of a reason to drop a packet.
 REASON = re.compile(rb"^reason (\d+) (\w+)$", re.MULTILINE)
@@ -34,7 +34,7 @@ SYSCALLS: dict[str, list[str]] = {
     "none": ["--no-syscalls"],
 }
 
-# As tools/bpf/record.h has them: a message's type is this | stamp << 2 | flags.
+# As tools/bpf/record.h has them: a message's type is this | timestamp << 2 | flags.
 _MESSAGE = 0x80
 _LETTERS = "AHRSXTO"
 

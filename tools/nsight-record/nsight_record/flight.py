@@ -36,7 +36,7 @@ from .progress import Progress, human_bytes
 from .snapshots import Snapshots
 from .supervisor import Signals, Supervisor
 
-#: Clock readings that are kept beside those of the longest window: the state in force is told when it changes.
+#: Clock readings that are kept beside the longest window's: the state in force is written only when it changes.
 _CLOCK_SLACK_S = 60
 _PIPE_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 30.0
@@ -95,7 +95,7 @@ class ClockReadings:
             self._lines.popleft()
 
     def text(self) -> bytes:
-        """clock.tsv of what is kept. The E line counts what is in it: states, and those that were not seen."""
+        """clock.tsv of what is kept. The E line counts what is in it: states, and missed ones."""
         lines = [line for _, line in self._lines]
         numbers = [int(line.split(b"\t")[3]) for line in lines if line.startswith(b"V\t")]
         missed = sum(max(0, (b - a) // 2 - 1) for a, b in itertools.pairwise(numbers))
@@ -106,7 +106,7 @@ class ClockReadings:
 
 @dataclass
 class Totals:
-    """Of a run."""
+    """What a run leaves."""
 
     windows: int = 0
     bytes: int = 0
@@ -190,7 +190,7 @@ class Flight:
         command = collect.argv(
             programs[1],
             self._plan.filters,
-            run / collect.FOLDER,
+            run / collect.DIRECTORY,
             ring,
             activity=self._plan.mode == "tracepoints",
             hardware_stamps=bool(phcs),
@@ -313,9 +313,9 @@ class Flight:
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', at)}-{os.getpid()}-{self.totals.windows + 1}.nsight"
         with Capture(self._directory.open_path / name, user=self._user) as capture:
             capture.adopt(
-                self._directory.fd, f"{self._directory.run}/records/{window['window']}", collect.FOLDER
+                self._directory.fd, f"{self._directory.run}/records/{window['window']}", collect.DIRECTORY
             )
-            collect.write_interrupts(capture.directory / collect.FOLDER)
+            collect.write_interrupts(capture.directory / collect.DIRECTORY)
             with open(capture.create("clock.tsv"), "wb") as f:
                 f.write(self._readings.text())
             lost = []

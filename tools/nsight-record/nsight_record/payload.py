@@ -10,12 +10,12 @@ from pathlib import Path
 DEFAULT_SNAPLEN = 262144
 _BUFFER_KIB = 16384
 # The kernel hands packets to tcpdump in blocks that are full or this old (libpcap's timeout, 1 s in tcpdump); a block that
-# is not handed over when tcpdump is told to end is lost.
+# is not handed over when tcpdump ends is lost.
 BLOCK_AGE_S = 1.2
 
 
 def argv(output: Path, snaplen: int, iface: str | None, port: int) -> list[str]:
-    """tcpdump with nanosecond stamps (CLOCK_REALTIME), as root: it writes into root's directory."""
+    """tcpdump with nanosecond timestamps (CLOCK_REALTIME), as root: it writes into root's directory."""
     command = ["tcpdump", "-n", "-i", iface or "any", "-s", str(snaplen), "-B", str(_BUFFER_KIB)]
     command += ["--time-stamp-precision=nano", "-Z", "root", "-w", str(output)]
     if port:

@@ -58,7 +58,7 @@ TRACEPOINTS: tuple[Tracepoint, ...] = (
 
 
 def existing(tracefs: Path) -> tuple[list[Tracepoint], list[Tracepoint]]:
-    """(those that this kernel has, those that it lacks)."""
+    """(events that this kernel has, events that it lacks)."""
     have = [t for t in TRACEPOINTS if (tracefs / "events" / t.system / t.event / "id").exists()]
     return have, [t for t in TRACEPOINTS if t not in have]
 
@@ -91,7 +91,7 @@ def choose_buffers(mode: str, n_cpus: int, mem_available: int) -> Buffers:
     """Ring buffers per core.
 
     trace: a busy core makes some 300,000 events/s of about 80 bytes, 24 MB/s. perf itself
-    may wait for a core for a few hundred ms when every core is busy, and that is when the
+    may wait in a run queue for a few hundred ms when every core is busy, and that is when the
     recording matters: 16 MiB hold 0.7 s. pt: a core writes 100-1000 MB/s of AUX data, so no
     buffer holds long; 64 MiB ride out the writer's own scheduling delays of some 100 ms.
     Together they never take more than a sixteenth (trace) or an eighth (pt) of the memory
@@ -157,7 +157,7 @@ def argv_trace(
 ) -> list[str]:
     """perf for mode tracepoints.
 
-    -k CLOCK_MONOTONIC: the same clock as the probes' stamps. -D -1 with --control: events
+    -k CLOCK_MONOTONIC: the same clock as the probes' timestamps. -D -1 with --control: events
     are opened disabled, and enabled when the probes are about to start. --exclude-perf and
     the filter, on system calls only: every write of perf would make two events, which make
     perf write (700,000 events/s were seen); the same goes for the other recording programs.

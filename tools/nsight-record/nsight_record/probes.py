@@ -42,7 +42,7 @@ _KINDS = b"AHRSXTO"
 
 @dataclass(frozen=True)
 class Filters:
-    """What messages to stamp; 0 is any. ``direction``: 0 both, 1 receive, 2 transmit."""
+    """What messages to timestamp; 0 is any. ``direction``: 0 both, 1 receive, 2 transmit."""
 
     port: int = 0
     pid: int = 0
@@ -59,9 +59,9 @@ class Filters:
 
 def script_directory() -> Path:
     """Where the scripts are: in this package; in a checkout that is a link."""
-    folder = Path(__file__).with_name("bpftrace")
-    if folder.is_dir():
-        return folder
+    directory = Path(__file__).with_name("bpftrace")
+    if directory.is_dir():
+        return directory
     raise Missing("the bpftrace scripts of NSight are not where they were installed", "install NSight again")
 
 

@@ -126,7 +126,7 @@ class Recording:
         program = collect.find(self._machine.path)
         assert program is not None  # preflight saw it
         packets = self._payload_child()
-        records = self._dir / collect.FOLDER
+        records = self._dir / collect.DIRECTORY
         command = collect.argv(
             program,
             plan.filters,
@@ -300,7 +300,7 @@ class Recording:
         """Several times a second: watch the disk, redraw."""
         sizes = " ".join(
             f"{name.split('.')[0]} {human_bytes(self._capture.size(name))}"
-            for name in ("perf.data", "events.tsv", collect.FOLDER)
+            for name in ("perf.data", "events.tsv", collect.DIRECTORY)
             if self._capture.size(name)
         )
         self._progress.draw(time.monotonic() - self._begin, self._plan.duration, sizes)
@@ -358,7 +358,7 @@ class Recording:
 
         if self._plan.recorder == "bpf":
             counts, records, lost = collect.count(self._dir / "collect.log")
-            collect.write_interrupts(self._dir / collect.FOLDER)
+            collect.write_interrupts(self._dir / collect.DIRECTORY)
             self._manifest["records"] = {"produced": records, "lost": lost}
             add("collect", "records lost", lost)
             for program, n in collect.missed(self._dir / "collect.log").items():

@@ -37,7 +37,7 @@ class Changes:
     def join(self, interfaces: Collection[tuple[int, str]]) -> list[str]:
         """Share the changes that other recorders have made here; what dead ones left behind, in words.
 
-        ``interfaces``: (network namespace, name) of those that are recorded. Raises RecordError.
+        ``interfaces``: (network namespace, name) of the recorded ones. Raises RecordError.
         """
         told: list[str] = []
         with self._state as state:

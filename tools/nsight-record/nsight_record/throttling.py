@@ -91,7 +91,7 @@ def groups(root: Path) -> dict[Path, Group]:
 
 
 def _processes(directory: Path) -> Iterator[int]:
-    """Of a control group and those below it."""
+    """Process numbers of a control group and of the groups below it."""
     for below, _, _ in os.walk(directory):
         try:
             yield from (int(pid) for pid in (Path(below) / "cgroup.procs").read_text().split())

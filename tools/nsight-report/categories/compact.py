@@ -149,7 +149,7 @@ def table(
     far: Container[str],
     foreign: Set[str] = frozenset(),
 ) -> dict[str, str]:
-    """Rows for all names, of which those with leading underscores need none when their plain half has one.
+    """Rows for all names. A name with leading underscores needs none when its plain half has one.
 
     Names in ``far`` get no row of their own alone; ``foreign`` are names outside all rules.
     """

@@ -5,7 +5,7 @@
 
 #include "events.h"
 #include "util.h"
-#include "wide_events.h"
+#include "tracepoint_events.h"
 
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@ struct sample_id {
 struct decoded {
 	struct nsight_event *events; /* in file order */
 	size_t n, cap;
-	bool want_wide;		  /* collect the events of wide_events.h too */
+	bool want_wide;		  /* collect the events of tracepoint_events.h too */
 	struct nsight_wide *wide; /* the same */
 	size_t n_wide, cap_wide;
 	uint64_t n_samples;	    /* PERF_RECORD_SAMPLE seen */

@@ -2,7 +2,7 @@
 #include "formats.h"
 
 #include "event_fields.h"
-#include "wide_fields.h"
+#include "tracepoint_fields.h"
 
 #include <dirent.h>
 #include <fcntl.h>

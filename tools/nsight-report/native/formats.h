@@ -14,8 +14,8 @@ struct formats {
 
 /*
  * Set evt->plan for every tracepoint event of pf that is of use (with wide: also those of
- * wide_fields.h), from pf's tracing data and, for what that lacks, from dir/SYSTEM/EVENT (copies of
- * tracefs' format files; dir may be NULL).
+ * tracepoint_fields.h), from pf's tracing data and, for what that lacks, from dir/SYSTEM/EVENT
+ * (copies of tracefs' format files; dir may be NULL).
  */
 void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings, bool wide,
 		     struct formats *out);

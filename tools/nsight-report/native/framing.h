@@ -21,7 +21,7 @@ struct segment {
 	uint8_t src[16], dst[16];
 	uint32_t seq;
 	uint32_t len;	 /* payload bytes on the wire */
-	uint32_t caplen; /* of which so many are in the file */
+	uint32_t caplen; /* bytes of it in the file */
 	const uint8_t *payload;
 };
 

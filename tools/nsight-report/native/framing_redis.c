@@ -22,7 +22,7 @@ static bool plausible(enum role role, const uint8_t *p, size_t n)
 	return strchr("+-_,#(", p[0]) || p[1] == '-' || (p[1] >= '0' && p[1] <= '9');
 }
 
-/* One element is complete: so may be those that contain it. */
+/* One element is complete: so may be the ones that contain it. */
 static enum verdict element_done(struct parser *x)
 {
 	while (x->depth && !--x->todo[x->depth - 1])

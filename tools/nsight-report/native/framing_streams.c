@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * TCP segments into byte streams, byte streams into messages.
- *
- * Segments are delivered in sequence order, each byte once. What is missing is waited for until
- * too much has piled up behind it; then it is a hole. A parser that was skipping over it does
- * not mind; otherwise the stream is picked up again at the next segment a message can begin with.
+ * TCP segments into byte streams, byte streams into messages: in sequence order, each byte once.
+ * What is missing is waited for until too much has piled up behind it; then it is a hole. A parser
+ * that was skipping over it does not mind; otherwise the stream is picked up again at the next
+ * segment a message can begin with.
  */
 #include "framing.h"
 #include "keyed_hash.h"
@@ -90,8 +89,7 @@ static bool same_end(const struct connection *c, int end, const uint8_t *addr, u
 /* The connection of the segment and in *end which end sent it; NULL when there is no room. */
 static struct connection *find(struct streams *all, const struct segment *s, int *end)
 {
-	struct connection **head = &all->bucket[hash_ends(s)];
-	struct connection *c;
+	struct connection **head = &all->bucket[hash_ends(s)], *c;
 
 	for (c = *head; c; c = c->chain) {
 		if (c->family != s->family)
@@ -121,12 +119,6 @@ static struct connection *find(struct streams *all, const struct segment *s, int
 	return c;
 }
 
-static void print_hex(FILE *out, const uint8_t *p, int n)
-{
-	for (int i = 0; i < n; i++)
-		fprintf(out, "%02x", p[i]);
-}
-
 /* C id src sport dst dport base syn */
 static void name_stream(struct streams *all, struct connection *c, int end)
 {
@@ -135,10 +127,12 @@ static void name_stream(struct streams *all, struct connection *c, int end)
 	d->named = true;
 	d->id = all->n_ids++;
 	fprintf(all->out, "C\t%" PRIu32 "\t", d->id);
-	print_hex(all->out, c->addr[end], c->family);
-	fprintf(all->out, "\t%u\t", c->port[end]);
-	print_hex(all->out, c->addr[!end], c->family);
-	fprintf(all->out, "\t%u\t%" PRIu32 "\t%d\n", c->port[!end], d->base, d->syn_seen);
+	for (int other = 0; other < 2; other++) {
+		for (int i = 0; i < c->family; i++)
+			fprintf(all->out, "%02x", c->addr[end ^ other][i]);
+		fprintf(all->out, "\t%u\t", c->port[end ^ other]);
+	}
+	fprintf(all->out, "%" PRIu32 "\t%d\n", d->base, d->syn_seen);
 }
 
 static void message_reset(struct parser *x)
@@ -185,8 +179,7 @@ static void feed(struct streams *all, struct connection *c, int end, const uint8
 			return;
 		}
 		if (x->skip) {
-			uint64_t take =
-				x->skip < (uint64_t)(stop - p) ? x->skip : (uint64_t)(stop - p);
+			uint64_t left = stop - p, take = x->skip < left ? x->skip : left;
 
 			x->skip -= take;
 			d->next += take;
@@ -263,8 +256,7 @@ static void drain(struct streams *all, struct connection *c, int end, bool force
 static void store(struct streams *all, struct direction *d, const struct segment *s,
 		  uint64_t offset)
 {
-	struct pending **at = &d->pending;
-	struct pending *q;
+	struct pending **at = &d->pending, *q;
 
 	while (*at && (*at)->offset < offset)
 		at = &(*at)->next;
@@ -330,9 +322,8 @@ static void finish_direction(struct streams *all, struct connection *c, int end)
 
 static void finish(struct streams *all, struct connection *c)
 {
-	for (int end = 0; end < 2; end++) {
+	for (int end = 0; end < 2; end++)
 		finish_direction(all, c, end);
-	}
 	for (int end = 0; end < 2; end++) {
 		free(c->dir[end].parser);
 		memset(&c->dir[end], 0, sizeof(c->dir[end]));
@@ -342,6 +333,7 @@ static void finish(struct streams *all, struct connection *c)
 static void start(struct streams *all, struct connection *c, int end, const struct segment *s)
 {
 	struct direction *d = &c->dir[end];
+	struct parser *peer = c->dir[!end].parser;
 	bool syn = s->flags & TH_SYN;
 	enum role role;
 
@@ -354,9 +346,7 @@ static void start(struct streams *all, struct connection *c, int end, const stru
 	if (syn)
 		role = s->flags & TH_ACK ? ROLE_SERVER : ROLE_CLIENT;
 	else if (c->dir[!end].started)
-		role = c->dir[!end].parser && c->dir[!end].parser->role == ROLE_SERVER
-			       ? ROLE_CLIENT
-			       : ROLE_SERVER;
+		role = peer && peer->role == ROLE_SERVER ? ROLE_CLIENT : ROLE_SERVER;
 	else if (all->server_port && s->sport == all->server_port)
 		role = ROLE_SERVER;
 	else if (all->server_port && s->dport == all->server_port)
@@ -364,10 +354,9 @@ static void start(struct streams *all, struct connection *c, int end, const stru
 	else /* servers have the lower port */
 		role = s->sport < s->dport ? ROLE_SERVER : ROLE_CLIENT;
 	d->parser->role = role;
-	if (c->dir[!end].parser) {
-		d->parser->peer = c->dir[!end].parser;
-		c->dir[!end].parser->peer = d->parser;
-	}
+	d->parser->peer = peer;
+	if (peer)
+		peer->peer = d->parser;
 }
 
 void streams_add(struct streams *all, const struct segment *s)
@@ -389,10 +378,8 @@ void streams_add(struct streams *all, const struct segment *s)
 		/* The addresses are used again. */
 		if (!again && !answer && (d->started || c->dir[!end].started))
 			finish(all, c);
-		if (!d->started)
-			start(all, c, end, s);
 	}
-	if (s->len && !d->started)
+	if (!d->started && (s->len || s->flags & TH_SYN))
 		start(all, c, end, s);
 	if (s->len && !(s->flags & TH_SYN)) /* data on a SYN would need TCP Fast Open */
 		data(all, c, end, s);

@@ -11,32 +11,24 @@
 #define IRQ_KEY(n)     ((1ull << 62) | (uint32_t)(n))
 #define VECTOR_KEY(n)  ((1ull << 63) | (uint32_t)(n))
 
-static bool is_irq(enum context_kind kind)
-{
-	return kind == C_SOFTIRQ || kind == C_HARDIRQ;
-}
-
 /* A context ends without its exit event. */
 static void pop_missing(struct builder *b, struct core *core, uint64_t ts)
 {
-	switch (core_call(core, core->depth - 1)->kind) {
-	case C_SYSCALL:
-		b->repairs.syscall_exit_missing++;
-		break;
-	case C_SOFTIRQ:
-		b->repairs.softirq_exit_missing++;
-		break;
-	case C_HARDIRQ:
-		b->repairs.hardirq_exit_missing++;
-		break;
-	}
+	unsigned int kind = core_call(core, core->depth - 1)->kind;
+
+	b->repairs.syscall_exit_missing += kind == C_SYSCALL;
+	b->repairs.softirq_exit_missing += kind == C_SOFTIRQ;
+	b->repairs.hardirq_exit_missing += kind == C_HARDIRQ;
 	core_pop(core, ts, MISSING);
 }
 
 /* Neither a switch nor a system call can happen inside an interrupt: those are over. */
 static void pop_irqs(struct builder *b, struct core *core, uint64_t ts)
 {
-	while (core->depth && is_irq(core_call(core, core->depth - 1)->kind))
+	const struct nsight_call *top;
+
+	while (core->depth && (top = core_call(core, core->depth - 1)) &&
+	       (top->kind == C_SOFTIRQ || top->kind == C_HARDIRQ))
 		pop_missing(b, core, ts);
 }
 
@@ -134,10 +126,8 @@ static void irq_exit(struct builder *b, struct core *core, uint64_t ts, enum con
 	while (open >= 0 && core->frame[open].key != key)
 		open--;
 	if (open < 0) {
-		if (kind == C_SOFTIRQ)
-			b->repairs.softirq_entry_missing++;
-		else
-			b->repairs.hardirq_entry_missing++;
+		b->repairs.softirq_entry_missing += kind == C_SOFTIRQ;
+		b->repairs.hardirq_entry_missing += kind != C_SOFTIRQ;
 		if (core->depth < MAX_DEPTH)
 			core_insert(core, ts, kind, name)->arg = arg;
 		return;
@@ -191,8 +181,8 @@ static void lost(struct builder *b, struct core *core, uint64_t ts)
 		core_push(core, core->last, C_GAP, BASE_KEY, 0, MEASURED);
 		core_pop(core, ts, MEASURED);
 	}
-	core->since = ts;
-	core->base_pending = true;
+	core->since = core->last = ts;
+	core->started = core->base_pending = true;
 }
 
 /*
@@ -240,8 +230,6 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 	}
 	if (ev->kind == K_LOST) {
 		lost(b, core, ev->ts);
-		core->started = true;
-		core->last = ev->ts;
 		return;
 	}
 	if (ev->tid < 0)
@@ -339,20 +327,18 @@ static void learn(struct builder *b, const struct nsight_event *ev)
 /* A thread that execs while it is not the leader goes on under the leader's number. */
 static void exec(struct builder *b, const struct nsight_event *ev)
 {
-	struct thread old;
+	struct thread old = *threads_get(&b->threads, ev->b), *th;
 
 	if (ev->a == ev->b)
 		return;
-	old = *threads_get(&b->threads, ev->b);
 	threads_get(&b->threads, ev->b)->in_syscall = false;
-	if (old.in_syscall) {
-		struct thread *th = threads_get(&b->threads, ev->a);
-
-		th->in_syscall = true;
-		th->syscall = old.syscall;
-		th->syscall_arg = old.syscall_arg;
-		th->syscall_start_known = INFERRED;
-	}
+	if (!old.in_syscall)
+		return;
+	th = threads_get(&b->threads, ev->a);
+	th->in_syscall = true;
+	th->syscall = old.syscall;
+	th->syscall_arg = old.syscall_arg;
+	th->syscall_start_known = INFERRED;
 }
 
 /* Backwards, so that each thread ends up with what is known of it first. */
@@ -369,16 +355,6 @@ static void look_ahead(struct builder *b)
 			b->next_sys[i] = th->next_sys;
 			th->next_sys = i;
 		}
-	}
-}
-
-static void end_all(struct builder *b)
-{
-	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
-		if (!b->cores[i])
-			continue;
-		b->repairs.cut_at_end += b->cores[i]->depth;
-		pop_all(b->cores[i], b->cores[i]->last, INFERRED);
 	}
 }
 
@@ -414,5 +390,10 @@ void nest(struct builder *b)
 		if ((ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) && ev->tid > 0)
 			threads_get(&b->threads, ev->tid)->next_sys = b->next_sys[i];
 	}
-	end_all(b);
+	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
+		if (!b->cores[i])
+			continue;
+		b->repairs.cut_at_end += b->cores[i]->depth;
+		pop_all(b->cores[i], b->cores[i]->last, INFERRED);
+	}
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * nsight-rawdata: from the record files of the BPF recorder (tools/bpf/record.h) to the events that
- * nsight-perfdata makes of perf.data, and to stamps of messages.
+ * nsight-perfdata makes of perf.data, and to timestamps of messages.
  */
 #include "output.h"
-#include "raw_events.h"
+#include "raw_merge.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,12 +23,13 @@ static const char usage[] =
 	"into\n"
 	"OUTDIR/perf-events.bin, an array of 48-byte events in time order, OUTDIR/messages.bin, "
 	"an\n"
-	"array of 120-byte stamps of messages core by core, and OUTDIR/perf-events.json, which\n"
+	"array of 120-byte timestamps of messages core by core, and OUTDIR/perf-events.json, "
+	"which\n"
 	"names kinds, strings and losses. RECORDS_DIR/irqs.tsv, if there is one, names "
 	"interrupts:\n"
 	"a number, a tab, a name a line.\n"
 	"\n"
-	"  --only WHAT  activity: no stamps; messages: no events\n"
+	"  --only WHAT  activity: no timestamps; messages: no events\n"
 	"  --help       this text\n"
 	"\n"
 	"A truncated file gives what can be decoded, exit code 0 and a count of what is missing.\n"
@@ -170,7 +171,7 @@ static const char *type_name(unsigned int type, char *text, size_t size)
 	if (type < NSR_N_PLAIN)
 		return names[type];
 	snprintf(text, size, "message %c%s%s", "AHRSXTO"[(type - NSR_MESSAGE) >> 2],
-		 type & NSR_V6 ? ", IPv6" : "", type & NSR_HW ? ", hardware stamp" : "");
+		 type & NSR_V6 ? ", IPv6" : "", type & NSR_HW ? ", hardware timestamp" : "");
 	return text;
 }
 

@@ -6,7 +6,7 @@
 
 #include "events.h"
 #include "format_text.h"
-#include "wide_events.h"
+#include "tracepoint_events.h"
 
 enum slot_dest { TO_TID, TO_A, TO_B, TO_C, TO_STR, TO_STR2 };
 enum slot_type { SLOT_INT, SLOT_CHARS, SLOT_DATA_LOC, SLOT_REL_LOC };

@@ -15,37 +15,20 @@ static const struct {
 	[NSR_CALL_FUNCTION_SINGLE] = {"call_function_single", 0xfb},
 };
 
-struct merge {
-	struct raw_recording *rec;
-	FILE *out;
-	uint32_t vector_names[NSR_N_VECTORS];
-	size_t *heap; /* files by the time of their next item */
-	size_t n;
-	size_t n_held;
-	struct nsight_event held[1 << 14];
-};
-
-static void flush(struct merge *m)
+void raw_flush(struct merge *m)
 {
 	fwrite(m->held, sizeof(*m->held), m->n_held, m->out);
 	m->n_held = 0;
 }
 
-static void put(struct merge *m, const struct nsight_event *ev)
+void raw_name_vectors(struct merge *m)
 {
-	struct raw_recording *rec = m->rec;
-
-	rec->count[ev->kind]++;
-	rec->n_events++;
-	if (ev->ts && !rec->first_ts)
-		rec->first_ts = ev->ts;
-	rec->last_ts = ev->ts;
-	m->held[m->n_held++] = *ev;
-	if (m->n_held == sizeof(m->held) / sizeof(*m->held))
-		flush(m);
+	for (int i = 0; i < NSR_N_VECTORS; i++)
+		m->vector_names[i] =
+			strings_intern(&m->rec->strings, vectors[i].name, STRINGS_MAX_LEN);
 }
 
-/* The n bits at the top of which the sign is */
+/* n bits; the sign is the top one */
 static int64_t sign_extend(uint64_t value, int bits)
 {
 	return (int64_t)(value << (64 - bits)) >> (64 - bits);
@@ -61,29 +44,6 @@ static uint32_t irq_name(struct raw_recording *rec, uint32_t number)
 		*name = strings_intern(&rec->strings, text, sizeof(text));
 	}
 	return *name;
-}
-
-#define N_READERS (1u << 24) /* ports of every protocol */
-
-/* The record with the name comes after the packets. */
-static void find_readers(struct raw_recording *rec)
-{
-	rec->reader_names = calloc(N_READERS, sizeof(*rec->reader_names));
-	if (!rec->reader_names)
-		die(EXIT_IO, NULL, "out of memory");
-	for (size_t i = 0; i < rec->n_files; i++) {
-		const struct raw_file *file = &rec->files[i];
-
-		for (size_t k = 0; k < file->n_items; k++) {
-			const unsigned char *p;
-
-			if (file->items[k].type != NSR_READER)
-				continue;
-			p = raw_at(file, &file->items[k]);
-			rec->reader_names[load32(p + 8) & (N_READERS - 1)] =
-				strings_intern(&rec->strings, (const char *)p + 16, 16);
-		}
-	}
 }
 
 /* Who reads from a port; where no record tells, the port. */
@@ -111,7 +71,7 @@ static void set_tid(struct merge *m, struct nsight_event *ev, int32_t tid)
 	ev->pid = raw_pid(&m->rec->threads, tid);
 }
 
-static void runs(struct merge *m, struct raw_file *file, int32_t tid)
+void raw_runs(struct merge *m, struct raw_file *file, int32_t tid)
 {
 	struct raw_threads *threads = &m->rec->threads;
 
@@ -135,7 +95,7 @@ static void put_wait(struct merge *m, struct nsight_event *ev, const unsigned ch
 	ev->a = thread->waits_in = (int16_t)(raw_word(p, 2) >> NSR_TIME_BITS);
 	ev->b = (int64_t)raw_word(p, 3);
 	thread->waits = true;
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 static void end_wait(struct merge *m, struct nsight_event *ev, int32_t tid)
@@ -149,7 +109,7 @@ static void end_wait(struct merge *m, struct nsight_event *ev, int32_t tid)
 	ev->kind = K_SYS_EXIT;
 	ev->a = thread->waits_in;
 	ev->b = ev->c = 0;
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 static void put_switch(struct merge *m, struct raw_file *file, struct nsight_event *ev,
@@ -164,15 +124,15 @@ static void put_switch(struct merge *m, struct raw_file *file, struct nsight_eve
 	ev->a = next;
 	ev->b = raw_word(p, 1) >> (2 * NSR_TID_BITS) & 0x3ff;
 	ev->c = (int64_t)(thread_name(m, file, prev) | thread_name(m, file, next) << 32);
-	put(m, ev);
-	runs(m, file, next);
+	raw_put(m, ev);
+	raw_runs(m, file, next);
 	end_wait(m, ev, next);
 }
 
 /*
- * A system call that a thread was switched out of is told of by each of those switches and by its
- * end, on whatever core. Its begin is made of the first of them that comes at its time; the core is
- * that on which the thread ran then.
+ * Each switch out of a system call has that call, and so has its end, on whatever core. Its begin
+ * is made from the first of them that comes at its time; the core is the one on which the thread
+ * ran then.
  */
 static void put_enter(struct merge *m, struct raw_file *file, struct nsight_event *ev,
 		      const unsigned char *p, unsigned int type)
@@ -197,7 +157,7 @@ static void put_enter(struct merge *m, struct raw_file *file, struct nsight_even
 	ev->b = by_switch ? (int64_t)raw_word(p, 3) : sign_extend(raw_word(p, 2), NSR_TIME_BITS);
 	thread->in_syscall = true;
 	thread->entered = ev->ts;
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 static void put_exit(struct merge *m, struct nsight_event *ev, const unsigned char *p)
@@ -211,7 +171,7 @@ static void put_exit(struct merge *m, struct nsight_event *ev, const unsigned ch
 	ev->kind = K_SYS_EXIT;
 	ev->a = (int16_t)(raw_word(p, 2) >> NSR_TIME_BITS);
 	ev->b = (int64_t)raw_word(p, 3);
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event *ev,
@@ -253,7 +213,7 @@ static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event
 		ev->b = file->cpu;
 		break;
 	}
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 /* Name and process hold from now on; ev->ts 0: told as what was there. */
@@ -275,7 +235,7 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 		ev->kind = K_SCHED_PROCESS_FORK;
 		ev->a = tid;
 		ev->b = parent;
-		put(m, ev);
+		raw_put(m, ev);
 		ev->kind = K_FORK;
 		ev->c = ev->pid;
 		ev->pid = pid;
@@ -288,12 +248,12 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 		ev->b = p[32] == NSR_TASK_EXEC;
 		if (!ev->b)
 			break;
-		put(m, ev);
+		raw_put(m, ev);
 		/* a thread that is not the first of its process gets the number of that one */
 		ev->kind = K_SCHED_PROCESS_EXEC;
 		ev->b = parent ? parent : tid;
 	}
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 static void put_one(struct merge *m, struct raw_file *file, struct nsight_event *ev,
@@ -363,7 +323,7 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 	default:
 		return;
 	}
-	put(m, ev);
+	raw_put(m, ev);
 }
 
 /* The thread that the core must be running, as a record that is no switch says; -1: it says
@@ -387,7 +347,7 @@ static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
 	return -1;
 }
 
-static void put_item(struct merge *m, struct raw_file *file, const struct raw_item *item)
+void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item *item)
 {
 	struct nsight_event ev = {.ts = item->ts,
 				  .cpu = file->cpu == NSR_NO_CPU ? NSIGHT_NO_CPU : file->cpu};
@@ -399,19 +359,19 @@ static void put_item(struct merge *m, struct raw_file *file, const struct raw_it
 	if (item->role < ROLE_GAP && file->cpu != NSR_NO_CPU)
 		told = told_thread(item, raw_at(file, item));
 	if (told >= 0 && told != file->tid)
-		runs(m, file, told);
+		raw_runs(m, file, told);
 	set_tid(m, &ev, file->tid);
 	switch (item->role) {
 	case ROLE_GAP:
-		runs(m, file, -1);
+		raw_runs(m, file, -1);
 		break;
 	case ROLE_LOST:
 		gap = &file->gaps[item->unit];
-		runs(m, file, gap->tid);
+		raw_runs(m, file, gap->tid);
 		ev.kind = K_LOST;
 		ev.tid = ev.pid = -1;
 		ev.a = (int64_t)gap->units;
-		put(m, &ev);
+		raw_put(m, &ev);
 		break;
 	case ROLE_AT:
 		if (item->type == NSR_SWITCH || item->type == NSR_SWITCH_SYSCALL)
@@ -424,82 +384,4 @@ static void put_item(struct merge *m, struct raw_file *file, const struct raw_it
 	default:
 		put_pair(m, file, &ev, item, raw_at(file, item));
 	}
-}
-
-static bool earlier(const struct merge *m, size_t a, size_t b)
-{
-	const struct raw_file *left = &m->rec->files[a], *right = &m->rec->files[b];
-	uint64_t x = left->items[left->next].ts, y = right->items[right->next].ts;
-
-	return x != y ? x < y : a < b;
-}
-
-static void sift_down(struct merge *m, size_t at)
-{
-	size_t file = m->heap[at], below;
-
-	while ((below = 2 * at + 1) < m->n) {
-		if (below + 1 < m->n && earlier(m, m->heap[below + 1], m->heap[below]))
-			below++;
-		if (!earlier(m, m->heap[below], file))
-			break;
-		m->heap[at] = m->heap[below];
-		at = below;
-	}
-	m->heap[at] = file;
-}
-
-/* Threads that were there have time 0, as in perf.data. */
-static void put_threads(struct merge *m)
-{
-	const struct raw_threads *threads = &m->rec->threads;
-
-	for (size_t i = 0; i < threads->n_tasks; i++) {
-		const struct raw_task *task = &threads->tasks[i];
-		struct nsight_event ev = {.kind = K_COMM,
-					  .cpu = NSIGHT_NO_CPU,
-					  .pid = task->pid,
-					  .tid = task->tid,
-					  .a = task->tid,
-					  .c = task->name};
-
-		if (!task->is_exit && task->why == NSR_TASK_WAS_THERE)
-			put(m, &ev);
-	}
-}
-
-void raw_write_events(struct raw_recording *rec, FILE *out)
-{
-	struct merge *m = xrealloc(NULL, 1, sizeof(*m));
-
-	m->rec = rec;
-	m->out = out;
-	m->n = m->n_held = 0;
-	m->heap = xrealloc(NULL, rec->n_files + 1, sizeof(*m->heap));
-	for (int i = 0; i < NSR_N_VECTORS; i++)
-		m->vector_names[i] =
-			strings_intern(&rec->strings, vectors[i].name, STRINGS_MAX_LEN);
-	find_readers(rec);
-	put_threads(m);
-	for (size_t i = 0; i < rec->n_files; i++) {
-		struct raw_file *file = &rec->files[i];
-
-		runs(m, file, file->tid);
-		if (file->n_items)
-			m->heap[m->n++] = i;
-	}
-	for (size_t i = m->n; i-- > 0;)
-		sift_down(m, i);
-	while (m->n) {
-		struct raw_file *file = &rec->files[m->heap[0]];
-
-		put_item(m, file, &file->items[file->next]);
-		if (++file->next == file->n_items)
-			m->heap[0] = m->heap[--m->n];
-		if (m->n)
-			sift_down(m, 0);
-	}
-	flush(m);
-	free(m->heap);
-	free(m);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* From the records of all cores to what the other programs read: struct nsight_event, nsight_stamp.
- */
+/* From the records of a core to what the other programs read: struct nsight_event, nsight_stamp. */
 #ifndef NSIGHT_RAW_EVENTS_H
 #define NSIGHT_RAW_EVENTS_H
 
@@ -23,9 +22,40 @@ struct raw_recording {
 	uint64_t count[K_COUNT];
 };
 
-/* The events of all files in order of time; what was there before the recording comes first. */
-void raw_write_events(struct raw_recording *rec, FILE *out);
-/* The stamps of one core after the other. */
+#define N_READERS (1u << 24) /* ports of every protocol */
+
+struct merge {
+	struct raw_recording *rec;
+	FILE *out;
+	uint32_t vector_names[NSR_N_VECTORS];
+	size_t *heap; /* files by the time of their next item */
+	size_t n;
+	size_t n_held;
+	struct nsight_event held[1 << 14];
+};
+
+void raw_flush(struct merge *m);
+
+static inline void raw_put(struct merge *m, const struct nsight_event *ev)
+{
+	struct raw_recording *rec = m->rec;
+
+	rec->count[ev->kind]++;
+	rec->n_events++;
+	if (ev->ts && !rec->first_ts)
+		rec->first_ts = ev->ts;
+	rec->last_ts = ev->ts;
+	m->held[m->n_held++] = *ev;
+	if (m->n_held == sizeof(m->held) / sizeof(*m->held))
+		raw_flush(m);
+}
+
+/* The core of file has this thread from now on; -1: unknown. */
+void raw_runs(struct merge *m, struct raw_file *file, int32_t tid);
+/* The events of an item, whose time has come. */
+void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item *item);
+void raw_name_vectors(struct merge *m);
+/* The timestamps of one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
 
 #endif

@@ -156,7 +156,7 @@ static uint64_t full_time(uint64_t head, uint64_t near)
 	return ts <= MAX_TIME ? ts : 0; /* what is before 0 is beyond the other end */
 }
 
-/* Units of the record at p, of which left are in the block; 0: not known. */
+/* Units of the record at p; left are in the block; 0: unknown. */
 static size_t record_units(const unsigned char *p, unsigned int type, size_t left)
 {
 	if (type != NSR_PAD)

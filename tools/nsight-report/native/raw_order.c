@@ -173,7 +173,7 @@ static void place(const struct raw_file *file, struct group *group, size_t n, ui
 	placed->stay = stay;
 	placed->rank = RANK_AT;
 	placed->key = 0;
-	if (pair) /* a call that a switch tells of has an end that is not known here */
+	if (pair) /* a call that a switch has ends at a time unknown here */
 		dur = item->type == NSR_SWITCH_SYSCALL ? UINT64_MAX : raw_dur(p);
 	if (item->role == ROLE_LOST) {
 		placed->stay = 0;

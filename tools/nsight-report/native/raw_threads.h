@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What threads are called and of which process they are, at any time, from all files of a
+/* Names and processes of threads, at any time, from all files of a
  * recording. */
 #ifndef NSIGHT_RAW_THREADS_H
 #define NSIGHT_RAW_THREADS_H
@@ -17,7 +17,7 @@ struct raw_thread {
 	uint32_t n_tasks; /* of raw_threads.tasks */
 	size_t first_task;
 	bool in_syscall;
-	bool waits; /* in a system call of which only that is known that it waited */
+	bool waits; /* in a system call; only known: it waited */
 	int16_t waits_in;
 };
 
@@ -27,7 +27,8 @@ struct raw_threads {
 	struct raw_thread *thread; /* by number; only what is used is in memory */
 };
 
-/* From the tasks of files, which are taken away from them. Each thread is as it is first told of.
+/* From the tasks of files, which are taken away from them. Each thread is as its first record has
+ * it.
  */
 void raw_threads_init(struct raw_threads *threads, struct raw_file *files, size_t n_files,
 		      struct strings *strings);
@@ -45,7 +46,7 @@ static inline int32_t raw_pid(const struct raw_threads *threads, int32_t tid)
 	return raw_thread(threads, tid)->pid - 1;
 }
 
-/* What was last told of a thread until ts, else what was first told after; name 0, pid -1: unknown.
+/* What the last record until ts has of a thread, else the first after it; name 0, pid -1: unknown.
  */
 void raw_threads_at(const struct raw_threads *threads, uint32_t tid, uint64_t ts, uint32_t *name,
 		    int32_t *pid);

@@ -2,7 +2,7 @@
 #include "records.h"
 
 #include "samples.h"
-#include "wide_fields.h"
+#include "tracepoint_fields.h"
 
 #include <string.h>
 

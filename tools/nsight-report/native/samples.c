@@ -2,7 +2,7 @@
 #include "samples.h"
 
 #include "event_fields.h"
-#include "wide_fields.h"
+#include "tracepoint_fields.h"
 
 /* PERF_SAMPLE_READ: a value, or a group of them; returns the u64s it takes, SIZE_MAX if too long.
  */

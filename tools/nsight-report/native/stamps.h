@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A stamp of a message: what nsight-rawdata writes to messages.bin and capture/raw_records.py
+ * A timestamp of a message: what nsight-rawdata writes to messages.bin and capture/raw_records.py
  * reads. The 24 fields of events.tsv as numbers, 120 bytes, little-endian, no holes;
  * Documentation/formats.md says what the fields mean. Those of one core follow each other in the
  * order in which it wrote them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""NSight: from a capture of message stamps and CPU activity to the causes of slow messages.
+"""NSight: from a capture of message timestamps and CPU activity to the causes of slow messages.
 
 >>> import nsight_report
 >>> c = nsight_report.open("x.nsight", port=11211)     # doctest: +SKIP

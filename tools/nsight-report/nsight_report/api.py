@@ -11,193 +11,19 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-
-from .manifest import Manifest
+from .capture_tables import CaptureTables
 from .pipeline import Pipeline, Progress, _quiet
 from .stage import Options
-from .tables import schema
-from .tables.data_frames import to_pandas
-
-if TYPE_CHECKING:
-    from .selection.windows import Window
-    from .tables.intervals import IntervalTable
-    from .tables.messages import Messages
-    from .timeline.calls_of_message import Interval
 
 
-#: Messages whose calls are read together.
-_TOGETHER = 32
-
-
-class Capture:
+class Capture(CaptureTables):
     """One analysed capture. Every table of ``schema.py`` is an attribute, made when first used.
 
     Raises errors.BadInput (and its kin) like the command line; ``hint`` holds the fix.
     """
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        self._frames: dict[str, pd.DataFrame] = {}
-        self._analysed = False
-        self._other: Capture | None = None
-
-    @property
-    def path(self) -> Path:
-        """The capture directory."""
-        return self.pipeline.capture
-
-    @property
-    def name(self) -> str:
-        """What the capture is called where people read it: the last part of the path as it was given."""
-        given = self.path.name  # a link has the name that its owner chose
-        return given if given not in ("", "..") else self.path.resolve().name
-
-    @property
-    def manifest(self) -> Manifest:
-        """What was recorded, and how."""
-        return self.pipeline.manifest
-
-    @property
-    def options(self) -> Options:
-        """The choices the analysis was made with."""
-        return self.pipeline.options
-
-    def diagnosed(self, yes: bool = True) -> Capture:
-        """The same capture by itself with every table; with ``yes`` false with those of the stages before anomalies."""
-        return Capture(self.pipeline.alone(yes))
-
-    @property
-    def other(self) -> Capture | None:
-        """The capture whose baseline messages these are compared with (option ``against``); it is not diagnosed."""
-        if self._other is None and self.pipeline.other is not None:
-            self._other = Capture(self.pipeline.other)
-        return self._other
-
-    def analyse(self, rerun: str | None = None) -> list[str]:
-        """Bring every stage up to date; returns the stages that ran. Attributes do this by themselves."""
-        ran = self.pipeline.run(rerun)
-        self._analysed = True
-        self._frames.clear()
-        return ran
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """Table ``name`` of ``schema.py``."""
-        if not self._analysed:
-            self.analyse()
-        if name not in self._frames:
-            table = self.pipeline.losses() if name == "losses" else self.pipeline.table(name)
-            self._frames[name] = to_pandas(table)
-        return self._frames[name]
-
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in schema.TABLES:
-            return self.frame(name)
-        raise AttributeError(name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *schema.TABLES]
-
-    def lifetime(self, message_id: int) -> pd.DataFrame:
-        """The calls of one message, from the NIC to the application; see ``calls.of_message.calls_of``.
-
-        Raises KeyError for a message that is not there.
-        """
-        return next(self.lifetimes([message_id]))
-
-    def lifetimes(
-        self, message_ids: Sequence[int], columns: Sequence[str] | None = None
-    ) -> Iterator[pd.DataFrame]:
-        """``lifetime`` of each message in turn, or some ``columns`` of calls; the table is read once for some at a time.
-
-        That is least work in order of time: neighbours in time are neighbours in the file.
-        """
-        from .timeline.calls_of_message import calls_of_each
-
-        messages = self.stored_messages.rows(np.array(message_ids, np.int64))
-        place = pd.Index(messages["message_id"].to_numpy(np.int64)).get_indexer(pd.Index(message_ids))
-        if columns is not None:
-            columns = list(dict.fromkeys([*columns, "call_id", "parent_id", "cpu", "start_ns", "dur_ns"]))
-        for first in range(0, len(place), _TOGETHER):
-            batch = place[first : first + _TOGETHER]
-            if (batch < 0).any():
-                raise KeyError(f"no message {message_ids[first + int(np.argmin(batch))]}")
-            calls = self.calls_around(messages.iloc[np.unique(batch)], columns)
-            yield from calls_of_each(self.intervals(messages.iloc[batch]), calls)
-
-    def intervals(self, messages: pd.DataFrame) -> list[list[Interval]]:
-        """For each of ``messages`` (rows of the table), which interval of which core is its."""
-        from .timeline import detours
-        from .timeline.calls_of_message import intervals_of
-
-        if not self._analysed:
-            self.analyse()
-        return intervals_of(messages, detours(messages, self.pipeline.stored("contexts")))
-
-    def message(self, message_id: int) -> pd.Series[Any]:
-        """The row of ``messages`` of one message. Raises KeyError when it is not there."""
-        rows = self.stored_messages.rows(np.array([message_id]))
-        if not len(rows):
-            raise KeyError(f"no message {message_id}")
-        return rows.iloc[0]
-
-    @property
-    def stored_messages(self) -> Messages:
-        """Table ``messages``, to be read in parts; ``messages`` itself is every one of the recording, in memory."""
-        if not self._analysed:
-            self.analyse()
-        return self.pipeline.messages()
-
-    @property
-    def stored_requests(self) -> Messages:
-        """Table ``requests``, to be read in parts; ``requests`` itself is every one of the recording, in memory."""
-        if not self._analysed:
-            self.analyse()
-        return self.pipeline.requests()
-
-    def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
-        from .selection.windows import around
-
-        windows = around(messages)
-        cpu, start, end = ([getattr(w, name) for w in windows] for name in ("cpu", "begin_ns", "end_ns"))
-        return self.calls_during(cpu, start, end, columns)
-
-    def calls_during(
-        self,
-        cpu: Sequence[int],
-        start_ns: Sequence[int],
-        end_ns: Sequence[int],
-        columns: Sequence[str] | None = None,
-    ) -> pd.DataFrame:
-        """Rows of ``calls`` that overlap any of some intervals of cores, with their callers; no others are read.
-
-        ``calls`` itself is every call of the recording, in memory.
-        """
-        core, start, end = (np.array(values, np.int64) for values in (cpu, start_ns, end_ns))
-        return to_pandas(self._stored_calls().overlapping(core, start, end, columns))
-
-    def calls_within(self, windows: Sequence[Window]) -> Iterator[pa.Table]:
-        """Rows of ``calls`` that overlap ``windows``, with their callers, in table order, a piece of the table at a time."""
-        core, start, end = (
-            np.array([getattr(w, name) for w in windows], np.int64) for name in ("cpu", "begin_ns", "end_ns")
-        )
-        yield from self._stored_calls().pieces(core, start, end)
-
-    def calls_per_ns(self) -> float:
-        """Calls of an interval of one core, on average."""
-        return self._stored_calls().rows_per_ns()
-
-    def _stored_calls(self) -> IntervalTable:
-        if not self._analysed:
-            self.analyse()
-        return self.pipeline.stored("calls")
 
     def summary(self) -> dict[str, Any]:
         """The object that ``nsight-report --json`` prints."""

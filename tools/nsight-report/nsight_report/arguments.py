@@ -16,7 +16,7 @@ COMMANDS = ("top", "show", "waits", "compare", "export", "import")
 _EPILOG = """\
 other commands (nsight-report COMMAND --help tells their options):
   top CAPTURE                    rank causes, or messages
-  show CAPTURE [MESSAGE]         one message: stamps, causes with evidence, calls, neighbours
+  show CAPTURE [MESSAGE]         one message: timestamps, causes with evidence, calls, neighbours
   waits CAPTURE                  threads: what each did, and what or whom it waited for
   compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
   export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
@@ -164,7 +164,7 @@ def _common(p: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         type=_percent,
         default=80,
-        help="mode intel-pt: leave out a function of whose deviation nested ones explain this much (default: 80)",
+        help="mode intel-pt: leave out a function when nested functions explain this much of its deviation (default: 80)",
     )
     p.add_argument(
         "--decode",

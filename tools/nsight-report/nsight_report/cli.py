@@ -122,7 +122,7 @@ def _run_command(command: str, args: argparse.Namespace) -> int:
 
 
 def _told_to(command: str, args: argparse.Namespace) -> TextIO:
-    """Where people are told: standard error, if what is exported goes to standard output."""
+    """Where messages for people go: standard error, if what is exported goes to standard output."""
     from .export.output_file import is_stdout
 
     return sys.stderr if command == "export" and is_stdout(args.output) else sys.stdout

@@ -21,7 +21,7 @@ _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ ]+[^\n]*\n|\n)+", re.MULTILIN
 
 
 def identity(module: Path, programs: Iterable[str] = ()) -> str:
-    """Of what ``module`` and these native programs (names) do; a program that is not built says so when it runs."""
+    """Identity of what ``module`` and these native programs (names) do; a program that is not built says so when it runs."""
     digest = hashlib.sha256()
     for path in (*modules(module), *(_NATIVE / name for name in programs)):
         digest.update(path.name.encode() + b"\0" + _content(path))

@@ -13,7 +13,7 @@ import pandas as pd
 from .calls.stacks import compared, mean_stacks
 
 if TYPE_CHECKING:
-    from .api import Capture
+    from .capture_tables import CaptureTables
 
 # Messages of each role whose calls are read: a mean changes little with more, and with Intel PT one can have 50,000 calls.
 _SAMPLE = 60
@@ -29,7 +29,7 @@ class CallPaths:
     n_baseline: int
 
 
-def call_paths(capture: Capture) -> CallPaths:
+def call_paths(capture: CaptureTables) -> CallPaths:
     """Call paths of the slow messages and of the baseline messages (of the other capture, if one was given).
 
     Of many messages evenly spaced ones are read; how many is in the result.
@@ -41,7 +41,7 @@ def call_paths(capture: Capture) -> CallPaths:
     return CallPaths(compared(mean_stacks(slow), mean_stacks(baseline)), len(slow), len(baseline))
 
 
-def _lifetimes(capture: Capture, numbers: pd.Series[int]) -> list[pd.DataFrame]:
+def _lifetimes(capture: CaptureTables, numbers: pd.Series[int]) -> list[pd.DataFrame]:
     ids: npt.NDArray[np.int64] = np.sort(numbers.to_numpy(np.int64))
     ids = (
         ids[np.unique(np.linspace(0, len(ids) - 1, min(len(ids), _SAMPLE)).astype(np.int64))]

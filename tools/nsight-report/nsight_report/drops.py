@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets that the kernel dropped: why, and which messages came later for it.
+"""Packets that the kernel dropped: why, and which messages came later because of it.
 
 The kernel's own reasons (enum skb_drop_reason) differ in number from one to the next; the recording has their names.
 """
@@ -60,7 +60,7 @@ def _bits(packed: npt.NDArray[np.uint64], low: int, n: int) -> npt.NDArray[np.in
 
 
 def reasons(messages: pd.DataFrame, drops: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Of each message that was sent again, why this machine had dropped an earlier copy; '' where it is not known to have.
+    """Why this machine had dropped an earlier copy of each message that was sent again; '' where no drop is known.
 
     That is the last packet of its connection which was dropped between its first and its last arrival.
     """

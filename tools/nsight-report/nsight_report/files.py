@@ -20,7 +20,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def descriptor(path: Path) -> int:
-    """Of a regular file that is no link, open for reading. Raises BadInput for anything else, OSError."""
+    """Descriptor of a regular file that is no link, open for reading. Raises BadInput for anything else, OSError."""
     try:
         # A pipe without a writer is opened at once, and refused below; a device may do anything when it is opened.
         if not stat.S_ISREG(path.lstat().st_mode):

@@ -45,7 +45,7 @@ def overlaps(
 
 
 def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
-    """Of rows in order of group and time the last one of group ``of`` at or before each time ``at``; -1: none.
+    """The last row of group ``of`` at or before each time ``at``, of rows in order of group and time; -1: none.
 
     >>> latest(np.array([1, 1, 2]), np.array([5, 9, 0]), np.array([1, 1, 1, 2, 3]), np.array([4, 5, 99, 7, 7])).tolist()
     [-1, 0, 1, 2, -1]

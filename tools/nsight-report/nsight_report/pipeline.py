@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the stages in order, each from stored tables, and only those whose result is stale."""
+"""Runs the stages whose result is stale, in order, each from stored tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Pipeline:
         return Pipeline(self.capture, options, self._output, self._progress, diagnosed)
 
     def run(self, rerun: str | None = None) -> list[str]:
-        """Bring every stage up to date; returns the names of those that had to run.
+        """Bring every stage up to date; returns the names of the stages that had to run.
 
         ``rerun`` names a stage to run in any case; the ones after it follow.
         """

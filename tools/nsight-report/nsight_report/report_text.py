@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How sure a report is, and what its reader does next, in sentences."""
+"""Confidence of a report, and what its reader does next, in sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .units import counted, duration, percent
 FEW = 10
 _GOOD = 0.9  # coverage from which a diagnosis counts as whole
 _PERVASIVE = 0.5
-_TOLD = 0.01  # share of the extra latency from which it is told
+_TOLD = 0.01  # share of the extra latency that is worth a sentence
 
 
 def confidence(s: Summary) -> list[str]:
@@ -87,7 +87,7 @@ def phase_columns(f: Figures) -> tuple[str, ...]:
 
 
 def no_cause(coverage: float | None) -> str:
-    """Of a slow message without causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
+    """Why a slow message has no causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
     return "within measurement noise" if coverage == 1 else "no cause found"
 
 

@@ -60,7 +60,7 @@ class Options:
 class Context:
     """What a running stage sees: the raw files, the manifest, the options, stored tables.
 
-    ``table``: a whole table by name; ``stored``, and ``messages``: the same, of which only what is asked for is read.
+    ``table``: a whole table by name; ``stored``, and ``messages``: the same, read only as far as somebody asks.
     ``scratch``: an empty directory on the disk of the tables, for the running stage;
     ``other``: the same of the capture that is compared with.
     """
@@ -118,7 +118,7 @@ Result = tuple[dict[str, pa.Table | Written], pa.Table]
 class Stage:
     """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``.
 
-    ``options``: names of those that change its result. ``programs``: native ones that it runs. ``by_message``: with
+    ``options``: names of the ones that change its result. ``programs``: native ones that it runs. ``by_message``: with
     ``decode`` chosen, which messages are chosen changes its result too. ``diagnosis``: its tables depend on which messages
     are slow, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
     """
@@ -142,7 +142,7 @@ class Stage:
 
     @cached_property
     def identity(self) -> str:
-        """Of the code that it runs."""
+        """Identity of the code that it runs."""
         module = sys.modules[self.run.__module__].__file__
         assert module is not None
         return code.identity(Path(module), self.programs)

@@ -23,7 +23,7 @@ from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
 
 if TYPE_CHECKING:
-    from .api import Capture
+    from .capture_tables import CaptureTables
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
@@ -113,7 +113,7 @@ class Summary:
         return (LIMITATIONS["waits"] if self.only_waits else ()) + LIMITATIONS[self.mode]
 
 
-def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFrame:
+def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.DataFrame:
     """The messages of the diagnosed application and direction: what the numbers are about.
 
     ``names``: message_id and some columns (as ``Messages.columns`` has them) in place of whole rows.
@@ -124,7 +124,7 @@ def selected(capture: Capture, names: Sequence[str] | None = None) -> pd.DataFra
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)
 
 
-def summarise(capture: Capture) -> Summary:
+def summarise(capture: CaptureTables) -> Summary:
     """Everything the exports print, from the tables of an analysed capture."""
     chosen = selected(capture, ["latency_ns", "pid"])
     latencies = chosen["latency_ns"].to_numpy()
@@ -166,7 +166,7 @@ def summarise(capture: Capture) -> Summary:
     )
 
 
-def _requests(capture: Capture, pids: npt.NDArray[np.int64]) -> Figures | None:
+def _requests(capture: CaptureTables, pids: npt.NDArray[np.int64]) -> Figures | None:
     """Of the same slices as messages, but by the latency of requests."""
     options = capture.options
     # The default one is the tail; what lies around it tells whether it begins there.
@@ -187,8 +187,8 @@ def only_located(row: Any) -> bool:
     return bool(2 * row.located_ns > row.total_deviation_ns)
 
 
-def own_cost(capture: Capture) -> OwnCost | None:
-    """Of all slow messages, those that it cost nothing included; None without slow messages."""
+def own_cost(capture: CaptureTables) -> OwnCost | None:
+    """Cost over all slow messages, also the ones without any; None without slow messages."""
     coverage, anomalies = capture.coverage, capture.anomalies
     if not len(coverage):
         return None
@@ -240,7 +240,7 @@ def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
     return low.sort_values(["coverage", "message_id"]).head(N_WORST)
 
 
-def _baseline(capture: Capture) -> str:
+def _baseline(capture: CaptureTables) -> str:
     against = capture.options.against
     of = f" of {capture.other.name if capture.other else Path(against).name}" if against else ""
     return capture.options.baseline + of
@@ -299,7 +299,7 @@ def verdict(s: Summary) -> str:
     return f"{begin} What delayed {'these' if few else 'them'} most: {'; '.join(parts)}."
 
 
-def slowest(capture: Capture, count: int) -> list[SlowMessage]:
+def slowest(capture: CaptureTables, count: int) -> list[SlowMessage]:
     """The ``count`` slowest messages, one for each episode, with their causes by deviation.
 
     Messages that were delayed together say the same five times: one that overlaps a slower one

@@ -18,14 +18,14 @@ use nsight_decode::thread_pool::ThreadPool;
 use nsight_decode::windows::Windows;
 
 use crate::program::{self, KERNEL, KERNEL_CODE, USER, USER_CODE};
-use crate::scratch::{folder, Memory};
+use crate::scratch::{directory, Memory};
 
 /// The fixed kernel's vmlinux, and the root of its machine's files.
 fn machine() -> (&'static KernelSource, PathBuf) {
     static MADE: OnceLock<(KernelSource, Memory)> = OnceLock::new();
-    let root = folder().join("root");
+    let root = directory().join("root");
     let (source, _) = MADE.get_or_init(|| {
-        std::fs::create_dir_all(&root).expect("a folder");
+        std::fs::create_dir_all(&root).expect("a directory");
         for name in ["a", "b"] {
             std::fs::write(root.join(name), program::elf(USER, USER_CODE)).expect("a program");
         }
@@ -66,7 +66,7 @@ pub fn decode(recording: &Recording, code: &Code, slice: usize, sink: &mut dyn S
 
 /// Where tables of calls are written.
 pub fn tables() -> PathBuf {
-    folder().join("calls")
+    directory().join("calls")
 }
 
 /// Checks what it gets, and has calls made of it if there are any.

@@ -27,23 +27,23 @@ impl Memory {
     }
 }
 
-static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
 extern "C" fn remove() {
-    if let Some(folder) = FOLDER.get() {
-        let _ = fs::remove_dir_all(folder);
+    if let Some(directory) = DIRECTORY.get() {
+        let _ = fs::remove_dir_all(directory);
     }
 }
 
-/// A folder of this process, in memory if possible.
-pub fn folder() -> &'static Path {
-    FOLDER.get_or_init(|| {
+/// A directory of this process, in memory if possible.
+pub fn directory() -> &'static Path {
+    DIRECTORY.get_or_init(|| {
         let shared = Path::new("/dev/shm");
         let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-        let folder = base.join(format!("nsight-fuzz-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let directory = base.join(format!("nsight-fuzz-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
         // SAFETY: a function without arguments.
         unsafe { libc::atexit(remove) };
-        folder
+        directory
     })
 }

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use nsight_decode::code::fuzz;
 use nsight_decode::perfdata::Recording;
 use nsight_decode_fuzz::perf_data::{self, Options};
-use nsight_decode_fuzz::scratch::{folder, Memory};
+use nsight_decode_fuzz::scratch::{directory, Memory};
 
 /// Of the fixed machine: it changes its kernel.
 fn recording() -> &'static Recording {
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     match kind & 3 {
         0 => {
             let file = Memory::new(bytes);
-            fuzz::read_object(&file.0, &file.path(), folder());
+            fuzz::read_object(&file.0, &file.path(), directory());
         }
         1 => {
             let file = Memory::new(bytes);

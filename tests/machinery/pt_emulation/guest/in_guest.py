@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """In the guest: record scenarios one after the other with the product's own recorder.
 
-    in_guest.py [--without-probes] FOLDER SCENARIO...
+    in_guest.py [--without-probes] DIRECTORY SCENARIO...
 
 --without-probes: perf alone, no message events. Kernels before 6.3 need function probes, whose
 trampolines no perf can decode: it copies the kernel's code before they are made.
 
-Scenario number n (from 0) is observed as log n. FOLDER/<scenario>/ gets capture.nsight,
+Scenario number n (from 0) is observed as log n. DIRECTORY/<scenario>/ gets capture.nsight,
 requests.tsv, scenario.json and vdso.so.
 """
 
@@ -57,7 +57,7 @@ INTEL_PT = {
 
 
 def show_intel_pt() -> None:
-    """Put an intel_pt beside the machine's own event sources, by a mount over their folder."""
+    """Put an intel_pt beside the machine's own event sources, by a mount over their directory."""
     devices = Path("/sys/bus/event_source/devices")
     if (devices / "intel_pt").exists():
         return
@@ -87,7 +87,7 @@ def start_app(bed: Testbed, scenario: Scenario) -> Server:
     process = bed.start("pt-app", argv, bed.link.server, bed.app_cpu, USER)
     ss = ["nsenter", f"--net=/run/netns/{bed.link.server}", "--", "ss", "-Hltn"]
     wait_until(lambda: f":{APP_PORT} " in run(ss), "pt-app listening")
-    kind = ServerKind("app", APP_PORT, "echo", "none", lambda port, folder: argv, "pt-app")
+    kind = ServerKind("app", APP_PORT, "echo", "none", lambda port, directory: argv, "pt-app")
     return Server(kind, APP_PORT, process)
 
 
@@ -100,7 +100,9 @@ def start_user_stack(bed: Testbed) -> Server:
     argv = [str(PROGRAMS / "pt-user-stack"), interface, USER_STACK4, str(APP_PORT)]
     process = bed.start("pt-user-stack", argv, bed.link.server, bed.app_cpu)
     wait_until(lambda: "ready" in process.output(), "pt-user-stack ready")
-    kind = ServerKind("user-stack", APP_PORT, "echo-udp", "none", lambda port, folder: argv, "pt-user-stack")
+    kind = ServerKind(
+        "user-stack", APP_PORT, "echo-udp", "none", lambda port, directory: argv, "pt-user-stack"
+    )
     return Server(kind, APP_PORT, process)
 
 
@@ -133,8 +135,8 @@ def recorder(capture: Path, port: int, probes: bool) -> list[str]:
     ]
 
 
-def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
-    """One capture into ``folder``."""
+def record(number: int, scenario: Scenario, directory: Path, probes: bool) -> None:
+    """One capture into ``directory``."""
     work = Path("/tmp/pt") / scenario.name
     work.mkdir(parents=True)
     with Testbed(LinkOptions(gro=scenario.gro), app_cpu=0, load_cpu=scenario.cpus - 1) as bed:
@@ -165,7 +167,7 @@ def record(number: int, scenario: Scenario, folder: Path, probes: bool) -> None:
         }
     (work / "scenario.json").write_text(json.dumps(facts, indent=1) + "\n")
     run([str(PROGRAMS / "pt-mark"), "vdso", str(work / "vdso.so")])
-    shutil.copytree(work, folder / scenario.name)
+    shutil.copytree(work, directory / scenario.name)
     print(f"{scenario.name}: recorder exit {done.returncode}", flush=True)
     if done.returncode:
         print(done.stdout[-2000:], flush=True)
@@ -177,7 +179,7 @@ def main() -> int:
     probes = arguments[0] != "--without-probes"
     if not probes:
         arguments.pop(0)
-    folder, *names = Path(arguments[0]), *arguments[1:]
+    directory, *names = Path(arguments[0]), *arguments[1:]
     show_intel_pt()
     modules = dict.fromkeys(m for name in names for m in SCENARIOS[name].modules)
     if modules:
@@ -187,7 +189,7 @@ def main() -> int:
     for number, name in enumerate(names):
         watch(SCENARIOS[name].watch, kallsyms)
         try:
-            record(number, SCENARIOS[name], folder, probes)
+            record(number, SCENARIOS[name], directory, probes)
         except Exception:  # the others can still be recorded
             traceback.print_exc()
             failed += 1

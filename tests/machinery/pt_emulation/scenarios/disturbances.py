@@ -132,7 +132,7 @@ def neighbour(kind: str, options: tuple[str, ...], mark: int) -> Hook:
     def hook(bed: Testbed, server: Server) -> Iterator[None]:
         other = bed.start_server(kind, 9001)
         load = ["-d", "600", "--mark-cause", str(mark), *options]
-        bed.start_load(other, load, bed.folder / "neighbour.tsv")
+        bed.start_load(other, load, bed.directory / "neighbour.tsv")
         yield
 
     return hook

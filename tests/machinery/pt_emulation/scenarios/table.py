@@ -102,7 +102,7 @@ SCENARIOS = {
             load=("-c", "4", "-r", "2500", "-n", "40"),
             gro=True,
             disturb=d.defer_interrupts(300),
-            expect="the delay is before the message's first stamp in the host, where the NIC gives none",
+            expect="the delay is before the message's first timestamp in the host, where the NIC gives none",
         ),
         Scenario(
             "neighbour",

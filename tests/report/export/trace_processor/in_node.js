@@ -2,7 +2,7 @@
 //
 // Perfetto's trace_processor as the browser runs it (engine_bundle.js and trace_processor.wasm), in node:
 //
-//     node in_node.js FOLDER
+//     node in_node.js DIRECTORY
 //
 // Bytes of its RPC protocol come in on standard input and go out on standard output.
 "use strict";

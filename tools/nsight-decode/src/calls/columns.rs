@@ -162,7 +162,7 @@ impl Few {
 /// The texts that rows use, numbered anew: a row group's dictionary has no others.
 struct Used<'a> {
     names: &'a Names,
-    /// By a text's number; without: not used. One more for those that have none.
+    /// By a text's number; without: not used. One more for texts without a number.
     numbers: Vec<u32>,
     bytes: Vec<u8>,
     n: u32,

@@ -11,7 +11,7 @@ pub fn width(most: u32) -> u32 {
     (u32::BITS - most.leading_zeros()).max(1)
 }
 
-/// A run is told by its length from here on; shorter ones are packed.
+/// A run is stored by its length from here on; shorter ones are packed.
 const LONG: usize = 16;
 /// Values packed together.
 const GROUP: usize = 8;

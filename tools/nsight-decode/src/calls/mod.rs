@@ -2,7 +2,7 @@
 //! Edges to calls: a stack per thread, cut where its thread leaves the core.
 //!
 //! Rows nest per core. At depth 0 is the thread; below it, in the order in which they begin,
-//! functions, system calls, interrupts and exceptions, and what is not known.
+//! functions, system calls, interrupts and exceptions, and gaps.
 
 mod account;
 mod builder;

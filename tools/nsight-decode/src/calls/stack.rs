@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What runs on one core: its thread, and the calls that are open.
 
+mod events;
+mod returns;
+
 use std::collections::HashMap;
 
 use super::account::Granularity;
 use super::row::{Kind, Known, Row};
 use super::texts::{Function, Texts};
-use crate::edges::{Code, Edge, Event, Kind as Way};
-use crate::insn::Stall;
+use crate::edges::{Edge, Kind as Way};
 
 /// A call instruction is no longer than this, bytes.
 const LONGEST_CALL: u64 = 15;
-const SYSCALL_LEN: u64 = 2;
 /// Rows that are done are written in batches of at least this.
 const BATCH: usize = 1 << 16;
 /// More rows that wait for the end of an open call are not kept.
@@ -332,161 +333,6 @@ impl Core {
     /// Frames from here on belong to the innermost system call or interrupt.
     fn context(&self) -> usize {
         self.stack.iter().rposition(|f| f.entry.is_boundary()).map_or(0, |at| at + 1)
-    }
-
-    fn ret(&mut self, to: u64, function: Function, time: u64) {
-        let context = self.context();
-        if let Some(at) = self.stack[context..].iter().rposition(|f| f.entry.returns_to(to)) {
-            return self.pop_to(context + at, time);
-        }
-        // A retpoline's return is a jump: who called the thunk called its target.
-        let mut entry = None;
-        while self.stack.len() > context && self.stack.last().is_some_and(|f| f.function.is_thunk) {
-            entry = self.pop(time, Known::Measured).map(|f| f.entry);
-        }
-        if let Some(entry) = entry {
-            self.before = function.symbol;
-            return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
-        }
-        // A signal's handler returns to code that the kernel chose, which returns to the kernel.
-        let signal = self.stack[context..].iter().rposition(|f| matches!(f.entry, Entry::Signal(_)));
-        if let Some(at) = signal.map(|at| at + context) {
-            let entry = self.stack[at].entry;
-            self.pop_to(at, time);
-            return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
-        }
-        self.pop_to(context, time);
-        self.find(function, to, time);
-    }
-
-    fn tail_call(&mut self, to: Function, address: u64, time: u64) {
-        match self.stack.last() {
-            Some(frame) if !frame.entry.is_boundary() && !to.is_return_thunk => {
-                let entry = frame.entry;
-                self.pop(time, Known::Measured);
-                self.enter(entry, Kind::Function, to, address, time, Known::Measured);
-            }
-            _ => {}
-        }
-    }
-
-    fn back_to_kernel(&mut self, to: u64, function: Function, time: u64) {
-        let interrupt = self.stack.iter().rposition(|f| matches!(f.entry, Entry::Interrupt(_)));
-        self.pop_to(interrupt.unwrap_or(0), time);
-        if self.stack.is_empty() {
-            self.find(function, to, time);
-        }
-    }
-
-    fn back_to_user(&mut self, to: u64, function: Function, time: u64) {
-        let first = self.stack.iter().position(|f| f.entry.is_boundary());
-        let kernel = self.stack.iter().position(|f| is_kernel(f.address));
-        let left = first.or(kernel).unwrap_or(self.stack.len());
-        let resumes = match first.map(|at| self.stack[at].entry) {
-            Some(Entry::Syscall(from)) => Some(from.wrapping_add(SYSCALL_LEN)),
-            Some(Entry::Interrupt(at)) => Some(at),
-            _ => None,
-        };
-        self.pop_to(left, time);
-        // From a signal's handler, by sigreturn.
-        if let Some(at) = self.stack.iter().rposition(|f| f.entry == Entry::Signal(to)) {
-            return self.pop_to(at, time);
-        }
-        let goes_on = |f: &Frame| f.function.symbol == function.symbol;
-        match (resumes, self.stack.last()) {
-            (Some(resumes), Some(frame)) if resumes != to && !goes_on(frame) => {
-                if function.is_program_start {
-                    self.pop_to(0, time);
-                    self.enter(Entry::Unknown, Kind::Function, function, to, time, Known::Measured);
-                } else {
-                    let entry = Entry::Signal(resumes);
-                    self.enter(entry, Kind::Function, function, to, time, Known::Measured);
-                }
-            }
-            (_, None) => self.find(function, to, time),
-            _ => {}
-        }
-    }
-
-    // -- events -------------------------------------------------------------------------
-
-    pub fn event(&mut self, event: &Event, texts: &mut Texts) {
-        match event.code {
-            Code::DecodeError => self.lose("not decoded"),
-            Code::Overflow => self.lose("overflow"),
-            Code::Guest => self.lose("virtual machine"),
-            Code::Skipped => self.lose("outside of the windows"),
-            // What is missing lies between an end and a begin of the trace.
-            Code::AuxTruncated => {
-                if let Some(gap) = &mut self.gap {
-                    (gap.lost, gap.cause) = (true, "trace buffer full");
-                }
-            }
-            Code::Stall => self.stall(event, texts),
-            Code::StallAt => {
-                if let Some(row) = self.rows.last_mut().filter(|r| r.kind == Kind::Stall) {
-                    row.address = event.value;
-                }
-            }
-            Code::Ptwrite => self.mark(Kind::Ptwrite, event, texts),
-            Code::Power => self.mark(Kind::Power, event, texts),
-            Code::Cbr if self.ratio != Some(event.value) => {
-                self.ratio = Some(event.value);
-                self.mark(Kind::Frequency, event, texts);
-            }
-            Code::Cbr | Code::LostRecords | Code::SwitchIn | Code::SwitchOut | Code::AuxPartial => {}
-        }
-    }
-
-    fn lose(&mut self, cause: &'static str) {
-        let start = self.gap.map_or(self.last, |gap| gap.start);
-        self.gap = Some(Gap { start, lost: true, cause });
-    }
-
-    /// Where the trace goes on behind a loss is told before the time is: by the first edge, a stop, or what packets tell.
-    fn lasts_until(&mut self, time: u64) {
-        // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
-        let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };
-        self.row(lost).end = time;
-        let first = (lost - self.base) as usize + 1;
-        for row in &mut self.rows[first..] {
-            // The one that returned from there is over already.
-            (row.start, row.end) = (time, time);
-        }
-        self.last = time;
-    }
-
-    fn stall(&mut self, event: &Event, texts: &mut Texts) {
-        if self.gap.is_some() || self.thread.is_none() {
-            return;
-        }
-        let class = (event.value >> 56) as usize;
-        let class = Stall::NAMES.get(class).copied().unwrap_or(Stall::Unknown.name());
-        let start = event.time.max(self.last);
-        let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
-        self.last = end;
-        self.apart = true;
-        if self.lost.is_some() {
-            return self.lasts_until(end);
-        }
-        let (symbol, dso) = (texts.number(class), texts.number(""));
-        let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);
-        (self.row(row).cause, self.row(row).before) = (symbol, self.before);
-        self.close(row, end, Known::Measured);
-    }
-
-    /// A row of its own, without length.
-    fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) {
-        if self.gap.is_some() || self.thread.is_none() {
-            return;
-        }
-        let (symbol, dso) = (texts.number(kind.name()), texts.number(""));
-        let time = event.time.max(self.last);
-        self.lasts_until(time);
-        let row = self.open(kind, symbol, dso, time, Known::Measured);
-        self.row(row).arg = event.value as i64;
-        self.close(row, time, Known::Measured);
-        self.last = time;
     }
 
     /// Closes all calls and opens them again, so that their rows are done.

@@ -12,7 +12,7 @@ pub const KERNEL: &str = "[kernel.kallsyms]";
 pub const KERNEL_BEGIN: u64 = 1 << 63;
 
 /// Symbols by object: of the kernel proper first. Their names stay where they are in the text: the kernel
-/// has more than 100,000, of which a window needs few.
+/// has more than 100,000; a window needs few of them.
 pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let mut by_object: BTreeMap<&[u8], Vec<Symbol>> = BTreeMap::new();
     let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
@@ -45,7 +45,7 @@ pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let named = kernel.map(|symbols| (KERNEL.as_bytes(), symbols)).into_iter().chain(by_object);
     for (object, symbols) in named {
         let dso: Arc<str> = String::from_utf8_lossy(object).into();
-        // perf gives each the next one's start as its end, and then prefers those that are not empty.
+        // perf gives each the next one's start as its end, and then prefers symbols that are not empty.
         let last = |_: &Symbol, _: &Symbol| true;
         all.push(Symbols::with_aliases(symbols, dso, last, |this, next| {
             // Between the kernel's parts lies nothing.

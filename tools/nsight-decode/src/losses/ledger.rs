@@ -11,7 +11,7 @@ use crate::edges::{Code, Event};
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     counts: BTreeMap<Loss, u64>,
-    /// Those that are told one by one, by what they are about.
+    /// Losses that are reported one by one, by what they are about.
     objects: Vec<Lost>,
 }
 
@@ -24,7 +24,7 @@ pub struct Lost {
     words: BTreeMap<&'static str, String>,
 }
 
-/// What an event of the stream of edges tells of.
+/// What an event of the edge stream is about.
 fn loss_of(event: &Event) -> Option<Loss> {
     Some(match event.code {
         Code::DecodeError => of_error(event.value),

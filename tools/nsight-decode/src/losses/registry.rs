@@ -13,7 +13,7 @@ named! {
     }
 }
 
-/// Words in braces stand for those that `Ledger::add_object` gets.
+/// Words in braces stand for the arguments of `Ledger::add_object`.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// Stable: in calls.json and, with `decode_` before it, in tables and JSON of nsight-report.
@@ -27,7 +27,7 @@ pub struct Words {
 
 macro_rules! registry {
     ($($loss:ident: $key:literal $severity:ident $cause:literal $detail:literal $remedy:literal,)+) => {
-        /// In the order in which they are told.
+        /// In the order in which they are reported.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Loss {
             $($loss,)+

@@ -141,7 +141,7 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     pub tsc: Option<u64>,
-    /// Offset of the first packet behind it that tells of a branch.
+    /// Offset of the first packet behind it that has a branch.
     pub branch: usize,
     /// User code ran.
     pub user: bool,

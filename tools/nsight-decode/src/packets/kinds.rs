@@ -8,7 +8,7 @@ use super::index::{self, PSB};
 pub enum Kind {
     Psb,
     PsbEnd,
-    /// How many branches it tells of.
+    /// How many branches it has.
     Tnt(u32),
     Tip,
     Enable,

@@ -201,7 +201,7 @@ impl File {
 pub struct Records<'a> {
     file: &'a File,
     at: usize,
-    /// Bytes behind a damaged or cut record: what they mean is not known.
+    /// Bytes behind a damaged or cut record: their meaning is unknown.
     pub lost_bytes: usize,
 }
 

@@ -44,7 +44,7 @@ pub mod misc {
     pub const KERNEL: u16 = 1;
     pub const GUEST_KERNEL: u16 = 4;
     pub const GUEST_USER: u16 = 5;
-    /// MMAP: data. COMM: by exec. FORK: told by perf. SWITCH: out.
+    /// MMAP: data. COMM: by exec. FORK: made by perf. SWITCH: out.
     pub const BIT13: u16 = 1 << 13;
     /// MMAP2 with a build id in place of device and inode.
     pub const MMAP_BUILD_ID: u16 = 1 << 14;

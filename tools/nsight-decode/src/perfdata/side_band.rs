@@ -48,7 +48,7 @@ pub enum TaskEventKind {
     Fork {
         tid: i32,
         parent_pid: i32,
-        /// perf tells of a process that ran already; its mappings follow.
+        /// perf reports a process that ran already; its mappings follow.
         synthesized: bool,
     },
     Exit,
@@ -184,7 +184,7 @@ impl SideBand {
                 ];
                 for (flag, kind) in kinds {
                     if flags & flag != 0 {
-                        // How much is not known; how much was kept of this piece is.
+                        // The amount is unknown, but not how much of this piece was kept.
                         let value = u64_at(own, 8);
                         self.losses.push(Loss { time: id.time, cpu, kind, value });
                     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Slices of all lanes, which come in the order of their begins, to one sequence of edges.
+//! Slices of all tracks, which come in the order of their begins, to one sequence of edges.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Queue {
 }
 
 /// Decoded and not given on yet.
-struct Lane {
+struct Track {
     items: Queue,
     /// What the last slice found behind its end, and that end: the next one decides what of it counts.
     held: Option<(Output, usize)>,
@@ -70,7 +70,7 @@ struct Lane {
     clock: u64,
 }
 
-impl Lane {
+impl Track {
     /// When the first item's turn is.
     fn head(&self) -> Option<u64> {
         self.items.front().map(|item| item.time.max(self.clock))
@@ -82,7 +82,7 @@ pub struct Merger<'a> {
     options: &'a Options,
     code: &'a MachineCode,
     sink: &'a mut dyn Sink,
-    lanes: Vec<Lane>,
+    tracks: Vec<Track>,
     counts: Counts,
     /// By the interner's number: that of the output, 0 while it has none.
     numbers: Vec<u32>,
@@ -105,7 +105,7 @@ impl<'a> Merger<'a> {
             .collect();
         names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
         sink.names(&names)?;
-        let lane = |data: &super::lanes::LaneData| Lane {
+        let track = |data: &super::tracks::TrackData| Track {
             items: Queue::default(),
             held: None,
             task: UNKNOWN,
@@ -114,10 +114,10 @@ impl<'a> Merger<'a> {
             ratio: 0,
             clock: 0,
         };
-        let lanes = plan.lanes.iter().map(lane).collect();
+        let tracks = plan.tracks.iter().map(track).collect();
         let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
         counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
-        Ok(Self { plan, options, code, sink, lanes, counts, numbers: vec![0], n_numbers: 1 })
+        Ok(Self { plan, options, code, sink, tracks, counts, numbers: vec![0], n_numbers: 1 })
     }
 
     /// The slice with a number, in order.
@@ -125,9 +125,9 @@ impl<'a> Merger<'a> {
         self.counts.insns += output.n_insns;
         self.counts.losses.add(Loss::TimesLessExact, output.n_borrowed);
         let place = &self.plan.slices[number];
-        let lane = &mut self.lanes[place.lane];
+        let track = &mut self.tracks[place.track];
         let mut seamless = false;
-        if let Some((mut held, end)) = lane.held.take() {
+        if let Some((mut held, end)) = track.held.take() {
             if place.continues {
                 match join(&mut held, end, &mut output) {
                     Joint::Seamless => seamless = true,
@@ -138,14 +138,14 @@ impl<'a> Merger<'a> {
                     }
                 }
             }
-            release(lane, held);
+            release(track, held);
             if !place.continues {
-                lane.items.push_back(hole(self.options.windows.is_all(), lane.last, place.slice));
+                track.items.push_back(hole(self.options.windows.is_all(), track.last, place.slice));
             }
         }
         if !seamless {
             if let Some(task) = output.task {
-                push_task(lane, task, place.slice.time, place.slice.begin);
+                push_task(track, task, place.slice.time, place.slice.begin);
             }
         }
         let end = place.slice.end;
@@ -153,21 +153,21 @@ impl<'a> Merger<'a> {
         let held =
             Output { items: output.items.split_off(tail), task: output.last_task(), ..Output::default() };
         let held = Output { lost_at_end: output.lost_at_end, ..held };
-        release(lane, output);
-        lane.held = Some((held, end));
+        release(track, output);
+        track.held = Some((held, end));
         let until = self.plan.slices.get(number + 1).map_or(u64::MAX, |p| p.slice.time);
         self.drain(until)
     }
 
     pub fn finish(mut self) -> Result<Counts> {
-        for lane in &mut self.lanes {
-            if let Some((held, _)) = lane.held.take() {
-                release(lane, held);
+        for track in &mut self.tracks {
+            if let Some((held, _)) = track.held.take() {
+                release(track, held);
             }
         }
         self.drain(u64::MAX)?;
-        for index in 0..self.lanes.len() {
-            while let Some(event) = self.lanes[index].side.pop_front() {
+        for index in 0..self.tracks.len() {
+            while let Some(event) = self.tracks[index].side.pop_front() {
                 self.event(event)?;
             }
         }
@@ -176,12 +176,12 @@ impl<'a> Merger<'a> {
 
     /// Gives on what is before `until`: slices that are still to come begin there.
     fn drain(&mut self, until: u64) -> Result<()> {
-        let held = self.lanes.iter().filter_map(|l| l.held.as_ref()?.0.items.first());
+        let held = self.tracks.iter().filter_map(|l| l.held.as_ref()?.0.items.first());
         let until = held.map(|i| i.time).min().map_or(until, |time| time.min(until));
         loop {
-            // Equal times in the order of the lanes, however they were cut into slices.
+            // Equal times in the order of the tracks, however they were cut into slices.
             let mut heads =
-                self.lanes.iter().enumerate().filter_map(|(index, lane)| Some((lane.head()?, index)));
+                self.tracks.iter().enumerate().filter_map(|(index, track)| Some((track.head()?, index)));
             let Some(first) = heads.next() else { return Ok(()) };
             let (first, second) = heads.fold((first, (u64::MAX, usize::MAX)), |(first, second), head| {
                 if head < first {
@@ -194,8 +194,8 @@ impl<'a> Merger<'a> {
             if time >= until && until != u64::MAX {
                 return Ok(());
             }
-            // As long as no other lane's turn has come.
-            while let Some(time) = self.lanes[index].head() {
+            // As long as no other track's turn has come.
+            while let Some(time) = self.tracks[index].head() {
                 if (time, index) > second || time >= until && until != u64::MAX {
                     break;
                 }
@@ -204,28 +204,28 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Gives on the first item of a lane, and what the side-band tells before it.
+    /// Gives on the first item of a track, and what the side-band tells before it.
     fn give(&mut self, index: usize) -> Result<()> {
-        let lane = &mut self.lanes[index];
-        let Some(mut item) = lane.items.pop_front() else { return Ok(()) };
+        let track = &mut self.tracks[index];
+        let Some(mut item) = track.items.pop_front() else { return Ok(()) };
         // A slice may begin with a TSC before the end of the last one.
-        lane.clock = lane.clock.max(item.time);
-        item.time = lane.clock;
-        let task = lane.task;
-        while let Some(&event) = self.lanes[index].side.front().filter(|event| event.time <= item.time) {
-            self.lanes[index].side.pop_front();
+        track.clock = track.clock.max(item.time);
+        item.time = track.clock;
+        let task = track.task;
+        while let Some(&event) = self.tracks[index].side.front().filter(|event| event.time <= item.time) {
+            self.tracks[index].side.pop_front();
             self.event(event)?;
         }
-        let cpu = self.plan.lanes[index].cpu(item.time);
+        let cpu = self.plan.tracks[index].cpu(item.time);
         let kind = match item.what {
             What::Task => {
-                self.lanes[index].task = Task { pid: item.from_sym as i32, tid: item.to_sym as i32 };
+                self.tracks[index].task = Task { pid: item.from_sym as i32, tid: item.to_sym as i32 };
                 return Ok(());
             }
             What::Event(code) => {
                 let Task { pid, tid } = task;
                 if code == Code::Cbr
-                    && std::mem::replace(&mut self.lanes[index].ratio, item.from) == item.from
+                    && std::mem::replace(&mut self.tracks[index].ratio, item.from) == item.from
                 {
                     return Ok(());
                 }
@@ -272,16 +272,16 @@ impl<'a> Merger<'a> {
     }
 }
 
-fn release(lane: &mut Lane, output: Output) {
-    lane.last = output.items.last().map_or(lane.last, |i| i.time.max(lane.last));
-    lane.items.append(output.items);
+fn release(track: &mut Track, output: Output) {
+    track.last = output.items.last().map_or(track.last, |i| i.time.max(track.last));
+    track.items.append(output.items);
 }
 
 fn known(cpu: i32) -> Option<i32> {
     (cpu >= 0).then_some(cpu)
 }
 
-/// What lies between two slices of which one is not the continuation of the other.
+/// What lies between two slices when the second does not continue the first.
 fn hole(all: bool, since: u64, next: Slice) -> Item {
     // perf's code for trace data that are missing
     let lost = (What::Event(Code::DecodeError), 8);
@@ -290,9 +290,9 @@ fn hole(all: bool, since: u64, next: Slice) -> Item {
     Item { time: since, from, to: 0, from_sym: 0, to_sym: 0, what, offset: next.begin }
 }
 
-fn push_task(lane: &mut Lane, task: Task, time: u64, offset: usize) {
+fn push_task(track: &mut Track, task: Task, time: u64, offset: usize) {
     let (from_sym, to_sym) = (task.pid as u32, task.tid as u32);
-    lane.items.push_back(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
+    track.items.push_back(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
 }
 
 fn error_item(output: &Output, time: u64, offset: usize) -> Item {

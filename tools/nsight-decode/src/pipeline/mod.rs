@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A recording to one sequence of edges: slices in parallel, joined in order, merged by time.
 
-mod lanes;
 mod merge;
 mod options;
 mod plan;
 mod progress;
 mod run;
+mod tracks;
 
 pub use merge::Counts;
 pub use options::{Options, SLICE};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which slices are to be decoded.
 
-use super::lanes::{lanes, LaneData};
 use super::options::Options;
+use super::tracks::{tracks, TrackData};
 use crate::code::Code;
 use crate::perfdata::{Owner, Recording};
 use crate::pt::walk::Slice;
@@ -12,10 +12,10 @@ const OVERLAP_BYTES: usize = 32 << 10;
 
 /// A slice and where it belongs.
 pub struct Place {
-    pub lane: usize,
+    pub track: usize,
     pub run: usize,
     pub slice: Slice,
-    /// It goes on where the lane's slice before it ends.
+    /// It goes on where the track's slice before it ends.
     pub continues: bool,
 }
 
@@ -26,7 +26,7 @@ impl Place {
 }
 
 pub struct Plan {
-    pub lanes: Vec<LaneData>,
+    pub tracks: Vec<TrackData>,
     /// In order of time.
     pub slices: Vec<Place>,
     /// Bytes before the first PSB of each run: they cannot be entered.
@@ -35,9 +35,9 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(recording: &Recording, code: &Code, options: &Options) -> Self {
-        let lanes = lanes(recording, code);
-        let mut plan = Self { lanes: Vec::new(), slices: Vec::new(), bytes_before_psb: 0 };
-        for (lane, data) in lanes.iter().enumerate() {
+        let tracks = tracks(recording, code);
+        let mut plan = Self { tracks: Vec::new(), slices: Vec::new(), bytes_before_psb: 0 };
+        for (track, data) in tracks.iter().enumerate() {
             for (number, run) in data.runs.iter().enumerate() {
                 plan.bytes_before_psb += run.psbs.first().map_or(run.len, |p| p.offset) as u64;
                 let time = |index: usize| recording.info.conv.ns(run.psbs[index].tsc);
@@ -73,13 +73,13 @@ impl Plan {
                     let read_end = if joined { (end + OVERLAP_BYTES).min(run.len) } else { end };
                     let slice = Slice { begin, end, read_end, time: time(first) };
                     let continues = last_end == Some(begin);
-                    plan.slices.push(Place { lane, run: number, slice, continues });
+                    plan.slices.push(Place { track, run: number, slice, continues });
                     last_end = Some(end);
                 }
             }
         }
-        plan.slices.sort_by_key(|p| (p.slice.time, p.lane, p.run, p.slice.begin));
-        plan.lanes = lanes;
+        plan.slices.sort_by_key(|p| (p.slice.time, p.track, p.run, p.slice.begin));
+        plan.tracks = tracks;
         plan
     }
 

@@ -64,13 +64,13 @@ fn decode(
             Work::Slice(number) => number,
         };
         let place = &plan.slices[number];
-        let lane = &plan.lanes[place.lane];
+        let track = &plan.tracks[place.track];
         let slice = || {
             let mut ready = match walker.take() {
                 Some(ready) => ready,
                 None => Walker::new(recording, code, bare)?,
             };
-            let output = ready.slice(&lane.runs[place.run], &lane.lane, &place.slice);
+            let output = ready.slice(&track.runs[place.run], &track.track, &place.slice);
             walker = Some(ready);
             output
         };

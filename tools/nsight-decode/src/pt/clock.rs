@@ -29,7 +29,7 @@ pub struct Clock {
 }
 
 /// CBR tells a ratio in whole steps: the one between two packets that tell a TSC may differ by one part in so many. By
-/// more, the core stood still between them, or packets are lost.
+/// more, the core was idle between them, or packets are lost.
 const STEP: u64 = 8;
 
 impl Clock {
@@ -89,7 +89,7 @@ impl Clock {
 
     /// An MTC has 8 bits of the CTC, and comes when these change.
     fn take_mtc(&mut self, count: u8) {
-        // Where an MTC has bits that TMA does not, its place is not known.
+        // Where an MTC has bits that TMA does not, its place is unknown.
         let shift = self.rates.mtc_shift.filter(|&shift| shift <= 8);
         let (Some(shift), Some((ctc, tsc)), (by, of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc) else {
             return;
@@ -182,7 +182,7 @@ mod tests {
         // CBR tells whole steps: the core ran 5 % slower, or faster.
         assert_eq!(times(1210), (1..=10).map(|n| 1000 + 21 * n).collect::<Vec<_>>());
         assert_eq!(times(1190), (1..=10).map(|n| 1000 + 19 * n).collect::<Vec<_>>());
-        // It slept for a while, not known when: what ran ran at its rate.
+        // It slept for a while, at an unknown time: what ran ran at its rate.
         assert_eq!(times(9000), by_cbr);
         // Before the next TSC in any case.
         assert_eq!(times(1050), [1020, 1040, 1050, 1050, 1050, 1050, 1050, 1050, 1050, 1050]);

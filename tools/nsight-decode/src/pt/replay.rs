@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which packet told of a branch, and when.
+//! Which packet has a branch, and when.
 //!
 //! libipt tells where execution went. How far it has read ahead meanwhile, and so the time it tells, depends on its
 //! version and on what follows: here the packets are read once more, one for each branch and event that libipt tells.
@@ -35,18 +35,18 @@ pub enum Told {
     Packet,
     /// Nothing new: the rest of a packet, or none.
     Nothing,
-    /// Not what libipt tells of.
+    /// Not what libipt reports.
     Contradiction,
 }
 
 #[derive(Clone, Debug)]
 pub struct Replay {
     clock: Clock,
-    /// The first packet that is not used yet, and tells of more than time.
+    /// The first packet that is not used yet, and has more than time.
     pub at: usize,
     /// Branches of the last TNT packet that are still to come.
     branches: u32,
-    /// TSC at the last packet that told of a branch or event.
+    /// TSC at the last packet with a branch or event.
     pub tsc: Option<u64>,
     /// Packets looked at ahead.
     n_ahead: u64,
@@ -64,7 +64,7 @@ impl Replay {
         self.pass(trace);
     }
 
-    /// Uses the packet that tells of a branch or event.
+    /// Uses the packet with a branch or event.
     pub fn take(&mut self, trace: &[u8], need: Need) -> Told {
         if self.branches > 0 && matches!(need, Need::Taken | Need::Return) {
             self.branches -= 1;
@@ -206,7 +206,7 @@ mod tests {
         [&PSB[..], status, FUP, &[2, 0x23]].concat()
     }
 
-    /// What is told of each, and when.
+    /// What each has, and when.
     fn told(bytes: &[u8], needs: &[Need]) -> Vec<(Told, u64)> {
         let mut replay = Replay::new(RATES);
         replay.begin(bytes, 0);

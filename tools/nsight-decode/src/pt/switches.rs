@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who runs on a CPU, switch by switch.
 //!
-//! The kernel tells of a switch shortly before (out) and shortly after (in) it happens. Where PT
+//! The kernel reports a switch shortly before (out) and shortly after (in) it happens. Where PT
 //! shows __switch_to() in between, the threads change there, as in perf; else by time.
 
 use crate::perfdata::Switch;

@@ -131,7 +131,7 @@ impl Instructions {
                 return;
             }
             ip = ip.wrapping_add(insn.len.into());
-            // Of conditional jumps a block goes on behind those that were not taken only.
+            // A block goes on behind a conditional jump only if it was not taken.
             if let Transfer::Jump(Some(by)) = insn.transfer {
                 ip = ip.wrapping_add_signed(by.into());
             }

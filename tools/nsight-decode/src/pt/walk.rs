@@ -8,6 +8,7 @@ mod recent;
 mod resume;
 mod slice;
 mod time;
+mod transfers;
 
 use std::rc::Rc;
 
@@ -28,7 +29,7 @@ use crate::perfdata::Recording;
 use errors::{perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
-pub use slice::{Lane, Output, Slice};
+pub use slice::{Output, Slice, Track};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
@@ -75,12 +76,12 @@ impl<'a> Walker<'a> {
         Ok(Self { recording, code, images, insns, bare })
     }
 
-    pub fn slice(&mut self, run: &Run, lane: &Lane, slice: &Slice) -> Result<Output> {
+    pub fn slice(&mut self, run: &Run, track: &Track, slice: &Slice) -> Result<Output> {
         if self.images.sections.is_full() {
             *self = Self::new(self.recording, self.code, self.bare)?;
         }
         let bytes = run.bytes(slice.begin..slice.read_end, self.recording);
-        let cursor = Cursor::new(&lane.pairs, slice.time, lane.start, lane.slack);
+        let cursor = Cursor::new(&track.pairs, slice.time, track.start, track.slack);
         let image = self.images.get(cursor.task.pid, slice.time)?;
         let mut decoder = Decoder::new(bytes, self.recording)?;
         decoder.set_image(image.clone());
@@ -149,7 +150,7 @@ struct State<'w, 'a> {
     rates: Rates,
     /// Reads the packets behind an error.
     scanner: Scanner,
-    /// Reads the packets that libipt tells of. It does not find them any more if contradicted.
+    /// Reads the packets that libipt reports. It does not find them any more if contradicted.
     replay: Replay,
     contradicted: bool,
     /// Where the last PSB+ was written for what it found, and up to where its packets are over.
@@ -159,10 +160,10 @@ struct State<'w, 'a> {
     image: Rc<Image>,
     /// Whose code `image` is.
     process: i32,
-    /// Of the last packet that told of a branch or event, and of what runs: ns.
+    /// Time of the last packet with a branch or event, and of what runs: ns.
     packet_time: u64,
     now: u64,
-    /// Of the next packet that tells of more than time; and up to where libipt has read.
+    /// Offset of the next packet that has more than time, and up to where libipt has read.
     offset: usize,
     read: usize,
     /// The function that runs.
@@ -272,7 +273,7 @@ impl State<'_, '_> {
             } else if block.ninsn > 0 {
                 self.arrive(block.ip)?;
                 if last {
-                    // What ran behind the last packet is not known.
+                    // What ran behind the last packet is unknown.
                     return Ok(End::Done);
                 }
                 self.block(&block, status)?;
@@ -324,7 +325,7 @@ impl State<'_, '_> {
         }
         let moved = self.is_moved();
         if status < 0 {
-            // The way out of the block is not known.
+            // The way out of the block is unknown.
             return Ok(());
         }
         let transfer = match block.iclass {
@@ -373,51 +374,6 @@ impl State<'_, '_> {
         }
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.function = self.walker.images.symbol(&self.image, block.end_ip);
-        }
-        Ok(())
-    }
-
-    /// A jump out of a function: a tail call if it leads to another one's start.
-    fn jump(&mut self, from: u64, to: u64, function: Found, time: u64, offset: usize) -> Result<()> {
-        let target = self.walker.images.symbol(&self.image, to);
-        self.function = target;
-        if target.start == to && target.id != function.id && function.id != 0 {
-            let what = What::Edge(Kind::TailCall);
-            let (from_sym, to_sym) = (function.id, target.id);
-            self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
-            if Some(to) == self.walker.code.kernel.switch_ip && self.cursor.switch_to(self.now) {
-                self.task();
-            }
-        }
-        Ok(())
-    }
-
-    /// Execution is at `ip`: what led there is known now.
-    fn arrive(&mut self, ip: u64) -> Result<()> {
-        if self.entry {
-            self.entry = false;
-            self.function = self.walker.images.symbol(&self.image, ip);
-            let to_sym = self.function.id;
-            self.push_edge(What::Entry, 0, ip, 0, to_sym);
-        }
-        // By reference: a copy as a whole would wait for each field to be written.
-        let Some(&Pending { from, kind, time, offset }) = self.pending.as_ref() else { return Ok(()) };
-        self.pending = None;
-        let Some(kind) = kind else {
-            if !(self.function.start..self.function.end).contains(&ip) {
-                self.jump(from, ip, self.function, time, offset)?;
-            }
-            return Ok(());
-        };
-        let from_sym = self.function.id;
-        self.function = self.walker.images.symbol(&self.image, ip);
-        let (to_sym, what) = (self.function.id, What::Edge(kind));
-        self.output.items.push(Item { time, from, to: ip, from_sym, to_sym, what, offset });
-        if Some(ip) == self.walker.code.kernel.switch_ip
-            && kind == Kind::Call
-            && self.cursor.switch_to(self.now)
-        {
-            self.task();
         }
         Ok(())
     }

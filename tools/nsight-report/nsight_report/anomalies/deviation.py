@@ -109,7 +109,7 @@ def deviations(slow: Exposure, medians: pd.Series, machine: Machine, noise_ns: I
     """Rows of table ``anomalies`` (without category; ``row`` in place of message_id).
 
     ``medians``: of the baseline messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
-    nothing was recorded for is no anomaly: it stays unexplained.
+    has no record is no anomaly: it stays unexplained.
     """
     index = pd.MultiIndex.from_arrays([slow.side, slow.kind, slow.subject])
     expected = medians.reindex(index).fillna(0).to_numpy(np.int64)

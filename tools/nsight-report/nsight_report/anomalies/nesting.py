@@ -3,7 +3,7 @@
 
 A function whose deviation nested anomalies explain to 80 % is not reported itself; one that is explained less
 keeps what they leave. Nothing is reported within an unexpected function, and within a function that took no longer than
-usual: what took longer there was made up for. So each ns of deviation is claimed once at most.
+usual: savings elsewhere offset what took longer there. So each ns of deviation is claimed once at most.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Baseline:
 def claims(nodes: Nodes, paths: Paths, expected: Usual, noise_ns: Int, explained: float) -> Int:
     """Deviation in ns that each node of the slow messages is reported with; 0: not reported.
 
-    ``noise_ns``: by node, up to what nothing is told; ``explained``: share from which on nested anomalies stand for their parent.
+    ``noise_ns``: by node, the measurement noise; ``explained``: share from which on nested anomalies stand for their parent.
     """
     deviation = (nodes.total - expected.total).astype(float)
     significant = deviation > np.maximum(noise_ns, expected.spread)

@@ -47,7 +47,7 @@ class Paths:
         return Paths(up, rest[0], unique, *rest[1:]), numbers
 
     def translate(self, nodes: Nodes, paths: Paths) -> Nodes:
-        """``nodes`` of other ``paths`` with the numbers of these; those that these lack are left out."""
+        """``nodes`` of other ``paths`` with the numbers of these; nodes that these lack are left out."""
         at = np.minimum(np.searchsorted(self.digest, paths.digest), max(len(self.digest) - 1, 0))
         same = self.digest[at] == paths.digest if len(self.digest) else np.zeros(len(at), bool)
         path = np.append(np.where(same, at, -2), -1)[nodes.path]

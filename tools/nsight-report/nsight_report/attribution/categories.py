@@ -90,7 +90,7 @@ class Categories:
 
 
 class _Rows:
-    """Rows of which the first that fits is found without trying each."""
+    """Rows in which the first match is found without trying each."""
 
     def __init__(self, rows: Sequence[Category]) -> None:
         self._rows = rows

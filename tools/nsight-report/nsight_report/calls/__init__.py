@@ -24,7 +24,7 @@ def build(
     """
     if decoded.clock != "monotonic":
         raise BadInput(
-            f"{decoded.source} is in the {decoded.clock} clock, which cannot be related to the message stamps",
+            f"{decoded.source} is in the {decoded.clock} clock, which cannot be related to the message timestamps",
             "record with: perf record -k CLOCK_MONOTONIC",
         )
     ledger = Ledger("calls")

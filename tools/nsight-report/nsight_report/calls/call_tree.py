@@ -83,7 +83,7 @@ class CallTree:
 
     @staticmethod
     def build(calls: pa.Table, softirqs: Int) -> CallTree:
-        """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of those that are softirqs.
+        """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of the softirqs among them.
 
         Of a softirq calls have the function; that it is a context only ``contexts`` says.
         """

@@ -78,7 +78,7 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
         ) from None
     if not len(calls):
         raise BadInput(
-            f"{source} tells of no core who ran on it",
+            f"{source} does not say who ran on any core",
             "record at least -e sched:sched_switch on all cores (-a)"
             if source == "perf.data"
             else "record again",
@@ -186,7 +186,7 @@ def _symbols(
     """A code for each call's symbol, and the symbols."""
     names = {str(number): str(name) for number, name in syscall_names.items()}
     kinds, numbers = calls["kind"].astype(np.int64), calls["name"].astype(np.int64)
-    # without a name, threads are told apart by tid and interrupts by number
+    # without a name, tid distinguishes threads, and the number interrupts
     nameless = ((kinds == THREAD) | (kinds == HARDIRQ)) & (numbers == 0)
     fallback = np.where(kinds == THREAD, calls["tid"], calls["arg"]).astype(np.int64) & 0xFFFFFFFF
     keys = (kinds << 33) | (nameless.astype(np.int64) << 32) | np.where(nameless, fallback, numbers)

@@ -50,7 +50,7 @@ def decode(perf_data: Path, symfs: Path | None, into: Path, windows: I64 | None 
     """Run nsight-decode, which writes to the directory ``into``.
 
     ``symfs``: where the recorded machine's files are; by default here.
-    ``windows``: intervals outside of which nothing is decoded (rows of begin, end in the perf clock, and cpu).
+    ``windows``: intervals; nothing else is decoded (rows of begin, end in the perf clock, and cpu).
     """
     try:
         args = ["--out", str(into)]

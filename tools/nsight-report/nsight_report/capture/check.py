@@ -7,7 +7,7 @@ from ..errors import BadInput
 from ..manifest import Manifest
 from ..units import duration
 
-# Tools start and stop a little before and after the recorder's own stamps.
+# Tools start and stop a little before and after the recorder's own timestamps.
 _SLACK_NS = 30_000_000_000
 
 _HINT = "the files are from different recordings or boots: copy one capture directory whole, or record again"

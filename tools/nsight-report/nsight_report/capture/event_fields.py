@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The meaning of the 24 fields of an event: addresses, names, and which values are possible.
 
-``decode`` takes them as numbers; they come from text (events.tsv) or from binary stamps (records).
+``decode`` takes them as numbers; they come from text (events.tsv) or from binary timestamps (records).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def decode_text(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Ro
 
 
 def numbers_of_text(table: pa.Table, hexadecimal: Iterable[str]) -> Numbers:
-    """The columns of a table of fields that are integers, and those that text has in hexadecimal."""
+    """The columns of a table of fields that are integers, and the ones that are hexadecimal in text."""
     numbers: Numbers = {
         name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
     }
@@ -73,7 +73,7 @@ def numbers_of_text(table: pa.Table, hexadecimal: Iterable[str]) -> Numbers:
 
 
 def names(low: U64, high: U64, words: Words) -> npt.NDArray[np.int32]:
-    """Numbers of threads' names, of which ``low`` and ``high`` are the two words."""
+    """Numbers of threads' names; ``low`` and ``high`` are the two words of a name."""
     return _pairs(low, high, np.zeros(len(low), np.int64), _comm, words.of("comm"))
 
 
@@ -131,7 +131,7 @@ def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
         | ~np.isin(raw["family"], (AF_INET, AF_INET6)),
         "impossible port": (np.minimum(raw["lport"], raw["rport"]) < 0)
         | (np.maximum(raw["lport"], raw["rport"]) >= 1 << 16),
-        "impossible descriptor, namespace or stamp": _beyond(raw["fd"], 1 << 31)
+        "impossible descriptor, namespace or timestamp": _beyond(raw["fd"], 1 << 31)
         | (raw["netns"] < 0)
         | (raw["netns"] >= 1 << 32)
         | (raw["hwstamp"] < 0)

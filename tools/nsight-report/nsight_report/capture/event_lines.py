@@ -100,7 +100,7 @@ def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _fields(raw: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many fields the lines that end at ``ends`` have; 0 of those that cannot be of the probes."""
+    """How many fields the lines that end at ``ends`` have; 0 for lines that no probe writes."""
     starts = np.concatenate(([0], ends[:-1] + 1))
     second = raw[np.minimum(starts + 1, len(raw) - 1)]
     good = _is_kind[raw[starts]] & (second == 9)

@@ -15,11 +15,11 @@ _Rows = tuple[npt.NDArray[np.uint16], I64, I64, Bool, Bool]
 
 
 class Order:
-    """Judges events as they are read, in pieces; the last of a core wait for those that follow them.
+    """Judges events as they are read, in pieces; the last of a core wait for the next ones.
 
     The events of one core stand in the file in the order they happened. An event is rejected
     when it is more than 10 s before what precedes it or after what follows it. Its neighbours are
-    taken as medians of five, so that one absurd stamp does not condemn the events around it.
+    taken as medians of five, so that one absurd timestamp does not condemn the events around it.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Order:
 
 
 def _median(a: I64, b: I64, c: I64, d: I64, e: I64) -> I64:
-    """Of five, each: the least and the greatest of four leave three."""
+    """Median of five values each: the least and the greatest of four leave three."""
     low = np.maximum(np.minimum(a, b), np.minimum(c, d))
     high = np.minimum(np.maximum(a, b), np.maximum(c, d))
     return np.asarray(np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e)))

@@ -41,7 +41,7 @@ _HEADER = re.compile(
 )
 _HINT = "events.tsv must be the unchanged output of bpftrace/nsight-record.bt"
 #: Kinds of events that each version's lines have in the order in which they happened. From version 2 on the
-#: probes keep the stamps of packets and hand-offs until the message ends, however long that takes.
+#: probes keep the timestamps of packets and hand-offs until the message ends, however long that takes.
 _AT_ONCE = {1: KINDS, 2: "RSO"}
 _COLUMNS = [
     "kind",
@@ -117,7 +117,7 @@ def store(
     """Write events (``event_fields.ROW``) as table ``events`` to directory ``scratch``, in order of time.
 
     The ``pieces`` together hold the events of each core of the kinds ``at_once`` in the order in which it wrote them,
-    and their numbers ascend. Those that are far out of this order, and those that ``convert`` knows no time of, are left out and entered.
+    and their numbers ascend. Events far out of this order, and events that ``convert`` knows no time of, are left out and entered.
     """
     order = Order()
     runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))

@@ -32,7 +32,7 @@ N_EVENTS = 3
 def decode(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
     """The events of a table of lines (``COLUMNS``), in the order of the lines; ``first``: the number of the first.
 
-    A line of impossible stamps (its packet or hand-off after the message itself) is left out and entered.
+    A line of impossible timestamps (its packet or hand-off after the message itself) is left out and entered.
     """
     line = fields.numbers_of_text(table, HEX)
     line["kind"] = fields.letters(table["kind"], words)

@@ -83,7 +83,7 @@ CODE = {name: code for code, name in enumerate(KINDS)}
 
 NO_CPU = 0xFFFF
 
-# Mirrors struct nsight_wide of native/wide_events.h.
+# Mirrors struct nsight_wide of native/tracepoint_events.h.
 WIDE = np.dtype(
     [
         ("ts", "<u8"),
@@ -96,7 +96,7 @@ WIDE = np.dtype(
     ]
 )
 
-# Mirrors NSIGHT_WIDE_KINDS of native/wide_events.h, which says what the values are.
+# Mirrors NSIGHT_WIDE_KINDS of native/tracepoint_events.h, which says what the values are.
 WIDE_KINDS = (
     "timekeeping_update",
     "sock_data_queued",

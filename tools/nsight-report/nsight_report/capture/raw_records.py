@@ -2,7 +2,7 @@
 """``records/``, the files of the BPF recorder: what cores did, and message events.
 
 The decoding is native (``nsight-rawdata``), into the array that ``perf_data`` makes of perf.data and into
-stamps with the fields of events.tsv. Both are in CLOCK_MONOTONIC. Documentation/formats.md describes the files.
+timestamps with the fields of events.tsv. Both are in CLOCK_MONOTONIC. Documentation/formats.md describes the files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ STAMP = np.dtype(
     ]
 )
 
-_PIECE = 1 << 16  # stamps that are decoded at a time
+_PIECE = 1 << 16  # timestamps that are decoded at a time
 
 # A compressed file grows some ten times, and what is made of a record is larger than the record.
 _GROWTH = 12
@@ -68,7 +68,7 @@ _AGAIN = "record again, with larger buffers"
 def activity(directory: Path) -> tuple[Decoded, pa.Table]:
     """What cores did, as ``perf_data.load`` gives it of perf.data, and a losses table.
 
-    ``directory``: ``records`` of a capture. Raises BadInput when none of its files can be used; those that were cut
+    ``directory``: ``records`` of a capture. Raises BadInput when none of its files can be used; files that were cut
     are decoded as far as they go.
     """
     with _decoded(directory, "activity") as (scratch, info):
@@ -112,7 +112,7 @@ def _decoded(directory: Path, what: str) -> Iterator[tuple[Path, dict[str, Any]]
 
 
 def _pieces(path: Path, strings: list[str], words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
-    """The events that the stamps of a file are, some at a time."""
+    """The events that the timestamps of a file are, some at a time."""
     kinds, comms = words.of("kind"), words.of("comm")
     kind = np.array([kinds.setdefault(letter, len(kinds)) for letter in LETTERS], np.int32)
     names = [fields.comm_text(name) for name in strings]

@@ -68,7 +68,7 @@ def _keep_possible(s: States, tsc_khz: int, ledger: Ledger) -> States:
 def build(states: States, source: str, end_tsc: int, tsc_khz: int, ledger: Ledger) -> dict[str, Segments]:
     """Segments of every domain of ``TIMEKEEPER_DOMAINS``, valid up to ``end_tsc`` (exclusive).
 
-    A domain whose time is 0 in a state was not told by it (the tracepoint has no CLOCK_BOOTTIME).
+    A domain whose time is 0 in a state was not in it (the tracepoint has no CLOCK_BOOTTIME).
 
     Missed updates are known from the sequence count. One missed line meets both known ones, so it
     leaves them no further than they differ. Of several, and where lines of the recording were lost,

@@ -26,7 +26,7 @@ from ..tables.data_frames import to_pandas
 from ..units import duration, percent, percentile, supported
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 #: A cause is there when it has this share of the larger of the two mean delays.
 PRESENT = 0.01
@@ -37,12 +37,12 @@ _ROWS = 15
 class Side:
     """A capture and its tables ``coverage`` and ``causes``; they are empty if none of its messages is among the slow messages."""
 
-    capture: Capture
+    capture: CaptureTables
     coverage: pd.DataFrame
     causes: pd.DataFrame
 
     @staticmethod
-    def of(capture: Capture) -> Side:
+    def of(capture: CaptureTables) -> Side:
         """With what is missing made. A fix may have left nothing among slow messages such as ``1ms-``."""
         try:
             return Side(capture, capture.coverage, capture.causes)
@@ -179,7 +179,7 @@ _STYLE = {
 
 
 def verdict(made: dict[str, Any]) -> list[str]:
-    """What changed, how sure that is, in sentences."""
+    """What changed, and with what confidence, in sentences."""
     clear = [p for p in made["percentiles"] if p["change"] != "not clear"]
     said = [
         f"p{p['percentile']:g} {p['change']}: {duration(p['before_ns'])} to {duration(p['after_ns'])}"

@@ -13,7 +13,7 @@ from ..export import output_file
 from ..names import printable
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _TABLES = ("parquet", "csv")
 
@@ -31,7 +31,7 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError(f"--json does not go with -o {args.output}", "both are standard output")
 
 
-def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     """Write FILE; returns the object of ``export --json``."""
     if args.format in _TABLES:
         from ..export.tables import export as export_tables
@@ -43,7 +43,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     return {"capture": str(capture.path), "format": args.format, "file": str(args.output), "written": counts}
 
 
-def _messages(capture: Capture, args: argparse.Namespace) -> dict[str, int]:
+def _messages(capture: CaptureTables, args: argparse.Namespace) -> dict[str, int]:
     if args.format == "folded":
         from ..export.folded import export as folded
 

@@ -66,7 +66,7 @@ def top(common: Common) -> argparse.ArgumentParser:
 def show(common: Common) -> argparse.ArgumentParser:
     """``nsight-report show``."""
     p = _new(
-        "show", "Show one message: its stamps, segments, causes with evidence, slow calls and neighbours.",
+        "show", "Show one message: its timestamps, segments, causes with evidence, slow calls and neighbours.",
         "CAPTURE [MESSAGE]",
         "  nsight-report show web.nsight              the slowest message\n"
         "  nsight-report show web.nsight 4711\n"
@@ -212,7 +212,7 @@ def import_(common: Common) -> argparse.ArgumentParser:
         "--clock",
         metavar="FILE",
         type=Path,
-        help="clock.tsv that nsight-clock wrote meanwhile: for stamps of NICs (nsight-clock --phc)",
+        help="clock.tsv that nsight-clock wrote meanwhile: for timestamps of NICs (nsight-clock --phc)",
     )
     p.add_argument(
         "--sockets",

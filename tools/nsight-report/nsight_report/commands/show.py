@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report show``: one message, from its stamps to the calls that took its time."""
+"""``nsight-report show``: one message, from its timestamps to the calls that took its time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..units import duration, percent
 from .call_tree import Node, lines, tree
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _NEAR = 8  # overlapping messages that are listed
 _FACTS = (
@@ -45,7 +45,7 @@ _EVIDENCE = (
 )  # fmt: skip
 
 
-def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     """The object of ``show --json``."""
     message = _message(capture, args.message)
     number = int(message["message_id"])
@@ -80,7 +80,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _message(capture: Capture, text: str) -> pd.Series[Any]:
+def _message(capture: CaptureTables, text: str) -> pd.Series[Any]:
     if text == "slowest":
         coverage = capture.coverage
         if not len(coverage):
@@ -99,7 +99,7 @@ def _message(capture: Capture, text: str) -> pd.Series[Any]:
         raise no_message(int(text), capture.stored_messages.num_rows) from None
 
 
-def _request(capture: Capture, message: pd.Series[Any]) -> dict[str, Any] | None:
+def _request(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any] | None:
     """The request that the message is of, or the first of several that it may be of."""
     number, conn = int(message["message_id"]), int(message["conn_id"])
 
@@ -116,7 +116,7 @@ def _request(capture: Capture, message: pd.Series[Any]) -> dict[str, Any] | None
     return None
 
 
-def _covered(capture: Capture, number: int) -> dict[str, Any]:
+def _covered(capture: CaptureTables, number: int) -> dict[str, Any]:
     names = ("baseline_latency_ns", "deviation_ns", "explained_ns", "located_ns", "coverage")
     rows = capture.coverage[capture.coverage["message_id"] == number]
     return {name: _plain(rows.iloc[0][name]) if len(rows) else None for name in names}
@@ -156,7 +156,7 @@ def _call(node: Node, depth: int) -> dict[str, Any]:
     }
 
 
-def _neighbours(capture: Capture, message: pd.Series[Any]) -> dict[str, Any]:
+def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any]:
     """The messages before and after on its connection, and those under way meanwhile on its thread or core."""
     number, first, last, tid, conn = (
         int(message[n]) for n in ("message_id", "first_ns", "last_ns", "tid", "conn_id")
@@ -271,8 +271,8 @@ def _title(console: Console, text: str) -> None:
 
 
 def _print_marks(made: dict[str, Any], console: Console) -> None:
-    _title(console, "Stamps")
-    table = columns(console, "stamp", ">since the first", ">step", "core", "")
+    _title(console, "Timestamps")
+    table = columns(console, "timestamp", ">since the first", ">step", "core", "")
     last = 0
     whole = max(made["message"]["latency_ns"], 1)
     for mark in made["marks"]:
@@ -298,7 +298,7 @@ def _print_segments(made: dict[str, Any], console: Console) -> None:
                 Text(f"      {duration(part['ns']):>8}  {kind}{printable(part['name'])}"), soft_wrap=True
             )
     if not made["segments"]:
-        console.print("  no stamp tells which core it was on")
+        console.print("  no timestamp tells which core it was on")
 
 
 def _print_causes(made: dict[str, Any], console: Console) -> None:
@@ -364,7 +364,7 @@ def _print_neighbours(made: dict[str, Any], console: Console) -> None:
         console.print("  no other message was under way on its thread or core")
         return
     console.print(
-        f"  under way meanwhile on its thread or core: {near['n_meanwhile']:,}, of which {near['n_finished_first']:,} "
+        f"  under way meanwhile on its thread or core: {near['n_meanwhile']:,}; of these {near['n_finished_first']:,} "
         "were read before it"
     )
     for n in near["meanwhile"]:

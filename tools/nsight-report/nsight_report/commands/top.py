@@ -19,10 +19,10 @@ from ..units import counted, duration, percent
 from .parsers import CAUSE_KEYS, MESSAGE_KEYS
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 
-def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
+def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     """The object of ``top --json``."""
     keys = CAUSE_KEYS if args.by == "cause" else MESSAGE_KEYS
     if args.sort not in keys:
@@ -49,7 +49,7 @@ _CAUSE_ORDER = {
 }
 
 
-def _causes(capture: Capture, sort: str) -> list[dict[str, Any]]:
+def _causes(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
     n = max(len(capture.coverage), 1)
     by = [_CAUSE_ORDER[sort], "total_deviation_ns"]
     return [
@@ -66,7 +66,7 @@ def _causes(capture: Capture, sort: str) -> list[dict[str, Any]]:
     ]
 
 
-def _messages(capture: Capture, sort: str) -> list[dict[str, Any]]:
+def _messages(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
     names = ["message_id", "first_ns", "comm", "raddr", "rport", "conn_id"]
     ids = capture.coverage["message_id"].to_numpy(np.int64)
     coverage = capture.coverage.merge(capture.stored_messages.rows(ids, names), on="message_id")

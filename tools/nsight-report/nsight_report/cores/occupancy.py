@@ -44,7 +44,7 @@ Label = tuple[str, str, str]
 
 
 class _Asked(NamedTuple):
-    """Intervals in which contexts count: of the cores ``cpu``, or of every core; into which column of which role."""
+    """Intervals in which contexts count: of the cores ``cpu``, or of every core; with the column and the role that they add to."""
 
     role: str
     into: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Chosen messages in Chrome's JSON trace format: calls, messages, stamps with their flow, causes.
+"""Chosen messages in Chrome's JSON trace format: calls, messages, timestamps with their flow, causes.
 
 Times are microseconds since the first window, with three digits: the format has no better. For everything else
 the Perfetto trace is the better one (export/perfetto.py).
@@ -23,12 +23,12 @@ from .output_file import opened
 from .selection import Chosen, choose, marks, tracks
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _CORES, _MESSAGES = 1, 2  # "processes"
 
 
-def export(capture: Capture, spec: str, path: Path) -> dict[str, int]:
+def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
     """Write the messages of ``spec`` to ``path``; returns counts of what is in it."""
     chosen = choose(capture, spec)
     origin = min((w.begin_ns for w in chosen.windows), default=0)
@@ -54,7 +54,7 @@ def _names(chosen: Chosen) -> Iterator[dict[str, Any]]:
         yield {"name": "thread_name", "ph": "M", "pid": _CORES, "tid": cpu, "args": {"name": f"core {cpu}"}}
 
 
-def _calls(capture: Capture, chosen: Chosen, origin: int) -> Iterator[list[str]]:
+def _calls(capture: CaptureTables, chosen: Chosen, origin: int) -> Iterator[list[str]]:
     for piece in capture.calls_within(chosen.windows):
         calls = to_pandas(piece)
         which, shown = names(calls)
@@ -88,7 +88,7 @@ def _messages(chosen: Chosen, origin: int) -> Iterator[dict[str, Any]]:
         for i, mark in enumerate(stamps):
             pid, tid = (_MESSAGES, track) if mark.cpu is None else (_CORES, mark.cpu)
             phase = "s" if i == 0 else "f" if i == len(stamps) - 1 else "t"
-            common = {"cat": "stamp", "pid": pid, "tid": tid, "ts": at(mark.ns)}
+            common = {"cat": "timestamp", "pid": pid, "tid": tid, "ts": at(mark.ns)}
             yield {"name": f"message {number}: {mark.name}", "ph": "i", "s": "t", **common}
             yield {"name": "message", "ph": phase, "id": number, "bp": "e", **common}
     track_of = dict(zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the page shows before anybody scrolls: which recording this is, then what, how much, how sure, what next."""
+"""What the page shows before anybody scrolls: which recording this is, then what, how much, confidence, what next."""
 
 from __future__ import annotations
 
@@ -117,6 +117,6 @@ def _short(cause: Any) -> str:
 
 
 def colour(sheet: Sheet, cause: str) -> str:
-    """Of a cause, as the variables of ``theme`` name it."""
+    """Colour of a cause, as the variables of ``theme`` name it."""
     look = sheet.look.get(cause)
     return (look.colour if look else DARK)[1:]

@@ -21,12 +21,12 @@ from .output_file import opened
 from .selection import messages_of
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _BATCH = 200  # messages whose calls are in memory
 
 
-def export(capture: Capture, spec: str | None, path: Path) -> dict[str, int]:
+def export(capture: CaptureTables, spec: str | None, path: Path) -> dict[str, int]:
     """Write the stacks of ``spec`` (see ``chosen.messages_of``), or of baseline and slow, to ``path``."""
     sides = [messages_of(capture, s) for s in ([spec] if spec else ["baseline", "slow"])]
     stacks = [of_messages(capture, side) for side in sides]
@@ -41,7 +41,7 @@ def export(capture: Capture, spec: str | None, path: Path) -> dict[str, int]:
     return {"stacks": len(lines), **{name: len(side) for name, side in zip(who, sides)}}
 
 
-def of_messages(capture: Capture, messages: pd.DataFrame) -> Counter[str]:
+def of_messages(capture: CaptureTables, messages: pd.DataFrame) -> Counter[str]:
     """Call path to ns within the messages' intervals, summed over them; what nothing is known of is a frame too."""
     found = Counter[str]()
     ordered = messages.sort_values("first_ns")
@@ -96,7 +96,7 @@ class _Stacks:
                 found[f"({part.side});{self._texts[path]}"] += ns
         unknown = part.end_ns - part.start_ns - int(own.sum())
         if unknown > 0:
-            found[f"({part.side});(not known)"] += unknown
+            found[f"({part.side});(unknown)"] += unknown
 
 
 def _frame(kind: str, name: str) -> str:

@@ -38,7 +38,7 @@ from . import first_screen, page_data, theme
 from .terminal import describe, described
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("vendor/uPlot.iife.js", *(f"page/{name}.js" for name in ("lifetime", "look", "table", "page")))
@@ -49,7 +49,9 @@ _ROWS = 25  # of the table behind a figure; the CSV beside it has all
 _DRAWN_BY_THE_PAGE = ("balloon", "causes", "cdf")
 
 
-def write_report(capture: Capture, summary: Summary, output: Path, n_lifetimes: int | None = None) -> Path:
+def write_report(
+    capture: CaptureTables, summary: Summary, output: Path, n_lifetimes: int | None = None
+) -> Path:
     """Write report.html and its figures (SVG, PNG, CSV) to ``output``; returns the page's path.
 
     ``n_lifetimes``: messages that can be looked at in the page, as far as they fit.
@@ -172,7 +174,7 @@ def _other(sheet: Sheet) -> dict[str, Any] | None:
         return {
             "name": printable(other.name),
             "summary": None,
-            "words": f"{words} Its own causes are not known: {error}.",
+            "words": f"{words} Its own causes are unknown: {error}.",
         }
     gone = [c for c in theirs.causes["cause"].astype(str) if c not in mine][:3]
     if gone:
@@ -185,7 +187,7 @@ def _text(name: str) -> str:
 
 
 def _stamps(slow: SlowMessage) -> list[tuple[str, int]]:
-    """Name and time of each stamp that was measured, in order of time."""
+    """Name and time of each timestamp that was measured, in order of time."""
     names = ("nic", "arrival", "handoff", "call", "app", "driver", "completion")
     found = [(name, slow.row[f"{name}_ns"]) for name in names]
     return sorted(((name, int(ns)) for name, ns in found if not pd.isna(ns)), key=lambda item: item[1])

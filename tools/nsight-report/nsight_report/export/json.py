@@ -10,7 +10,7 @@ from ..summary import Summary, summarise
 from ..tables.data_frames import each
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _CAUSE_FIELDS = (
     "cause",
@@ -36,7 +36,7 @@ _DROP_FIELDS = ("direction", "port", "proto", "reason", "n_packets")
 _LOSS_FIELDS = ("key", "stage", "cause", "severity", "count", "detail", "remedy")
 
 
-def summary_object(capture: Capture, summary: Summary | None = None) -> dict[str, Any]:
+def summary_object(capture: CaptureTables, summary: Summary | None = None) -> dict[str, Any]:
     """The object of ``--json``. Durations in ns; a percentile that n does not support is null."""
     s = summary if summary is not None else summarise(capture)
     return {

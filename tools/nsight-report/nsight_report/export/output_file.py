@@ -74,7 +74,7 @@ def _stream(path: Path) -> int:
 
 
 def _followed(path: Path) -> Path:
-    """Where a symlink leads. The kernel says, since it does not follow those that others leave in /tmp."""
+    """Where a symlink leads. The kernel says, since it does not follow links that others leave in /tmp."""
     if not path.is_symlink():
         return path
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)

@@ -2,7 +2,7 @@
 """A Perfetto trace of chosen messages, for ui.perfetto.dev and trace_processor.
 
 Tracks: the messages (one slice each, its segments inside, its causes as arguments), each core (its calls, and as
-instants the stamps and causes of messages), the threads (running, runnable, blocked). A flow leads from the NIC
+instants the timestamps and causes of messages), the threads (running, runnable, blocked). A flow leads from the NIC
 over arrival and hand-off to the read. Times are CLOCK_MONOTONIC of the recorded machine, as in the tables.
 """
 
@@ -38,7 +38,7 @@ from .perfetto_wire import (
 from .selection import Chosen, Mark, choose, marks, tracks
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 # Identities of tracks. Threads and messages follow their bases.
 _MESSAGES, _OTHERS, _CORES = 1, 2, 3
@@ -49,7 +49,7 @@ _SEQUENCE, _CORE_SEQUENCE = 1, 16
 _LIMIT = 400  # characters of a name
 
 
-def export(capture: Capture, spec: str, path: Path) -> dict[str, int]:
+def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
     """Write the messages of ``spec`` to ``path`` (compressed if it ends in .gz); returns counts of what is in it."""
     chosen = choose(capture, spec)
     with opened(path) as raw, _packed(raw, path) as file:
@@ -79,7 +79,7 @@ def _packed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
         yield raw
 
 
-def _clock(capture: Capture) -> TracePacket:
+def _clock(capture: CaptureTables) -> TracePacket:
     """Relates the clocks, and says that the trace's own is the monotonic one."""
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
     snapshot = packet.clock_snapshot
@@ -153,7 +153,7 @@ def _track(uuid: int, parent: int | None, name: str, rank: int) -> TracePacket:
 
 
 class _Names:
-    """Texts of one sequence by number; ``new`` gives those that it has not seen."""
+    """Texts of one sequence by number; ``new`` gives the unseen ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -230,7 +230,7 @@ class _Core:
             write(self._file, packet)
 
 
-def _calls(capture: Capture, chosen: Chosen, file: BinaryIO) -> int:
+def _calls(capture: CaptureTables, chosen: Chosen, file: BinaryIO) -> int:
     core: _Core | None = None
     current, count = -1, 0
     for piece in capture.calls_within(chosen.windows):
@@ -360,10 +360,10 @@ def _segments(track: int, stamps: list[Mark], first: int, last: int) -> Iterator
 
 
 def _flow(number: int, row: int, stamps: list[Mark]) -> Iterator[TracePacket]:
-    """The stamps as instants where they were taken, joined by a flow."""
+    """The timestamps as instants where they were taken, joined by a flow."""
     for i, mark in enumerate(stamps):
         track = row if mark.cpu is None else _CORE + mark.cpu
-        packet = _event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "stamp")
+        packet = _event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "timestamp")
         last = i == len(stamps) - 1
         # 0 is no flow.
         (packet.track_event.terminating_flow_ids if last else packet.track_event.flow_ids).append(number + 1)

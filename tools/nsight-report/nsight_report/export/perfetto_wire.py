@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets of a Perfetto trace: by the published classes, and for calls, of which there are millions, as arrays.
+"""Packets of a Perfetto trace: by the published classes, and as arrays for the millions of calls.
 
 Packets of calls differ in a few numbers only. These are written as varints of fixed width (a varint may have zero
 bits in front), so that all packets of one form have one length and numpy makes them at once. Field numbers are

@@ -17,7 +17,7 @@ from ..summary import selected
 from ..tables.data_frames import each
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
     from ..tables.messages import Messages
 
 MARKS = {
@@ -42,7 +42,7 @@ _CORES = ("recv_cpu", "handoff_cpu", "app_cpu")
 
 @dataclass(frozen=True)
 class Mark:
-    """A stamp of a message; ``cpu`` is None where it was taken by the NIC."""
+    """A timestamp of a message; ``cpu`` is None where it was taken by the NIC."""
 
     name: str
     ns: int
@@ -50,7 +50,7 @@ class Mark:
 
 
 def marks(message: Any) -> list[Mark]:
-    """The stamps that ``message`` (a row of ``messages``) has, in order of time."""
+    """The timestamps that ``message`` (a row of ``messages``) has, in order of time."""
     found = []
     for column, name, core in MARKS[str(message.direction)]:
         at = getattr(message, column)
@@ -66,7 +66,7 @@ class Chosen:
     """``messages`` to export, ``others`` that were under way on the same cores, and windows of the cores.
 
     ``anomalies`` and ``coverage``: of the messages that have some. ``states``: of the threads that read or sent them,
-    and of those that ran or waited on these cores.
+    and of threads that ran or waited on these cores.
     """
 
     messages: pd.DataFrame
@@ -81,7 +81,7 @@ class Chosen:
 _FORMER = {"target": "slow", "reference": "baseline"}
 
 
-def messages_of(capture: Capture, spec: str) -> pd.DataFrame:
+def messages_of(capture: CaptureTables, spec: str) -> pd.DataFrame:
     """Rows of ``messages`` that ``spec`` names: slow, baseline, all, numbers, or what ``--slow`` takes.
 
     Raises BadInput when there is none.
@@ -126,7 +126,7 @@ def no_message(number: int, n: int) -> BadInput:
     return BadInput(f"no message {number}: {have}", "nsight-report top CAPTURE --by message lists some")
 
 
-def choose(capture: Capture, spec: str) -> Chosen:
+def choose(capture: CaptureTables, spec: str) -> Chosen:
     """What has to do with the messages of ``spec`` (see ``messages_of``)."""
     found = messages_of(capture, spec)
     windows = around(found)
@@ -172,7 +172,7 @@ def _overlap(
         low = np.sort([w.begin_ns for w in windows if w.cpu == core])
         high = np.sort([w.end_ns for w in windows if w.cpu == core])
         on = np.flatnonzero(cores == core)
-        # Windows that begin before the row ends, less those that end before it begins.
+        # Windows that begin before the row ends, less windows that end before it begins.
         hit[on] = np.searchsorted(low, ends[on]) > np.searchsorted(high, begins[on], side="right")
     return hit
 

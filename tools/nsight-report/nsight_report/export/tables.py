@@ -17,10 +17,12 @@ from ..tables import schema
 from ..tables.store import temporary, writing
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 
-def export(capture: Capture, kind: str, directory: Path, names: list[str] | None = None) -> dict[str, int]:
+def export(
+    capture: CaptureTables, kind: str, directory: Path, names: list[str] | None = None
+) -> dict[str, int]:
     """Write ``directory``/NAME.parquet or .csv; returns the rows of each.
 
     Files have the columns of ``schema.py``. A null is an empty field of the CSV; texts are quoted.
@@ -36,7 +38,7 @@ def export(capture: Capture, kind: str, directory: Path, names: list[str] | None
     }
 
 
-def _write(capture: Capture, kind: str, name: str, path: Path) -> int:
+def _write(capture: CaptureTables, kind: str, name: str, path: Path) -> int:
     n_rows = 0
     arrow = schema.TABLES[name].arrow()
     with writing(path), temporary(path) as partial:
@@ -54,7 +56,7 @@ def _write(capture: Capture, kind: str, name: str, path: Path) -> int:
     return n_rows
 
 
-def _pieces(capture: Capture, name: str) -> Iterator[pa.Table]:
+def _pieces(capture: CaptureTables, name: str) -> Iterator[pa.Table]:
     if name == "losses":  # joined from every stage's
         yield capture.pipeline.losses()
         return

@@ -27,7 +27,7 @@ from ..tables.data_frames import each
 from ..units import counted, duration, percent
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _BAR = 20
@@ -39,7 +39,7 @@ _PLAIN_WIDTH = 110
 LOCATED = " *"
 
 
-def print_summary(capture: Capture, summary: Summary, file: TextIO, hints: bool = True) -> None:
+def print_summary(capture: CaptureTables, summary: Summary, file: TextIO, hints: bool = True) -> None:
     """Write the summary to ``file``: the result in words, losses, latencies, causes, slowest messages."""
     console = plain_console(file)
     _head(console, capture, summary)
@@ -84,7 +84,7 @@ def plain_console(file: TextIO) -> Console:
 
 
 def bar_width(console: Console) -> int:
-    """Of a bar: what leaves room for names on a narrow terminal."""
+    """Width of a bar that leaves room for names on a narrow terminal."""
     return _BAR if console.width >= 100 else _BAR // 4
 
 
@@ -116,14 +116,14 @@ def bar(console: Console, share: float, style: str = "cyan") -> Text:
     )
 
 
-def _head(console: Console, capture: Capture, s: Summary) -> None:
+def _head(console: Console, capture: CaptureTables, s: Summary) -> None:
     m = capture.manifest
     host = " ".join(x for x in (m.text("host", "hostname"), m.text("host", "kernel")) if x)
     console.print(Text(f"{printable(capture.name)}   {printable(host)}", style="bold"))
 
 
 def _words(console: Console, s: Summary) -> None:
-    """What, how much, how sure, what to do."""
+    """What, how much, confidence, what to do."""
     console.print()
     for title, sentences in (("", [verdict(s)]), ("Confidence: ", confidence(s))):
         if sentences:
@@ -170,7 +170,11 @@ def _losses(console: Console, s: Summary) -> None:
     if not len(bad) and not s.cut:
         _item(console, "Nothing that changes the result.")
     if n_info:
-        _item(console, f"{n_info} harmless entries more: see --json or the report.", "dim")
+        _item(
+            console,
+            f"{counted(n_info, 'harmless entry', 'harmless entries')} more: see --json or the report.",
+            "dim",
+        )
 
 
 def _drops(console: Console, s: Summary) -> None:
@@ -212,7 +216,7 @@ def _latencies(console: Console, s: Summary) -> None:
             f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
         )
     elif s.n_slow and not s.n_beyond_noise:
-        console.print("  coverage: not told, as none was slower by more than measurement noise")
+        console.print("  coverage: undefined, as none was slower by more than measurement noise")
     if len(s.worst_covered):
         worst = [
             f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"

@@ -57,7 +57,7 @@ _ORDER = ("first_ns", "last_ns", "conn_id", "byte_start", "direction")
 
 
 def from_calls(events: Events, row: I64, direction: str) -> Columns:
-    """What the read or send event itself says; every stamp of the other stages starts as NONE."""
+    """What the read or send event itself says; every timestamp of the other stages starts as NONE."""
     n_rows = len(row)
     columns: Columns = {name: np.full(n_rows, NONE) for name in _TIMES}
     for name in ("proto", "netns", "local", "remote", "pid", "tid", "fd", "comm"):
@@ -144,7 +144,7 @@ class Messages:
 
 
 def _ends(columns: Columns, ledger: Ledger) -> tuple[I64, I64]:
-    """First and last time of each lifetime from the stamps that there are."""
+    """First and last time of each lifetime from the timestamps that there are."""
     rx = columns["direction"] == _DIRECTIONS.index("rx")
     app = columns["app_ns"]
     first = _coalesce(columns["nic_ns"], columns["arrival_ns"], columns["handoff_ns"], app)
@@ -168,7 +168,7 @@ def _coalesce(*candidates: I64) -> I64:
 
 
 def _stamps(columns: Columns) -> npt.NDArray[np.int32]:
-    """Which stamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.TABLES["messages"]``."""
+    """Which timestamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.TABLES["messages"]``."""
     result = np.zeros(len(columns["direction"]), np.int32)
     for number, direction in enumerate(_DIRECTIONS):
         letters = _STAMPS[direction]

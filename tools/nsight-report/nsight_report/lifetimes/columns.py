@@ -17,7 +17,7 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 TCP, UDP = 6, 17
-NONE = -1  # a time, row or number that is not known; no stamp is negative
+NONE = -1  # a time, row or number that is not known; no timestamp is negative
 GUEST = "a"  # an arrival that another part has as A
 
 
@@ -31,7 +31,7 @@ class Vocabulary:
     endpoint_address: I64  # endpoint -> index into addresses
     endpoint_port: I64
     endpoint_rank: (
-        I64  # in the order in which endpoints come as local, then of those that only come as remote
+        I64  # in the order in which endpoints come as local, then endpoints that only come as remote
     )
 
 
@@ -89,7 +89,7 @@ FIELDS: Mapping[str, npt.DTypeLike] = dict.fromkeys((f.name for f in fields(Even
 
 
 def once(events: Events, ledger: Ledger) -> Events:
-    """Events without those that were recorded twice, which are counted."""
+    """Events without duplicates, which are counted."""
     twice = _recorded_twice(events)
     ledger.add("events_recorded_twice", int(np.count_nonzero(twice & (events.kind != ord(GUEST)))))
     return events.take(~twice) if twice.any() else events

@@ -51,7 +51,7 @@ def cut(
 ) -> Cut:
     """Cut the byte streams of the calls at ``position`` into framed messages.
 
-    A message whose last byte no call took is counted and left out; a call none of whose bytes is in a
+    A message whose last byte no call took is counted and left out; a call without any byte in a
     framed message stays a message of its own, without type.
     """
     order = np.argsort(streams.key[position], kind="stable")

@@ -20,10 +20,10 @@ FRAMINGS = ("memcached", "redis", "http")
 class LifetimeOptions:
     """LifetimeOptions of ``lifetimes.build``.
 
-    ``phc_to_monotonic(stamps, ifindexes)`` converts hardware stamps to ``(monotonic ns, error ns)``;
-    an error below 0 says that this stamp cannot be converted. Without it hardware stamps are counted
+    ``phc_to_monotonic(timestamps, ifindexes)`` converts hardware timestamps to ``(monotonic ns, error ns)``;
+    an error below 0 says that this timestamp cannot be converted. Without it hardware timestamps are counted
     and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
-    serves to name the clock of software stamps. ``framing`` (memcached, redis or http) cuts messages at
+    serves to name the clock of software timestamps. ``framing`` (memcached, redis or http) cuts messages at
     the protocol's own boundaries, found in the packets of ``payload`` (a pcap file).
     """
 

@@ -46,9 +46,9 @@ def _payload(ctx: Context) -> Path:
 
 
 def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
-    """Converts hardware stamps by the interface that took them; None when no NIC clock was read.
+    """Converts hardware timestamps by the interface that took them; None when no NIC clock was read.
 
-    An interface whose clock was not read gets the error -1: its stamps cannot be used.
+    An interface whose clock was not read gets the error -1: its timestamps cannot be used.
     """
     domains = [d for d in clock.domains if d.startswith("phc:")]
     if not domains:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hardware, software and peer stamps: which of them may stand for 'the packet reached the NIC'."""
+"""Hardware, software and peer timestamps: which of them may stand for 'the packet reached the NIC'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .options import LifetimeOptions
 
 NIC_SOURCES = ["none", "hw", "peer_xmit"]
 NO_NIC, HW, PEER_XMIT = range(3)
-_NEAR_NS = 10_000_000_000  # a stamp this far from its event is not in that clock
+_NEAR_NS = 10_000_000_000  # a timestamp this far from its event is not in that clock
 _TAI_NS = 37_000_000_000  # TAI less UTC since 2017
 
 
@@ -31,7 +31,7 @@ class NicStamps:
 def nic_stamps(
     events: Events, arrival_row: I64, peer_row: I64, options: LifetimeOptions, ledger: Ledger
 ) -> NicStamps:
-    """The hardware stamp of the arriving skb where usable, else the sender's hand to its driver.
+    """The hardware timestamp of the arriving skb where usable, else the sender's hand to its driver.
 
     ``arrival_row`` and ``peer_row`` are indices into the events, NONE where there is none.
     """
@@ -49,7 +49,7 @@ def nic_stamps(
 
 
 def hw_times(events: Events, rows: I64, options: LifetimeOptions, ledger: Ledger) -> NicStamps:
-    """Hardware stamps of the given events in monotonic time, NONE where there is none."""
+    """Hardware timestamps of the given events in monotonic time, NONE where there is none."""
     none = NicStamps(np.full(len(rows), NONE), np.zeros(len(rows), np.int8), np.full(len(rows), NONE))
     present = np.flatnonzero((rows >= 0) & (events.hw[np.maximum(rows, 0)] > 0)) if len(events) else rows[:0]
     if not len(present):
@@ -82,7 +82,7 @@ def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: L
         realtime = ~monotonic & (np.abs(sw - wall) < _NEAR_NS)
         tai = ~monotonic & ~realtime & (np.abs(sw - wall - _TAI_NS) < _NEAR_NS)
     for mask, clock, detail in (
-        (monotonic, "monotonic", "the sender's transmit time, no receive stamp; rejected"),
+        (monotonic, "monotonic", "the sender's transmit time, no receive timestamp; rejected"),
         (realtime, "realtime", "taken in the receive softirq; the arrival event is used instead"),
         (tai, "TAI", "taken in the receive softirq; the arrival event is used instead"),
         (~monotonic & ~realtime & ~tai, "unknown clock", "matches no clock of this host; rejected"),
@@ -91,7 +91,7 @@ def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: L
 
 
 def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> None:
-    """Set stamps to NONE that would make an interval of a received message negative.
+    """Set timestamps to NONE that would make an interval of a received message negative.
 
     The read is trusted most, for it defines the message; then the hand-off, then the arrivals.
     """
@@ -109,7 +109,7 @@ def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> Non
     arrival = columns["arrival_ns"]
     columns["recv_cpu"][arrived & (arrival == NONE)] = NONE
     limit = np.where(arrival != NONE, arrival, limit)
-    _reject(columns, "nic_ns", limit, "NIC stamp after the arrival", ledger)
+    _reject(columns, "nic_ns", limit, "NIC timestamp after the arrival", ledger)
     gone = columns["nic_ns"] == NONE
     columns["nic_source"][gone] = NO_NIC
     columns["nic_error_ns"][gone] = NONE

@@ -50,7 +50,7 @@ def lifetimes(
     options: LifetimeOptions,
     ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Stamps of received byte ranges ``[start, end)`` (keys of ``streams``)."""
+    """Timestamps of received byte ranges ``[start, end)`` (keys of ``streams``)."""
     arrived = _arrivals(events, streams, ledger)
     first, last = arrived.coverage.first(start), arrived.coverage.first(end - 1)
     arrival_row = np.where(first >= 0, arrived.row[np.maximum(first, 0)], NONE) if len(arrived.row) else first
@@ -59,7 +59,7 @@ def lifetimes(
     repeated = arrived.coverage.repeated(start, end)
     last_row = _handed_off(events, arrived, end, last_row, handoff_row, repeated)
     peer_row = _peer_rows(events, streams, start, arrival_row)
-    # Without arrivals (a recording without BPF) the hand-off of the first byte has its packet's hardware stamp.
+    # Without arrivals (a recording without BPF) the hand-off of the first byte has its packet's hardware timestamp.
     first_handoff = _handoffs(events, streams, conn, start + 1)
     stamped_row = np.where(arrival_row != NONE, arrival_row, first_handoff)
     nic = nic_stamps(events, stamped_row, peer_row, options, ledger)

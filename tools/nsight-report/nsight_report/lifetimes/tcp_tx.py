@@ -34,7 +34,7 @@ def lifetimes(
     options: LifetimeOptions,
     ledger: Ledger,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Stamps of sent byte ranges ``[start, end)`` (keys of ``streams``)."""
+    """Timestamps of sent byte ranges ``[start, end)`` (keys of ``streams``)."""
     sent = packets(events, streams, "X")
     last = sent.coverage.first(end - 1)
     driver_row = np.where(last >= 0, sent.row[np.maximum(last, 0)], NONE) if len(sent.row) else last
@@ -57,7 +57,7 @@ def lifetimes(
 def _completions(
     events: Events, streams: Streams, end: I64, driver_ns: I64, options: LifetimeOptions, ledger: Ledger
 ) -> I64:
-    """Completion stamp of the packet with the last byte; the NIC's own where it gave one."""
+    """Completion timestamp of the packet with the last byte; the NIC's own where it gave one."""
     position = streams.of("T")
     row = streams.row[position]
     use = (events.flags[row] == TSTAMP_SND) & (events.length[row] > 0)

@@ -30,7 +30,7 @@ _EAGAIN = -11
 def lifetimes(
     events: Events, options: LifetimeOptions, ledger: Ledger
 ) -> tuple[I64, dict[str, npt.NDArray[Any]]]:
-    """Rows of the reads of datagrams, and the stamps of each."""
+    """Rows of the reads of datagrams, and the timestamps of each."""
     taking = (events.proto == UDP) & events.of("R") & ((events.flags & MSG_PEEK) == 0)
     read_row = np.flatnonzero(taking & (events.length >= 0))
     if ((events.proto == UDP) & (events.seq > 0)).any():
@@ -46,7 +46,7 @@ def lifetimes(
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
     ledger.add("datagrams_cut_short", int(np.count_nonzero((arrival_row >= 0) & (room < size))))
     ledger.add("datagram_read_without_arrival", int(np.count_nonzero(arrival_row == NONE)))
-    # Without arrivals (a recording without BPF) the hand-off has the hardware stamp.
+    # Without arrivals (a recording without BPF) the hand-off has the hardware timestamp.
     stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
     peer_row = peers(events, ledger)[arrival_row] if len(events) else arrival_row
     nic = nic_stamps(events, stamped_row, np.where(arrival_row != NONE, peer_row, NONE), options, ledger)

@@ -21,7 +21,7 @@ from .tcp_rx import pick
 
 
 def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArray[Any]]]:
-    """Rows of the sends of datagrams, and the stamps of each."""
+    """Rows of the sends of datagrams, and the timestamps of each."""
     udp = events.proto == UDP
     send_row = np.flatnonzero(udp & events.of("S") & (events.length >= 0))
     # Ports that nobody here sends from belong to the peers.

@@ -92,7 +92,7 @@ def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) ->
         formats = [e for e in decoded.info["events"] if e["fate"] == "no format"]
         if formats:
             raise BadInput(
-                f"{path}: the formats of its tracepoints are missing, so nothing of it can be told",
+                f"{path}: the formats of its tracepoints are missing, so its events cannot be decoded",
                 "perf writes them when it ends: stop it with SIGINT, not SIGKILL, and copy the whole file",
             )
         raise BadInput(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Clock readings (clock.tsv) of what perf.data tells of the timekeeper.
+"""Clock readings (clock.tsv) from the timekeeper's events in perf.data.
 
 The kernel tells each state right after it has published it, in perf's clock. In cycles that time is known
 through perf's own conversion or, of a file in CLOCK_MONOTONIC, through the state itself, whatever the counter.
@@ -36,7 +36,7 @@ _OF_RECORDER = re.compile(rb"^[VBPK]\t.*$", re.MULTILINE)
 class Updates:
     """States of the core timekeeper in the order published; times are perf's.
 
-    ``v`` are the values of native/wide_events.h; readings of a patched perf have mult 0. ``rejected``: times of states
+    ``v`` are the values of native/tracepoint_events.h; readings of a patched perf have mult 0. ``rejected``: times of states
     that no kernel writes, which are not among them.
     """
 
@@ -174,7 +174,7 @@ def _check_counter(u: Updates, tsc: I64, conversion: tuple[int, int, int], name:
     same = (np.abs(rate / perf_rate - 1) < _SAME_RATE) & (since > -_MAX_CYCLES) & (since < _MAX_CYCLES)
     if not same.any():
         raise BadInput(
-            f"{name}: the kernel's clocksource was not the TSC, of which perf's clock is made", TSC_ONLY
+            f"{name}: the kernel's clocksource was not the TSC, the base of perf's clock", TSC_ONLY
         )
 
 

@@ -3,7 +3,7 @@
 
 A hand-off (H) is each sock_data_queued. A read (R) is what one system call took: the sock_data_read of one skb after
 the other. An arrival (A) is when netif_receive_skb saw the skb of a hand-off, or, without that event, the
-software receive stamp of the skb.
+software receive timestamp of the skb.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def write_events(
 ) -> Counts:
     """Write events.tsv; what is not known, or cannot be used, goes to ``ledger``.
 
-    ``listed``: cookies of sockets and their addresses (``sockets.load``), before those that events tell.
+    ``listed``: cookies of sockets and their addresses (``sockets.load``), before the events' own.
     """
     queued, read, received, named, states = (
         _rows(wide, kind, decoded.clock, to_monotonic, ledger)
@@ -132,7 +132,7 @@ def _end(rows: _Rows, datagram: I64) -> I64:
 
 
 def _datagrams(queued: _Rows, read: _Rows) -> I64:
-    """For each read the hand-off of the same skb; beyond them for those whose hand-off is not there."""
+    """For each read the hand-off of the same skb; beyond them for reads without one."""
     codes, _ = pd.factorize(np.concatenate((queued.v[:, COOKIE], read.v[:, COOKIE])))
     skbs, _ = pd.factorize(np.concatenate((queued.v[:, SKB], read.v[:, SKB])))
     key = codes.astype(np.int64) << 32 | skbs
@@ -154,7 +154,7 @@ class _Arrived:
 def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger: Ledger) -> _Arrived:
     """When the receive softirq saw each skb of a hand-off."""
     found = latest(received.v[:, 0], received.ts, queued.v[:, SKB], queued.ts)
-    # An address is used again: each event tells of the first hand-off after it only.
+    # An address is used again: each event belongs to the first hand-off after it only.
     first = np.full(len(received) + 1, len(queued), np.int64)
     np.minimum.at(first, found, np.arange(len(queued)))
     at = np.maximum(found, 0)
@@ -282,7 +282,7 @@ class _Comms:
 
 
 class _Addresses:
-    """Addresses of sockets by cookie: listed, of events of TCP that tell both, or of those that tell the socket's address."""
+    """Addresses of sockets by cookie: listed, from events of TCP with both, or from events with the socket's address."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from . import balloon, causes, cdf, cores, flame, queuing, timeline, timeline_ax
 from .style import NOT_SLOWER, RC, UNEXPLAINED, Look, looks
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
 
 _WIDTH = 11.0
 OF_MESSAGES = ("first_ns", "latency_ns", "conn_id", "recv_cpu", "app_cpu", "raddr", "rport", "lport")
@@ -36,7 +36,7 @@ OF_MESSAGES = ("first_ns", "latency_ns", "conn_id", "recv_cpu", "app_cpu", "radd
 
 @dataclass(frozen=True)
 class Figure:
-    """One drawn figure. ``data`` is exactly what is drawn; ``alt`` says it for who cannot see it."""
+    """One drawn figure. ``data`` is exactly what is drawn; ``alt`` describes it in words."""
 
     name: str
     title: str
@@ -55,12 +55,12 @@ class Figure:
         )
 
 
-def _workload(capture: Capture) -> str:
+def _workload(capture: CaptureTables) -> str:
     """The threads that most messages are of."""
     return ", ".join(selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3])
 
 
-def caption(capture: Capture, summary: Summary, workload: str) -> str:
+def caption(capture: CaptureTables, summary: Summary, workload: str) -> str:
     """Host, kernel, workload, coverage and command: where a figure comes from."""
     m = capture.manifest
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
@@ -75,9 +75,9 @@ def caption(capture: Capture, summary: Summary, workload: str) -> str:
 
 @dataclass
 class Sheet:
-    """What the figures of one report share. ``messages``: of those that are diagnosed, the columns ``OF_MESSAGES``."""
+    """What the figures of one report share. ``messages``: columns ``OF_MESSAGES`` of the diagnosed ones."""
 
-    capture: Capture
+    capture: CaptureTables
     summary: Summary
     messages: pd.DataFrame
     look: dict[str, Look]
@@ -86,7 +86,7 @@ class Sheet:
     workload: str
 
     @classmethod
-    def of(cls, capture: Capture, summary: Summary) -> Sheet:
+    def of(cls, capture: CaptureTables, summary: Summary) -> Sheet:
         """For an analysed capture."""
         top = ", ".join(f"{c.cause} {c.share:.0%}" for c in each(capture.causes.head(3))) or "none found"
         workload = _workload(capture)
@@ -100,14 +100,14 @@ class Sheet:
         return call_paths(self.capture)
 
 
-def cause_looks(capture: Capture) -> dict[str, Look]:
+def cause_looks(capture: CaptureTables) -> dict[str, Look]:
     """The look of each cause of a capture, the most important first."""
     names = [str(c) for c in capture.causes["cause"]]  # by total deviation
     names += list(cause_names(capture.anomalies).unique())
     return looks([*names, UNEXPLAINED, NOT_SLOWER])
 
 
-def draw(capture: Capture, summary: Summary) -> list[Figure]:
+def draw(capture: CaptureTables, summary: Summary) -> list[Figure]:
     """The figures of a report, in the order of ``DRAWN``: overview first, then single messages."""
     return drawn(Sheet.of(capture, summary))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Which calls of a lifetime are drawn, and on which level: deep stacks made low enough to read.
 
-With Intel PT a lifetime has tens of thousands of calls, fifty deep, of which most are narrower than a line and
+With Intel PT a lifetime has tens of thousands of calls, fifty deep; most of them are narrower than a line and
 many do nothing but call the next one. What is too narrow is left out (and counted); a function that spends nearly
 all of its time in one callee shares a box with it, named ``caller > callee``. Contexts (threads, system calls,
 interrupts) and calls that are anomalous always keep a box of their own.

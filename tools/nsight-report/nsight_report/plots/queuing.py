@@ -67,7 +67,7 @@ def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
     if len(frame):
         above = frame.loc[frame["deviation_ns"] > 0, "deviation_ns"]
         foot = float(above.min()) / 2 if len(above) else 1.0
-        # More ahead need not take longer: of all messages, or the median would be of those that it cost something.
+        # More ahead need not take longer: the median is over all messages, not only the delayed ones.
         stats = [_box(frame.loc[frame["queue"] == q, "deviation_ns"].to_numpy(float), foot) for q in queues]
         boxes = ax.bxp(
             stats, positions=range(len(queues)), patch_artist=True, widths=_WIDTH / 2,

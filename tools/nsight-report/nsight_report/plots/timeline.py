@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The lifetime of one message (Figs. 5 and 8 of the paper): what its cores did from stamp to stamp.
+"""The lifetime of one message (Figs. 5 and 8 of the paper): what its cores did from timestamp to timestamp.
 
 ``rows`` collects everything that is drawn, so that the CSV beside the figure is the evidence. A core is drawn
 for as long as the message is there: the receive core up to the hand-off, the application core from it on.
@@ -21,7 +21,7 @@ from ..units import counted, duration
 from .folding import fold
 
 if TYPE_CHECKING:
-    from ..api import Capture
+    from ..capture_tables import CaptureTables
     from ..timeline.calls_of_message import Interval
 
 Ints = npt.NDArray[np.int64]
@@ -77,8 +77,8 @@ _MARKS = {
 }
 
 
-def rows(capture: Capture, message_id: int) -> pd.DataFrame:
-    """What is drawn for a message: its calls, its stamps, its causes, and messages of the same thread or core at the time.
+def rows(capture: CaptureTables, message_id: int) -> pd.DataFrame:
+    """What is drawn for a message: its calls, its timestamps, its causes, and messages of the same thread or core at the time.
 
     ``what`` is call, mark, interval (of a core that is the message's), anomaly, message or left out; times are
     clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` where its box is drawn;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Draws the rows of ``timeline``: a track per core with nested boxes, stamps, anomalies, other messages."""
+"""Draws the rows of ``timeline``: a track per core with nested boxes, timestamps, anomalies, other messages."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def height_inches(frame: pd.DataFrame) -> float:
 
 
 def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
-    """Draw ``rows``. Time counts from the first stamp; red is what an anomaly names, blank is not decoded,
+    """Draw ``rows``. Time counts from the first timestamp; red is what an anomaly names, blank is not decoded,
     dashed ends are inferred, grey is when a core was not the message's."""
     marks = frame[frame["what"] == "mark"]
     origin = (

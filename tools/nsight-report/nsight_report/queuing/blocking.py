@@ -2,7 +2,7 @@
 """What blocked messages waited for (section 5.2 of the paper): head-of-line blocking by what the fastest messages do.
 
 A message that waits behind others waits while these are processed. What that processing usually consists of
-is told by the fastest messages: nothing delayed them. What the ones ahead took more than that in is why the queue was
+follows from the fastest messages: nothing delayed them. What the ones ahead took more than that in is why the queue was
 slow, not only long.
 """
 
@@ -61,7 +61,7 @@ def break_down(
     seen: tuple[int, int] | None = None,
     only: Int | None = None,
 ) -> pa.Table:
-    """Table ``hol``: the head-of-line blocking that ``anomalies`` tells of, by categories.
+    """Table ``hol``: the head-of-line blocking in ``anomalies``, by categories.
 
     ``seen``: when cores were recorded; ``only``: numbers of the messages whose calls were decoded, if not all were.
     """

@@ -57,7 +57,7 @@ QUEUES = (
     ),
 )  # fmt: skip
 
-#: Queues whose server shows in messages that are sent, not in those that wait.
+#: Queues whose server shows in sent messages, not in waiting ones.
 SERVED_BY_SENDING = ("App send",)
 #: Queues that are counted by messages: (name, side). The first two where functions are not seen.
 DRIVER, PROTOCOL, SOCKET, THREAD = ("Driver", "R"), ("Protocol", "R"), ("Socket", "A"), ("Thread", "A")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Of which application messages are diagnosed: the one that was asked for, or the one that serves."""
+"""The application whose messages are diagnosed: the one that was asked for, or the one that serves."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ class Selection:
 
     ``app`` selects by process name or pid, ``port`` by the application's own port; when both
     are None the application with the most messages on its own listening side is taken.
-    ``granularity_ns``: deviations at or below it are noise of the time stamps and ignored.
+    ``granularity_ns``: deviations at or below it are noise of the timestamps and ignored.
     ``categories``: path of a CSV whose rows come before the built-in categories. ``max_baseline``: a
-    larger baseline slice is thinned to this. ``explained``: a function of whose deviation nested anomalies
+    larger baseline slice is thinned to this. ``explained``: a function whose deviation nested anomalies
     explain this share is not reported itself.
     """
 

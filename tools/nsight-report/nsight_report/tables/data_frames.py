@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-# Nullable types, so that a null stamp never turns a column of ns into floats (which lose
+# Nullable types, so that a null timestamp never turns a column of ns into floats (which lose
 # nanoseconds beyond 2**53). Dictionary columns become Categorical by themselves.
 _PANDAS: dict[pa.DataType, Any] = {
     pa.int32(): pd.Int32Dtype(),

@@ -2,7 +2,7 @@
 """Tables of what cores and threads did, read only where and as far as somebody asks.
 
 ``calls`` of a recording of seconds has 10^8 rows, and a diagnosis looks at those within the lifetimes of few
-messages. So nothing here is ever in memory as a whole: row groups come one by one, without those that
+messages. So nothing here is ever in memory as a whole: row groups come one by one, without groups that
 statistics exclude, and only the rows that were asked for are kept.
 """
 

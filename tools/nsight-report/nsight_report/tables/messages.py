@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Table ``messages``, of which only those columns and rows are read that somebody asks for.
+"""Table ``messages``; reads only the columns and rows that somebody asks for.
 
 A recording of minutes has millions of messages, and a diagnosis looks at a few thousand. So what is asked of every
-message is asked of a few columns, in plain arrays, and whole rows are read of those that were chosen.
+message is asked of a few columns, in plain arrays, and whole rows are read for the chosen ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Messages(Reader):
         super().__init__(source, name)
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
-        """Some columns of every message, or of those that ``keep`` chooses by these columns; in the table's order.
+        """Some columns of every message, or of messages that ``keep`` chooses by these columns; in the table's order.
 
         Numbers are int64 with -1 for null, words are categories.
         """

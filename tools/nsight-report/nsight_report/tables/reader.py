@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A stored table of which only those row groups and columns are read that somebody asks for."""
+"""A stored table; reads only the row groups and columns that somebody asks for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reader:
 
     @property
     def column_names(self) -> list[str]:
-        """Of the whole table."""
+        """Columns of the whole table."""
         return list(self._arrow.names)
 
     @property

@@ -23,7 +23,7 @@ from ..errors import BadInput
 
 SCHEMA_VERSION = 5
 
-_FOLDER = Path(__file__).with_name("schema")
+_DIRECTORY = Path(__file__).with_name("schema")
 _TYPES = {
     "int32": pa.int32(),
     "int64": pa.int64(),
@@ -73,7 +73,7 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    with (_FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+    with (_DIRECTORY / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(line for line in file if not line.startswith("#"))
 
 

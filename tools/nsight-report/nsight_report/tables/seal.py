@@ -22,7 +22,7 @@ _BYTES = 32
 
 
 def mark(entry: dict[str, Any]) -> str:
-    """Of an entry of stages.json: hexadecimal, as long as this user's key stays the same."""
+    """Seal of an entry of stages.json: hexadecimal, as long as this user's key stays the same."""
     text = json.dumps(entry, sort_keys=True, separators=(",", ":"))
     return hmac.new(_key(), text.encode(), hashlib.sha256).hexdigest()
 

@@ -105,7 +105,7 @@ class Writer:
     """A table's Parquet file, written piece by piece; ``n_rows`` so far.
 
     Tables of what cores did are in order of core and time: a row group is an interval of one core, so that
-    a reader can tell from statistics which groups it needs (calls/stored.py).
+    a reader can tell from statistics which groups it needs (tables/intervals.py).
     """
 
     def __init__(self, path: Path, arrow: pa.Schema) -> None:
@@ -270,7 +270,7 @@ class Store:
 
 
 def _digests(stages: dict[str, Any], name: str) -> list[str]:
-    """Of table ``name``, by the entries of this user."""
+    """Digests of table ``name``, by the entries of this user."""
     return [entry["tables"][name] for entry in stages.values() if name in entry["tables"]]
 
 

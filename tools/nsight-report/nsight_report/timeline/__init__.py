@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which interval of which core belongs to which message."""
+"""The intervals of cores that belong to each message."""
 
 from .detours import Detours, detours
 from .sections import SIDES, A, Place, R, Sections, sections

@@ -37,7 +37,7 @@ _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
 class Activity:
     """The cores, threads and functions of a recording beside some ``messages`` of the application ``app``.
 
-    ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT told of calls; ``softirqs``: then,
+    ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: then,
     numbers of calls that are softirqs: their own kind is that of functions.
     """
 

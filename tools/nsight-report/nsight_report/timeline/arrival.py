@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When the receive core was told of a message, and what it was waiting for until then.
+"""When an interrupt announced a message to the receive core, and what the message waited for until then.
 
 Between the NIC and the receive softirq a packet waits for an interrupt. Until that comes the core does not know of it:
 threads that run there, or softirqs, would be interrupted, so they are not in the way. From the interrupt on they are: if
-the poll does not follow at once, what runs meanwhile is the cause (a late poll). Which interrupt it was is told by the
+the poll does not follow at once, what runs meanwhile is the cause (a deferred poll). Which interrupt it was follows from the
 softirq that the message arrived in: the one it directly follows, or an earlier one of the same source.
 """
 
@@ -26,7 +26,7 @@ FITS = 1.5
 #: What starting to run costs after any interrupt.
 ENTRY_NS = 2_000
 
-#: Interrupts of the kernel's own timers. A poll behind one of these was put off (napi_defer_hard_irqs, gro_flush_timeout).
+#: Interrupts of the kernel's own timers. A poll behind one of these was deferred (napi_defer_hard_irqs, gro_flush_timeout).
 TIMERS = ("local_timer", "asm_sysvec_apic_timer_interrupt")
 #: Interrupts that tell nothing of a NIC.
 INTERNAL = (
@@ -50,7 +50,7 @@ LATE, COALESCED, ASLEEP = range(len(SUBJECTS))
 class Host:
     """What the recorded machine's settings can delay.
 
-    ``coalesce_ns``: how long NICs may put off an interrupt, at most; -1: they adapt it to the load. ``exit_ns``: of
+    ``coalesce_ns``: how long NICs may defer an interrupt, at most; -1: they adapt it to the load. ``exit_ns``: of
     each C-state, how long a core needs to leave it. ``throttled``: processes whose CPU quota ran out.
     """
 
@@ -67,14 +67,14 @@ def longest_wakeup_ns(host: Host) -> int:
 
 @dataclass(frozen=True)
 class Told:
-    """By row of ``messages``: when the interrupt that told of it began (-1: unknown, or none), and an index into SUBJECTS."""
+    """By row of ``messages``: when the interrupt that announced it began (-1: unknown, or none), and an index into SUBJECTS."""
 
     at: Int
     why: Int
 
 
 def nothing_told(n_messages: int) -> Told:
-    """Of so many messages nothing is known."""
+    """For so many messages: nothing is known."""
     return Told(np.full(n_messages, -1), np.zeros(n_messages, np.int64))
 
 
@@ -86,7 +86,7 @@ def where(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
 
 
 def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, host: Host) -> Told:
-    """Of messages received with a stamp of the NIC; ``contexts`` of the intervals ``where``.
+    """For messages received with a timestamp of the NIC; ``contexts`` of the intervals ``where``.
 
     ``power``: rows of ``calls`` of that kind (cpu, start_ns).
     """
@@ -118,7 +118,7 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
         follows = (last >= 0) & (since - end[before] <= ADJACENT_NS)
         began = np.where(follows, begins[before], -1)
         timer = follows & is_timer[before]
-        # A device's interrupt that came earlier: the poll was late, and the message was told of then.
+        # A device's interrupt that came earlier: the poll was deferred, and this interrupt announced the message.
         device = irq[is_device[irq]]
         early = np.searchsorted(begins[device], nic[rows])
         first = device[np.minimum(early, max(len(device) - 1, 0))] if len(device) else before
@@ -155,7 +155,7 @@ def _why(
 
 
 def _whole(of: Int, start: Int, end: Int) -> tuple[Int, Int]:
-    """Of each interval, begin and end of the whole context that it is a part of."""
+    """Begin and end of the whole context that each interval is a part of."""
     parts = np.where(of >= 0, of, -2 - np.arange(len(of)))
     frame = pd.DataFrame({"of": parts, "start": start, "end": end}).groupby("of", sort=False)
     return frame["start"].transform("min").to_numpy(), frame["end"].transform("max").to_numpy()
@@ -170,6 +170,6 @@ def _idle_until(
 
 
 def _exits(at: Int, since: Int, cpu: int, power: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Whether the core told of a power event (Intel PT) in each wait, or right behind it."""
+    """Whether the core recorded a power event (Intel PT) in each wait, or right behind it."""
     times = np.sort(column(power["start_ns"])[column(power["cpu"]) == cpu])
     return np.asarray(np.searchsorted(times, at + ENTRY_NS, "right") > np.searchsorted(times, since))

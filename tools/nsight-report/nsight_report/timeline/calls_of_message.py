@@ -29,7 +29,7 @@ class Interval:
 
 
 def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[list[Interval]]:
-    """Of each of ``messages`` (rows of the table) the sections (timeline) whose core is known, in order of time.
+    """The sections (timeline) whose core is known, for each of ``messages`` (rows of the table), in order of time.
 
     ``found``: by row, what contexts tell of the way between two cores.
     """

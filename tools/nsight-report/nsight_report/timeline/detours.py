@@ -66,7 +66,7 @@ def _innermost(contexts: pd.DataFrame, cpu: Int, time: Int) -> Int:
 
 
 def _whole_end(contexts: pd.DataFrame) -> Int:
-    """Of each interval, the end of the whole context that it is a part of, as far as ``contexts`` goes."""
+    """The end of the whole context that each interval is a part of, as far as ``contexts`` goes."""
     of, end = column(contexts["call_id"]), column(contexts["end_ns"])
     parts = np.where(of >= 0, of, -2 - np.arange(len(of)))
     return np.asarray(pd.Series(end).groupby(parts, sort=False).transform("max"), dtype=np.int64)

@@ -118,7 +118,7 @@ def _looked_for(entered: pd.DataFrame, asked: Asked, times: Int) -> npt.NDArray[
 
 
 def _beside(group: Int, time: Int, step: int) -> Int:
-    """Of each row the time of the next (1) or the one before (-1) of its group, in order; without one, never."""
+    """The time of the next (1) or previous (-1) row of each row's group, in order; without one, never."""
     never = np.iinfo(np.int64).max * step
     beside, of = np.roll(time, -step), np.roll(group, -step)
     end = -1 if step == 1 else 0

@@ -237,7 +237,7 @@ def _rules(
             received,
         ),
         ((kind == IN_SOFTIRQ) & ~a_side & other_received, HOL, name("receive queue"), received),
-        # Packets of others that were not recorded: only their softirq tells of them.
+        # Packets of others that were not recorded: only their softirq shows them.
         (
             (kind == IN_SOFTIRQ) & (received < 0) & (m.others[ctx] != name("")),
             INTERFERENCE,

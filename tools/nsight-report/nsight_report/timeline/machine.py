@@ -55,9 +55,9 @@ class Machine:
 
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
     ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
-    ``told``: by row of the measured messages, when an interrupt told of it; ``received``: numbers of messages that cores
+    ``told``: by row of the measured messages, when an interrupt announced it; ``received``: numbers of messages that cores
     received, ascending, ``receive_name`` and ``receive_pid``: of each, the code of ``<comm> receive``, and who reads it; ``entered_*``: system calls,
-    exceptions and USER_CODE that threads entered, by (tid, start), those that somebody looks for; ``app``: the messages
+    exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
     row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops.
     """
@@ -122,7 +122,7 @@ class Machine:
 
         ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
         message_id, pid and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
-        when they were told of messages (``told``).
+        when interrupts announced messages (``told``).
         """
         names = names or Names()
         tid, start = column(entered["tid"]), column(entered["start_ns"])
@@ -146,7 +146,7 @@ class Machine:
         ).during(gaps)  # fmt: skip
 
     def after_drops(self, reasons: npt.NDArray[np.object_] | None) -> Machine:
-        """The same, knowing why this machine dropped an earlier copy of each measured message ('': it is not known to have)."""
+        """The same, knowing why this machine dropped an earlier copy of each measured message ('': no drop is known)."""
         if reasons is None:
             return self
         codes, known = pd.factorize(reasons)

@@ -70,7 +70,7 @@ class Asked:
         return Asked(ids, *(union(first, last + 1) if len(ids) else (first, last)))
 
     def about(self, start: Int, end: Int) -> npt.NDArray[np.bool_]:
-        """Which intervals [start, end) are, at least in part, in those that are asked about."""
+        """Which intervals [start, end) overlap the ones that are asked about."""
         return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
 
 
@@ -98,7 +98,7 @@ class Reads:
 
     @staticmethod
     def of(messages: pd.DataFrame, asked: Asked) -> Reads:
-        """Of all messages (``COLUMNS``) those that tell what threads did where it is asked."""
+        """The messages (``COLUMNS``) that show what threads did where it is asked."""
         rx = ((messages["direction"] == "rx") & (messages["tid"] > 0)).to_numpy(bool)
         names = ("message_id", "tid", "call_ns", "app_ns")
         owner, tid, entered, read = (messages[c].to_numpy()[rx] for c in names)

@@ -23,7 +23,7 @@ class State(IntEnum):
 
     CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
     interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
-    SENDING: the NIC's until the completion stamp, whatever the core does.
+    SENDING: the NIC's until the completion timestamp, whatever the core does.
     """
 
     CORE = 0

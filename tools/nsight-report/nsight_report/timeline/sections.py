@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where a message was, by its stamps: on which core from when to when.
+"""Where a message was, by its timestamps: on which core from when to when.
 
 Section 4.1 of the paper: up to the hand-off a message lives on its receive core (R), after it on its application core
 (A). The receive core is not always one core: packet steering (RPS) or another device on the way (a bridge, a veth) may
@@ -70,7 +70,7 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
 
     ``found``: by row, what the contexts of the cores tell of the way between two cores. Without it, a packet leaves its
     receive core at its last arrival, and whatever other core hands it off counts from there. A received message without
-    hand-off stamp is cut at its last arrival; a sent one that never reached a driver lives on the application's core.
+    hand-off timestamp is cut at its last arrival; a sent one that never reached a driver lives on the application's core.
     """
     first, last, arrival, arrived, handoff, app, driver = (
         column(messages[name])

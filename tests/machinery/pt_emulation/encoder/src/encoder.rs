@@ -23,7 +23,7 @@ pub struct Chunk {
 pub const AUX_FLAG_TRUNCATED: u64 = 1;
 pub const AUX_FLAG_OVERWRITE: u64 = 2;
 
-/// A stretch in which packets are missing on purpose.
+/// An interval in which packets are missing on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Injected {
     pub kind: &'static str,

@@ -16,7 +16,7 @@ use serde::Serialize;
 #[command(name = "pt-encode", version)]
 struct Args {
     log: PathBuf,
-    /// Folder for the results; made if it does not exist
+    /// Directory for the results; made if it does not exist
     #[arg(long)]
     out: PathBuf,
     #[command(flatten)]

@@ -103,8 +103,8 @@ fn build() -> PathBuf {
 
 /// What libipt's packet decoder reads: offset, name, payload.
 fn libipt(bytes: &[u8]) -> Vec<(usize, String, Vec<u64>)> {
-    let folder = tempfile::tempdir().unwrap();
-    let aux = folder.path().join("aux");
+    let directory = tempfile::tempdir().unwrap();
+    let aux = directory.path().join("aux");
     fs::write(&aux, bytes).unwrap();
     let out = Command::new(build().join("pt-libipt")).arg("--packets").arg(&aux).output().expect("pt-libipt");
     let text = String::from_utf8(out.stdout).unwrap();
@@ -173,19 +173,19 @@ fn perf_line(line: &str) -> Option<(usize, String, Vec<u64>)> {
 #[test]
 fn perf_reads_every_packet_as_it_was_meant() {
     let (bytes, told) = stream();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let size = bytes.len();
-    fs::write(folder.path().join("cpu0.aux"), bytes).unwrap();
+    fs::write(directory.path().join("cpu0.aux"), bytes).unwrap();
     let options = r#"{"tsc_ctc_n":40,"tsc_ctc_d":1,"snapshot":null,"user_only":false,"kernel_only":false}"#;
     let chunk = format!(r#"{{"offset":0,"size":{size},"tsc":1000,"flags":0}}"#);
     let cpus = format!(r#"[{{"cpu":0,"file":"cpu0.aux","chunks":[{chunk}]}}]"#);
     let json = format!(r#"{{"version":1,"config":9219,"options":{options},"cpus":{cpus}}}"#);
-    fs::write(folder.path().join("aux.json"), json).unwrap();
-    let aux = pt_merger::Aux::load(folder.path()).unwrap();
+    fs::write(directory.path().join("aux.json"), json).unwrap();
+    let aux = pt_merger::Aux::load(directory.path()).unwrap();
     let merged =
         pt_merger::merge(pt_merger::synthetic::side_band(1, &[]), &aux, pt_merger::Buffers::Cpus(&aux), None)
             .unwrap();
-    let data = folder.path().join("perf.data");
+    let data = directory.path().join("perf.data");
     fs::write(&data, merged.file.write(&merged.index)).unwrap();
     let out = Command::new("perf").args(["script", "-D", "-i"]).arg(&data).output().expect("perf");
     let text = String::from_utf8_lossy(&out.stdout);

@@ -55,15 +55,15 @@ pub struct Aux {
 pub struct Capture {
     pub walk: Walk,
     pub aux: Aux,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Capture {
-    pub fn load(log: &Path, folder: &Path) -> Result<Self> {
+    pub fn load(log: &Path, directory: &Path) -> Result<Self> {
         let file = File::open(log).with_context(|| log.display().to_string())?;
         let reader = pt_log::Reader::new(BufReader::with_capacity(1 << 20, file));
         let mut walk = reader.and_then(pt_walk::walk).with_context(|| log.display().to_string())?;
-        let path = folder.join("aux.json");
+        let path = directory.join("aux.json");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let aux: Aux = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         ensure!(aux.cpus.len() == walk.cpus.len(), "{}: is not of {}", path.display(), log.display());
@@ -72,11 +72,11 @@ impl Capture {
                 *events = pt_events::only(events, ticks);
             }
         }
-        Ok(Self { walk, aux, folder: folder.to_owned() })
+        Ok(Self { walk, aux, directory: directory.to_owned() })
     }
 
     pub fn aux_file(&self, cpu: usize) -> PathBuf {
-        self.folder.join(&self.aux.cpus[cpu].file)
+        self.directory.join(&self.aux.cpus[cpu].file)
     }
 
     pub fn bytes_per_million(&self) -> u64 {

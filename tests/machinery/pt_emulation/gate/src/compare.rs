@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A stretch in which branches are missing on purpose: see aux.json.
+/// An interval in which branches are missing on purpose: see aux.json.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Injected {
     pub kind: String,
@@ -25,7 +25,7 @@ pub struct Expected {
 #[derive(Debug, Default, Serialize)]
 pub struct Comparison {
     pub compared: u64,
-    /// Missing within injected stretches.
+    /// Missing within injected intervals.
     pub missing: u64,
     /// The first place where the lists differ; nothing behind it was compared.
     pub difference: Option<String>,

@@ -23,13 +23,13 @@ const MAX_TIME_DIFFERENCE: u64 = 10;
 struct Args {
     #[arg(long)]
     log: PathBuf,
-    /// Folder with aux.json
+    /// Directory with aux.json
     #[arg(long)]
     aux: PathBuf,
     /// The merged recording
     #[arg(long)]
     perf_data: PathBuf,
-    /// Folder under which perf finds user programs
+    /// Directory under which perf finds user programs
     #[arg(long)]
     symfs: Option<PathBuf>,
     #[arg(long, default_value = "perf")]

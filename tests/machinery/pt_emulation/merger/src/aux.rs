@@ -42,14 +42,14 @@ pub struct Aux {
 }
 
 impl Aux {
-    pub fn load(folder: &Path) -> Result<Self> {
-        let path = folder.join("aux.json");
+    pub fn load(directory: &Path) -> Result<Self> {
+        let path = directory.join("aux.json");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let mut aux: Aux = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         ensure!(aux.version == 1, "{}: version {} is unknown", path.display(), aux.version);
         for cpu in &mut aux.cpus {
             ensure!(!cpu.file.contains('/'), "{}: {:?} is no file name", path.display(), cpu.file);
-            let path = folder.join(&cpu.file);
+            let path = directory.join(&cpu.file);
             cpu.bytes = fs::read(&path).with_context(|| path.display().to_string())?;
             let end = cpu.chunks.last().map_or(0, |chunk| chunk.offset + chunk.size);
             ensure!(end <= cpu.bytes.len(), "{}: shorter than aux.json says", path.display());

@@ -14,10 +14,10 @@ use pt_merger::{merge, Aux, Buffers, File};
 #[derive(Parser)]
 #[command(name = "pt-merge", version)]
 struct Args {
-    /// Folder with aux.json
+    /// Directory with aux.json
     #[arg(long)]
     aux: PathBuf,
-    /// perf.data of the side-band: a file, or the folder that --kcore makes
+    /// perf.data of the side-band: a file, or the directory that --kcore makes
     #[arg(long, required_unless_present = "synthetic")]
     side_band: Option<PathBuf>,
     /// The guest's vDSO; its mappings get this file's name
@@ -32,7 +32,7 @@ struct Args {
     /// Code of the made process: ADDRESS:FILE, the address in hex
     #[arg(long, requires = "synthetic", value_parser = code)]
     code: Vec<(u64, PathBuf)>,
-    /// A thread's packets: TID:FOLDER with its aux.json; may be repeated. The result is as of
+    /// A thread's packets: TID:DIRECTORY with its aux.json; may be repeated. The result is as of
     /// perf record --per-thread, and --aux tells the options alone
     #[arg(long, value_parser = thread, conflicts_with = "synthetic")]
     thread: Vec<(u32, PathBuf)>,
@@ -41,8 +41,8 @@ struct Args {
 }
 
 fn thread(text: &str) -> Result<(u32, PathBuf), String> {
-    let (tid, folder) = text.split_once(':').ok_or("TID:FOLDER")?;
-    Ok((tid.parse().map_err(|_| "TID:FOLDER")?, folder.into()))
+    let (tid, directory) = text.split_once(':').ok_or("TID:DIRECTORY")?;
+    Ok((tid.parse().map_err(|_| "TID:DIRECTORY")?, directory.into()))
 }
 
 fn code(text: &str) -> Result<(u64, PathBuf), String> {
@@ -90,18 +90,18 @@ fn run(args: Args) -> Result<()> {
         return fs::write(&args.out, bytes).with_context(|| args.out.display().to_string());
     };
     let name = side_band.display().to_string();
-    let is_folder = side_band.is_dir();
-    let data = if is_folder { side_band.join("data") } else { side_band.clone() };
+    let is_directory = side_band.is_dir();
+    let data = if is_directory { side_band.join("data") } else { side_band.clone() };
     let bytes = fs::read(&data).with_context(|| data.display().to_string())?;
     let file = File::parse(&bytes).with_context(|| name.clone())?;
     let mut threads = Vec::new();
-    for (tid, folder) in &args.thread {
-        threads.push((*tid, Aux::load(folder)?));
+    for (tid, directory) in &args.thread {
+        threads.push((*tid, Aux::load(directory)?));
     }
     let buffers = if threads.is_empty() { Buffers::Cpus(&aux) } else { Buffers::Threads(&threads) };
     let merged = merge(file, &aux, buffers, vdso.as_deref()).with_context(|| name.clone())?;
     let bytes = merged.file.write(&merged.index);
-    if !is_folder {
+    if !is_directory {
         return fs::write(&args.out, bytes).with_context(|| args.out.display().to_string());
     }
     let kcore = side_band.join("kcore_dir");

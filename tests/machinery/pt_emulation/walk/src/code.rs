@@ -152,7 +152,7 @@ impl Code {
 mod tests {
     use super::*;
 
-    const BEGINNING: Place = Place { stretch: 0, count: 0 };
+    const BEGINNING: Place = Place { interval: 0, count: 0 };
 
     #[test]
     fn processes_have_their_own_code_and_share_the_kernels() {
@@ -178,8 +178,8 @@ mod tests {
     fn code_that_changed_is_known_as_it_was_last() {
         let mut code = Code::default();
         code.add(0, 0x1000, 0, &[1, 2], BEGINNING);
-        code.add(1, 0x1000, 0, &[1, 3], Place { stretch: 0, count: 7 });
-        code.add(0, 0x1000, 0, &[1, 2], Place { stretch: 0, count: 9 }); // and back
+        code.add(1, 0x1000, 0, &[1, 3], Place { interval: 0, count: 7 });
+        code.add(0, 0x1000, 0, &[1, 2], Place { interval: 0, count: 9 }); // and back
         let mut bytes = [0; 2];
         code.read(0x1000, 0, &mut bytes);
         assert_eq!((bytes, code.n_changed), ([1, 2], 2));

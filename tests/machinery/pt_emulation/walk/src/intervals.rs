@@ -3,7 +3,7 @@
 
 use pt_events::{Event, Kind};
 
-/// A stretch of an execution of a function in which its own task ran.
+/// An interval of an execution of a function in which its own task ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub function: u64,
@@ -26,7 +26,7 @@ impl Open {
     }
 }
 
-/// Stretches on one CPU of executions that ended there. `switch` is the address of
+/// Intervals on one CPU of executions that ended there. `switch` is the address of
 /// __switch_to_asm, watched: its first arguments are the task that leaves and the one that comes.
 pub fn intervals(events: &[Event], switch: u64, functions: &[u64]) -> Vec<Interval> {
     let mut task = 0;
@@ -82,8 +82,8 @@ mod tests {
             switch(50, 0xb, 0xa),
             at(55, Kind::Ret { from: 2, to: 6 }),
         ];
-        let stretch = |start, end| Interval { function: F, task: 0xa, start, end };
-        assert_eq!(intervals(&events, SWITCH, &[F]), [stretch(10, 30), stretch(50, 55)]);
+        let interval = |start, end| Interval { function: F, task: 0xa, start, end };
+        assert_eq!(intervals(&events, SWITCH, &[F]), [interval(10, 30), interval(50, 55)]);
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub struct Report {
     /// Largest difference, in ticks, of a TSC reading from the instruction count since the last.
     pub tsc_max_disagreement: u64,
     pub tsc_disagreements: u64,
-    /// Stretches between wake-ups in which nothing read the TSC.
-    pub uncertain_stretches: u64,
+    /// Intervals between wake-ups in which nothing read the TSC.
+    pub uncertain_intervals: u64,
     /// Events that would have gone back in time and were held.
     pub held_back: u64,
     /// Bytes of code that changed after they were executed.

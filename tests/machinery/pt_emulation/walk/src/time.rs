@@ -4,10 +4,10 @@
 //! An instruction takes one tick of the TSC. Only while every CPU is halted does time jump, so
 //! one reading of the TSC between two wake-ups dates everything there, also what came before it.
 
-/// A reading of the TSC: `tsc` after `count` instructions, in stretch `stretch`.
+/// A reading of the TSC: `tsc` after `count` instructions, in interval `interval`.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
-    stretch: u32,
+    interval: u32,
     count: u64,
     offset: u64,
 }
@@ -18,7 +18,7 @@ pub struct Clock {
     /// Instructions since the log began, of all CPUs.
     pub count: u64,
     /// Wake-ups so far.
-    pub stretch: u32,
+    pub interval: u32,
     anchors: Vec<Anchor>,
     /// Largest difference between a reading and what the last one before it predicted.
     pub max_disagreement: u64,
@@ -28,18 +28,18 @@ pub struct Clock {
 /// A place in time, until the readings around it are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub stretch: u32,
+    pub interval: u32,
     pub count: u64,
 }
 
 impl Clock {
     pub fn here(&self) -> Place {
-        Place { stretch: self.stretch, count: self.count }
+        Place { interval: self.interval, count: self.count }
     }
 
     /// The CPU ran again after it had halted: time may have jumped.
     pub fn wake(&mut self) {
-        self.stretch += 1;
+        self.interval += 1;
     }
 
     pub fn n_readings(&self) -> usize {
@@ -49,17 +49,17 @@ impl Clock {
     /// The instruction that was counted last read the TSC.
     pub fn reading(&mut self, tsc: u64) {
         let offset = tsc.wrapping_sub(self.count);
-        if let Some(last) = self.anchors.last().filter(|a| a.stretch == self.stretch) {
+        if let Some(last) = self.anchors.last().filter(|a| a.interval == self.interval) {
             let apart = (offset.wrapping_sub(last.offset) as i64).unsigned_abs();
             self.max_disagreement = self.max_disagreement.max(apart);
             self.n_disagreements += u64::from(apart != 0);
         }
-        self.anchors.push(Anchor { stretch: self.stretch, count: self.count, offset });
+        self.anchors.push(Anchor { interval: self.interval, count: self.count, offset });
     }
 
     /// Times of places that are asked in order.
     pub fn times(&self) -> Times<'_> {
-        Times { anchors: &self.anchors, at: 0, stretch: None, n_uncertain: 0 }
+        Times { anchors: &self.anchors, at: 0, interval: None, n_uncertain: 0 }
     }
 }
 
@@ -67,29 +67,30 @@ pub struct Times<'a> {
     anchors: &'a [Anchor],
     /// The last anchor that is not after the place asked for.
     at: usize,
-    stretch: Option<u32>,
-    /// Stretches without a reading: their times could be later, up to the next stretch's.
+    interval: Option<u32>,
+    /// Intervals without a reading: their times could be later, up to the next interval's.
     pub n_uncertain: u64,
 }
 
 impl Times<'_> {
     /// TSC at a place. None: the log has no reading at all.
     pub fn tsc(&mut self, place: Place) -> Option<u64> {
-        let not_after =
-            |a: &Anchor| a.stretch < place.stretch || a.stretch == place.stretch && a.count <= place.count;
+        let not_after = |a: &Anchor| {
+            a.interval < place.interval || a.interval == place.interval && a.count <= place.count
+        };
         while self.anchors.get(self.at + 1).is_some_and(not_after) {
             self.at += 1;
         }
         let mut anchor = self.anchors.get(self.at)?;
-        if anchor.stretch != place.stretch {
-            // Before the stretch's own first reading: count back from it.
+        if anchor.interval != place.interval {
+            // Before the interval's own first reading: count back from it.
             match self.anchors.get(self.at + 1) {
-                Some(next) if next.stretch == place.stretch => anchor = next,
-                _ if self.stretch != Some(place.stretch) => self.n_uncertain += 1,
+                Some(next) if next.interval == place.interval => anchor = next,
+                _ if self.interval != Some(place.interval) => self.n_uncertain += 1,
                 _ => {}
             }
         }
-        self.stretch = Some(place.stretch);
+        self.interval = Some(place.interval);
         Some(place.count.wrapping_add(anchor.offset))
     }
 }
@@ -102,7 +103,7 @@ mod tests {
     fn a_reading_dates_what_came_before_it_since_the_wake_up() {
         let mut clock = Clock { count: 10, ..Clock::default() };
         clock.reading(1010);
-        let before = Place { stretch: 0, count: 4 };
+        let before = Place { interval: 0, count: 4 };
         clock.count = 20;
         let halted = clock.here();
         clock.wake(); // 500 ticks later
@@ -125,12 +126,12 @@ mod tests {
         clock.reading(113);
         assert_eq!((clock.max_disagreement, clock.n_disagreements), (3, 1));
         let mut times = clock.times();
-        assert_eq!(times.tsc(Place { stretch: 0, count: 9 }), Some(109));
-        assert_eq!(times.tsc(Place { stretch: 0, count: 12 }), Some(115));
+        assert_eq!(times.tsc(Place { interval: 0, count: 9 }), Some(109));
+        assert_eq!(times.tsc(Place { interval: 0, count: 12 }), Some(115));
     }
 
     #[test]
-    fn a_stretch_without_a_reading_is_uncertain() {
+    fn an_interval_without_a_reading_is_uncertain() {
         let mut clock = Clock::default();
         clock.reading(100);
         clock.wake();
@@ -146,6 +147,6 @@ mod tests {
 
     #[test]
     fn no_reading_no_time() {
-        assert_eq!(Clock::default().times().tsc(Place { stretch: 0, count: 1 }), None);
+        assert_eq!(Clock::default().times().tsc(Place { interval: 0, count: 1 }), None);
     }
 }

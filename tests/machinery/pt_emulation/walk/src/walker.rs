@@ -19,8 +19,8 @@ struct Definition {
 #[derive(Default)]
 struct Cpu {
     events: Vec<Event>,
-    /// First event of each stretch: (index in `events`, stretch).
-    stretches: Vec<(usize, u32)>,
+    /// First event of each interval: (index in `events`, interval).
+    intervals: Vec<(usize, u32)>,
     cr3: u64,
     /// `Start` was read: the next block begins the observation.
     starts: bool,
@@ -34,8 +34,8 @@ struct Cpu {
 impl Cpu {
     /// `event.tsc` is a count until `date`.
     fn push(&mut self, place: Place, kind: Kind) {
-        if self.stretches.last().map(|s| s.1) != Some(place.stretch) {
-            self.stretches.push((self.events.len(), place.stretch));
+        if self.intervals.last().map(|s| s.1) != Some(place.interval) {
+            self.intervals.push((self.events.len(), place.interval));
         }
         self.events.push(Event { tsc: place.count, kind });
     }
@@ -43,19 +43,19 @@ impl Cpu {
     /// Counts to times.
     fn date(&mut self, clock: &Clock, report: &mut Report) {
         let mut times = clock.times();
-        let mut stretches = self.stretches.iter().peekable();
-        let mut stretch = 0;
+        let mut intervals = self.intervals.iter().peekable();
+        let mut interval = 0;
         let mut latest = 0;
         for (index, event) in self.events.iter_mut().enumerate() {
-            if let Some(&(_, new)) = stretches.next_if(|s| s.0 == index) {
-                stretch = new;
+            if let Some(&(_, new)) = intervals.next_if(|s| s.0 == index) {
+                interval = new;
             }
-            let tsc = times.tsc(Place { stretch, count: event.tsc }).unwrap_or(event.tsc);
+            let tsc = times.tsc(Place { interval, count: event.tsc }).unwrap_or(event.tsc);
             report.held_back += u64::from(tsc < latest);
             latest = latest.max(tsc);
             event.tsc = latest;
         }
-        report.uncertain_stretches += times.n_uncertain;
+        report.uncertain_intervals += times.n_uncertain;
     }
 }
 

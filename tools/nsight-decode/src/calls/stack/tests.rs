@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::edges::{Code, Event};
+use crate::insn::Stall;
 
 const K: u64 = 0xffff_ffff_8100_0000;
 

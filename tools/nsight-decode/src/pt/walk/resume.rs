@@ -6,7 +6,7 @@ use super::{header, Code, Kind, Place, Scanner, State, What};
 use crate::packets::index::PSB;
 
 impl State<'_, '_> {
-    /// Where to take up decoding again, which had begun at `at`: a PSB none of whose packets was used.
+    /// Where to take up decoding again, which had begun at `at`: a PSB whose packets were not used.
     pub(super) fn next_psb(&self, at: usize) -> Option<usize> {
         let trace = self.decoder.trace();
         let unused = |&&psb: &&usize| {

@@ -5,7 +5,7 @@ use crate::pt::item::{Item, What};
 use crate::pt::switches::{Pair, Task};
 
 /// What threads that decode have in common for one CPU (or traced thread).
-pub struct Lane {
+pub struct Track {
     pub pairs: Vec<Pair>,
     pub start: Task,
     /// How far packets' times may be off, ns.
@@ -30,7 +30,7 @@ pub struct Output {
     pub unsure: bool,
     /// Decoding had failed, and is to be taken up again where the next slice begins.
     pub lost_at_end: bool,
-    /// Offset of the first packet that tells of a branch, and how many items there were before it.
+    /// Offset of the first packet that has a branch, and how many items there were before it.
     pub first_branch: usize,
     pub n_before: Option<usize>,
     pub n_insns: u64,

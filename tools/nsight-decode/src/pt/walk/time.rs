@@ -16,7 +16,7 @@ impl State<'_, '_> {
         self.go_on(self.packet_time)
     }
 
-    /// Whether a packet that was not used yet tells of a branch or event: its time is `packet_time` now.
+    /// Whether a packet that was not used yet has a branch or event: its time is `packet_time` now.
     pub(super) fn is_told(&mut self, need: Need) -> bool {
         if !self.contradicted {
             match self.replay.take(self.decoder.trace(), need) {

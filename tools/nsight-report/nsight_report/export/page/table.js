@@ -5,7 +5,7 @@
 const cellValue = (cell) => cell.dataset.v ?? cell.textContent.trim();
 const cellNumber = (text) => (text === "" ? NaN : Number(text.replaceAll(",", "")));
 
-/* Rows of the body by one column. Where a cell is no number, it is after those that are. */
+/* Rows of the body by one column. Cells without a number come last. */
 function sortRows(table, column, sign) {
 	const body = table.tBodies[0], rows = [...body.rows].map((row) => [row, cellValue(row.cells[column])]);
 	const numeric = isNumeric(table, column);

@@ -20,7 +20,7 @@ COLUMNS = ["call_id", "parent_id", "symbol", "kind", "cpu", "start_ns", "dur_ns"
 
 @pytest.fixture(scope="module")
 def made() -> World:
-    return world(400, seed=3, lanes=2, fan=2)
+    return world(400, seed=3, tracks=2, fan=2)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_callers_that_began_groups_before_come_with_their_calls(tmp_path: Path) 
 def test_rows_read_do_not_grow_with_the_table(tmp_path: Path) -> None:
     read = []
     for n in (400, 1600):
-        made = world(n, seed=3, lanes=2, fan=2)
+        made = world(n, seed=3, tracks=2, fan=2)
         stored = IntervalTable(write(tmp_path / "calls.parquet", made.tables["calls"]))
         stored.overlapping(*intervals(made, 5), COLUMNS)
         read.append(stored.n_read)

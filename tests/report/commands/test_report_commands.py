@@ -25,9 +25,9 @@ from nsight_report.export import chrome
 from nsight_report.export.terminal import plain_console
 from nsight_report.tables import schema
 
-from .conftest import Run
+from ..conftest import Run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FORMATS = (ROOT / "Documentation/formats.md").read_text()
 MAN = (
     (ROOT / "Documentation/man/nsight-report.1")

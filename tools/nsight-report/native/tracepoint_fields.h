@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Tracepoints and records that struct nsight_wide is made of, and their fields that go into it. */
-#ifndef NSIGHT_WIDE_FIELDS_H
-#define NSIGHT_WIDE_FIELDS_H
+#ifndef NSIGHT_TRACEPOINT_FIELDS_H
+#define NSIGHT_TRACEPOINT_FIELDS_H
 
 #include "decoded_events.h"
 #include "perf_file.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "wide_fields.h"
+#include "tracepoint_fields.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -333,7 +333,7 @@ def test_timeline_has_the_stamps_the_calls_and_the_cause(world: Capture) -> None
     nic = START + 200 * 100 * US
     marks = rows[rows["what"] == "mark"].set_index("name")
     assert list(marks.index) == ["NIC", "arrival", "hand-off", "read"]
-    # The NIC stamp has an error of 200 ns: the band is nic - 200 .. nic + 200.
+    # The NIC timestamp has an error of 200 ns: the band is nic - 200 .. nic + 200.
     assert (marks.loc["NIC", "start_ns"], marks.loc["NIC", "end_ns"]) == (nic - 200, nic + 200)
     assert marks.loc["read", "start_ns"] == nic + 1010 * US
     cause = rows[rows["what"] == "anomaly"].iloc[0]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One lane for each buffer that was recorded: a CPU's, or a thread's.
+//! One track for each buffer that was recorded: a CPU's, or a thread's.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use crate::code::Code;
 use crate::packets::index::{runs, Run};
 use crate::perfdata::{Owner, PtConfig, Recording, Switch};
 use crate::pt::switches::{pairs, Task, UNKNOWN};
-use crate::pt::walk::Lane;
+use crate::pt::walk::Track;
 
-pub struct LaneData {
+pub struct TrackData {
     pub owner: Owner,
-    pub lane: Lane,
+    pub track: Track,
     pub runs: Vec<Run>,
     /// Where a traced thread ran: since when, and on which CPU.
     pub cpus: Vec<(u64, i32)>,
@@ -23,14 +23,14 @@ const SLACK_MTC: u64 = 20_000;
 /// From one PSB to the next.
 const SLACK_TSC: u64 = 10_000_000;
 
-pub fn lanes(recording: &Recording, code: &Code) -> Vec<LaneData> {
+pub fn tracks(recording: &Recording, code: &Code) -> Vec<TrackData> {
     let slack = match recording.config {
         PtConfig { cyc: true, .. } => SLACK_CYC,
         PtConfig { mtc: Some(_), .. } => SLACK_MTC,
         _ => SLACK_TSC,
     };
     let side = &recording.side;
-    let mut lanes = Vec::new();
+    let mut tracks = Vec::new();
     for (&owner, chunks) in &recording.streams {
         let (pairs, start, cpus) = match owner {
             Owner::Cpu(cpu) => {
@@ -44,10 +44,10 @@ pub fn lanes(recording: &Recording, code: &Code) -> Vec<LaneData> {
                 (Vec::new(), Task { pid, tid }, cpus_of(tid, &side.switches))
             }
         };
-        let lane = Lane { pairs, start, slack };
-        lanes.push(LaneData { owner, lane, runs: runs(chunks, recording), cpus });
+        let track = Track { pairs, start, slack };
+        tracks.push(TrackData { owner, track, runs: runs(chunks, recording), cpus });
     }
-    lanes
+    tracks
 }
 
 fn cpus_of(tid: i32, switches: &BTreeMap<i32, Vec<Switch>>) -> Vec<(u64, i32)> {
@@ -59,7 +59,7 @@ fn cpus_of(tid: i32, switches: &BTreeMap<i32, Vec<Switch>>) -> Vec<(u64, i32)> {
     cpus
 }
 
-impl LaneData {
+impl TrackData {
     /// The CPU at a time; minus one if it is not known.
     pub fn cpu(&self, time: u64) -> i32 {
         match self.owner {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tracepoints that have more to say than struct nsight_event has room for: those that make message
+ * Tracepoints that have more to say than struct nsight_event has room for: such as make message
  * events and clock readings of a recording without BPF (kernel-patches/timekeeping and net, and
  * stock ones). nsight-perfdata --wide writes them as perf-wide.bin: 112 bytes each, little-endian,
  * no holes.
  */
-#ifndef NSIGHT_WIDE_EVENTS_H
-#define NSIGHT_WIDE_EVENTS_H
+#ifndef NSIGHT_TRACEPOINT_EVENTS_H
+#define NSIGHT_TRACEPOINT_EVENTS_H
 
 #include <stdint.h>
 

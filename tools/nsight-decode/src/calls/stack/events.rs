@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the trace says besides calls: losses, stalls, and marks such as the core's frequency.
+
+use super::super::row::{Kind, Known};
+use super::super::texts::Texts;
+use super::{Core, Gap};
+use crate::edges::{Code, Event};
+use crate::insn::Stall;
+
+impl Core {
+    pub fn event(&mut self, event: &Event, texts: &mut Texts) {
+        match event.code {
+            Code::DecodeError => self.lose("not decoded"),
+            Code::Overflow => self.lose("overflow"),
+            Code::Guest => self.lose("virtual machine"),
+            Code::Skipped => self.lose("outside of the windows"),
+            // What is missing lies between an end and a begin of the trace.
+            Code::AuxTruncated => {
+                if let Some(gap) = &mut self.gap {
+                    (gap.lost, gap.cause) = (true, "trace buffer full");
+                }
+            }
+            Code::Stall => self.stall(event, texts),
+            Code::StallAt => {
+                if let Some(row) = self.rows.last_mut().filter(|r| r.kind == Kind::Stall) {
+                    row.address = event.value;
+                }
+            }
+            Code::Ptwrite => self.mark(Kind::Ptwrite, event, texts),
+            Code::Power => self.mark(Kind::Power, event, texts),
+            Code::Cbr if self.ratio != Some(event.value) => {
+                self.ratio = Some(event.value);
+                self.mark(Kind::Frequency, event, texts);
+            }
+            Code::Cbr | Code::LostRecords | Code::SwitchIn | Code::SwitchOut | Code::AuxPartial => {}
+        }
+    }
+
+    fn lose(&mut self, cause: &'static str) {
+        let start = self.gap.map_or(self.last, |gap| gap.start);
+        self.gap = Some(Gap { start, lost: true, cause });
+    }
+
+    /// Where the trace goes on behind a loss is known before the time is: by the first edge, a stop, or what packets tell.
+    pub(super) fn lasts_until(&mut self, time: u64) {
+        // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
+        let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };
+        self.row(lost).end = time;
+        let first = (lost - self.base) as usize + 1;
+        for row in &mut self.rows[first..] {
+            // The one that returned from there is over already.
+            (row.start, row.end) = (time, time);
+        }
+        self.last = time;
+    }
+
+    fn stall(&mut self, event: &Event, texts: &mut Texts) {
+        if self.gap.is_some() || self.thread.is_none() {
+            return;
+        }
+        let class = (event.value >> 56) as usize;
+        let class = Stall::NAMES.get(class).copied().unwrap_or(Stall::Unknown.name());
+        let start = event.time.max(self.last);
+        let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
+        self.last = end;
+        self.apart = true;
+        if self.lost.is_some() {
+            return self.lasts_until(end);
+        }
+        let (symbol, dso) = (texts.number(class), texts.number(""));
+        let row = self.open(Kind::Stall, symbol, dso, start, Known::Measured);
+        (self.row(row).cause, self.row(row).before) = (symbol, self.before);
+        self.close(row, end, Known::Measured);
+    }
+
+    /// A row of its own, without length.
+    fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) {
+        if self.gap.is_some() || self.thread.is_none() {
+            return;
+        }
+        let (symbol, dso) = (texts.number(kind.name()), texts.number(""));
+        let time = event.time.max(self.last);
+        self.lasts_until(time);
+        let row = self.open(kind, symbol, dso, time, Known::Measured);
+        self.row(row).arg = event.value as i64;
+        self.close(row, time, Known::Measured);
+        self.last = time;
+    }
+}
