@@ -168,7 +168,11 @@ def _losses(console: Console, s: Summary) -> None:
     if not len(bad) and not s.cut:
         _item(console, "Nothing that changes the result.")
     if n_info:
-        _item(console, f"{counted(n_info, 'harmless entry', 'harmless entries')} more: see --json or the report.", "dim")
+        _item(
+            console,
+            f"{counted(n_info, 'harmless entry', 'harmless entries')} more: see --json or the report.",
+            "dim",
+        )
 
 
 def _drops(console: Console, s: Summary) -> None:
