@@ -137,7 +137,7 @@ def test_show_marks_the_calls_that_are_the_cause(run: Run, capture: Path) -> Non
     [
         (("{c}", "99999"), "no message 99999: messages are 0 to 1999", "top CAPTURE --by message"),
         (("200", "{c}"), "the capture comes first", "show {c} 200"),
-        (("{c}", "first"), "'first' is not the message ID", "its number, or slowest"),
+        (("{c}", "first"), "'first' is not a message ID", "its number, or slowest"),
     ],
 )
 def test_show_says_what_is_wrong_with_its_arguments(
@@ -227,7 +227,7 @@ def test_interval_of_a_percentile_is_two_deviations_of_its_rank() -> None:
 def test_compare_refuses_against(run: Run, capture: Path) -> None:
     done = run("compare", capture, capture, "--against", capture)
     assert done.returncode == 2
-    assert "BEFORE is what AFTER is held against" in done.stderr
+    assert "AFTER is compared with BEFORE already" in done.stderr
 
 
 # -- export -----------------------------------------------------------------------------

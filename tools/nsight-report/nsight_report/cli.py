@@ -116,12 +116,12 @@ def _run_command(command: str, args: argparse.Namespace) -> int:
         json.dump(made, sys.stdout, indent=2)
         print()
     else:
-        module.print_for_people(made, plain_console(_told_to(command, args)))
+        module.print_for_people(made, plain_console(_printed_to(command, args)))
     sys.stdout.flush()
     return errors.EXIT_OK
 
 
-def _told_to(command: str, args: argparse.Namespace) -> TextIO:
+def _printed_to(command: str, args: argparse.Namespace) -> TextIO:
     """Where messages for people go: standard error, if what is exported goes to standard output."""
     from .export.output_file import is_stdout
 
@@ -134,13 +134,13 @@ def _import(args: argparse.Namespace) -> int:
     with _progress()("reading"):
         made = import_perf_data(args.perf_data, args.output, args.clock, args.sockets or ())
     if args.json:
-        told = {
+        found = {
             "capture": str(made.capture),
             "mode": made.mode,
             "events": made.events,
             "losses": made.losses,
         }
-        json.dump(told, sys.stdout, indent=2)
+        json.dump(found, sys.stdout, indent=2)
         print()
     else:
         from .names import printable
@@ -187,7 +187,7 @@ def _waits(module: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
-        raise errors.UsageError("--against does not go with compare", "BEFORE is what AFTER is held against")
+        raise errors.UsageError("--against does not go with compare", "AFTER is compared with BEFORE already")
     from .selection.options import Selection
     from .selection.population import slices_overlap
 

@@ -78,7 +78,7 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
         ) from None
     if not len(calls):
         raise BadInput(
-            f"{source} does not say who ran on any core",
+            f"{source} says of no core who ran on it",
             "record at least -e sched:sched_switch on all cores (-a)"
             if source == "perf.data"
             else "record again",

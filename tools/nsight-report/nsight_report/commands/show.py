@@ -19,10 +19,10 @@ from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
 from ..requests.figures import NAMES, OF_CLIENT
-from ..tables.data_frames import each
+from ..tables.data_frames import each, plain, record
 from ..timeline.calls_of_message import calls_of
 from ..units import duration, percent
-from .call_tree import Node, lines, tree
+from .call_tree import lines, tree
 
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
@@ -39,6 +39,7 @@ _REQUEST = (
 _NEIGHBOUR = (
     "message_id", "conn_id", "direction", "first_ns", "last_ns", "latency_ns", "tid", "app_cpu", "comm",
 )  # fmt: skip
+_CALL = ("side", "kind", "name", "ns", "self_ns", "n_calls", "cause")
 _EVIDENCE = (
     "anomaly", "subject", "kind", "located", "deviation_ns", "took_ns", "observed_ns", "baseline_ns", "start_ns", "end_ns", "cpu",
     "other_message_id", "path", "n_calls", "baseline_n_calls",
@@ -62,7 +63,7 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     return {
         "capture": str(capture.path),
         "request": _request(capture, message),
-        "message": {name: _plain(message[name]) for name in _FACTS},
+        "message": {name: plain(message[name]) for name in _FACTS},
         "role": roles[0] if roles else None,
         "slow": capture.options.slow,
         **_covered(capture, number),
@@ -72,10 +73,12 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
         ],
         "segments": [_segment(part, calls) for part in parts],
         "causes": [
-            {"cause": f"{a.category} ({a.side})", **{name: _plain(getattr(a, name)) for name in _EVIDENCE}}
+            {"cause": f"{a.category} ({a.side})", **record(a, *_EVIDENCE)}
             for a in each(anomalies.sort_values("deviation_ns", ascending=False, kind="stable"))
         ],
-        "calls": [_call(node, depth) for root in roots for node, depth in root.walk(least)],
+        "calls": [
+            {"depth": depth, **record(node, *_CALL)} for root in roots for node, depth in root.walk(least)
+        ],
         "neighbours": _neighbours(capture, message),
     }
 
@@ -92,7 +95,7 @@ def _message(capture: CaptureTables, text: str) -> pd.Series[Any]:
         return capture.message(int(slowest))
     if not text.isdecimal() or len(text) > 18:
         hint = "nsight-report show CAPTURE MESSAGE" if Path(text).is_dir() else "give its number, or slowest"
-        raise UsageError(f"{text!r} is not the message ID", hint)
+        raise UsageError(f"{text!r} is not a message ID", hint)
     try:
         return capture.message(int(text))
     except KeyError:
@@ -119,7 +122,7 @@ def _request(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any] 
 def _covered(capture: CaptureTables, number: int) -> dict[str, Any]:
     names = ("baseline_latency_ns", "deviation_ns", "explained_ns", "located_ns", "coverage")
     rows = capture.coverage[capture.coverage["message_id"] == number]
-    return {name: _plain(rows.iloc[0][name]) if len(rows) else None for name in names}
+    return {name: plain(rows.iloc[0][name]) if len(rows) else None for name in names}
 
 
 def _segment(part: Any, calls: pd.DataFrame) -> dict[str, Any]:
@@ -143,25 +146,12 @@ def _segment(part: Any, calls: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _call(node: Node, depth: int) -> dict[str, Any]:
-    return {
-        "side": node.side,
-        "depth": depth,
-        "kind": node.kind,
-        "name": node.name,
-        "ns": node.ns,
-        "self_ns": node.self_ns,
-        "n_calls": node.n_calls,
-        "cause": node.cause,
-    }
-
-
 def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any]:
-    """The messages before and after on its connection, and those under way meanwhile on its thread or core."""
+    """The messages before and after on its connection, and messages under way meanwhile on its thread or core."""
     number, first, last, tid, conn = (
         int(message[n]) for n in ("message_id", "first_ns", "last_ns", "tid", "conn_id")
     )
-    core = -2 if pd.isna(message["app_cpu"]) else int(message["app_cpu"])  # -1: not known of another
+    core = -2 if pd.isna(message["app_cpu"]) else int(message["app_cpu"])  # -1: another's is unknown
 
     def same_connection(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         return ((rows["conn_id"] == conn) & (rows["direction"] == message["direction"])).to_numpy(bool)
@@ -181,8 +171,7 @@ def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, An
 
     def brief(m: Any) -> dict[str, Any]:
         return {
-            "message_id": int(m.message_id),
-            "latency_ns": int(m.latency_ns),
+            **record(m, "message_id", "latency_ns"),
             "began_ns": int(m.first_ns) - first,
             "ended_ns": int(m.last_ns) - first,
             "comm": str(m.comm),
@@ -197,14 +186,6 @@ def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, An
         "n_finished_first": len(ahead),
         "meanwhile": [brief(m) for m in each(meanwhile.head(_NEAR))],
     }
-
-
-def _plain(value: Any) -> Any:
-    if pd.isna(value):
-        return None
-    if isinstance(value, (bool, str, float)):
-        return value
-    return bool(value) if type(value).__name__ == "bool" else int(value)
 
 
 # -- for people -------------------------------------------------------------------------------
@@ -249,12 +230,9 @@ def _standing(made: dict[str, Any]) -> str:
             )
         )
     number = made["message"]["message_id"]
-    is_baseline = (
-        "it is one of those compared with"
-        if made["role"] == "baseline"
-        else "it is not among the slow messages"
-    )
-    return f"{is_baseline}, so no cause was looked for (slow {made['slow']}; --slow id:{number} explains it)"
+    is_baseline = made["role"] == "baseline"
+    what = "it is a baseline message" if is_baseline else "it is not among the slow messages"
+    return f"{what}, so no cause was looked for (slow {made['slow']}; --slow id:{number} explains it)"
 
 
 def _of_request(r: dict[str, Any]) -> str:
@@ -290,7 +268,7 @@ def _print_segments(made: dict[str, Any], console: Console) -> None:
     names = {"R": "(R) receive core", "A": "(A) application core"}
     for s in made["segments"]:
         unknown = s["dur_ns"] - s["known_ns"]
-        blank = f", nothing is known of {duration(unknown)}" if unknown > 0 else ""
+        blank = f", {duration(unknown)} untraced" if unknown > 0 else ""
         console.print(f"  {names[s['side']]} {s['cpu']}: {duration(s['dur_ns'])}{blank}")
         for part in s["on_core"][:6]:
             kind = "" if part["kind"] in ("idle", part["name"]) else f"{part['kind']} "

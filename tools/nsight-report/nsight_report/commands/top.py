@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
-from ..tables.data_frames import cause_names, each
+from ..tables.data_frames import cause_names, each, record
 from ..units import counted, duration, percent
 from .parsers import CAUSE_KEYS, MESSAGE_KEYS
 
@@ -54,13 +54,9 @@ def _causes(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
     by = [_CAUSE_ORDER[sort], "total_deviation_ns"]
     return [
         {
-            "cause": str(c.cause),
-            "n_messages": int(c.n_messages),
+            **record(c, "cause", "n_messages"),
             "pervasiveness": float(c.n_messages / n),
-            "median_deviation_ns": int(c.median_deviation_ns),
-            "max_deviation_ns": int(c.max_deviation_ns),
-            "total_deviation_ns": int(c.total_deviation_ns),
-            "share": float(c.share),
+            **record(c, "median_deviation_ns", "max_deviation_ns", "total_deviation_ns", "share"),
         }
         for c in each(capture.causes.sort_values(by, ascending=False, kind="stable"))
     ]
@@ -85,14 +81,8 @@ def _messages(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
         own.setdefault(int(key[0]), {})[str(key[1])] = int(ns)
     return [
         {
-            "message_id": int(m.message_id),
-            "first_ns": int(m.first_ns),
-            "latency_ns": int(m.latency_ns),
-            "baseline_latency_ns": int(m.baseline_latency_ns),
-            "deviation_ns": int(m.deviation_ns),
-            "coverage": float(m.coverage),
-            "comm": str(m.comm),
-            "conn_id": int(m.conn_id),
+            **record(m, "message_id", "first_ns", "latency_ns", "baseline_latency_ns", "deviation_ns"),
+            **record(m, "coverage", "comm", "conn_id"),
             "peer": f"{m.raddr}:{m.rport}",
             "causes": own.get(int(m.message_id), {}),
         }

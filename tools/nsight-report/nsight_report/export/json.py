@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..requests.figures import Figures
 from ..summary import Summary, summarise
-from ..tables.data_frames import each
+from ..tables.data_frames import each, record
 
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
@@ -56,14 +56,7 @@ def summary_object(capture: CaptureTables, summary: Summary | None = None) -> di
             "median": s.coverage_median,
             "min": s.coverage_min,
             "located_median": s.located_median,
-            "worst": [
-                {
-                    "message_id": int(row.message_id),
-                    "coverage": float(row.coverage),
-                    "deviation_ns": int(row.deviation_ns),
-                }
-                for row in each(s.worst_covered)
-            ],
+            "worst": [record(row, "message_id", "coverage", "deviation_ns") for row in each(s.worst_covered)],
         },
         "causes": _rows(
             s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS

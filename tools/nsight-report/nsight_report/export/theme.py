@@ -12,7 +12,7 @@ from ..plots.timeline_axes import FILL, NARROW_FUNCTION, RED
 _DARK = "@media screen and (prefers-color-scheme: dark)"  # as the page shows a picture; never on paper
 _PAINT = re.compile(r'(fill|stroke)(: |=")(#[0-9a-f]{6})')
 _SELECTED = {": ": '[style*="{}: {}"]', '="': '[{}="{}"]'}
-_UNTRACED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
+_INVISIBLE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _SAFE = " !$()*+,-./:;=?@[]^_`{|}~"  # in an attribute of a page and in an address
 
 
@@ -29,7 +29,7 @@ def stylesheet() -> str:
 
 def picture(svg: bytes) -> str:
     """A figure as an address for ``img``, which is dark on a dark screen."""
-    text = re.sub(r"\s*\n\s*", " ", _UNTRACED.sub("", svg.decode("utf-8"))).strip()
+    text = re.sub(r"\s*\n\s*", " ", _INVISIBLE.sub("", svg.decode("utf-8"))).strip()
     rules = "".join(
         f"{_SELECTED[how].format(what, colour)}{{{what}:{at_night(colour)}!important}}"
         for what, how, colour in sorted(set(_PAINT.findall(text)))

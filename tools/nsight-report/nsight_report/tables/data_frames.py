@@ -38,6 +38,18 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
     return iter(frame.itertuples(index=False))
 
 
+def plain(value: Any) -> Any:
+    """A value of a table as a type that JSON has; null is None."""
+    if pd.isna(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def record(row: Any, *names: str) -> dict[str, Any]:
+    """Some attributes of a row, or of anything, as plain types."""
+    return {name: plain(getattr(row, name)) for name in names}
+
+
 def cause_names(anomalies: pd.DataFrame) -> pd.Series[str]:
     """The cause of each anomaly as table ``causes`` names it: category with (R) or (A)."""
     return anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
