@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import clock_lines as cl
+import numpy as np
 import ordering_record
 import pytest
 from nsight_report import clocks
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.timing
 PROGRAM = str(ordering_record.NSIGHT_CLOCK)
 HANGS_S = 120
 #: What the program waits for: a bracketed reading is due so long after the one before, a look at the page after a sleep.
-CHECK_MS, POLL_MS = 100, 1
+CHECK_MS, POLL_MS, CALM_POLL_MS = 100, 1, 3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,6 +82,36 @@ def test_a_whole_recording_has_every_record_and_says_what_it_cost(tmp_path: Path
     assert max(late_looks(path, CHECK_MS * readings.tsc_khz)) <= 3
     _, losses = clocks.build(readings)
     assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
+
+
+def calm_cycles(readings: clock_readings.Readings) -> int:
+    """TSC cycles of the recording before which the last 64 updates went on along one line."""
+    p, calm, cycles = readings.polled, 0, 0
+    for i in range(1, len(p)):
+        before, here = p.take(np.array([i - 1])), p.take(np.array([i]))
+        at = before.snsec + (here.cycle_last - before.cycle_last) * before.mult
+        shift = int(here.shift[0])
+        same = (before.sec - here.sec) * 10**9 + (at >> shift) - (here.snsec >> shift)
+        cycles += int(here.tsc_now[0] - before.tsc_now[0]) if calm >= 64 else 0
+        calm = calm + 1 if not same.any() and before.mult[0] == here.mult[0] else 0
+    return cycles
+
+
+def test_a_clock_that_nobody_disciplines_is_looked_at_every_three_ms(tmp_path: Path) -> None:
+    """A busy core has a tick, and so an update, every few ms: calm after 64 of them, as the states themselves say."""
+    path = tmp_path / "clock.tsv"
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as busy:
+        done = run("-d", "3", "-o", str(path))
+        busy.kill()
+    readings = clock_readings.load(path)
+    assert done.returncode == 0 and readings.end is not None
+    polls, _, _, _, wall_ns = readings.end
+    calm_ms = calm_cycles(readings) / readings.tsc_khz
+    most = (wall_ns / 1e6 - calm_ms) / POLL_MS + calm_ms / CALM_POLL_MS
+    if (
+        np.diff(readings.polled.seq) > 2
+    ).sum() < 4:  # else the kernel updates more often, and the usual pace is kept
+        assert polls - len(readings.brackets["realtime"]) <= most + 2
 
 
 def test_the_map_covers_the_whole_recording(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	look_for_steal(c, prev, now);
 	who = (__u64)next->pid | (__u64)prev->pid << NSR_TID_BITS |
 	      state_of(preempt, prev, prev_state) << 2 * NSR_TID_BITS;
-	if (only_waits && is_of_interest(prev)) {
+	/* Of every process: who held the lock, or was to answer, may be one that no message
+	 * reaches. */
+	if (only_waits && !(prev->flags & PF_KTHREAD)) {
 		put_wait(c, now, who, prev);
 		return 0;
 	}

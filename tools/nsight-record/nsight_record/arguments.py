@@ -156,9 +156,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--syscalls",
         choices=tuple(collect.SYSCALLS),
-        help="system calls that recorder bpf records: waits, those in which threads of processes that messages reach lost "
-        "their core; messages, all of these processes, which costs every system call of the machine; all; none (default: "
-        "waits; recorder bpftrace records all)",
+        help="system calls that recorder bpf records: waits, those in which threads lost their core; messages, all of "
+        "the processes that messages reach, which costs every system call of the machine; all; none (default: waits; "
+        "recorder bpftrace records all)",
     )
     p.add_argument(
         "--compress",

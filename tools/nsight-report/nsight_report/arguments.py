@@ -11,12 +11,13 @@ from typing import Any
 
 from . import __version__
 
-COMMANDS = ("top", "show", "compare", "export", "import")
+COMMANDS = ("top", "show", "waits", "compare", "export", "import")
 
 _EPILOG = """\
 other commands (nsight-report COMMAND --help tells their options):
   top CAPTURE                    rank causes, or messages
   show CAPTURE [MESSAGE]         one message: stamps, causes with evidence, calls, neighbours
+  waits CAPTURE                  threads: what each did, and what or whom it waited for
   compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
   export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
   import PERF_DATA               make a capture of a perf.data that was recorded without BPF

@@ -161,6 +161,8 @@ def _in_order(args: argparse.Namespace) -> None:
 
 
 def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]:
+    if command == "waits":
+        return _waits(module, args)
     if command == "show":
         _in_order(args)
     elif command == "export":
@@ -168,6 +170,17 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
     capture = _open(args, args.capture)
     capture.analyse()
     with _progress()(command):
+        made: dict[str, Any] = module.make(capture, args)
+    return made
+
+
+def _waits(module: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """A recording without messages has waits, too: only what they are made of is made."""
+    from .api import open_capture
+
+    capture = open_capture(args.capture, progress=_progress())
+    capture.pipeline.run_for(module.NEEDS)
+    with _progress()("waits"):
         made: dict[str, Any] = module.make(capture, args)
     return made
 

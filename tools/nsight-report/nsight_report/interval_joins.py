@@ -94,3 +94,19 @@ def tile(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
     parts = [np.concatenate(columns) for columns in zip(owned, between, before)]
     keep = parts[2] > parts[1]
     return parts[0][keep], parts[1][keep], parts[2][keep], parts[3][keep]
+
+
+def as_of(group: Int, time: Int, of: Int, at: Int) -> Int:
+    """As ``latest``, for any number of groups; of rows at one time the last one. The rows may be in any order of groups.
+
+    >>> as_of(np.array([1, 2, 1]), np.array([5, 0, 9]), np.array([1, 1, 1, 2, 3]), np.array([4, 5, 99, 7, 7])).tolist()
+    [-1, 0, 2, 1, -1]
+    """
+    n = len(group)
+    groups, times = np.concatenate([group, of]), np.concatenate([time, at])
+    order = np.lexsort((np.arange(len(groups)), times, groups))
+    place = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
+    row = np.where(place >= 0, order[place], -1)
+    found = np.empty(len(groups), np.int64)
+    found[order] = np.where((row >= 0) & (groups[row] == groups[order]), row, -1)
+    return found[n:]

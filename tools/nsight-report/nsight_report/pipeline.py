@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LONG = 1000
 
 #: Tables that grow with the recording: they are read in parts, and none is kept in memory.
-IN_PARTS = ("events", "messages", "requests", "calls", "contexts", "thread_states")
+IN_PARTS = ("events", "messages", "requests", "calls", "contexts", "thread_states", "waits")
 
 # Called with the name of a stage around its run, to show progress.
 Progress = Callable[[str], AbstractContextManager[object]]
@@ -105,6 +105,21 @@ class Pipeline:
                 self._fresh[stage.name] = store
         return ran
 
+    def run_for(self, tables: Collection[str]) -> None:
+        """Bring up to date only the stages that these tables come from: not every recording has messages."""
+        wanted = {MADE_BY[name] for name in tables}
+        for stage in reversed(STAGES):
+            if stage.name in wanted:
+                wanted.update(stage.inputs(self.options)[0])
+        for stage in STAGES:
+            if stage.name not in wanted:
+                continue
+            store = self._find_fresh(stage)
+            if store is None:
+                self._run(stage)
+            else:
+                self._fresh[stage.name] = store
+
     def run_alone(self, name: str) -> dict[str, int]:
         """Run one stage from the stored tables as they are; returns how many rows each of its tables has."""
         stage = _known(name)
@@ -142,7 +157,7 @@ class Pipeline:
         # Another run may have put another file in its place.
         now = tuple(_stat(path))
         if name not in self._stored or self._stored[name][0] != now:
-            group = "tid" if name == "thread_states" else "cpu"
+            group = "tid" if name in ("thread_states", "waits") else "cpu"
             self._stored[name] = now, IntervalTable(path if store.holds(name) else self.table(name), group)
         return self._stored[name][1]
 

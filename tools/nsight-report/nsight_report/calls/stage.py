@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, functions
+    from . import build, functions, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -37,19 +37,16 @@ def _run(ctx: Context) -> Result:
         decoded, lost_decoding = raw_records.activity(ctx.raw(RECORDS))
     else:
         decoded, lost_decoding = perf_data.load(ctx.raw("perf.data"), convert=to_monotonic)
-    *tables, lost = build(decoded, ctx.manifest.syscall_names())
-    names = ("calls", "contexts", "thread_states")
-    made: dict[str, pa.Table | Written] = dict(zip(names, tables, strict=True))
+    syscall_names = ctx.manifest.syscall_names()
+    calls, contexts, states, lost = build(decoded, syscall_names)
+    made: dict[str, pa.Table | Written] = {"calls": calls, "contexts": contexts, "thread_states": states}
+    made["waits"] = waits.build(decoded.events, calls, contexts, states, syscall_names)
     made["trace"] = schema.empty("trace")
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
     if ctx.manifest.mode == "intel-pt":
         ledger = losses.Ledger("calls")
-        choose = (
-            partial(_chosen, ctx, clock, made["thread_states"], ledger)
-            if ctx.options.decode == CHOSEN
-            else None
-        )
+        choose = partial(_chosen, ctx, clock, states, ledger) if ctx.options.decode == CHOSEN else None
         assert ctx.scratch is not None  # of a stage that runs
         found, lost_tracing = functions.load(
             ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, ctx.scratch, choose
@@ -85,7 +82,7 @@ STAGE = Stage(
     needs=("clocks",),
     raw=("manifest.json", "perf.data", RECORDS),
     options=("symfs",),
-    tables=("calls", "contexts", "thread_states", "trace", "drops"),
+    tables=("calls", "contexts", "thread_states", "waits", "trace", "drops"),
     programs=("nsight-perfdata", "nsight-rawdata", "nsight-contexts"),
     by_message=True,
 )

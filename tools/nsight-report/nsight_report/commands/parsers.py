@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 #: What ``export`` writes, with what FILE is.
@@ -17,6 +19,10 @@ FORMATS = {
 }
 CAUSE_KEYS = ("deviation", "pervasiveness", "median", "max")
 MESSAGE_KEYS = ("deviation", "coverage", "time")
+
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME = re.compile(r"^(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>ns|us|ms|s)$", re.ASCII)
+_DEEPEST = 64
 
 Common = Callable[[argparse.ArgumentParser], None]
 
@@ -125,6 +131,63 @@ def export(common: Common) -> argparse.ArgumentParser:
     return p
 
 
+def waits(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report waits``, which needs no messages, and takes no choice of them."""
+    p = _new(
+        "waits", "Show what a thread did, and what ended its waits: threads, disks, timers, packets.",
+        "CAPTURE [--thread NAME|TID]",
+        "  nsight-report waits web.nsight                            which threads there were\n"
+        "  nsight-report waits web.nsight --thread 4711\n"
+        "  nsight-report waits web.nsight --thread postgres --from 1.5s --to 1520ms",
+    )  # fmt: skip
+    p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
+    p.add_argument(
+        "--thread", metavar="NAME|TID", help="its number, or a name that no other has; without it: a list"
+    )
+    p.add_argument(
+        "--from",
+        dest="since",
+        metavar="TIME",
+        type=_time,
+        help="from then on, since the begin of the recording: 1.5s, 20ms",
+    )
+    p.add_argument("--to", dest="until", metavar="TIME", type=_time, help="until then")
+    p.add_argument(
+        "--depth",
+        metavar="N",
+        type=_depth,
+        default=8,
+        help="threads that a chain of waits names beside the first (default: 8; at most 64)",
+    )
+    p.add_argument(
+        "--least",
+        metavar="PERCENT",
+        type=_count,
+        default=1,
+        help="put together what took less than this of the time (default: 1)",
+    )
+    p.add_argument(
+        "--longest",
+        metavar="N",
+        type=_count,
+        default=3,
+        help="waits that are told one by one, the longest (default: 3)",
+    )
+    p.add_argument(
+        "-n",
+        "--rows",
+        metavar="N",
+        type=_count,
+        default=25,
+        help="threads to list, or chains in JSON (default: 25); 0: all",
+    )
+    p.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else"
+    )
+    p.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return p
+
+
 def import_(common: Common) -> argparse.ArgumentParser:
     """``nsight-report import``, which takes no choice of messages."""
     p = _new(
@@ -171,4 +234,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
-MAKERS = {"top": top, "show": show, "compare": compare, "export": export, "import": import_}
+def _depth(text: str) -> int:
+    value = _count(text)
+    if value > _DEEPEST:
+        raise argparse.ArgumentTypeError(f"{text} is more than {_DEEPEST}")
+    return value
+
+
+def _time(text: str) -> int:
+    found = _TIME.match(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 1.5s, 20ms or 300us")
+    return int(Decimal(found["number"]) * _UNITS[found["unit"]])
+
+
+MAKERS = {
+    "top": top,
+    "show": show,
+    "waits": waits,
+    "compare": compare,
+    "export": export,
+    "import": import_,
+}

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a wait was for, by what the thread was in, and by the context in which its core was when it was woken."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+#: How each is known: the records themselves tell it; it follows from their order or from names; nothing tells it.
+MEASURED, INFERRED, MISSING = SURE = ("measured", "inferred", "missing")
+
+LOCKS = frozenset(["futex", "futex_wait", "futex_waitv", "semop", "semtimedop", "flock"])
+SLEEPS = frozenset(["nanosleep", "clock_nanosleep", "pause", "rt_sigsuspend", "rt_sigtimedwait"])
+CHILDREN = frozenset(["wait4", "waitid", "vfork"])
+SOCKETS = frozenset(
+    ["recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg", "accept", "accept4", "connect", "sendfile"]
+)  # fmt: skip
+FILES = frozenset(
+    [
+        "read", "readv", "write", "writev", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait",
+        "epoll_pwait2", "io_uring_enter", "io_getevents", "splice", "tee", "vmsplice",
+    ]
+)  # fmt: skip
+TIMERS = frozenset(["local_timer", "timer", "hrtimer", "TIMER", "HRTIMER", "arch_timer"])
+_OF_OTHER_CORES = frozenset(["reschedule", "call_function", "call_function_single"])
+PAGE_FAULT = "page fault"
+
+
+class Verdict(NamedTuple):
+    """``kind``: one of those of table ``wait_pieces``; ``sure``; ``by_thread``: a thread woke it, whose doings explain it."""
+
+    kind: str
+    sure: str
+    by_thread: bool
+
+
+def kind_of(
+    state: str, place: str, context: str, symbol: str, from_thread: bool, has_io: bool, reclaims: bool
+) -> Verdict:
+    """Of one wait. ``has_io``: block I/O was completed right before; ``reclaims``: kswapd woke it.
+
+    >>> kind_of("sleeping", "futex", "thread", "worker", False, False, False)
+    Verdict(kind='lock', sure='measured', by_thread=True)
+    >>> kind_of("blocked", "fsync", "softirq", "BLOCK", False, True, False)
+    Verdict(kind='disk', sure='measured', by_thread=False)
+    """
+    if context in ("thread", "syscall"):
+        return _by_thread(state, place, reclaims)
+    if context in ("softirq", "hardirq"):
+        return _by_interrupt(place, symbol, from_thread, has_io)
+    # An idle core wakes nobody: an interrupt did that was not recorded.
+    return Verdict("unknown", MISSING, False)
+
+
+def _by_thread(state: str, place: str, reclaims: bool) -> Verdict:
+    if reclaims:
+        return Verdict("reclaim", INFERRED, True)
+    if state == "stopped":
+        return Verdict("stopped", MEASURED, True)
+    for kind, places in (
+        ("lock", LOCKS),
+        ("signal", SLEEPS),
+        ("child", CHILDREN),
+        (PAGE_FAULT, {PAGE_FAULT}),
+    ):
+        if place in places:
+            return Verdict(kind, MEASURED, True)
+    if state == "blocked":
+        return Verdict("kernel", MEASURED, True)
+    if place in SOCKETS:
+        return Verdict("socket", MEASURED, True)
+    return Verdict("hand-over", MEASURED if place in FILES else INFERRED, True)
+
+
+def _by_interrupt(place: str, symbol: str, from_thread: bool, has_io: bool) -> Verdict:
+    if has_io:
+        return Verdict("disk", MEASURED, False)
+    if symbol in ("BLOCK", "IRQ_POLL"):
+        return Verdict("disk", INFERRED, False)
+    if symbol in ("NET_RX", "NET_TX"):
+        return Verdict("socket", INFERRED, True) if from_thread else Verdict("packet", MEASURED, False)
+    if symbol in TIMERS:
+        return Verdict("timer", MEASURED if place in SLEEPS else INFERRED, False)
+    if symbol == "RCU":
+        return Verdict("kernel", INFERRED, False)
+    return Verdict("device", INFERRED if symbol in _OF_OTHER_CORES else MEASURED, False)
+
+
+def kinds_of(waits: pd.DataFrame) -> pd.DataFrame:
+    """``kind_of`` for rows of table ``waits``, once for each combination: columns kind, sure, by_thread."""
+    told = pd.DataFrame(
+        {
+            **{
+                name: waits[name].astype(str).to_numpy(object)
+                for name in ("state", "place", "context", "symbol")
+            },
+            "from_thread": waits["from_thread"].to_numpy(bool),
+            "has_io": waits["device"].to_numpy(np.int64) >= 0,
+            "reclaims": waits["waker_comm"].astype(str).str.startswith("kswapd").to_numpy(bool),
+        }
+    )
+    # Names of threads make no difference.
+    told.loc[told["context"].isin(["thread", "syscall"]), "symbol"] = ""
+    number = told.groupby(list(told.columns), sort=False).ngroup().to_numpy()
+    first = np.unique(number, return_index=True)[1]
+    found = [kind_of(*row) for row in told.iloc[first].itertuples(index=False, name=None)]
+    return pd.DataFrame(found, columns=list(Verdict._fields)).iloc[number].reset_index(drop=True)
+
+
+def device_names(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Block devices as ``major:minor``, '' below 0.
+
+    >>> device_names(np.array([254 << 20 | 3, -1])).tolist()
+    ['254:3', '']
+    """
+    codes, unique = pd.factorize(numbers)
+    names = [f"{n >> 20}:{n & 0xFFFFF}" if n >= 0 else "" for n in unique.tolist()]
+    return np.array([*names, ""], object)[codes]

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Wait chains of some intervals, alike ones together: how much of the time each explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ..interval_joins import Int
+from ..tables.data_frames import column, to_pandas, words
+from .kinds import SURE
+from .phrases import Said, phrase
+
+#: Between the links of a chain.
+WHICH = ", which "
+WAITING = ("sleeping", "blocked", "stopped")
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Pieces of ``wait_pieces`` by chain: what is alike from the interval's own thread down to the piece.
+
+    ``of``: chain of each piece; ``above``: of each chain the one it explains, -1 none; ``link``: its own words;
+    ``root``: row of the piece of depth 0 that each piece is below of.
+    """
+
+    pieces: pd.DataFrame
+    of: Int
+    above: Int
+    link: npt.NDArray[np.object_]
+    root: Int
+
+    @staticmethod
+    def of_pieces(table: pa.Table) -> Chains:
+        """Group them; the pieces of an interval may be part of a table, if those that they explain are, too."""
+        pieces = to_pandas(table)
+        said = pd.DataFrame(
+            {
+                name: column(pieces[name]) if name == "other_tid" else words(pieces[name])
+                for name in Said._fields
+            }
+        )
+        number = said.groupby(list(said.columns), sort=False).ngroup().to_numpy()
+        first = np.unique(number, return_index=True)[1]
+        texts = [phrase(Said(*row)) for row in said.iloc[first].itertuples(index=False, name=None)]
+        # Pieces that differ in what the words do not tell are alike.
+        codes, unique = pd.factorize(np.array(texts, object)[number] if len(number) else np.zeros(0, object))
+        depth = column(pieces["depth"])
+        parent = pd.Index(column(pieces["piece_id"])).get_indexer(pd.Index(column(pieces["parent_id"])))
+        of, root = np.full(len(pieces), -1), np.arange(len(pieces))
+        above, link, n = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = np.flatnonzero(depth == level)
+            over = of[parent[rows]] if level else np.full(len(rows), -1)
+            if level:
+                root[rows] = root[parent[rows]]
+            chain, keys = pd.factorize((over + 1) * len(unique) + codes[rows])
+            of[rows] = n + chain
+            above.append(np.asarray(keys, np.int64) // len(unique) - 1)
+            link.append(np.asarray(keys, np.int64) % len(unique))
+            n += len(keys)
+        names = np.asarray(unique, object)[np.concatenate(link)] if n else np.zeros(0, object)
+        return Chains(pieces, of, np.concatenate(above), names, root)
+
+    def text(self, chain: int) -> str:
+        """A chain in words."""
+        return WHICH.join(self.links(chain))
+
+    def links(self, chain: int) -> list[str]:
+        """Its links, that of the interval's own thread first."""
+        found = []
+        while chain >= 0:
+            found.append(str(self.link[chain]))
+            chain = int(self.above[chain])
+        return found[::-1]
+
+    def length(self) -> Int:
+        """Of each piece, ns."""
+        return column(self.pieces["end_ns"]) - column(self.pieces["start_ns"])
+
+
+def top(table: pa.Table, n: int | None = None, waits_only: bool = True) -> list[dict[str, Any]]:
+    """Chains by the time they explain, most first; each ns of the intervals is in one chain only.
+
+    ``chain`` and its ``links`` in words, ``total_ns``, ``share`` of the intervals' time, ``n`` (pieces of the interval's
+    own thread that it explains, in part at least), ``longest_ns`` (of one of these), ``sure`` (of its weakest link).
+    ``waits_only``: without what the threads did on their cores, or ready, themselves.
+    """
+    chains = Chains.of_pieces(table)
+    length, leaf = chains.length(), chains.pieces["is_leaf"].to_numpy(bool)
+    whole = int(length[leaf].sum())
+    own = np.isin(words(chains.pieces["doing"])[chains.root], WAITING)
+    rows = np.flatnonzero(leaf & own) if waits_only else np.flatnonzero(leaf)
+    by_root = (
+        pd.DataFrame({"chain": chains.of[rows], "root": chains.root[rows], "ns": length[rows]})
+        .groupby(["chain", "root"], sort=False)["ns"]
+        .sum()
+        .reset_index()
+    )
+    by = by_root.groupby("chain")["ns"].agg(["sum", "size", "max"])
+    by = by.sort_values(["sum", "size"], ascending=False, kind="stable")
+    weakest = _weakest(chains)
+    return [
+        {
+            "chain": chains.text(chain),
+            "links": chains.links(chain),
+            "total_ns": total,
+            "share": total / whole if whole else 0.0,
+            "n": count,
+            "longest_ns": longest,
+            "sure": SURE[weakest[chain]],
+        }
+        for chain, total, count, longest in by.iloc[:n].itertuples(name=None)
+    ]
+
+
+def _weakest(chains: Chains) -> list[int]:
+    """Of each chain how sure it is (position in SURE): as its least sure piece, and as what it explains."""
+    place = {word: at for at, word in enumerate(SURE)}
+    sure = np.array([place.get(word, 0) for word in words(chains.pieces["sure"])], np.int64)
+    found = np.zeros(len(chains.above), np.int64)
+    np.maximum.at(found, chains.of, sure)
+    result = found.tolist()
+    for chain, above in enumerate(chains.above.tolist()):  # those above come first
+        if above >= 0:
+            result[chain] = max(result[chain], result[above])
+    return result
+
+
+@dataclass
+class Node:
+    """Pieces alike at one place of the tree: ``ns`` together, ``n`` of them; ``below``: what explains them, most first.
+
+    ``rest``: it stands for several that are not alike.
+    """
+
+    text: str
+    ns: int
+    n: int
+    sure: str
+    below: list[Node] = field(default_factory=list)
+    rest: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "text": self.text,
+            "ns": self.ns,
+            "n": self.n,
+            "sure": self.sure,
+            "rest": self.rest,
+            "below": [node.plain() for node in self.below],
+        }
+
+
+def tree(table: pa.Table, least_ns: int = 0) -> list[Node]:
+    """The same as a tree, of all pieces, in which less than ``least_ns`` is one node with the rest of its level."""
+    chains = Chains.of_pieces(table)
+    ns = np.bincount(chains.of, chains.length(), len(chains.above)).astype(np.int64)
+    n = np.bincount(chains.of, minlength=len(chains.above))
+    weakest = _weakest(chains)
+    below: dict[int, list[int]] = {}
+    for chain, above in enumerate(chains.above.tolist()):
+        below.setdefault(above, []).append(chain)
+
+    def nodes(above: int) -> list[Node]:
+        of = sorted(below.get(above, []), key=lambda chain: (-ns[chain], chain))
+        large = [chain for chain in of if ns[chain] >= least_ns]
+        # One that is small alone is told by its name.
+        small = of[len(large) :]
+        if len(small) == 1:
+            large, small = of, []
+        found = [Node(str(chains.link[c]), int(ns[c]), int(n[c]), SURE[weakest[c]], nodes(c)) for c in large]
+        if small:
+            sure = SURE[max(weakest[c] for c in small)]
+            rest = sum(int(ns[c]) for c in small), sum(int(n[c]) for c in small)
+            found.append(Node(f"{len(small)} others", *rest, sure, rest=True))
+        return found
+
+    return nodes(-1)
+
+
+def below(table: pa.Table, piece_id: int) -> pa.Table:
+    """A piece of depth 0 and all that explains it."""
+    chains = Chains.of_pieces(table)
+    ids = column(chains.pieces["piece_id"])
+    return table.filter(pa.array(ids[chains.root] == piece_id))
