@@ -84,12 +84,15 @@ def _requests(
     interim = [
         number for word, number in types.items() if framing == "http" and len(word) == 3 and word[0] == "1"
     ]
-    rows = rows[~np.isin(rows["request_type"], interim)]
+    is_framed = (connections["surplus"][rows["conn_id"]] > 0) & (framing is not None)
+    unknown = is_framed & (rows["request_type"] < 0)
+    ledger.add("messages_without_frame", int(np.count_nonzero(unknown)))
+    keep = ~(np.isin(rows["request_type"], interim) | unknown)
+    rows, is_framed = rows[keep], is_framed[keep]
     conn = rows["conn_id"]
     is_client = role[conn] == CLIENT
     is_udp = connections["proto"][conn] == _UDP
-    is_framed = (connections["framed"][conn] == 1) & ~is_udp & (framing is not None)
-    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed, ledger)
+    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed & ~is_udp, ledger)
     client = is_client[found.ask]
     made = np.zeros(len(client), _ROW)
     for name, values in measure(rows, found, client, ledger).items():
