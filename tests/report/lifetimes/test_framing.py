@@ -16,7 +16,7 @@ from nsight_report.errors import BadInput
 from nsight_report.lifetimes import LifetimeOptions
 from nsight_report.lifetimes.frames import load
 from nsight_report.losses import Ledger
-from pcap_bytes import SYN, packet, pcap
+from pcap_bytes import ACK, SYN, packet, pcap
 
 NATIVE = Path(native.__file__).parents[2] / "native"
 GET = b"get key\r\n"  # 9 bytes
@@ -92,6 +92,87 @@ def test_redis_arrays_nest_and_inline_commands_end_with_the_line(tmp_path):
     store = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n"  # 4+9+7+11 = 31 bytes
     found = framed(tmp_path, "redis", requests(ping + store[:20], store[20:] + ping))
     assert [(o, n, t.upper()) for o, n, t in found] == [(0, 14, "PING"), (14, 31, "SET"), (45, 14, "PING")]
+
+
+def postgres(kind: bytes, body: bytes) -> bytes:
+    """A message of PostgreSQL's protocol; the first of a client has no type."""
+    return kind + struct.pack("!I", len(body) + 4) + body
+
+
+PG_STARTUP = postgres(b"", struct.pack("!I", 196608) + b"user\0pg\0\0")  # 4 + 4 + 9 = 17 bytes
+
+
+def test_postgres_requests_end_where_the_server_answers(tmp_path):
+    query = postgres(b"Q", b"update t set v = 1\0")  # 5 + 19 = 24 bytes
+    # Parse, Bind, Execute and Sync are one request; then one with what was parsed before.
+    parsed = postgres(b"P", b"name\0select 1\0\0\0") + postgres(b"B", bytes(9)) + postgres(b"E", bytes(5))
+    again = postgres(b"B", bytes(9)) + postgres(b"E", bytes(5)) + postgres(b"S", b"")
+    whole = PG_STARTUP + query + parsed + postgres(b"S", b"") + again + postgres(b"X", b"")
+    at = [0, 17, 41, 41 + len(parsed) + 5]
+    expected = [
+        (at[0], 17, "startup"),
+        (at[1], 24, "UPDATE"),
+        (at[2], len(parsed) + 5, "SELECT"),
+        (at[3], len(again), "EXECUTE"),
+        (at[3] + len(again), 5, "terminate"),
+    ]
+    assert framed(tmp_path, "postgres", requests(whole)) == expected
+    # Wherever packets cut it.
+    for step in (1, 3, 7):
+        cut = requests(*(whole[i : i + step] for i in range(0, len(whole), step)))
+        assert framed(tmp_path, "postgres", cut) == expected
+
+
+def test_postgres_replies_end_where_the_client_has_the_turn(tmp_path):
+    def authentication(code: int, more: bytes = b"") -> bytes:
+        return postgres(b"R", struct.pack("!I", code) + more)
+
+    ready = postgres(b"Z", b"I")  # 6 bytes
+    asked = (
+        PG_STARTUP
+        + postgres(b"p", b"SCRAM")
+        + postgres(b"p", b"proof")
+        + postgres(b"Q", b"copy t from stdin\0")
+    )
+    asked += postgres(b"d", b"1\n") + postgres(b"c", b"") + postgres(b"Q", b";\0")
+    replies = [
+        authentication(10, b"SCRAM-SHA-256\0\0"),
+        authentication(11, b"salt"),
+        # The last of SCRAM, that it is accepted, and what the server tells of itself, up to ready.
+        authentication(12, b"v") + authentication(0) + postgres(b"S", b"TimeZone\0UTC\0") + ready,
+        postgres(b"G", bytes(3)),
+        postgres(b"C", b"COPY 1\0") + ready,
+        postgres(b"E", b"SERROR\0\0") + ready,
+    ]
+    packets = requests(asked)
+    packets.insert(1, packet(SERVER, CLIENT, 4999, b"", SYN | ACK))
+    seq = 5000
+    for reply in replies:
+        packets.append(packet(SERVER, CLIENT, seq, reply))
+        seq += len(reply)
+    path = tmp_path / "payload.pcap"
+    path.write_bytes(pcap(packets))
+    frames = load(path, "postgres", Ledger("lifetimes"))
+    of_server = [frames.source[s] == SERVER for s in frames.stream]
+    named = [frames.types[t] for t in frames.type]
+    assert [t for t, of in zip(named, of_server) if of] == [
+        "authenticate", "authenticate", "ready", "copy-in", "ready", "error",
+    ]  # fmt: skip
+    assert [int(n) for n, of in zip(frames.length, of_server) if of] == list(map(len, replies))
+    # As many as requests, in their order.
+    assert [t for t, of in zip(named, of_server) if not of] == [
+        "startup", "password", "password", "COPY", "copy", "query",
+    ]  # fmt: skip
+
+
+def test_postgres_goes_on_where_encryption_was_refused_and_ends_where_it_begins(tmp_path):
+    ssl = postgres(b"", struct.pack("!I", 80877103))  # 8 bytes
+    query = postgres(b"Q", b"begin\0")
+    for answer, n in ((b"N", 3), (b"S", 1)):
+        packets = requests(ssl, PG_STARTUP + query)
+        packets[1:1] = [packet(SERVER, CLIENT, 4999, b"", SYN | ACK)]
+        packets.insert(3, packet(SERVER, CLIENT, 5000, answer))
+        assert [t for _, _, t in framed(tmp_path, "postgres", packets)] == ["encrypt", "startup", "BEGIN"][:n]
 
 
 def test_http_bodies_count_by_length_and_by_chunks(tmp_path):
@@ -209,6 +290,16 @@ def test_damaged_packets_never_crash_the_native_program(tmp_path):
         ("memcached", pcap(requests(*[binary] * 40))),
         ("redis", pcap(requests(array, array[:7], array[7:]))),
         ("http", pcap(requests(get, chunks[:60], chunks[60:]))),
+        (
+            "postgres",
+            pcap(
+                requests(
+                    PG_STARTUP,
+                    postgres(b"Q", b"select 1\0"),
+                    postgres(b"P", b"a\0begin\0") + postgres(b"S", b""),
+                )
+            ),
+        ),
     ]
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
     path = tmp_path / "damaged.pcap"

@@ -41,4 +41,5 @@ def join(
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """``(rows of table requests, losses by key)``."""
     written, lost = build(Messages(as_messages(rows)), tmp_path, framing)
-    return pq.read_table(written.path).to_pylist(), {r["key"]: r["count"] for r in lost.to_pylist()}
+    made = written if isinstance(written, pa.Table) else pq.read_table(written.path)
+    return made.to_pylist(), {r["key"]: r["count"] for r in lost.to_pylist()}

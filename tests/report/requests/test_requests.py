@@ -236,6 +236,17 @@ def test_interim_replies_of_http_are_none(tmp_path: Path) -> None:
     assert ([(r["first_ns"], r["last_ns"]) for r in made], losses) == ([(0, 950), (1000, 1350)], {})
 
 
+def test_a_call_without_frame_in_a_framed_connection_is_counted_and_in_no_request(tmp_path: Path) -> None:
+    rows = [
+        framed("GET", received(0, 0, 100, 200)),
+        framed("200", sent(0, 300, 350)),
+        received(0, 900, 950, 990),
+    ]
+    made, losses = join(rows, tmp_path, "http")
+    assert [(r["join"], r["first_ns"], r["last_ns"]) for r in made] == [("framing:http", 0, 350)]
+    assert losses == {"messages_without_frame": 1}
+
+
 def test_connections_without_frames_alternate_beside_framed_ones(tmp_path: Path) -> None:
     rows = [
         framed("GET", received(0, 0, 100, 200)),

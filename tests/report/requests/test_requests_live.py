@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nsight_report
 import pytest
-from evaluation.requests.client import joined, record, told
+from evaluation.requests.client import END_S, RECORD, joined, record, told
+from machinery.testbed import ports
 from machinery.testbed.bed import on_path
 from nsight_record import clock, collect
 
@@ -17,9 +20,17 @@ from conftest import skip_or_fail
 pytestmark = pytest.mark.live
 
 
-def require_testbed(server: str) -> None:
+def require_recorder() -> None:
     if os.geteuid():
-        skip_or_fail("root", "network namespaces need root")
+        skip_or_fail("root", "recording needs root")
+    if not collect.find():
+        skip_or_fail("bpf", "nsight-collect is not built")
+    if not clock.find():
+        skip_or_fail("clock", "nsight-clock is not built")
+
+
+def require_testbed(server: str) -> None:
+    require_recorder()
     for name in (
         "ip",
         "nsenter",
@@ -30,10 +41,6 @@ def require_testbed(server: str) -> None:
     ):
         if not on_path(name):
             skip_or_fail("testbed", f"{name} is not installed")
-    if not collect.find():
-        skip_or_fail("bpf", "nsight-collect is not built")
-    if not clock.find():
-        skip_or_fail("clock", "nsight-clock is not built")
 
 
 @pytest.mark.parametrize(
@@ -69,3 +76,30 @@ def test_every_request_of_the_client_is_joined_to_its_reply(
     sent = nsight_report.open(capture, direction="tx", framing=framing)
     assert len(sent.coverage) > 0
     assert sent.summary()["messages"]["n"] >= len(rows)
+
+
+def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) -> None:
+    require_recorder()
+    n = 50
+    with ports.reserved(2) as (port, backend):
+        argv = [sys.executable, str(Path(__file__).with_name("proxy.py")), str(port), str(backend), str(n)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin and server.stdout
+            pid = server.stdout.readline().strip()
+            # It is told to begin once everything records; the command that does so waits for its end.
+            go = f"echo > /proc/{server.pid}/fd/0; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done"
+            done = subprocess.run(
+                [RECORD, "-q", "-o", tmp_path / "tree.nsight", "--pid", pid, "--", "sh", "-c", go],
+                capture_output=True, text=True, timeout=END_S,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            server.stdin.close()
+            assert server.wait(END_S) == 0
+    made = nsight_report.open(tmp_path / "tree.nsight").requests
+    top, sent = (made[made["role"] == role] for role in ("server", "client"))
+    assert (len(top), len(sent)) == (n, 2 * n)
+    assert (top["lport"] == port).all() and (sent["rport"] == backend).all()
+    # Two each, inside it, and no longer together than its service.
+    inside = sent.groupby("parent_request_id")["latency_ns"].agg(["size", "sum"]).reindex(top["request_id"])
+    assert (inside["size"] == 2).all()
+    assert (inside["sum"].to_numpy() <= top["service_dur_ns"].to_numpy()).all()

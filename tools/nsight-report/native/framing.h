@@ -69,7 +69,8 @@ struct parser {
 	/* Redis: elements that are still to come, by nesting depth */
 	int depth;
 	uint64_t todo[NEST_MAX];
-	/* HTTP */
+	bool ends; /* PostgreSQL: with the message of its protocol the framed one ends too */
+	/* HTTP; status: PostgreSQL too */
 	bool chunked, has_length, until_close;
 	int status;
 	uint64_t content_length;
@@ -93,7 +94,7 @@ struct protocol {
 	enum verdict (*byte)(struct parser *x, uint8_t c);
 };
 
-extern const struct protocol memcached, redis, http;
+extern const struct protocol memcached, redis, http, postgres;
 
 /* Streams */
 struct streams;

@@ -114,7 +114,7 @@ static void print_counts(FILE *out)
 
 int main(int argc, char **argv)
 {
-	static const struct protocol *const protocols[] = {&memcached, &redis, &http};
+	static const struct protocol *const protocols[] = {&memcached, &redis, &http, &postgres};
 	const struct protocol *protocol = NULL;
 	struct streams *streams;
 	struct segment s;
@@ -123,13 +123,13 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || argc > 4)
 		die(EXIT_USAGE, NULL,
-		    "usage: nsight-framing memcached|redis|http PCAP [SERVER_PORT]");
+		    "usage: nsight-framing memcached|redis|http|postgres PCAP [SERVER_PORT]");
 	for (size_t i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
 		if (!strcmp(argv[1], protocols[i]->name))
 			protocol = protocols[i];
 	if (!protocol)
-		die(EXIT_USAGE, "one of memcached, redis, http", "protocol '%s' is unknown",
-		    argv[1]);
+		die(EXIT_USAGE, "one of memcached, redis, http, postgres",
+		    "protocol '%s' is unknown", argv[1]);
 	if (argc == 4 && (!parse_u64(argv[3], strlen(argv[3]), &port) || !port || port > 65535))
 		die(EXIT_USAGE, "a number from 1 to 65535", "port '%s' is none", argv[3]);
 	pcap = pcap_open(argv[2]);

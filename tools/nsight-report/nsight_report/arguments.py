@@ -145,7 +145,7 @@ def _common(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "--framing",
-        choices=("memcached", "redis", "http", "none"),
+        choices=("memcached", "redis", "http", "postgres", "none"),
         default="none",
         help="cut messages by protocol (needs a capture made with --payload); none: one read or write is one message",
     )

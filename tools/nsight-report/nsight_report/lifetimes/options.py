@@ -13,7 +13,7 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 PhcToMonotonic = Callable[[I64, I64], tuple[I64, I64]]
 
-FRAMINGS = ("memcached", "redis", "http")
+FRAMINGS = ("memcached", "redis", "http", "postgres")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LifetimeOptions:
     ``phc_to_monotonic(timestamps, ifindexes)`` converts hardware timestamps to ``(monotonic ns, error ns)``;
     an error below 0 says that this timestamp cannot be converted. Without it hardware timestamps are counted
     and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
-    serves to name the clock of software timestamps. ``framing`` (memcached, redis or http) cuts messages at
+    serves to name the clock of software timestamps. ``framing`` (memcached, redis, http or postgres) cuts messages at
     the protocol's own boundaries, found in the packets of ``payload`` (a pcap file).
     """
 

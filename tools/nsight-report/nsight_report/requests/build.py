@@ -23,7 +23,9 @@ _UDP = 17
 _ROW = row_type("requests")
 
 
-def build(messages: Messages, scratch: Path, framing: str | None = None) -> tuple[Written, pa.Table]:
+def build(
+    messages: Messages, scratch: Path, framing: str | None = None
+) -> tuple[Written | pa.Table, pa.Table]:
     """Write the requests to directory ``scratch``; return ``(requests, losses)``.
 
     ``framing``: the protocol that ``messages`` were cut by. In memory are the messages of some connections at a time, one
@@ -31,11 +33,13 @@ def build(messages: Messages, scratch: Path, framing: str | None = None) -> tupl
     Messages of a recording of one direction make no request, and none is counted as missing.
     """
     ledger = Ledger("requests")
+    if not _both_directions(messages):
+        return schema.empty("requests"), ledger.table()
     words: dict[str, dict[str, int]] = {name: {} for name in (*WORDS, "direction")}
     parts, connections = by_connection(messages, scratch, words)
-    role = roles(connections, Ledger("requests") if _one_direction(words) else ledger)
+    role = roles(connections, ledger)
     runs, hands = Runs(scratch / "requests.runs", _ROW, ("first_ns", "request_id")), [InHands.join([])]
-    for rows in () if _one_direction(words) else parts:
+    for rows in parts:
         made = _requests(rows, connections, role, words["request_type"], framing, ledger)
         received = made[made["role"] != CLIENT]
         hands.append(
@@ -62,8 +66,9 @@ def build(messages: Messages, scratch: Path, framing: str | None = None) -> tupl
     return written, ledger.table()
 
 
-def _one_direction(words: dict[str, dict[str, int]]) -> bool:
-    return len(words["direction"]) < 2
+def _both_directions(messages: Messages) -> bool:
+    words: dict[str, dict[str, int]] = {}
+    return any(len(words["direction"]) == 2 for _ in messages.batches(["direction"], words))
 
 
 def _requests(
@@ -79,12 +84,15 @@ def _requests(
     interim = [
         number for word, number in types.items() if framing == "http" and len(word) == 3 and word[0] == "1"
     ]
-    rows = rows[~np.isin(rows["request_type"], interim)]
+    is_framed = (connections["surplus"][rows["conn_id"]] > 0) & (framing is not None)
+    unknown = is_framed & (rows["request_type"] < 0)
+    ledger.add("messages_without_frame", int(np.count_nonzero(unknown)))
+    keep = ~(np.isin(rows["request_type"], interim) | unknown)
+    rows, is_framed = rows[keep], is_framed[keep]
     conn = rows["conn_id"]
     is_client = role[conn] == CLIENT
     is_udp = connections["proto"][conn] == _UDP
-    is_framed = (connections["framed"][conn] == 1) & ~is_udp & (framing is not None)
-    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed, ledger)
+    found = exchanges(rows, (rows["tx"] == 1) == is_client, is_udp, is_framed & ~is_udp, ledger)
     client = is_client[found.ask]
     made = np.zeros(len(client), _ROW)
     for name, values in measure(rows, found, client, ledger).items():

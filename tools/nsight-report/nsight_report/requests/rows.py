@@ -30,11 +30,11 @@ WORDS = ("comm", "request_type", "laddr", "raddr")
 
 
 class Connections:
-    """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent) and ``framed`` (each has a type); -1 where
-    there is no message of it."""
+    """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent); -1 where there is no message of it.
+    ``surplus``: how many more messages have a type than have none."""
 
     def __init__(self) -> None:
-        self._of = {name: np.full(0, -1) for name in (*OF_CONNECTION, "first_tx", "framed")}
+        self._of = {name: np.full(0, -1) for name in (*OF_CONNECTION, "first_tx", "surplus")}
 
     def __getitem__(self, name: str) -> I64:
         return self._of[name]
@@ -53,8 +53,8 @@ class Connections:
         for name in OF_CONNECTION:
             self[name][found[new]] = batch[name][first[new]]
         self["first_tx"][found[new]] = batch["tx"][first[new]]
-        self["framed"][found[new]] = 1
-        self["framed"][conn[batch["request_type"] < 0]] = 0
+        self["surplus"][found[new]] = 0
+        np.add.at(self["surplus"], conn, np.where(batch["request_type"] < 0, -1, 1))
 
 
 def by_connection(
