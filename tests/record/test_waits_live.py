@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from nsight_report import cli
-from nsight_report.waits import Activity, explain, summary
+from nsight_report.waits import Activity, explain
+from nsight_report.waits.tiles import WAITING
 from recorder_run import record, require_live
 
 from conftest import ROOT, skip_or_fail
@@ -57,7 +58,7 @@ class Recorded:
         """Known waits of the thread itself in a system call, or page fault."""
         pieces = self.pieces(tid)
         chosen = (pieces["depth"] == 0) & (pieces["name"] == place) & (pieces["kind"] != "unknown")
-        return pieces[chosen & pieces["doing"].isin(summary.WAITING)]
+        return pieces[chosen & pieces["doing"].isin(WAITING)]
 
     def slept_below(self, tid: int, waits: pd.DataFrame) -> np.ndarray:
         """Of each wait how long the thread that ended it slept by a timer meanwhile."""

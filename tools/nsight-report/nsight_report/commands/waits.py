@@ -20,6 +20,7 @@ from ..timeline.recording import host
 from ..units import counted, duration, percent
 from ..waits import Activity, explain
 from ..waits import summary as chains
+from ..waits.tiles import WAITING
 
 if TYPE_CHECKING:
     from ..api import Capture
@@ -70,7 +71,7 @@ def _threads(capture: Capture, first: int, last: int) -> list[dict[str, Any]]:
         part = pd.DataFrame({**plain, "state": words(f["state"]), "ns": high - low})
         parts.append(part[part["ns"] > 0])
     every = pd.concat(parts, ignore_index=True)
-    every["what"] = every["state"].where(~every["state"].isin(chains.WAITING), "waiting")
+    every["what"] = every["state"].where(~every["state"].isin(WAITING), "waiting")
     spent = every.pivot_table("ns", "tid", "what", "sum", fill_value=0)
     who = every.drop_duplicates("tid", keep="last").set_index("tid")
     spent = spent.reindex(columns=["running", "runnable", "waiting"], fill_value=0)
@@ -105,7 +106,7 @@ def _chosen(threads: list[dict[str, Any]], wanted: str) -> int:
 def _longest(pieces: pa.Table, begin: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The longest waits of the thread itself, each with its tree."""
     f = to_pandas(pieces.filter(pa.array(pieces["depth"].to_numpy() == 0)))
-    f = f[np.isin(words(f["doing"]), chains.WAITING)]
+    f = f[np.isin(words(f["doing"]), WAITING)]
     length = column(f["end_ns"]) - column(f["start_ns"])
     order = np.argsort(-length, kind="stable")[: args.longest]
     ids, starts = column(f["piece_id"])[order], column(f["start_ns"])[order]

@@ -18,7 +18,8 @@ from ..losses import Ledger
 from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from .activity import Activity
-from .tiles import NUMBERS, WORDS, Queries, tiles
+from .tiles import WAITING, WORDS, Columns, Queries, tiles
+from .words import Words
 
 #: Threads that a chain names beside the one that was asked about.
 DEPTH = 8
@@ -41,37 +42,33 @@ def explain(
     good = end > start
     ledger.add("wait_interval_empty", int((end < start).sum()))
     ids, asked = ids[good], Queries(tid[good], start[good], end[good])
-    parent, path = np.full(len(ids), -1), asked.tid[:, None]
-    levels: list[pd.DataFrame] = []
+    parent, path, words = np.full(len(ids), -1), asked.tid[:, None], Words()
+    levels: list[Columns] = []
     n_pieces = 0
     for level in range(depth + 1):
-        pieces = tiles(asked, activity)
-        query = column(pieces["query"])
-        pieces = pieces.assign(
-            piece_id=n_pieces + np.arange(len(pieces)),
-            interval_id=ids[query],
-            parent_id=parent[query],
-            depth=level,
-            is_leaf=True,
-        )
+        pieces = tiles(asked, activity, words)
+        query, n = pieces.pop("query"), len(pieces["tid"])
+        pieces["piece_id"] = n_pieces + np.arange(n)
+        pieces["interval_id"], pieces["parent_id"] = ids[query], parent[query]
+        pieces["depth"], pieces["is_leaf"] = np.full(n, level), np.ones(n, bool)
         levels.append(pieces)
-        n_pieces += len(pieces)
+        n_pieces += n
         further = _followed(pieces, path[query], level < depth and n_pieces < most, ledger)
         if not len(further):
             break
-        pieces["is_leaf"] = ~np.isin(np.arange(len(pieces)), further)
-        asked = Queries(*(column(pieces[name])[further] for name in ("other_tid", "start_ns", "end_ns")))
-        ids, parent = ids[query[further]], column(pieces["piece_id"])[further]
+        pieces["is_leaf"][further] = False
+        asked = Queries(*(pieces[name][further] for name in ("other_tid", "start_ns", "end_ns")))
+        ids, parent = ids[query[further]], pieces["piece_id"][further]
         path = np.column_stack([path[query[further]], asked.tid])
-    every = pd.concat(levels, ignore_index=True) if len(levels) > 1 else levels[0]
-    _account(every, ledger)
-    return _table(every), ledger.table()
+    every = {name: np.concatenate([pieces[name] for pieces in levels]) for name in levels[0]}
+    _account(every, words, ledger)
+    return _table(every, words), ledger.table()
 
 
-def _followed(pieces: pd.DataFrame, path: npt.NDArray[np.int64], may: bool, ledger: Ledger) -> Int:
+def _followed(pieces: Columns, path: npt.NDArray[np.int64], may: bool, ledger: Ledger) -> Int:
     """Positions of waits whose waker is asked about next: not one that is in the chain already."""
-    by_thread = pieces["by_thread"].to_numpy(bool)
-    circular = by_thread & (path == column(pieces["other_tid"])[:, None]).any(axis=1)
+    by_thread = pieces["by_thread"]
+    circular = by_thread & (path == pieces["other_tid"][:, None]).any(axis=1)
     ledger.add("wait_chain_circular", int(circular.sum()))
     found = np.flatnonzero(by_thread & ~circular)
     if not may:
@@ -80,28 +77,19 @@ def _followed(pieces: pd.DataFrame, path: npt.NDArray[np.int64], may: bool, ledg
     return found
 
 
-def _account(pieces: pd.DataFrame, ledger: Ledger) -> None:
+def _account(pieces: Columns, words: Words, ledger: Ledger) -> None:
     """What the chains end in that nothing explains."""
-    unknown = (pieces["is_leaf"] & (pieces["kind"] == "unknown") & (pieces["name"] != "dead")).to_numpy(bool)
-    waits = pieces["doing"].isin(["sleeping", "blocked", "stopped"]).to_numpy(bool)
-    length = column(pieces["end_ns"]) - column(pieces["start_ns"])
-    asleep, other = unknown & waits, unknown & ~waits
+    unknown = pieces["is_leaf"] & (pieces["kind"] == words.number("unknown"))
+    waits = np.isin(pieces["doing"], words.numbers(list(WAITING)))
+    length = pieces["end_ns"] - pieces["start_ns"]
+    asleep, other = unknown & waits, unknown & ~waits & (pieces["name"] != words.number("dead"))
     ledger.add("wait_without_waker", int(asleep.sum()), places=int(length[asleep].sum()))
     ledger.add("wait_thread_unknown", int(other.sum()), places=int(length[other].sum()))
 
 
-def _table(pieces: pd.DataFrame) -> pa.Table:
-    columns: dict[str, object] = {
-        name: pieces[name].to_numpy(np.int64)
-        for name in ("piece_id", "interval_id", "parent_id", "depth", *NUMBERS)
-        if name != "query"
-    }
+def _table(pieces: Columns, words: Words) -> pa.Table:
+    columns: dict[str, object] = dict(pieces)
     for name in ("depth", "tid", "pid", "cpu", "other_tid"):
-        columns[name] = pieces[name].to_numpy(np.int32)
-    for name in WORDS:
-        codes, unique = pd.factorize(pieces[name].to_numpy(object))
-        columns[name] = pa.DictionaryArray.from_arrays(
-            pa.array(codes.astype(np.int32)), pa.array([str(word) for word in unique], pa.string())
-        )
-    columns["is_leaf"] = pieces["is_leaf"].to_numpy(bool)
+        columns[name] = pieces[name].astype(np.int32)
+    columns |= {name: words.column(pieces[name]) for name in WORDS}
     return schema.conform("wait_pieces", pa.table(columns))

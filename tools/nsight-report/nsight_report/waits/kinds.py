@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from .words import Words, alike
 
 #: How each is known: the records themselves tell it; it follows from their order or from names; nothing tells it.
 MEASURED, INFERRED, MISSING = SURE = ("measured", "inferred", "missing")
@@ -89,33 +91,47 @@ def _by_interrupt(place: str, symbol: str, from_thread: bool, has_io: bool) -> V
     return Verdict("device", INFERRED if symbol in _OF_OTHER_CORES else MEASURED, False)
 
 
-def kinds_of(waits: pd.DataFrame) -> pd.DataFrame:
-    """``kind_of`` for rows of table ``waits``, once for each combination: columns kind, sure, by_thread."""
-    told = pd.DataFrame(
-        {
-            **{
-                name: waits[name].astype(str).to_numpy(object)
-                for name in ("state", "place", "context", "symbol")
-            },
-            "from_thread": waits["from_thread"].to_numpy(bool),
-            "has_io": waits["device"].to_numpy(np.int64) >= 0,
-            "reclaims": waits["waker_comm"].astype(str).str.startswith("kswapd").to_numpy(bool),
-        }
-    )
+def kinds_of(waits: pd.DataFrame, words: Words) -> dict[str, npt.NDArray[Any]]:
+    """``kind_of`` for rows of table ``waits``, once for each combination: kind and sure as numbers of ``words``, by_thread."""
+    told = {name: words.of(waits[name]) for name in ("state", "place", "context", "symbol")}
     # Names of threads make no difference.
-    told.loc[told["context"].isin(["thread", "syscall"]), "symbol"] = ""
-    number = told.groupby(list(told.columns), sort=False).ngroup().to_numpy()
-    first = np.unique(number, return_index=True)[1]
-    found = [kind_of(*row) for row in told.iloc[first].itertuples(index=False, name=None)]
-    return pd.DataFrame(found, columns=list(Verdict._fields)).iloc[number].reset_index(drop=True)
+    told["symbol"][np.isin(told["context"], words.numbers(["thread", "syscall"]))] = 0
+    told["from_thread"] = waits["from_thread"].to_numpy(bool).astype(np.int64)
+    told["has_io"] = (waits["device"].to_numpy(np.int64) >= 0).astype(np.int64)
+    waker = waits["waker_comm"].astype("category")
+    reclaims = np.append(waker.cat.categories.astype(str).str.startswith("kswapd"), False)
+    told["reclaims"] = reclaims.astype(np.int64)[waker.cat.codes.to_numpy()]
+    key = alike(told.values())
+    first = np.unique(key, return_index=True)[1]
+    texts = words.texts()
+
+    def said(name: str, row: int) -> str:
+        return str(texts[told[name][row]])
+
+    found = [
+        kind_of(
+            said("state", row),
+            said("place", row),
+            said("context", row),
+            said("symbol", row),
+            bool(told["from_thread"][row]),
+            bool(told["has_io"][row]),
+            bool(told["reclaims"][row]),
+        )
+        for row in first.tolist()
+    ]
+    kind, sure = (words.numbers([getattr(f, name) for f in found])[key] for name in ("kind", "sure"))
+    return {"kind": kind, "sure": sure, "by_thread": np.array([f.by_thread for f in found], bool)[key]}
 
 
-def device_names(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """Block devices as ``major:minor``, '' below 0.
+def device_names(numbers: npt.NDArray[np.int64], words: Words) -> npt.NDArray[np.int64]:
+    """Block devices as ``major:minor``, '' below 0; numbers of ``words``.
 
-    >>> device_names(np.array([254 << 20 | 3, -1])).tolist()
+    >>> words = Words()
+    >>> numbers = device_names(np.array([254 << 20 | 3, -1]), words)
+    >>> words.texts()[numbers].tolist()
     ['254:3', '']
     """
-    codes, unique = pd.factorize(numbers)
+    unique, codes = np.unique(numbers, return_inverse=True)
     names = [f"{n >> 20}:{n & 0xFFFFF}" if n >= 0 else "" for n in unique.tolist()]
-    return np.array([*names, ""], object)[codes]
+    return words.numbers(names)[codes]

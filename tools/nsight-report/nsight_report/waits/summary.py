@@ -15,10 +15,11 @@ from ..interval_joins import Int
 from ..tables.data_frames import column, to_pandas, words
 from .kinds import SURE
 from .phrases import Said, phrase
+from .tiles import WAITING
+from .words import Words, alike
 
 #: Between the links of a chain.
 WHICH = ", which "
-WAITING = ("sleeping", "blocked", "stopped")
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,22 @@ class Chains:
     def of_pieces(table: pa.Table) -> Chains:
         """Group them; the pieces of an interval may be part of a table, if those that they explain are, too."""
         pieces = to_pandas(table)
-        said = pd.DataFrame(
-            {
-                name: column(pieces[name]) if name == "other_tid" else words(pieces[name])
-                for name in Said._fields
-            }
-        )
-        number = said.groupby(list(said.columns), sort=False).ngroup().to_numpy()
+        said_words = Words()
+        said = [
+            column(pieces[name]) if name == "other_tid" else said_words.of(pieces[name])
+            for name in Said._fields
+        ]
+        number = alike(said)
         first = np.unique(number, return_index=True)[1]
-        texts = [phrase(Said(*row)) for row in said.iloc[first].itertuples(index=False, name=None)]
+        known = said_words.texts()
+        told = zip(*(values[first].tolist() for values in said), strict=True)
+        texts = [
+            phrase(Said(*(v if n == "other_tid" else known[v] for n, v in zip(Said._fields, row))))
+            for row in told
+        ]
         # Pieces that differ in what the words do not tell are alike.
-        codes, unique = pd.factorize(np.array(texts, object)[number] if len(number) else np.zeros(0, object))
+        alike_texts, unique = pd.factorize(np.array(texts, object))
+        codes = alike_texts[number]
         depth = column(pieces["depth"])
         parent = pd.Index(column(pieces["piece_id"])).get_indexer(pd.Index(column(pieces["parent_id"])))
         of, root = np.full(len(pieces), -1), np.arange(len(pieces))

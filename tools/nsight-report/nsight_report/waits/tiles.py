@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ..interval_joins import Int, overlaps, tile
-from ..tables.data_frames import column, words
+from ..tables.data_frames import column
 from ..timeline.exposure import THROTTLED_NS
 from ..timeline.pieces import uncovered
 from .activity import Activity
 from .kinds import INFERRED, MEASURED, MISSING, device_names, kinds_of
+from .words import Words
 
-_WAITING = ("sleeping", "blocked", "stopped")
+WAITING = ("sleeping", "blocked", "stopped")
 #: What each piece has; what a kind has not is -1 (numbers), 0 (``arg``, ``nbytes``) or ''.
 NUMBERS = ("query", "tid", "pid", "start_ns", "end_ns", "arg", "cpu", "other_tid", "nbytes")
 WORDS = ("comm", "doing", "kind", "name", "other_comm", "device", "operation", "sure")
+
+#: Columns of the same length, by name; words as numbers of ``Words``.
+Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -31,36 +36,32 @@ class Queries:
     end: Int
 
 
-def tiles(asked: Queries, activity: Activity) -> pd.DataFrame:
+def tiles(asked: Queries, activity: Activity, words: Words) -> Columns:
     """Pieces (NUMBERS, WORDS, ``by_thread``) in order of query and time; those of a query tile it exactly.
 
     ``query``: position in ``asked``; ``by_thread``: ``other_tid`` ended this wait, and what it did explains it.
     """
     states = activity.states_of(asked.tid, asked.start, asked.end)
     of = _Overlap.of(asked.tid, asked.start, asked.end, states, "tid")
-    names = words(states["comm"])
-    every = [_nothing(*uncovered(of.query, of.start, of.end, asked.start, asked.end), asked)]
-    base = pd.DataFrame(
-        {
-            "query": of.query,
-            "tid": column(states["tid"])[of.item],
-            "pid": column(states["pid"])[of.item],
-            "comm": names[of.item],
-            "start_ns": of.start,
-            "end_ns": of.end,
-            "cpu": column(states["cpu"])[of.item],
-        }
-    )
-    state = words(states["state"])[of.item]
-    for wanted, make in ((("running", "runnable"), _on_core), (_WAITING, _off_core)):
-        chosen = np.isin(state, wanted)
-        if chosen.any():
-            every += make(base[chosen].reset_index(drop=True), state[chosen], activity)
-    rest = ~np.isin(state, ("running", "runnable", *_WAITING))
-    every.append(_piece(base[rest], doing="unknown", kind="unknown", name=state[rest], sure=MISSING))
-    pieces = pd.concat([piece for piece in every if len(piece)] or every, ignore_index=True)
-    pieces = pieces.sort_values(["query", "start_ns"], kind="stable", ignore_index=True)
-    return _joined(pieces)
+    base: Columns = {"query": of.query, "start_ns": of.start, "end_ns": of.end}
+    base |= {name: column(states[name])[of.item] for name in ("tid", "pid", "cpu")}
+    base["comm"] = words.of(states["comm"])[of.item]
+    state = words.of(states["state"])[of.item]
+    on_core = np.isin(state, words.numbers(["running", "runnable"]))
+    off_core = np.isin(state, words.numbers(list(WAITING)))
+    query, low, high = uncovered(of.query, of.start, of.end, asked.start, asked.end)
+    never = {"query": query, "tid": asked.tid[query], "start_ns": low, "end_ns": high}
+    unknown = {"doing": "unknown", "kind": "unknown", "sure": MISSING}
+    rest = ~on_core & ~off_core
+    every = [
+        *_on_core(_rows(base, on_core), state[on_core], activity, words),
+        *_off_core(_rows(base, off_core), state[off_core], activity, words),
+        _piece(words, _rows(base, rest), name=state[rest], **unknown),
+        _piece(words, never, name="not recorded", **unknown),
+    ]
+    pieces = {name: np.concatenate([part[name] for part in every]) for name in every[0]}
+    order = np.lexsort((pieces["start_ns"], pieces["query"]))
+    return _joined(_rows(pieces, order), words)
 
 
 @dataclass(frozen=True)
@@ -91,113 +92,120 @@ def _apart(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
     return of[there], low[there], high[there], item[there]
 
 
-def _piece(base: pd.DataFrame, **columns: object) -> pd.DataFrame:
-    """Rows of ``base`` with the other columns, which are nothing where they are not given."""
-    nothing: dict[str, object] = {**dict.fromkeys(NUMBERS, -1), **dict.fromkeys(WORDS, "")}
-    nothing |= {"arg": 0, "nbytes": 0, "by_thread": False}
-    given = {name: base[name].to_numpy() for name in base.columns} | columns
-    return pd.DataFrame({**nothing, **given}, index=range(len(base)))[[*NUMBERS, *WORDS, "by_thread"]]
+def _rows(columns: Columns, rows: npt.NDArray[Any]) -> Columns:
+    return {name: values[rows] for name, values in columns.items()}
 
 
-def _nothing(query: Int, start: Int, end: Int, asked: Queries) -> pd.DataFrame:
-    """No state of the thread is known: before it was created, before or after the recording, or no such thread."""
-    base = pd.DataFrame({"query": query, "tid": asked.tid[query], "start_ns": start, "end_ns": end})
-    return _piece(base, doing="unknown", kind="unknown", name="not recorded", sure=MISSING)
+def _piece(words: Words, base: Columns, **columns: npt.NDArray[Any] | str) -> Columns:
+    """Rows of ``base`` with the other columns (one word for all rows, or numbers), which are nothing where they are not given."""
+    n = len(base["query"])
+    made: Columns = {name: np.full(n, -1) for name in NUMBERS if name not in base}
+    made |= {name: np.zeros(n, np.int64) for name in (*WORDS, "arg", "nbytes")}
+    made["by_thread"] = np.zeros(n, bool)
+    made |= base
+    for name, value in columns.items():
+        made[name] = np.full(n, words.number(value)) if isinstance(value, str) else value
+    return made
 
 
-def _on_core(base: pd.DataFrame, state: npt.NDArray[np.object_], activity: Activity) -> list[pd.DataFrame]:
+def _on_core(base: Columns, state: Int, activity: Activity, words: Words) -> list[Columns]:
     """Running: what its core was in. Ready: who had the core whose queue it waited in."""
-    cpu, start, end = (column(base[name]) for name in ("cpu", "start_ns", "end_ns"))
+    cpu, start, end = base["cpu"], base["start_ns"], base["end_ns"]
     contexts = activity.contexts_of(cpu, start, end)
     of = _Overlap.of(cpu, start, end, contexts, "cpu")
-    kind, symbol, comm = (words(contexts[name])[of.item] for name in ("kind", "symbol", "comm"))
+    kind, symbol, comm = (words.of(contexts[name])[of.item] for name in ("kind", "symbol", "comm"))
     core_tid = column(contexts["tid"])[of.item]
-    rows = base.iloc[of.query].assign(start_ns=of.start, end_ns=of.end)
-    runs = state[of.query] == "running"
-    owner, tid = np.isin(kind, ("thread", "syscall", "exception")), column(rows["tid"])
-    irq, own = np.isin(kind, ("softirq", "hardirq")), core_tid == tid
-    steal, gap, idle = kind == "absent", kind == "gap", kind == "idle"
-    # Steal in mode intel-pt is a gap; an idle core beside a ready thread that has used up its quota is no wake-up.
-    quota = ~runs & idle & (of.end - of.start > THROTTLED_NS)
-    quota &= np.isin(column(rows["pid"]), activity.throttled)
-    cases = [
-        (steal, "absent", "steal", ""),
-        (gap, "unknown", "unknown", "untraced"),
+    rows = _rows(base, of.query) | {"start_ns": of.start, "end_ns": of.end}
+    runs = state[of.query] == words.number("running")
+
+    def among(*kinds: str) -> npt.NDArray[np.bool_]:
+        return np.isin(kind, words.numbers(list(kinds)))
+
+    owner, irq, own = (
+        among("thread", "syscall", "exception"),
+        among("softirq", "hardirq"),
+        core_tid == rows["tid"],
+    )
+    gap, idle = among("gap"), among("idle")
+    # Beside an idle core a ready thread wakes up, or its process has used up its quota.
+    quota = ~runs & idle & (of.end - of.start > THROTTLED_NS) & np.isin(rows["pid"], activity.throttled)
+    none = np.zeros(len(kind), np.int64)
+    cases: list[tuple[npt.NDArray[np.bool_], str, str, Int]] = [
+        (among("absent"), "absent", "steal", none),
+        (gap, "unknown", "unknown", none + words.number("untraced")),
         (runs & irq, "interrupted", "interrupt", symbol),
-        (runs, "running", "running", np.where(kind == "syscall", symbol, "")),
+        (runs, "running", "running", np.where(among("syscall"), symbol, 0)),
         (irq, "runnable", "run queue", symbol),
-        (quota, "runnable", "CPU quota", ""),
-        (idle | own, "runnable", "wake-up", ""),
+        (quota, "runnable", "CPU quota", none),
+        (idle | own, "runnable", "wake-up", none),
         (owner, "runnable", "run queue", comm),
     ]
     conditions = [case[0] for case in cases]
-
-    def chosen(column_: int, otherwise: str) -> npt.NDArray[np.object_]:
-        values = [np.broadcast_to(np.asarray(case[column_], object), len(kind)) for case in cases]
-        return np.select(conditions, values, otherwise).astype(object)
-
+    unknown = words.number("unknown")
+    doing = np.select(conditions, [none + words.number(case[1]) for case in cases], unknown)
+    what = np.select(conditions, [none + words.number(case[2]) for case in cases], unknown)
     taken = ~runs & owner & ~own
+    sure = np.where(
+        gap, words.number(MISSING), np.where(quota, words.number(INFERRED), words.number(MEASURED))
+    )
     found = _piece(
+        words,
         rows,
-        doing=chosen(1, "unknown"),
-        kind=chosen(2, "unknown"),
-        name=chosen(3, ""),
+        doing=doing,
+        kind=what,
+        name=np.select(conditions, [case[3] for case in cases], 0),
         other_tid=np.where(taken, core_tid, -1),
-        other_comm=np.where(taken, comm, ""),
-        sure=np.where(gap, MISSING, np.where(quota, INFERRED, MEASURED)),
+        other_comm=np.where(taken, comm, 0),
+        sure=sure,
     )
     query, low, high = uncovered(of.query, of.start, of.end, start, end)
-    rest = base.iloc[query].assign(start_ns=low, end_ns=high)
-    on = state[query]
-    kinds = np.where(on == "running", "running", "unknown")
-    return [found, _piece(rest, doing=on, kind=kinds, name="untraced", sure=MISSING)]
+    rest = _rows(base, query) | {"start_ns": low, "end_ns": high}
+    doing = state[query]
+    kinds = np.where(doing == words.number("running"), doing, unknown)
+    return [found, _piece(words, rest, doing=doing, kind=kinds, name="untraced", sure=MISSING)]
 
 
-def _off_core(base: pd.DataFrame, state: npt.NDArray[np.object_], activity: Activity) -> list[pd.DataFrame]:
+def _off_core(base: Columns, state: Int, activity: Activity, words: Words) -> list[Columns]:
     """Sleeping, blocked or stopped: what for, and who woke it."""
-    tid, start, end = (column(base[name]) for name in ("tid", "start_ns", "end_ns"))
+    tid, start, end = base["tid"], base["start_ns"], base["end_ns"]
     waits = activity.waits_of(tid, start, end)
     of = _Overlap.of(tid, start, end, waits, "tid")
-    rows = base.iloc[of.query].assign(start_ns=of.start, end_ns=of.end)
-    kinds = kinds_of(waits).iloc[of.item]
-    by_thread = kinds["by_thread"].to_numpy(bool)
-    waker = column(waits["waker_tid"])[of.item]
-    context = words(waits["context"])[of.item]
-    symbol = np.where(np.isin(context, ("softirq", "hardirq")), words(waits["symbol"])[of.item], "")
-    place = words(waits["place"])[of.item]
+    rows = _rows(base, of.query) | {"start_ns": of.start, "end_ns": of.end}
+    kinds = _rows(kinds_of(waits, words), of.item)
+    by_thread, waker = kinds.pop("by_thread"), column(waits["waker_tid"])[of.item]
+    in_irq = np.isin(words.of(waits["context"]), words.numbers(["softirq", "hardirq"]))
+    symbol = np.where(in_irq, words.of(waits["symbol"]), 0)
     found = _piece(
+        words,
         rows,
         doing=state[of.query],
-        kind=kinds["kind"].to_numpy(object),
-        name=place,
+        name=words.of(waits["place"])[of.item],
         arg=column(waits["arg"])[of.item],
         cpu=column(waits["waker_cpu"])[of.item],
         other_tid=np.where(by_thread, waker, -1),
-        other_comm=np.where(by_thread, words(waits["waker_comm"])[of.item], symbol),
-        device=device_names(column(waits["device"]))[of.item],
-        operation=words(waits["operation"])[of.item],
+        other_comm=np.where(by_thread, words.of(waits["waker_comm"])[of.item], symbol[of.item]),
+        device=device_names(column(waits["device"]), words)[of.item],
+        operation=words.of(waits["operation"])[of.item],
         nbytes=column(waits["nbytes"])[of.item],
-        sure=kinds["sure"].to_numpy(object),
         by_thread=by_thread & (waker > 0),
+        **kinds,
     )
     query, low, high = uncovered(of.query, of.start, of.end, start, end)
-    rest = base.iloc[query].assign(start_ns=low, end_ns=high)
-    return [found, _piece(rest, doing=state[query], kind="unknown", sure=MISSING)]
+    rest = _rows(base, query) | {"start_ns": low, "end_ns": high}
+    return [found, _piece(words, rest, doing=state[query], kind="unknown", sure=MISSING)]
 
 
-def _joined(pieces: pd.DataFrame) -> pd.DataFrame:
+def _joined(pieces: Columns, words: Words) -> Columns:
     """Pieces that follow each other and differ in their times only, as one."""
-    if not len(pieces):
-        return pieces
-    same = np.ones(len(pieces), bool)
-    same[0] = False
-    for name in pieces.columns:
-        if name not in ("start_ns", "end_ns"):
-            values = pieces[name].to_numpy()
-            same[1:] &= values[1:] == values[:-1]
-    start, end = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
+    start, end = pieces["start_ns"], pieces["end_ns"]
+    same = np.zeros(len(start), bool)
     # Two waits are two, though they look alike.
-    same[1:] &= (start[1:] == end[:-1]) & ~np.isin(pieces["doing"].to_numpy(object)[1:], _WAITING)
+    asleep = np.isin(pieces["doing"], words.numbers(list(WAITING)))
+    same[1:] = (start[1:] == end[:-1]) & ~asleep[1:]
+    for name, values in pieces.items():
+        if name not in ("start_ns", "end_ns"):
+            same[1:] &= values[1:] == values[:-1]
     first = np.flatnonzero(~same)
-    joined = pieces.iloc[first].reset_index(drop=True)
-    return joined.assign(end_ns=np.maximum.reduceat(end, first))
+    if not len(first):
+        return pieces
+    return _rows(pieces, first) | {"end_ns": np.maximum.reduceat(end, first)}
