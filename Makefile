@@ -74,7 +74,7 @@ test-packages: deps-test deb-source
 	@for suite in bookworm trixie; do tests/install/test-packages $$suite || exit 1; done
 
 completions: $(VENV)/.stamp
-	@PYTHONPATH=tools/nsight-report:tools/nsight-record $(PY) tools/packaging/completions build/completions
+	@PYTHONPATH=tools/nsight-report:tools/nsight-record:tools/nsight-capsule $(PY) tools/packaging/completions build/completions
 
 demo: deps-demo
 	@$(MAKE) -s build

@@ -16,7 +16,7 @@ def bed() -> Iterator[Bed]:
     """The virtual network, built once for a file."""
     if os.geteuid():
         skip_or_fail("root", "network namespaces need root")
-    if why := capabilities.programs("ip", "ethtool", "tc")():
+    if why := capabilities.programs("ip", "ethtool", "tc", "nft")():
         skip_or_fail("testbed", why)
     made = Bed()
     made.clear()

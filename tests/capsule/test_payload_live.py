@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from capsule.bed import MTU, Bed, exchange
+from capsule.bed import MTU, Bed, exchange, run
 from capsule.stamping import Stamping, skipped, total
 
 pytestmark = pytest.mark.live
@@ -196,3 +198,48 @@ def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[
             thread.join()
     assert not failures
     assert bed.errors() == before
+
+
+@pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
+@pytest.mark.parametrize("stripped", [True, False], ids=["stripped", "cut-off-by-the-kernel"])
+def test_conntrack_and_address_translation_find_nothing_wrong(
+    bed: Bed, everywhere: list[str], tmp_path: Path, offloads: bool, stripped: bool
+) -> None:
+    """conntrack checks a datagram's checksum over all of the packet, with what is behind the datagram."""
+    bed.offloads(offloads)
+    name, before = bed.name("b"), bed.errors()
+    rules = """add table inet t; add chain inet t c { type filter hook input priority 0; };
+        add chain inet t n { type nat hook prerouting priority dstnat; }; add rule inet t n meta l4proto { tcp, udp } th dport 7041 redirect to :7042;
+        add rule inet t c ct state invalid counter comment "invalid"; add rule inet t c th dport 7042 counter comment "all" """
+    run_in(name, "nft", rules)
+    try:
+        with Stamping(
+            tmp_path / "out", *everywhere, "--rate", "1", *([] if stripped else ["--keep"])
+        ) as stamping:
+            for family in FAMILIES:
+                client, server = bed.datagrams(family, 7042)
+                client.connect((*client.getpeername()[:1], 7041))
+                for size in (0, 1, 50, 51):
+                    client.send(b"x" * size)
+                    assert server.recv(99) == b"x" * size
+                client, server = bed.connection(family, 7042)
+                assert exchange(client, server, b"y" * 50) == b"y" * 50
+            manifest = stamping.end()
+        counters = {
+            c["comment"]: c["expr"][-1]["counter"]["packets"] for c in rules_of(name) if "comment" in c
+        }
+    finally:
+        run_in(name, "nft", "flush ruleset")
+    assert counters["invalid"] == 0
+    assert counters["all"] >= 2 * (4 + 1)
+    assert total(manifest, "born") == total(manifest, "ended") == 2 * (4 + 1)
+    assert bed.errors() == before
+
+
+def run_in(name: str, *words: str) -> str:
+    return run("ip", "netns", "exec", name, *words)
+
+
+def rules_of(name: str) -> list[dict[str, Any]]:
+    listed = json.loads(run_in(name, "nft", "-j", "list", "ruleset"))["nftables"]
+    return [entry["rule"] for entry in listed if "rule" in entry]

@@ -18,12 +18,16 @@
 #define NSC_MAGIC_1 0x53
 
 /*
- * The one's-complement sum of its 16-bit words never changes, so that no checksum of the packet
- * does. In TCP it is that of 28 bytes of NOP, which may so be written over the capsule; behind a
- * datagram it is 0, so that it may be cut off.
+ * The one's-complement sum of its 16-bit words, in network byte order, never changes, so that no
+ * checksum of the packet does. In TCP it is that of 28 bytes of NOP, which may so be written over
+ * the capsule. Behind a datagram it is -28, which makes up for the 28 bytes by which the packet is
+ * longer than the datagram: its checksum is right with the capsule (conntrack looks at all of the
+ * packet) and without it (sockets look at the datagram). At an odd offset a sum counts with its
+ * bytes exchanged.
  */
-#define NSC_SUM_TCP 0x0e0e
-#define NSC_SUM_UDP 0xffff
+#define NSC_SUM_TCP	0x0e0e
+#define NSC_SUM_UDP	0xffe3
+#define NSC_SUM_UDP_ODD 0xe3ff
 
 #define NSC_AGAIN 0x8000 /* of points: the segment was sent again */
 

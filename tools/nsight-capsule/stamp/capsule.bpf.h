@@ -99,15 +99,18 @@ static __always_inline __u16 sum_of(const struct nsc_capsule *capsule)
 	return folded(sum);
 }
 
-static __always_inline __u16 wanted_sum(__u8 proto)
+/* Of a segment's capsule, and of one behind a datagram with that many bytes of payload. */
+static __always_inline __u16 wanted_sum(__u8 proto, __u32 payload)
 {
-	return proto == IPPROTO_TCP ? NSC_SUM_TCP : NSC_SUM_UDP;
+	if (proto == IPPROTO_TCP)
+		return bpf_htons(NSC_SUM_TCP);
+	return payload & 1 ? bpf_htons(NSC_SUM_UDP_ODD) : bpf_htons(NSC_SUM_UDP);
 }
 
-static __always_inline void neutralize(struct nsc_capsule *capsule, __u8 proto)
+static __always_inline void neutralize(struct nsc_capsule *capsule, __u16 wanted)
 {
 	capsule->neutral = 0;
-	capsule->neutral = folded((__u64)wanted_sum(proto) + 0xffff - sum_of(capsule));
+	capsule->neutral = folded((__u64)wanted + 0xffff - sum_of(capsule));
 }
 
 static __always_inline bool has_magic(const struct nsc_capsule *c)
@@ -117,14 +120,12 @@ static __always_inline bool has_magic(const struct nsc_capsule *c)
 }
 
 /* Slots are filled from the first; of empty ones number and time are 0. */
-static __always_inline bool plausible(const struct nsc_capsule *c, __u8 proto)
+static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 {
 	__u32 points = bpf_ntohs(c->points);
 	bool ended = false;
-	__u16 sum = sum_of(c), wanted = wanted_sum(proto);
 
-	/* 0 and 0xffff are the same number. */
-	if (sum != wanted && !(proto == IPPROTO_UDP && sum == 0))
+	if (sum_of(c) != wanted)
 		return false;
 	for (int i = 0; i < NSC_SLOTS; i++) {
 		bool empty = !(points >> i * 5 & 0x1f);

@@ -48,6 +48,38 @@ static __always_inline bool set_ip_length(struct __sk_buff *skb, const struct pa
 				    0);
 }
 
+#define CHECKSUM_PARTIAL                                                                           \
+	3 /* what is in the header is yet to be completed from the rest of the packet */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sk_buff___summed {
+	__u8 ip_summed : 2;
+};
+
+#pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *skb) __ksym;
+
+/*
+ * Who completes the datagram's checksum adds the sum of the capsule: make up for it beforehand,
+ * with 28, or undo that, with -28.
+ */
+static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct packet *p,
+					     __u16 by)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	__u32 at = p->l4 + offsetof(struct udphdr, check);
+	__u16 check;
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) != CHECKSUM_PARTIAL)
+		return true;
+	if (bpf_skb_load_bytes(skb, at, &check, sizeof(check)))
+		return false;
+	check = folded((__u64)check + bpf_htons(by));
+	return !bpf_skb_store_bytes(skb, at, &check, sizeof(check), 0);
+}
+
 /* Whether the filter chooses this datagram: those of sockets of this namespace. */
 static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
 					      const struct packet *p)
@@ -89,11 +121,13 @@ static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct
 
 	born(&capsule, now, bpf_get_prandom_u32(), false);
 	stamp(&capsule, now);
-	neutralize(&capsule, IPPROTO_UDP);
+	neutralize(&capsule, wanted_sum(IPPROTO_UDP, p->payload));
 	if (bpf_skb_change_tail(skb, length + NSC_BYTES, 0))
 		return NSC_C_SKIP_MEMORY;
+	/* The second and third do not fail where the first did not: the header's memory is the
+	 * same. */
 	if (bpf_skb_store_bytes(skb, length, &capsule, NSC_BYTES, 0) ||
-	    !set_ip_length(skb, p, p->end + NSC_BYTES)) {
+	    !set_ip_length(skb, p, p->end + NSC_BYTES) || !correct_checksum(skb, p, NSC_BYTES)) {
 		bpf_skb_change_tail(skb, length, 0);
 		return NSC_C_SKIP_MEMORY;
 	}
@@ -117,18 +151,20 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 /* Take the capsule off: the datagram is what it was, and the segment has NOP in its place. */
 static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p, __u32 at)
 {
-	__u64 nops[NSC_BYTES / 4];
+	__u32 blank[NSC_BYTES / 4];
 
-	if (p->proto == IPPROTO_UDP && !p->inner)
-		return set_ip_length(skb, p, at) && !bpf_skb_change_tail(skb, at, 0);
-	if (p->proto == IPPROTO_UDP) {
-		/* Without the lengths of the headers around it: the receiver's kernel cuts it off.
-		 */
-		__builtin_memset(nops, 0, sizeof(nops));
-		return !bpf_skb_store_bytes(skb, at, nops, NSC_BYTES, 0);
+	if (p->proto == IPPROTO_TCP) {
+		__builtin_memset(blank, 1, sizeof(blank)); /* TCPOPT_NOP: the sum is the same */
+		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
 	}
-	__builtin_memset(nops, 1, sizeof(nops)); /* TCPOPT_NOP: the sum is the same */
-	return !bpf_skb_store_bytes(skb, at, nops, NSC_BYTES, 0);
+	if (p->inner) {
+		/* It stays without its content: the headers around it have their lengths. */
+		__builtin_memset(blank, 0, sizeof(blank));
+		blank[0] = wanted_sum(IPPROTO_UDP, p->payload);
+		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
+	}
+	return set_ip_length(skb, p, at) && correct_checksum(skb, p, -NSC_BYTES - 1) &&
+	       !bpf_skb_change_tail(skb, at, 0);
 }
 
 static __always_inline bool arrived(const struct packet *p)
@@ -174,7 +210,7 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 		stamp(capsule, now);
 		count(point, NSC_C_STAMPED);
 	}
-	neutralize(capsule, p->proto);
+	neutralize(capsule, wanted_sum(p->proto, p->payload));
 	if (bpf_skb_store_bytes(skb, at, capsule, NSC_BYTES, 0))
 		count(point, NSC_C_NOT_WRITTEN);
 }
@@ -188,7 +224,7 @@ static __always_inline void look(struct __sk_buff *skb, const struct nsc_config 
 		return;
 	if (capsule.session != bpf_htons(session)) {
 		count(point, NSC_C_FOREIGN);
-	} else if (!plausible(&capsule, p->proto)) {
+	} else if (!plausible(&capsule, wanted_sum(p->proto, p->payload))) {
 		count(point, NSC_C_FORGED);
 	} else if (p->proto == IPPROTO_TCP && bpf_ntohs(capsule.seq) != (__u16)p->seq) {
 		count(point, NSC_C_COPIES);

@@ -110,7 +110,7 @@ static __always_inline void write_option(struct bpf_sock_ops *ctx)
 	seq = bpf_ntohl(tcp->seq);
 	/* What is sent for the first time begins where sending goes on. */
 	born(&capsule, bpf_ktime_get_ns(), seq, seq != ctx->snd_nxt);
-	neutralize(&capsule, IPPROTO_TCP);
+	neutralize(&capsule, wanted_sum(IPPROTO_TCP, 0));
 	count(SOCKET,
 	      bpf_store_hdr_opt(ctx, &capsule, NSC_BYTES, 0) ? NSC_C_SKIP_ROOM : NSC_C_BORN);
 }

@@ -40,7 +40,7 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
         "n_packets": len(collection.packets), "n_arrived": int(collection.packets["arrived"].sum()),
         "latency": _distribution(collection.packets.loc[collection.packets["arrived"], "latency_ns"]),
         "slow_percent": args.slow, "n_slow": len(slow),
-        "slow_excess_ns": int(slow["latency_ns"].median() - usual["latency_ns"].median()) if len(slow) else 0,
+        "slow_excess_ns": int(slow["latency_ns"].mean() - usual["latency_ns"].median()) if len(slow) else 0,
         "layers": _layers(rows, what, excess),
         "slowest": _slowest(rows, slow, args.rows),
         "seconds": layers.by_second(collection.packets).to_dict("records"),

@@ -17,7 +17,8 @@ END, DUMP, LEFT, MATCH = 1, 2, 3, 4
 N_SLOTS = 3
 AGAIN = 0x8000
 TCP, UDP = 6, 17
-_SUMS = {TCP: 0x0E0E, UDP: 0}
+#: One's-complement sums of a capsule's words in network byte order: of a segment, behind an even and an odd datagram.
+SUM_TCP, SUM_UDP, SUM_UDP_ODD = 0x0E0E, 0xFFE3, 0xE3FF
 #: Beyond this no time of CLOCK_MONOTONIC is believed: 146 years.
 _LAST_NS = 1 << 62
 
@@ -63,7 +64,7 @@ def read(path: Path, n_points: int, ledger: Ledger) -> Records:
     found = np.frombuffer(body, RECORD, n)
     good = _plausible(found, n_points)
     of_match = found["kind"] == MATCH
-    whole = of_match | _whole(found["capsule"], found["proto"], int(header["session"]), n_points)
+    whole = of_match | _whole(found, int(header["session"]), n_points)
     ledger.add("hops_records_impossible", int(np.count_nonzero(~good)))
     ledger.add("hops_capsules_damaged", int(np.count_nonzero(good & ~whole)))
     return found[good & whole]
@@ -82,16 +83,15 @@ def slots(capsule: Records) -> npt.NDArray[np.uint16]:
     return np.stack([points >> np.uint16(5 * i) & np.uint16(31) for i in range(N_SLOTS)], axis=1)
 
 
-def _whole(
-    capsule: Records, proto: npt.NDArray[np.uint8], session: int, n_points: int
-) -> npt.NDArray[np.bool_]:
+def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     """Of this session, with the sum that it must have, known points, and no slot behind an empty one."""
-    words = np.frombuffer(np.ascontiguousarray(capsule).tobytes(), "<u2").reshape(-1, CAPSULE.itemsize // 2)
+    capsule = r["capsule"]
+    words = np.frombuffer(np.ascontiguousarray(capsule).tobytes(), ">u2").reshape(-1, CAPSULE.itemsize // 2)
     sums = words.astype(np.uint32).sum(axis=1) % 0xFFFF
-    wanted = np.where(proto == TCP, _SUMS[TCP], _SUMS[UDP])
+    wanted = np.where(r["proto"] == TCP, SUM_TCP, np.where(r["length"] & 1, SUM_UDP_ODD, SUM_UDP))
     numbers = slots(capsule)
     gap = (numbers[:, :-1] == 0) & (numbers[:, 1:] != 0)
-    magic = np.frombuffer(CAPSULE_MAGIC, "<u2")
+    magic = np.frombuffer(CAPSULE_MAGIC, ">u2")
     good = (words[:, :2] == magic).all(axis=1) & (sums == wanted) & (capsule["session"] == session)
     made: npt.NDArray[np.bool_] = good & ~gap.any(axis=1) & (numbers < n_points).all(axis=1)
     return made
