@@ -11,7 +11,7 @@ from typing import Any
 
 from . import __version__
 
-COMMANDS = ("top", "show", "waits", "compare", "export", "import")
+COMMANDS = ("top", "show", "waits", "compare", "export", "import", "hops")
 
 _EPILOG = """\
 other commands (nsight-report COMMAND --help tells their options):
@@ -21,6 +21,7 @@ other commands (nsight-report COMMAND --help tells their options):
   compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
   export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
   import PERF_DATA               make a capture of a perf.data that was recorded without BPF
+  hops DIRECTORY                 which layer delayed which packet, of nsight-capsule
 A capture directory that is called like a command is written ./top.
 
 stages, in order: STAGES

@@ -111,7 +111,7 @@ def _run_command(command: str, args: argparse.Namespace) -> int:
     from .export.terminal import plain_console
 
     module = import_module(f".commands.{command}", __package__)
-    made = _compare(module, args) if command == "compare" else _make(module, command, args)
+    made = _made(module, command, args)
     if args.json:
         json.dump(made, sys.stdout, indent=2)
         print()
@@ -119,6 +119,14 @@ def _run_command(command: str, args: argparse.Namespace) -> int:
         module.print_for_people(made, plain_console(_printed_to(command, args)))
     sys.stdout.flush()
     return errors.EXIT_OK
+
+
+def _made(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]:
+    if command == "hops":
+        with _progress()("reading"):
+            of_packets: dict[str, Any] = module.make(args)
+        return of_packets
+    return _compare(module, args) if command == "compare" else _make(module, command, args)
 
 
 def _printed_to(command: str, args: argparse.Namespace) -> TextIO:

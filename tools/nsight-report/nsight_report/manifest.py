@@ -13,6 +13,8 @@ from . import files, losses
 from .errors import BadInput
 
 FORMAT = "nsight-capture"
+#: What nsight-capsule makes, for ``nsight-report hops``.
+CAPSULES = "nsight-capsules"
 VERSIONS = (1,)
 MODES = ("tracepoints", "intel-pt")
 #: What captures of before version 0.2 say in place of ``mode``.
@@ -108,37 +110,43 @@ def _loss(row: Any) -> tuple[losses.Loss, int]:
 
 def load(capture: Path) -> Manifest:
     """Read and check ``capture``/manifest.json. Raises BadInput when it cannot be used."""
+    return _check(capture / "manifest.json", read(capture, "nsight-record"))
+
+
+def read(capture: Path, tool: str) -> Any:
+    """The value in ``capture``/manifest.json, whose format is not looked at. Raises BadInput; ``tool`` makes such directories."""
     if not capture.exists():
-        raise BadInput(f"{capture}: no such capture", "give the directory that nsight-record wrote")
+        raise BadInput(f"{capture}: no such capture", f"give the directory that {tool} wrote")
     path = capture / "manifest.json"
     if not capture.is_dir():
-        raise BadInput(f"{capture}: not a capture directory", _no_directory(capture))
+        raise BadInput(f"{capture}: not a capture directory", _no_directory(capture, tool))
     try:
         with files.opened(path) as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(
             f"{capture}: no manifest.json in it, so it is not a capture",
-            "give the directory that nsight-record wrote",
+            f"give the directory that {tool} wrote",
         ) from None
     except PermissionError:
         raise BadInput(
             f"{path}: not readable by this user", f"it is private: sudo chown -R $USER {capture}"
         ) from None
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}", _RERECORD) from None
+        raise BadInput(f"{path}: {error.strerror or error}", f"record again with {tool}") from None
     if len(data) > _MAX_BYTES:
-        raise BadInput(f"{path}: larger than {_MAX_BYTES >> 20} MiB, not a manifest", _RERECORD)
+        raise BadInput(
+            f"{path}: larger than {_MAX_BYTES >> 20} MiB, not a manifest", f"record again with {tool}"
+        )
     try:
-        raw = _writable(json.loads(data), _MAX_DEPTH)
+        return _writable(json.loads(data), _MAX_DEPTH)
     except _TooDeepError:
-        raise BadInput(f"{path}: nested too deeply, not a manifest", _RERECORD) from None
+        raise BadInput(f"{path}: nested too deeply, not a manifest", f"record again with {tool}") from None
     except (ValueError, RecursionError):
         raise BadInput(
             f"{path}: truncated or not JSON",
-            f"restore the file from where the capture came from, or {_RERECORD}",
+            f"restore the file from where the capture came from, or record again with {tool}",
         ) from None
-    return _check(path, raw)
 
 
 class _TooDeepError(Exception):
@@ -158,7 +166,7 @@ def _writable(value: Any, depth: int) -> Any:
     return value
 
 
-def _no_directory(path: Path) -> str:
+def _no_directory(path: Path, tool: str) -> str:
     """What to do with a file instead of a capture."""
     try:
         with files.opened(path.resolve()) as file:  # a pipe would block for ever
@@ -166,10 +174,14 @@ def _no_directory(path: Path) -> str:
                 return f"make a capture of it: nsight-report import {path}"
     except (OSError, BadInput):
         pass
-    return "give the directory that nsight-record wrote"
+    return f"give the directory that {tool} wrote"
 
 
 def _check(path: Path, raw: Any) -> Manifest:
+    if isinstance(raw, dict) and raw.get("format") == CAPSULES:
+        raise BadInput(
+            f"{path}: of nsight-capsule, whose packets are no messages", f"nsight-report hops {path.parent}"
+        )
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise BadInput(
             f"{path}: not the manifest of an NSight capture", "give the directory that nsight-record wrote"

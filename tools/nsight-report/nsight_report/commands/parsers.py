@@ -228,6 +228,50 @@ def import_(common: Common) -> argparse.ArgumentParser:
     return p
 
 
+def hops(common: Common) -> argparse.ArgumentParser:
+    """``nsight-report hops``, whose packets are no messages."""
+    p = _new(
+        "hops", "Say which layer delayed which packet, from what nsight-capsule collected.", "DIRECTORY",
+        "  nsight-report hops slow.capsules\n"
+        "  nsight-report hops slow.capsules --slowest 0.1 -n 20 -o tables",
+    )  # fmt: skip
+    p.add_argument("directory", metavar="DIRECTORY", type=Path, help="directory written by nsight-capsule")
+    p.add_argument(
+        "--slowest",
+        metavar="PERCENT",
+        dest="slow",
+        type=_share,
+        default=1.0,
+        help="packets to explain: this share of those that arrived (default: 1)",
+    )
+    p.add_argument(
+        "-n",
+        "--rows",
+        metavar="N",
+        type=_count,
+        default=10,
+        help="slow packets to print (default: 10); 0: all",
+    )
+    p.add_argument(
+        "-o", "--output", metavar="DIR", type=Path, help="write tables packets and hops to DIR, as Parquet"
+    )
+    p.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else"
+    )
+    p.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return p
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 50:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage (above 0, up to 50)")
+    return value
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
@@ -255,4 +299,5 @@ MAKERS = {
     "compare": compare,
     "export": export,
     "import": import_,
+    "hops": hops,
 }

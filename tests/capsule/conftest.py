@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-only
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from machinery.harness import capabilities
+
+from capsule.bed import Bed
+from conftest import skip_or_fail
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    """The virtual network, built once for a file."""
+    if os.geteuid():
+        skip_or_fail("root", "network namespaces need root")
+    if why := capabilities.programs("ip", "ethtool", "tc", "nft")():
+        skip_or_fail("testbed", why)
+    made = Bed()
+    made.clear()
+    try:
+        made.build()
+        yield made
+    finally:
+        made.clear()
+
+
+@pytest.fixture
+def everywhere(bed: Bed) -> list[str]:
+    """Options that put points on every device of the network."""
+    return [word for place in ("a", "h1", "h2", "b") for word in ("--netns", bed.name(place))]

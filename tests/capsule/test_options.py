@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Options, points and accounting, without a packet."""
+
+from __future__ import annotations
+
+import doctest
+import stat
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nsight_capsule import account, cli, points, settings
+from nsight_record import netns
+from nsight_record.errors import Usage
+
+VETH = {
+    "ifname": "eth0",
+    "ifindex": 2,
+    "mtu": 1450,
+    "link_type": "ether",
+    "flags": ["UP"],
+    "linkinfo": {"info_kind": "veth"},
+}
+PORT = {**VETH, "ifname": "va", "ifindex": 3, "linkinfo": {"info_kind": "veth", "info_slave_kind": "bridge"}}
+BRIDGE = {
+    **VETH,
+    "ifname": "br0",
+    "ifindex": 4,
+    "linkinfo": {"info_kind": "bridge"},
+    "addr_info": [{"scope": "link"}],
+}
+ROUTED = {**BRIDGE, "ifname": "br1", "ifindex": 5, "addr_info": [{"scope": "global"}]}
+VXLAN = {
+    **PORT,
+    "ifname": "vx0",
+    "ifindex": 6,
+    "linkinfo": {"info_kind": "vxlan", "info_slave_kind": "bridge", "info_data": {"port": 8472}},
+}
+NIC = {**VETH, "ifname": "ens1", "ifindex": 7, "mtu": 9000, "linkinfo": {}}
+TUN = {**VETH, "ifname": "tun0", "ifindex": 8, "link_type": "none", "linkinfo": {"info_kind": "tun"}}
+DOWN = {**VETH, "ifname": "off", "ifindex": 9, "flags": []}
+LO = {"ifname": "lo", "ifindex": 1, "link_type": "loopback", "flags": ["UP"]}
+LINKS: list[dict[str, Any]] = [LO, VETH, PORT, BRIDGE, ROUTED, VXLAN, NIC, TUN, DOWN]
+
+
+@pytest.fixture
+def spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace ``web`` with these devices."""
+    web = netns.Netns("web", 4026532000, Path("/run/netns/web"))
+    monkeypatch.setattr(netns, "find", lambda _name: web)
+    monkeypatch.setattr(netns, "current", lambda: web)
+    monkeypatch.setattr(netns, "call_in", lambda _ns, _function: LINKS)
+
+
+def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:
+    """Not its loopback, not what is down, and no bridge that only forwards: its ports are points."""
+    found = points.choose([], ["web"])
+    assert [d.name for d in found] == ["eth0", "va", "br1", "vx0", "ens1", "tun0"]
+    assert [d.name for d in points.choose(["web:lo", "web:off"], [])] == ["lo", "off"]
+
+
+def test_nsight_stamp_is_told_what_a_device_is(spaces: None) -> None:
+    """Ethernet, boundary, port of a bridge."""
+    flags = {d.name: d.option().rpartition(",")[2] for d in points.choose(["web:lo"], ["web"])}
+    assert flags == {"lo": "e", "eth0": "e", "va": "es", "br1": "e", "vx0": "es", "ens1": "eb", "tun0": "-"}
+    assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es"
+
+
+def test_a_device_twice_is_one_and_its_boundary_can_be_named(spaces: None) -> None:
+    found = points.choose(["web:va", "web:va"], [])
+    assert len(found) == 1
+    assert points.with_boundary(found, ["web:va"])[0].boundary
+    with pytest.raises(Usage, match="not among the points"):
+        points.with_boundary(found, ["web:eth0"])
+
+
+def test_numbers_of_points_are_two_a_device(spaces: None) -> None:
+    rows = points.manifest(points.choose(["web:eth0", "web:va"], []))
+    assert [(r["number"], r["device"], r["direction"]) for r in rows] == [
+        (0, None, "socket"), (1, "eth0", "in"), (2, "eth0", "out"), (3, "va", "in"), (4, "va", "out"),
+    ]  # fmt: skip
+
+
+def test_places_that_do_not_fit_are_errors_with_their_fix(
+    spaces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for chosen in (["web:none"], []):
+        with pytest.raises(Usage) as error:
+            points.choose(chosen, [])
+        assert error.value.hint
+    monkeypatch.setattr(points, "MOST_DEVICES", 5)
+    with pytest.raises(Usage, match="6 devices, at most 5"):
+        points.choose([], ["web"])
+    with pytest.raises(Usage, match="several ports"):
+        points.vxlan_port(
+            [
+                *points.choose(["web:vx0"], []),
+                points._device({**VXLAN, "linkinfo": {"info_kind": "vxlan"}}, netns.current(), 0),
+            ]
+        )
+
+
+@pytest.mark.parametrize("text", ["2", "1/0", "-1", "x", "", "1/1000000000000", "1e3"])
+def test_a_rate_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        settings.rate(text)
+
+
+def test_rates_are_thresholds_of_32_bits() -> None:
+    """1/3 of 2^32 is 1431655765.33."""
+    assert [settings.threshold(settings.rate(t)) for t in ("0", "1/3", "0.5", "1")] == [
+        0,
+        1431655765,
+        1 << 31,
+        1 << 32,
+    ]
+    assert settings.rate(".25") == Fraction(1, 4)
+
+
+def test_prefixes_have_their_bits_behind_those_of_a_mapped_address() -> None:
+    assert settings.prefix("fd98::1") == ("fd98" + "0" * 27 + "1", "f" * 32)
+    assert settings.prefix("::/0") == ("0" * 32, "0" * 32)
+    assert settings.prefix("10.98.0.7") == ("0" * 20 + "ffff0a620007", "f" * 32)
+    with pytest.raises(ValueError):
+        settings.prefix("10.0.0.0/40")
+
+
+def test_a_cgroup_is_known_by_its_id_and_depth(tmp_path: Path) -> None:
+    inner = tmp_path / "a/b"
+    inner.mkdir(parents=True)
+    (inner / "cgroup.controllers").touch()
+    found = settings.cgroup("/a/b", tmp_path)
+    assert (found.id, found.level) == (inner.stat().st_ino, 2)
+    assert settings.cgroup(str(inner), tmp_path) == found
+    with pytest.raises(Usage, match="no such cgroup"):
+        settings.cgroup("/a", tmp_path)
+
+
+def test_what_was_chosen_is_stamped_or_skipped_and_what_was_stamped_has_an_end() -> None:
+    """10 chosen: 2 + 1 skipped, 7 born; 3 arrived, 2 left, 1 lost: 1 is open."""
+    counts = {
+        "0": {"drawn": 6, "born": 4, "skip_room": 2},
+        "2": {"drawn": 4, "born": 3, "skip_mtu": 1, "left": 2, "forged": 9},
+        "3": {"ended": 3, "end_lost": 1},
+    }
+    made = account.of(counts)
+    assert (made.drawn, made.born, made.skipped) == (10, 7, {"mtu": 1, "room": 2})
+    assert (made.ended, made.left, made.lost, made.open) == (3, 2, 1, 1)
+    assert made.trouble == {"end_lost": 1, "forged": 9}
+    assert next(account.lines(made)).startswith("10 packets chosen: 7 stamped, 3 skipped;")
+
+
+def test_every_count_of_the_programs_has_words_and_a_loss() -> None:
+    root = Path(__file__).resolve().parents[2]
+    names = set(_names(root / "tools/nsight-capsule/stamp/attach.c"))
+    assert {f"skip_{name}" for name in account.SKIPPED} | set(account.TROUBLE) <= names
+    known = {"drawn", "born", "stamped", "dumped", "ended", "left", "copies", "matched", "unmatchable"}
+    assert names - known == {f"skip_{name}" for name in account.SKIPPED} | set(account.TROUBLE)
+
+
+def _names(path: Path) -> list[str]:
+    rows = path.read_text().partition("count_names[] = {")[2].partition("};")[0]
+    return [line.split('"')[1] for line in rows.splitlines() if '"' in line]
+
+
+def test_wrong_use_is_told_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (
+        [],
+        ["--netns", "nsight-no-such"],
+        ["--change", str(tmp_path), "--rate", "1"],
+        ["--change", str(tmp_path)],
+    ):
+        assert cli.main(argv) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ")
+        assert "\nhint: " in said
+
+
+def test_a_directory_is_private_also_before_anything_is_in_it(tmp_path: Path) -> None:
+    from nsight_record.capture import Capture
+
+    with Capture(tmp_path / "d"):
+        assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("module", [account, points, settings], ids=lambda m: m.__name__)
+def test_examples_in_docstrings_hold(module: Any) -> None:
+    assert doctest.testmod(module).failed == 0

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Traffic with capsules is what it was: bytes, sizes, checksums; and every packet that was chosen is accounted for."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capsule.bed import MTU, Bed, exchange, run
+from capsule.stamping import Stamping, skipped, total
+
+pytestmark = pytest.mark.live
+
+FAMILIES = (socket.AF_INET, socket.AF_INET6)
+IP = {socket.AF_INET: 20, socket.AF_INET6: 40}
+CAPSULE = 28
+
+
+def bounds(room: int, width: int) -> range:
+    """Sizes around one that is special."""
+    return range(room - width, room + width + 1)
+
+
+@pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
+def test_payload_is_exact_at_every_size_around_the_mtu(
+    bed: Bed, everywhere: list[str], tmp_path: Path, offloads: bool
+) -> None:
+    """MTU 1450: TCP takes IP + 20 + 12 (timestamps) + 28; a datagram with its capsule IP + 8 + 28."""
+    bed.offloads(offloads)
+    before = bed.errors()
+    data = random.Random(7).randbytes(200_000)
+    n_datagrams = 0
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1") as run:
+        for family in FAMILIES:
+            client, server = bed.connection(family, 7001)
+            mss = MTU - IP[family] - 20 - 12
+            sizes = [
+                1,
+                2,
+                3,
+                77,
+                *bounds(mss - CAPSULE, 2),
+                *bounds(mss, 2),
+                *bounds(2 * (mss - CAPSULE), 1),
+                65_000,
+                200_000,
+            ]
+            for size in sizes:
+                assert exchange(client, server, data[:size]) == data[:size], size
+            client.close()
+            server.close()
+            client, server = bed.datagrams(family, 7002)
+            room = MTU - IP[family] - 8
+            sizes = [0, 1, 2, 3, 4, 77, 78, *bounds(room - CAPSULE, 3), *bounds(room, 3), 4_000]
+            for size in sizes:
+                client.send(data[:size])
+                assert server.recv(1 << 16) == data[:size], size
+            n_datagrams += len(sizes)
+            client.close()
+            server.close()
+        manifest = run.end()
+    assert bed.errors() == before
+    # 18 writes a family, each at least one segment, and 11 datagrams.
+    assert total(manifest, "born") >= 2 * (18 + 11)
+    assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest)
+    assert total(manifest, "born") == total(manifest, "ended")
+    # Of 21 sizes a family: 7 small, and of those around room - 28 the 4 that still fit.
+    points = {(p["netns"], p["device"], p["direction"]): str(p["number"]) for p in manifest["points"]}
+    udp = manifest["counted"]["counts"][points[bed.name("a"), "eth0", "out"]]
+    # Later fragments have no ports, so that a filter does not know them: the first stands for all.
+    assert udp["drawn"] == n_datagrams
+    assert udp["born"] == 2 * (7 + 4)
+    assert udp["skip_mtu"] == 2 * (3 + 4)
+    assert udp["skip_fragment"] == 2 * (3 + 1)
+
+
+def test_a_receiver_without_program_gets_the_exact_payload(bed: Bed, tmp_path: Path) -> None:
+    """Its kernel cuts off what is behind a datagram, and leaves out an option it does not know."""
+    bed.offloads(True)
+    before, data = bed.errors(), os.urandom(1400)
+    with Stamping(tmp_path / "out", "--point", f"{bed.name('a')}:eth0", "--rate", "1") as run:
+        for family in FAMILIES:
+            client, server = bed.datagrams(family, 7003)
+            for size in range(0, 300, 7):
+                client.send(data[:size])
+                assert server.recv(1 << 16) == data[:size]
+            client, server = bed.connection(family, 7003)
+            for size in range(1, 300, 7):
+                assert exchange(client, server, data[:size]) == data[:size]
+        manifest = run.end()
+    assert bed.errors() == before
+    # 43 datagrams and 43 writes, v4 and v6; nobody is there to collect.
+    assert total(manifest, "born") >= 2 * 43 + 2 * 43
+    assert total(manifest, "ended") == total(manifest, "end_lost") == 0
+
+
+def test_one_of_eight_is_chosen_and_the_rest_is_untouched(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Of 2000 packets at 1/8 about 250, with a standard deviation of 15: 10 of them are 150."""
+    bed.offloads(True)
+    with Stamping(
+        tmp_path / "out", *everywhere, "--rate", "1/8", "--protocol", "udp", "--port", "7004"
+    ) as run:
+        client, server = bed.datagrams(socket.AF_INET, 7004)
+        for i in range(2000):
+            client.send(b"%d" % i)
+            assert server.recv(99) == b"%d" % i
+        manifest = run.end()
+    assert 100 < total(manifest, "drawn") < 400
+    assert total(manifest, "drawn") == total(manifest, "born") == total(manifest, "ended")
+
+
+def test_the_filter_chooses_and_can_be_changed_meanwhile(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """An open connection gets capsules when the filter comes to mean it, and none when it no longer does."""
+    bed.offloads(True)
+    first, second = bed.connection(socket.AF_INET, 7005), bed.connection(socket.AF_INET, 7006)
+
+    def tens(ends: tuple[socket.socket, socket.socket]) -> None:
+        for _ in range(10):
+            assert exchange(*ends, b"x" * 100) == b"x" * 100
+
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7005") as run:
+        tens(first)
+        tens(second)
+        run.change("--port", "7006")
+        tens(first)
+        tens(second)
+        tens(second)
+        run.change("--rate", "0")
+        tens(second)
+        manifest = run.end()
+    # 10 of the first port, then 20 of the second; nothing was lost, so nothing was sent again.
+    assert total(manifest, "born") == total(manifest, "ended") == 10 + 20
+    # Both ends of the first one.
+    assert manifest["counted"]["existing"] == 2
+
+
+def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
+    """A stream and datagrams, while nsight-capsule is started, changed, ended and killed."""
+    bed.offloads(True)
+    before, leave = bed.errors(), threading.Event()
+    failures: list[str] = []
+
+    def stream(family: int) -> None:
+        client, server = bed.connection(family, 7007)
+        numbers = random.Random(family)
+        n = 0
+        while not leave.is_set():
+            data = numbers.randbytes(numbers.choice((1, 700, 1390, 3000, 50_000)))
+            if exchange(client, server, data) != data:
+                failures.append(f"stream {n}")
+                return
+            n += 1
+
+    def datagrams(family: int) -> None:
+        client, server = bed.datagrams(family, 7008)
+        numbers = random.Random(family)
+        while not leave.is_set():
+            data = numbers.randbytes(numbers.randrange(1430))
+            client.send(data)
+            if server.recv(1 << 16) != data:
+                failures.append(f"datagram of {len(data)} bytes")
+                return
+            leave.wait(0.0005)
+
+    threads = [
+        threading.Thread(target=work, args=(family,)) for work in (stream, datagrams) for family in FAMILIES
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(3):
+            with Stamping(tmp_path / f"out{i}", *everywhere, "--rate", "1/2") as run:
+                for rate in ("0", "1", "1/3"):
+                    run.change("--rate", rate)
+                if i == 1:
+                    os.kill(run.child(), signal.SIGKILL)
+                    assert run.finish() == 5
+                else:
+                    manifest = run.end()
+                    assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest)
+                    assert total(manifest, "ended") > 0
+                    assert not total(manifest, "forged")
+    finally:
+        leave.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert bed.errors() == before
+
+
+@pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
+@pytest.mark.parametrize("stripped", [True, False], ids=["stripped", "cut-off-by-the-kernel"])
+def test_conntrack_and_address_translation_find_nothing_wrong(
+    bed: Bed, everywhere: list[str], tmp_path: Path, offloads: bool, stripped: bool
+) -> None:
+    """conntrack checks a datagram's checksum over all of the packet, with what is behind the datagram."""
+    bed.offloads(offloads)
+    name, before = bed.name("b"), bed.errors()
+    rules = """add table inet t; add chain inet t c { type filter hook input priority 0; };
+        add chain inet t n { type nat hook prerouting priority dstnat; }; add rule inet t n meta l4proto { tcp, udp } th dport 7041 redirect to :7042;
+        add rule inet t c ct state invalid counter comment "invalid"; add rule inet t c th dport 7042 counter comment "all" """
+    run_in(name, "nft", rules)
+    try:
+        with Stamping(
+            tmp_path / "out", *everywhere, "--rate", "1", *([] if stripped else ["--keep"])
+        ) as stamping:
+            for family in FAMILIES:
+                client, server = bed.datagrams(family, 7042)
+                client.connect((*client.getpeername()[:1], 7041))
+                for size in (0, 1, 50, 51):
+                    client.send(b"x" * size)
+                    assert server.recv(99) == b"x" * size
+                client, server = bed.connection(family, 7042)
+                assert exchange(client, server, b"y" * 50) == b"y" * 50
+            manifest = stamping.end()
+        counters = {
+            c["comment"]: c["expr"][-1]["counter"]["packets"] for c in rules_of(name) if "comment" in c
+        }
+    finally:
+        run_in(name, "nft", "flush ruleset")
+    assert counters["invalid"] == 0
+    assert counters["all"] >= 2 * (4 + 1)
+    assert total(manifest, "born") == total(manifest, "ended") == 2 * (4 + 1)
+    assert bed.errors() == before
+
+
+def run_in(name: str, *words: str) -> str:
+    return run("ip", "netns", "exec", name, *words)
+
+
+def rules_of(name: str) -> list[dict[str, Any]]:
+    listed = json.loads(run_in(name, "nft", "-j", "list", "ruleset"))["nftables"]
+    return [entry["rule"] for entry in listed if "rule" in entry]

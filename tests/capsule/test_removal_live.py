@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Nothing of nsight-capsule stays, however it ends; and what others put into packets is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from capsule.bed import DEVICES, V4, Bed, exchange, run
+from capsule.stamping import TOOL, Stamping, total
+
+pytestmark = pytest.mark.live
+
+ETH_P_ALL = 3
+BPFTOOL = next((p for p in ("/usr/sbin/bpftool", "/usr/bin/bpftool") if os.path.exists(p)), "bpftool")
+
+
+def ours() -> set[int]:
+    """BPF programs of nsight-stamp that the kernel has, by id."""
+    programs = json.loads(run(BPFTOOL, "-j", "prog", "show"))
+    return {
+        p["id"] for p in programs if p.get("name") in ("at_point", "at_match", "at_socket", "each_connection")
+    }
+
+
+def traces(bed: Bed, before: set[int]) -> list[str]:
+    """What is left in the network and the kernel. The kernel frees programs a moment after their last user has gone."""
+    deadline = time.monotonic() + 30
+    while (left := ours() - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = [f"program {n}" for n in left]
+    for place, dev in DEVICES:
+        text = run("tc", "-n", bed.name(place), "qdisc", "show", "dev", dev)
+        text += "".join(
+            run("tc", "-n", bed.name(place), "filter", "show", "dev", dev, way)
+            for way in ("ingress", "egress")
+        )
+        if "clsact" in text or "ingress" in text or "bpf" in text:
+            found.append(f"{place} {dev}: {text}")
+    return found
+
+
+def headers(bed: Bed, send: int = 3) -> set[int]:
+    """Lengths of the TCP headers of segments with payload, as they arrive in b, of a new connection."""
+    seen: set[int] = set()
+    with bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:
+        tap.bind(("eth0", ETH_P_ALL))
+        tap.settimeout(30)
+        client, server = bed.connection(socket.AF_INET, 7011)
+        for _ in range(send):
+            assert exchange(client, server, b"z" * 100) == b"z" * 100
+        while len(seen) < 1 or send:
+            frame = tap.recv(1 << 16)
+            if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
+                continue
+            header = (frame[46] >> 4) * 4
+            if struct.unpack(">H", frame[16:18])[0] - 20 - header == 100:
+                seen.add(header)
+                send -= 1
+    return seen
+
+
+@pytest.mark.parametrize("how", ["ended", "nsight-stamp killed", "nsight-capsule killed"])
+def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: str) -> None:
+    """With timestamps a TCP header has 32 bytes; with a capsule 60."""
+    before = ours()
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1") as run:
+        assert len(ours() - before) == 2 * len(DEVICES) + 2
+        assert headers(bed) == {60}
+        if how == "ended":
+            run.end()
+        elif how == "nsight-stamp killed":
+            os.kill(run.child(), signal.SIGKILL)
+            assert run.finish() == 5
+            assert run.manifest()["state"] == "cut"
+            assert any(line.startswith("hint: ") for line in run.said), run.said
+        else:
+            run.process.kill()
+            run.process.wait()
+    assert traces(bed, before) == []
+    assert headers(bed) == {32}
+
+
+def test_marks_of_a_killed_one_are_taken_from_connections(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """The kernel asks a program that is not there for each segment of a marked connection."""
+    client, server = bed.connection(socket.AF_INET, 7012)
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7012") as run:
+        assert exchange(client, server, b"a") == b"a"
+        os.kill(run.child(), signal.SIGKILL)
+        run.finish()
+    assert exchange(client, server, b"b" * 5000) == b"b" * 5000
+
+    def restore() -> str:
+        done = subprocess.run(
+            [sys.executable, str(TOOL), *everywhere, "--restore"], capture_output=True, text=True, check=True
+        )
+        return done.stderr.strip()
+
+    assert restore() == "marks taken from 2 connections"
+    assert restore() == "marks taken from 0 connections"
+    assert exchange(client, server, b"c" * 5000) == b"c" * 5000
+
+
+def test_packets_of_other_runs_and_forged_capsules_pass_unharmed(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Behind a datagram: a capsule of another session, one of this with a wrong sum, and 28 bytes that are none."""
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "1") as run:
+        session = run.manifest()["settings"]["session"]
+        magic = bytes([254, 28]) + b"NS"
+        trailers = [
+            magic + struct.pack(">HHHHI12x", 0, 0, session ^ 1, 7, 1),
+            magic + struct.pack(">HHHHI12x", 0, 1234, session, 7, 1),
+            b"\xff" * 28,
+        ]
+        server = bed.socket("b", socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((V4[1], 7013))
+        server.settimeout(30)
+        tap = bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        tap.bind(("eth0", ETH_P_ALL))
+        tap.settimeout(30)
+        raw = bed.socket("a", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+        for i, trailer in enumerate(trailers):
+            payload = b"payload %d" % i
+            raw.sendto(struct.pack(">HHHH", 9, 7013, 8 + len(payload), 0) + payload + trailer, (V4[1], 0))
+            assert server.recv(1 << 16) == payload
+        arrived = [f for f in (tap.recv(1 << 16) for _ in range(3)) if f[23] == socket.IPPROTO_UDP]
+        manifest = run.end()
+    assert [frame[-28:] for frame in arrived] == trailers
+    # The first two pass 8 devices each.
+    assert total(manifest, "foreign") == 8
+    assert total(manifest, "forged") == 8
+    assert total(manifest, "ended") == 0
+
+
+def test_capsules_are_taken_off_where_packets_leave_the_host(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """u0 is the boundary. Behind it a segment has NOP where its capsule was, and a datagram's is zeros or gone."""
+    before = bed.errors()
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--boundary", f"{bed.name('h1')}:u0") as run:
+        tap = bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        tap.bind(("eth0", ETH_P_ALL))
+        tap.settimeout(30)
+        client, server = bed.connection(socket.AF_INET, 7014)
+        assert exchange(client, server, b"s" * 100) == b"s" * 100
+        sender, receiver = bed.datagrams(socket.AF_INET, 7015)
+        sender.send(b"datagram")
+        assert receiver.recv(99) == b"datagram"
+        frames = []
+        while not frames or b"datagram" not in frames[-1]:
+            frames.append(tap.recv(1 << 16))
+        manifest = run.end()
+    assert not [frame for frame in frames if bytes([254, 28]) + b"NS" in frame]
+    segment = next(frame for frame in frames if frame.endswith(b"s" * 100))
+    assert segment[14 + 20 + 20 + 12 :][:28] == b"\x01" * 28
+    assert total(manifest, "born") == total(manifest, "left") == 2
+    assert total(manifest, "ended") == 0
+    assert bed.errors() == before

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The capsule: 28 bytes in a packet that say when it was born and passed its last points, and what
+ * the programs that fill it share with nsight-stamp and its readers. Documentation/capsule.md.
+ */
+#ifndef NSIGHT_CAPSULE_H
+#define NSIGHT_CAPSULE_H
+
+#include <linux/types.h>
+
+#define NSC_BYTES  28
+#define NSC_SLOTS  3
+#define NSC_POINTS 32 /* numbers of points, 5 bits; 0 is the sender's socket */
+
+/* Its first word: kind 254 (RFC 4727), length 28, "NS" (RFC 6994), in the order of the bytes. */
+#define NSC_KIND    254
+#define NSC_MAGIC_0 0x4e
+#define NSC_MAGIC_1 0x53
+
+/*
+ * The one's-complement sum of its 16-bit words, in network byte order, never changes, so that no
+ * checksum of the packet does. In TCP it is that of 28 bytes of NOP, which may so be written over
+ * the capsule. Behind a datagram it is -28, which makes up for the 28 bytes by which the packet is
+ * longer than the datagram: its checksum is right with the capsule (conntrack looks at all of the
+ * packet) and without it (sockets look at the datagram). At an odd offset a sum counts with its
+ * bytes exchanged.
+ */
+#define NSC_SUM_TCP	0x0e0e
+#define NSC_SUM_UDP	0xffe3
+#define NSC_SUM_UDP_ODD 0xe3ff
+
+#define NSC_AGAIN 0x8000 /* of points: the segment was sent again */
+
+/* All in network byte order. */
+struct nsc_capsule {
+	__u8 kind, length, magic[2];
+	__u16 points;  /* 5 bits for each slot, the first lowest; 0 none yet. NSC_AGAIN */
+	__u16 neutral; /* keeps the sum */
+	__u16 session; /* of one run of nsight-stamp */
+	__u16 seq;     /* low bits of the segment's sequence number; of a datagram, its number */
+	__u32 birth;   /* low bits of ns: with seq the packet's identity */
+	__u32 times[NSC_SLOTS];
+};
+
+enum nsc_record_kind {
+	NSC_END = 1, /* the packet reached its receiver's host stack */
+	NSC_DUMP,    /* its slots were full */
+	NSC_LEFT,    /* it left the host: the capsule was taken off, unless asked otherwise */
+	NSC_MATCH,   /* read-only mode: the packet was seen; there is no capsule */
+};
+
+#define NSC_RECORD_V6	   1
+#define NSC_RECORD_INNER   2 /* in a tunnel */
+#define NSC_RECORD_SEGMENT 4 /* one packet of many to be (GSO) */
+#define NSC_RECORD_AGAIN   8
+
+struct nsc_record {
+	__u64 time; /* CLOCK_MONOTONIC, when it passed point */
+	__u8 kind, point, proto, flags;
+	__u16 sport, dport;	   /* host byte order */
+	__u32 seq;		   /* TCP */
+	__u32 length;		   /* of the payload */
+	__u8 saddr[16], daddr[16]; /* IPv4: ::ffff:a.b.c.d */
+	union {
+		struct nsc_capsule capsule;
+		struct {
+			__u64 key; /* hash of the packet's fields */
+		} match;
+	};
+	__u32 cpu;
+};
+
+#define NSC_FILE_MAGIC "NSIGHTC1"
+
+struct nsc_file {
+	char magic[8];
+	__u32 record_size, session;
+	__u64 started; /* CLOCK_MONOTONIC */
+	__u8 reserved[40];
+};
+
+/* Counted for each point; NSC_DRAWN to NSC_BORN once for each packet chosen. */
+enum nsc_count {
+	NSC_C_DRAWN, /* chosen: born or skipped */
+	NSC_C_BORN,
+	NSC_C_SKIP_MTU,
+	NSC_C_SKIP_GSO,
+	NSC_C_SKIP_FRAGMENT,
+	NSC_C_SKIP_MULTICAST,
+	NSC_C_SKIP_PADDED, /* something is behind the datagram already */
+	NSC_C_SKIP_MEMORY,
+	NSC_C_SKIP_ROOM, /* no room among the TCP options: SACK blocks, MD5 */
+	NSC_C_SKIP_RACE, /* another socket sent on this core in between */
+	NSC_C_STAMPED,	 /* passed the point, and the capsule says so */
+	NSC_C_DUMPED,
+	NSC_C_DUMP_LOST, /* the ring was full */
+	NSC_C_ENDED,
+	NSC_C_END_LOST,
+	NSC_C_LEFT,
+	NSC_C_LEFT_LOST,
+	NSC_C_COPIES,	    /* segments that carry the capsule of another one (TSO) */
+	NSC_C_FOREIGN,	    /* of another session */
+	NSC_C_FORGED,	    /* with a wrong sum, or slots that no point writes */
+	NSC_C_NOT_WRITTEN,  /* the packet's memory could not be written to */
+	NSC_C_NOT_STRIPPED, /* the receiver's kernel cuts it off */
+	NSC_C_MATCHED,
+	NSC_C_MATCH_LOST,
+	NSC_C_UNMATCHABLE, /* fragments and what is no TCP or UDP: seen, not recorded */
+	NSC_N_COUNTS
+};
+
+#define NSC_DO_TCP 1
+#define NSC_DO_UDP 2
+
+/* Changed while running. Addresses as in records. */
+struct nsc_config {
+	__u64 threshold; /* of 2^32: a packet is chosen below it */
+	__u64 cgroup;	 /* 0 any; an ancestor at this level */
+	__u32 cgroup_level;
+	__u32 protocols;
+	__u32 port;	  /* 0 any; on either side */
+	__u32 most_bytes; /* of an IP packet with its capsule: the smallest MTU of the points */
+	__u32 address[4], mask[4];
+	__u16 vxlan_port, geneve_port;
+	__u8 leave; /* do not take capsules off where packets leave the host */
+	__u8 keep;  /* do not take capsules off at the receiver */
+	__u8 unused[2];
+};
+
+#endif

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What became of the packets that were chosen: counts of all points added up, and said in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+#: Why a packet that was chosen got no capsule.
+SKIPPED = {
+    "mtu": "would exceed an MTU on the way",
+    "gso": "one send of many datagrams (UDP_SEGMENT)",
+    "fragment": "a fragment",
+    "multicast": "for several receivers",
+    "padded": "something is behind the datagram already",
+    "memory": "the packet's memory could not be extended",
+    "room": "no room among the TCP options (SACK blocks)",
+    "race": "another socket sent on the same core in between",
+}
+#: What is wrong when it is counted, and the key of its loss.
+TROUBLE = {
+    "end_lost": "arrived, and lost: the ring buffer was full",
+    "left_lost": "left the host, and lost: the ring buffer was full",
+    "dump_lost": "parts of capsules lost: the ring buffer was full",
+    "match_lost": "packets seen, and lost: the ring buffer was full",
+    "foreign": "capsules of another run passed",
+    "forged": "damaged or forged capsules rejected",
+    "not_written": "stamps not written: the packet's memory is not ours",
+    "not_stripped": "capsules that the receiver's kernel had to cut off",
+}
+
+Counts = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Account:
+    """``drawn`` = ``born`` + ``skipped``; ``born`` = ``ended`` + ``left`` + ``end_lost`` + ``open``.
+
+    ``open``: dropped on the way, received where no point was, or still on their way. It is negative when a packet arrived
+    more than once: behind DNAT, or copied by a network.
+    """
+
+    drawn: int
+    born: int
+    skipped: dict[str, int]
+    ended: int
+    left: int
+    lost: int
+    open: int
+    matched: int
+    trouble: dict[str, int]
+
+
+def of(counts: Counts) -> Account:
+    """Add up the counts of points.
+
+    >>> account = of({"0": {"drawn": 5, "born": 4, "skip_room": 1}, "3": {"ended": 3, "end_lost": 1}})
+    >>> account.ended, account.lost, account.open, account.skipped
+    (3, 1, 0, {'room': 1})
+    """
+    total: dict[str, int] = {}
+    for point in counts.values():
+        for name, n in point.items():
+            total[name] = total.get(name, 0) + n
+
+    def get(name: str) -> int:
+        return total.get(name, 0)
+
+    skipped = {name: get(f"skip_{name}") for name in SKIPPED if get(f"skip_{name}")}
+    lost = get("end_lost") + get("left_lost")
+    opened = get("born") - get("ended") - get("left") - lost
+    trouble = {name: get(name) for name in TROUBLE if get(name)}
+    return Account(
+        get("drawn"), get("born"), skipped, get("ended"), get("left"), lost, opened, get("matched"), trouble
+    )
+
+
+def lines(account: Account) -> Iterator[str]:
+    """For people."""
+    if account.matched and not account.drawn:
+        yield f"{account.matched} sightings of packets"
+        return
+    where = f", {account.left} left the host" if account.left else ""
+    yield (
+        f"{account.drawn} packets chosen: {account.born} stamped, {sum(account.skipped.values())} skipped; "
+        f"of those stamped {account.ended} arrived{where}, {account.lost} lost, {account.open} not seen to arrive"
+    )
+    for name, n in account.skipped.items():
+        yield f"skipped: {n} {SKIPPED[name]}"

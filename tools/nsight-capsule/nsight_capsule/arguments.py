@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Options of nsight-capsule."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+
+from . import __version__, settings
+
+_EPILOG = """\
+exit codes:
+  0    stamped; with --change, --restore: done
+  2    wrong usage
+  4    something this machine lacks
+  5    the directory could not be written, or nsight-stamp died; what was
+       collected is kept
+  130  stopped by Ctrl-C or SIGTERM; what was collected is kept
+
+examples:
+  nsight-capsule --netns web --netns router --port 80 --rate 1/16 -d 5 -o slow.capsules
+  nsight-capsule --point web:eth0 --point router:veth1 --address 10.1.0.0/16 -d 5
+  nsight-capsule --match --netns web --port 53 -d 5
+  nsight-capsule --change slow.capsules --rate 1/4
+"""
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400 * 7:
+        raise ValueError
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 65536:
+        raise ValueError
+    return value
+
+
+def _power(text: str) -> int:
+    value = int(text)
+    if value < 64 or value > 1 << 20 or value & (value - 1):
+        raise ValueError
+    return value
+
+
+_seconds.__name__, _port.__name__, _power.__name__ = "number of seconds", "port", "power of two from 64"
+
+DEFAULT_RATE = Fraction(1, 100)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        prog="nsight-capsule",
+        usage="nsight-capsule (--netns NS | --point NETNS:DEV)... [OPTIONS]",
+        description="Write into chosen packets when they pass each virtual device, and collect that where they arrive: which layer "
+        "delayed which packet. Needs root and Linux 6.6.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_places(p)
+    _add_filter(p)
+    p.add_argument(
+        "--match",
+        action="store_true",
+        help="change no packet: record the same packet at each point, and find it again by its fields",
+    )
+    p.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave capsules behind datagrams for the receiver's kernel to cut off",
+    )
+    p.add_argument(
+        "--leave",
+        action="store_true",
+        help="let capsules leave the host (default: they are taken off where packets do)",
+    )
+    p.add_argument(
+        "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"
+    )
+    p.add_argument(
+        "-o", "--output", metavar="DIR", help="directory to make (default: nsight-HOST-TIME.capsules)"
+    )
+    p.add_argument(
+        "--ring-kb",
+        type=_power,
+        default=4096,
+        metavar="N",
+        help="memory of the ring buffer (default %(default)s)",
+    )
+    p.add_argument(
+        "--change",
+        metavar="DIR",
+        help="change --rate, --port, --address, --protocol of the nsight-capsule that writes DIR; what is not given stays",
+    )
+    p.add_argument(
+        "--restore",
+        action="store_true",
+        help="take the marks from connections of these namespaces that a killed nsight-capsule left, and end",
+    )
+    p.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    return p
+
+
+def _add_places(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--netns",
+        action="append",
+        default=[],
+        metavar="NS",
+        help="points on every device of this network namespace: name, process in it, or inode number",
+    )
+    p.add_argument(
+        "--point",
+        action="append",
+        default=[],
+        metavar="NETNS:DEV",
+        help="points on this device, one for each direction; DEV alone is of this namespace",
+    )
+    p.add_argument(
+        "--boundary",
+        action="append",
+        default=[],
+        metavar="NETNS:DEV",
+        help="packets that go out here leave the host (default: devices that no software made)",
+    )
+
+
+def _add_filter(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--rate", type=settings.rate, metavar="1/N", help="which share of the packets (default 1/100)"
+    )
+    p.add_argument(
+        "--port",
+        type=_port,
+        metavar="N",
+        help="only this TCP or UDP port, on either side; with --change 0 is any",
+    )
+    p.add_argument(
+        "--address",
+        type=settings.prefix,
+        metavar="PREFIX",
+        help="only this address or prefix, on either side",
+    )
+    p.add_argument("--cgroup", metavar="PATH", help="only senders of this cgroup (version 2)")
+    p.add_argument("--protocol", choices=tuple(settings.PROTOCOLS), help="(default: both)")

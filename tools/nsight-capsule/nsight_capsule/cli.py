@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The nsight-capsule command: points, settings, one run, what became of the packets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nsight_record import host, ownership
+from nsight_record.capture import Capture, default_name
+from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError, Usage
+from nsight_record.progress import Progress
+from nsight_record.supervisor import Signals
+
+from . import __version__, account, points, settings, stamp
+from .arguments import DEFAULT_RATE, parser
+
+FORMAT = "nsight-capsules"
+VERSION = 1
+
+
+def _words(args: argparse.Namespace) -> str:
+    """Settings that are given."""
+    address, mask = args.address or (None, None)
+    return settings.words(
+        threshold=None if args.rate is None else settings.threshold(args.rate),
+        port=args.port,
+        address=address,
+        mask=mask,
+        protocols=settings.PROTOCOLS[args.protocol] if args.protocol else None,
+    )
+
+
+def _change(args: argparse.Namespace) -> int:
+    words = _words(args)
+    if not words:
+        raise Usage("--change: nothing to change", "give --rate, --port, --address or --protocol")
+    stamp.ask(Path(args.change), words)
+    return EXIT_OK
+
+
+def _place_options(devices: Sequence[points.Device]) -> list[str]:
+    return [word for device in devices for word in ("--point", device.option())]
+
+
+def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tuple[list[str], dict[str, Any]]:
+    """nsight-stamp's options, and manifest.settings."""
+    rate = DEFAULT_RATE if args.rate is None else args.rate
+    args.rate = rate
+    chosen: dict[str, int | str | None] = {
+        "most_bytes": min(min(d.mtu for d in devices), 65535),
+        "vxlan_port": points.vxlan_port(devices),
+        "leave": int(args.leave),
+        "keep": int(args.keep),
+    }
+    session = secrets.randbelow(1 << 16)
+    options = [*_place_options(devices), "--ring-kb", str(args.ring_kb), "--session", str(session)]
+    group = settings.cgroup(args.cgroup) if args.cgroup else None
+    if group:
+        chosen |= {"cgroup": group.id, "cgroup_level": group.level}
+    if args.match:
+        if group:
+            raise Usage(
+                "--match: not with --cgroup", "packets say nothing of their sender's cgroup: use --port"
+            )
+        options.append("--match")
+    elif args.protocol != "udp":
+        options += ["--cgroup", str(group.path if group else settings.cgroup_root())]
+    options += ["--set", f"{_words(args)} {settings.words(**chosen)}"]
+    described = {
+        "rate": str(rate), "port": args.port, "protocol": args.protocol or "both", "match": args.match,
+        "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
+    }  # fmt: skip
+    return options, described
+
+
+def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: Progress) -> str:
+    """Until the time is over, a signal came, or nsight-stamp ended; which."""
+    began = time.monotonic()
+    poller = select.poll()
+    poller.register(signals.read_fd, select.POLLIN)
+    while run.process.poll() is None:
+        elapsed = time.monotonic() - began
+        if signals.count:
+            return "signal"
+        if duration is not None and elapsed >= duration:
+            return "duration"
+        progress.draw(elapsed, duration, "stamping")
+        poller.poll(100 if duration is None else min(100, (duration - elapsed) * 1000 + 1))
+    return "error: nsight-stamp ended"
+
+
+def _stamp(args: argparse.Namespace, argv: Sequence[str], progress: Progress) -> int:
+    devices = points.with_boundary(points.choose(args.point, args.netns), args.boundary)
+    if args.restore:
+        progress.say(f"marks taken from {stamp.clear(_place_options(devices))} connections")
+        return EXIT_OK
+    stamp.program()
+    options, described = _options(args, devices)
+    name = default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")).removesuffix(".nsight")
+    output = Path(args.output or f"{name}.capsules")
+    user = ownership.invoking_user(os.environ)
+    with Signals() as signals, Capture(output, user=user) as capture:
+        described_host = host.describe()
+        capture.manifest.update(
+            format=FORMAT, version=VERSION, tool=__version__, argv=list(argv), host=described_host, settings=described,
+            points=points.manifest(devices),
+            # Every hop says by which clock its time is; a run on one kernel has one.
+            clocks=[{"id": 0, "name": "monotonic", "boot_id": described_host["boot_id"], "bound_ns": 0}],
+        )  # fmt: skip
+        capture.save()
+        directory = int(capture.directory.name)
+        run = stamp.Stamp(options, capture.directory, capture.create(stamp.LOG), (directory,))
+        try:
+            run.ready()
+            capture.manifest["start"] = host.Clocks().now()
+            capture.save()
+            progress.say(f"stamping at {2 * len(devices)} points of {len(devices)} devices")
+            stopped_by = _wait(run, signals, args.duration, progress)
+            progress.clear()
+            return _finish(capture, run, stopped_by, progress)
+        finally:
+            if run.process.poll() is None:
+                run.process.kill()
+                run.process.wait()
+            capture.release_reserve()
+            capture.hand_over()
+
+
+def _finish(capture: Capture, run: stamp.Stamp, stopped_by: str, progress: Progress) -> int:
+    """End it, complete the manifest, and say what became of the packets."""
+    m = capture.manifest
+    m.update(stop=host.Clocks().now(), stopped_by=stopped_by)
+    try:
+        m["counted"] = run.end()
+    except RecordError as e:
+        m.update(state="cut", counted=None)
+        capture.save()
+        raise RecordError(f"{e}; what was collected is in {capture.path}", e.hint) from e
+    m["state"] = "complete"
+    capture.release_reserve()
+    capture.save()
+    made = account.of(m["counted"]["counts"])
+    for text in account.lines(made):
+        progress.say(text)
+    for name, n in made.trouble.items():
+        progress.warn(f"{n} {account.TROUBLE[name]}")
+    if m["counted"]["existing_refused"]:
+        progress.warn(
+            f"{m['counted']['existing_refused']} connections were there before and get no capsules: that needs Linux 6.14"
+        )
+    if not made.drawn and not made.matched:
+        progress.warn("no packet was chosen; is the filter right, and was there traffic?")
+    progress.say(f"next: nsight-report hops {capture.path}")
+    if stopped_by.startswith("error") or m["counted"]["unwritten"]:
+        return EXIT_IO
+    return EXIT_INTERRUPTED if stopped_by == "signal" else EXIT_OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_args(argv)
+    progress = Progress(quiet=args.quiet)
+    umask = os.umask(ownership.PRIVATE_UMASK)
+    try:
+        return _change(args) if args.change else _stamp(args, ["nsight-capsule", *argv], progress)
+    except RecordError as e:
+        progress.clear()
+        print(f"error: {e}", file=sys.stderr)
+        if e.hint:
+            print(f"hint: {e.hint}", file=sys.stderr)
+        return e.exit_code
+    except OSError as e:
+        progress.clear()
+        print(f"error: {e.filename or 'system'}: {e.strerror}", file=sys.stderr)
+        return EXIT_IO
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
+        os.umask(umask)

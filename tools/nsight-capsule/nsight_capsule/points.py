@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which devices of which namespaces become points, and what nsight-stamp must know of each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsight_record import netns
+from nsight_record.errors import Missing, Usage
+from nsight_record.netns import Netns
+
+#: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
+MOST_DEVICES = 15
+VXLAN_PORT = 4789
+DIRECTIONS = ("in", "out")
+
+
+@dataclass(frozen=True)
+class Device:
+    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made: it leads out of the host."""
+
+    netns: Netns
+    space: int
+    name: str
+    ifindex: int
+    kind: str
+    mtu: int
+    ethernet: bool
+    bridged: bool
+    boundary: bool
+    vxlan_port: int | None
+
+    def option(self) -> str:
+        """The value of nsight-stamp's --point."""
+        flags = "e" * self.ethernet + "b" * self.boundary + "s" * self.bridged
+        return f"{self.netns.path},{self.ifindex},{self.space},{flags or '-'}"
+
+    def label(self) -> str:
+        """``NETNS:DEV``."""
+        return f"{self.netns.label}:{self.name}" if self.netns.label else self.name
+
+
+def _links() -> list[dict[str, Any]]:
+    """What ip says of the devices of this namespace."""
+    done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(done.stderr.strip() or "ip failed")
+    links: list[dict[str, Any]] = json.loads(done.stdout)
+    return [link for link in links if link.get("ifname")]
+
+
+def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
+    info = link.get("linkinfo") or {}
+    kind, data = info.get("info_kind", ""), info.get("info_data") or {}
+    loopback = link.get("link_type") == "loopback"
+    return Device(
+        ns, space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
+        ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
+        boundary=not kind and not loopback,
+        vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
+    )  # fmt: skip
+
+
+def _by_itself(link: dict[str, Any]) -> bool:
+    """Whether a device is a point without being named: up, no loopback, and no bridge that only forwards."""
+    if "UP" not in link.get("flags", ()) or link.get("link_type") == "loopback":
+        return False
+    kind = (link.get("linkinfo") or {}).get("info_kind")
+    addresses = [a for a in link.get("addr_info", ()) if a.get("scope") != "link"]
+    return kind != "bridge" or bool(addresses)
+
+
+def split(text: str) -> tuple[str, str]:
+    """NETNS and DEV of ``NETNS:DEV``; NETNS is "" for this namespace.
+
+    >>> split("web:eth0"), split("eth0.7")
+    (('web', 'eth0'), ('', 'eth0.7'))
+    """
+    space, _, device = text.rpartition(":")
+    return space, device
+
+
+class Spaces:
+    """The namespaces that are looked at, each once."""
+
+    def __init__(self) -> None:
+        if not shutil.which("ip"):
+            raise Missing("ip is not installed", "apt install iproute2")
+        self._seen: dict[int, tuple[Netns, int, list[dict[str, Any]]]] = {}
+
+    def of(self, name: str) -> tuple[Netns, int, list[dict[str, Any]]]:
+        """The namespace of this name, its number, and its devices. Raises RecordError."""
+        ns = netns.find(name) if name else netns.current()
+        if ns.inum not in self._seen:
+            self._seen[ns.inum] = (ns, len(self._seen), netns.call_in(ns, _links))
+        return self._seen[ns.inum]
+
+    def named(self, text: str) -> Device:
+        """The device of ``NETNS:DEV``. Raises Usage."""
+        space, name = split(text)
+        ns, number, links = self.of(space)
+        for link in links:
+            if link["ifname"] == name:
+                return _device(link, ns, number)
+        names = ", ".join(link["ifname"] for link in links)
+        raise Usage(f"--point {text}: no such device", f"{space or 'this namespace'} has {names}")
+
+    def all(self, name: str) -> list[Device]:
+        """Those of a namespace that are points without being named."""
+        ns, number, links = self.of(name)
+        return [_device(link, ns, number) for link in links if _by_itself(link)]
+
+
+def choose(points: Sequence[str], spaces: Sequence[str]) -> list[Device]:
+    """The devices of ``--point`` and those of every ``--netns``, each once. Raises Usage."""
+    known = Spaces()
+    found = [known.named(text) for text in points]
+    for name in spaces:
+        found += known.all(name)
+    devices = list({(d.netns.inum, d.ifindex): d for d in found}.values())
+    if not devices:
+        raise Usage("no device to put points on", "give --netns NAME, or --point NETNS:DEV")
+    if len(devices) > MOST_DEVICES:
+        names = ", ".join(d.label() for d in devices)
+        raise Usage(
+            f"{len(devices)} devices, at most {MOST_DEVICES} can be points: {names}", "choose with --point"
+        )
+    return devices
+
+
+def with_boundary(devices: Iterable[Device], boundary: Sequence[str]) -> list[Device]:
+    """The same, those of ``--boundary`` marked as leading out of the host. Raises Usage."""
+    wanted, made = set(boundary), []
+    for device in devices:
+        marked = {device.label(), f":{device.name}"} & wanted
+        wanted -= marked
+        made.append(Device(**{**device.__dict__, "boundary": device.boundary or bool(marked)}))
+    if wanted:
+        raise Usage(f"--boundary {min(wanted)}: not among the points", "give it as --point as well")
+    return made
+
+
+def vxlan_port(devices: Iterable[Device]) -> int:
+    """The UDP port of the tunnels among the points. Raises Usage if they differ."""
+    ports = {d.vxlan_port for d in devices if d.vxlan_port}
+    if len(ports) > 1:
+        raise Usage(
+            f"VXLAN at several ports: {', '.join(map(str, sorted(ports)))}", "leave out some with --point"
+        )
+    return ports.pop() if ports else VXLAN_PORT
+
+
+def manifest(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    """``manifest.points``: the sender's socket, and two of each device."""
+    rows: list[dict[str, Any]] = [
+        {"number": 0, "netns": None, "device": None, "direction": "socket", "kind": "socket"}
+    ]
+    for i, d in enumerate(devices):
+        rows += (
+            {"number": 1 + 2 * i + way, "netns": d.netns.label, "netns_inum": d.netns.inum, "device": d.name, "direction": direction,
+             "kind": d.kind or "physical", "mtu": d.mtu, "boundary": d.boundary}
+            for way, direction in enumerate(DIRECTIONS)
+        )  # fmt: skip
+    return rows

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-stamp as a child: started, asked, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nsight_record.errors import Missing, RecordError, ToolDied, Usage
+
+LOG = "nsight-stamp.log"
+_BIN = Path(__file__).parent / "bin/nsight-stamp"
+_ANSWER_S = 5.0
+_END_S = 30.0
+
+
+def program() -> Path:
+    """nsight-stamp. Raises Missing."""
+    if os.geteuid():
+        raise Missing("not root: packets cannot be stamped", "run it with sudo")
+    if not _BIN.exists():
+        raise Missing("nsight-stamp is not built", "make build, with clang, bpftool and libbpf-dev")
+    return _BIN.resolve()
+
+
+def _failed(text: str, code: int) -> RecordError:
+    """The error that nsight-stamp printed."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    kind = {1: Missing, 2: Usage}.get(code, ToolDied)
+    said = errors[-1] if errors else lines[-1] if lines else f"it ended early ({code})"
+    return kind(f"nsight-stamp: {said}", hints[-1] if hints else "see nsight-stamp.log")
+
+
+class Stamp:
+    """``directory``: where it writes; its messages go to nsight-stamp.log there."""
+
+    def __init__(self, options: Sequence[str], directory: Path, log: int, fds: Sequence[int]) -> None:
+        self._log = directory / LOG
+        # In a session of its own, so that Ctrl-C ends it by way of us.
+        with os.fdopen(log, "wb") as errors:
+            self.process = subprocess.Popen(
+                [str(program()), *options, str(directory)],
+                stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, pass_fds=fds, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        """Wait until all is attached. Raises RecordError."""
+        assert self.process.stdout
+        if self.process.stdout.readline() != "stamping\n":
+            raise self._error()
+
+    def _error(self) -> RecordError:
+        code = self.process.wait(_END_S)
+        return _failed(self._log.read_text(errors="replace"), code)
+
+    def end(self) -> dict[str, Any]:
+        """Ask it to end; what it counted. Raises ToolDied when it had ended before."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            out, _ = self.process.communicate(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, _ = self.process.communicate()
+        lines = out.splitlines()
+        if not lines or not lines[-1].startswith("{"):
+            raise self._error()
+        counted: dict[str, Any] = json.loads(lines[-1])
+        return counted
+
+
+def clear(options: Sequence[str]) -> int:
+    """Take the marks from connections; how many had one. Raises RecordError."""
+    done = subprocess.run([str(program()), "--clear", *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise _failed(done.stderr, done.returncode)
+    return int(json.loads(done.stdout)["cleared"])
+
+
+def ask(directory: Path, text: str) -> dict[str, Any]:
+    """Send ``text`` to the nsight-stamp that writes ``directory``; its answer. Raises RecordError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.settimeout(_ANSWER_S)
+        s.bind("")  # an abstract name, so that it can answer
+        try:
+            s.connect(str(directory / "control"))
+            s.send(text.encode())
+            answer = s.recv(1 << 16).decode()
+        except OSError as e:
+            raise Usage(
+                f"{directory}: no nsight-capsule of yours writes it ({e.strerror or e})",
+                "--change takes the directory of one that runs",
+            ) from e
+    if answer.startswith("error: "):
+        raise Usage(answer.removeprefix("error: "))
+    answered: dict[str, Any] = json.loads(answer)
+    return answered

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The capsule itself: its sum, birth, stamps, and records of it. */
+#ifndef NSIGHT_CAPSULE_BPF_H
+#define NSIGHT_CAPSULE_BPF_H
+
+#include "packet.bpf.h"
+
+/* One program is loaded for each point and direction. */
+const volatile __u32 point;
+const volatile __u32 namespace_number;
+const volatile bool ethernet = true, egress, boundary, bridged;
+const volatile __u16 session;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nsc_config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NSC_POINTS *NSC_N_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22); /* set when loaded */
+} records SEC(".maps");
+
+struct local_address {
+	__u32 namespace_number, address[4];
+};
+
+/* Of the namespaces of the points: what is for one of them has arrived. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct local_address);
+	__type(value, __u8);
+} addresses SEC(".maps");
+
+static __always_inline struct nsc_config *settings(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&config, &zero);
+}
+
+static __always_inline void count(__u32 at, enum nsc_count what)
+{
+	__u32 key = at * NSC_N_COUNTS + what;
+	__u64 *n = bpf_map_lookup_elem(&counts, &key);
+
+	if (n)
+		__sync_fetch_and_add(n, 1); /* a program may be interrupted by another one */
+}
+
+static __always_inline bool drawn(const struct nsc_config *c)
+{
+	return c->threshold && bpf_get_prandom_u32() < c->threshold;
+}
+
+static __always_inline bool in_prefix(const struct nsc_config *c, const __u32 *address)
+{
+	for (int i = 0; i < 4; i++)
+		if ((address[i] & c->mask[i]) != c->address[i])
+			return false;
+	return true;
+}
+
+static __always_inline bool targeted(const struct nsc_config *c, __u16 sport, __u16 dport,
+				     const __u32 *saddr, const __u32 *daddr)
+{
+	if (c->port && sport != c->port && dport != c->port)
+		return false;
+	return in_prefix(c, saddr) || in_prefix(c, daddr);
+}
+
+static __always_inline __u16 folded(__u64 sum)
+{
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return (sum >> 16) + (sum & 0xffff);
+}
+
+/* The one's-complement sum of its words as they lie in memory. */
+static __always_inline __u16 sum_of(const struct nsc_capsule *capsule)
+{
+	const __u32 *words = (const __u32 *)capsule;
+	__u64 sum = 0;
+
+	for (int i = 0; i < NSC_BYTES / 4; i++)
+		sum += words[i];
+	return folded(sum);
+}
+
+/* Of a segment's capsule, and of one behind a datagram with that many bytes of payload. */
+static __always_inline __u16 wanted_sum(__u8 proto, __u32 payload)
+{
+	if (proto == IPPROTO_TCP)
+		return bpf_htons(NSC_SUM_TCP);
+	return payload & 1 ? bpf_htons(NSC_SUM_UDP_ODD) : bpf_htons(NSC_SUM_UDP);
+}
+
+static __always_inline void neutralize(struct nsc_capsule *capsule, __u16 wanted)
+{
+	capsule->neutral = 0;
+	capsule->neutral = folded((__u64)wanted + 0xffff - sum_of(capsule));
+}
+
+static __always_inline bool has_magic(const struct nsc_capsule *c)
+{
+	return c->kind == NSC_KIND && c->length == NSC_BYTES && c->magic[0] == NSC_MAGIC_0 &&
+	       c->magic[1] == NSC_MAGIC_1;
+}
+
+/* Slots are filled from the first; of empty ones number and time are 0. */
+static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
+{
+	__u32 points = bpf_ntohs(c->points);
+	bool ended = false;
+
+	if (sum_of(c) != wanted)
+		return false;
+	for (int i = 0; i < NSC_SLOTS; i++) {
+		bool empty = !(points >> i * 5 & 0x1f);
+
+		if ((ended && !empty) || (empty && c->times[i]))
+			return false;
+		ended = empty;
+	}
+	return true;
+}
+
+static __always_inline void born(struct nsc_capsule *c, __u64 now, __u16 seq, bool again)
+{
+	__builtin_memset(c, 0, sizeof(*c));
+	c->kind = NSC_KIND;
+	c->length = NSC_BYTES;
+	c->magic[0] = NSC_MAGIC_0;
+	c->magic[1] = NSC_MAGIC_1;
+	c->session = bpf_htons(session);
+	c->seq = bpf_htons(seq);
+	c->birth = bpf_htonl((__u32)now);
+	c->points = again ? bpf_htons(NSC_AGAIN) : 0;
+}
+
+/* The first free slot; NSC_SLOTS if there is none. */
+static __always_inline __u32 free_slot(const struct nsc_capsule *c)
+{
+	__u32 points = bpf_ntohs(c->points);
+
+	if (!(points & 0x1f))
+		return 0;
+	if (!(points & 0x1f << 5))
+		return 1;
+	return points & 0x1f << 10 ? NSC_SLOTS : 2;
+}
+
+static __always_inline void stamp(struct nsc_capsule *c, __u64 now)
+{
+	__u32 slot = free_slot(c);
+	__u32 time = bpf_htonl((__u32)now);
+
+	c->points |= bpf_htons(point << slot * 5);
+	if (slot == 0)
+		c->times[0] = time;
+	else if (slot == 1)
+		c->times[1] = time;
+	else
+		c->times[2] = time;
+}
+
+static __always_inline void empty(struct nsc_capsule *c)
+{
+	c->points &= bpf_htons(NSC_AGAIN);
+	c->times[0] = c->times[1] = c->times[2] = 0;
+}
+
+/* A record of the packet at this point; false: the ring is full. */
+static __always_inline bool record(const struct __sk_buff *skb, const struct packet *p, __u8 kind,
+				   __u64 now, const struct nsc_capsule *capsule, __u64 key)
+{
+	struct nsc_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+
+	if (!r)
+		return false;
+	r->time = now;
+	r->kind = kind;
+	r->point = point;
+	r->proto = p->proto;
+	r->flags = (p->v6 ? NSC_RECORD_V6 : 0) | (p->inner ? NSC_RECORD_INNER : 0) |
+		   (skb->gso_size ? NSC_RECORD_SEGMENT : 0);
+	r->sport = p->sport;
+	r->dport = p->dport;
+	r->seq = p->proto == IPPROTO_TCP ? p->seq : 0;
+	r->length = p->payload;
+	__builtin_memcpy(r->saddr, p->saddr, sizeof(r->saddr));
+	__builtin_memcpy(r->daddr, p->daddr, sizeof(r->daddr));
+	__builtin_memset(&r->capsule, 0, sizeof(r->capsule));
+	if (capsule)
+		r->capsule = *capsule;
+	else
+		__builtin_memcpy(&r->capsule, &key, sizeof(key));
+	r->cpu = bpf_get_smp_processor_id();
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+#endif

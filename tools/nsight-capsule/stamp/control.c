@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "control.h"
+#include "fail.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const struct {
+	const char *name;
+	size_t offset, bytes;
+	uint64_t most;
+} keys[] = {
+#define KEY(field, most)                                                                           \
+	{                                                                                          \
+#field, offsetof(struct nsc_config, field),                                        \
+			sizeof(((struct nsc_config *)0)->field), most                              \
+	}
+	KEY(threshold, 1ull << 32), KEY(cgroup, UINT64_MAX), KEY(cgroup_level, 255),
+	KEY(protocols, 3),	    KEY(port, 65535),	     KEY(most_bytes, 65535),
+	KEY(vxlan_port, 65535),	    KEY(leave, 1),	     KEY(keep, 1),
+#undef KEY
+};
+
+static bool number(const char *text, uint64_t most, uint64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return !errno && end != text && !*end && *text != '-' && *value <= most;
+}
+
+/* 32 hexadecimal digits: 16 bytes in the order of the network. */
+static bool address(const char *text, __u32 *to)
+{
+	unsigned char *bytes = (unsigned char *)to;
+
+	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+		return false;
+	for (int i = 0; i < 16; i++)
+		sscanf(text + 2 * i, "%2hhx", &bytes[i]);
+	return true;
+}
+
+static bool set_one(struct nsc_config *config, const char *name, const char *value)
+{
+	uint64_t n;
+
+	if (!strcmp(name, "address"))
+		return address(value, config->address);
+	if (!strcmp(name, "mask"))
+		return address(value, config->mask);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (strcmp(name, keys[i].name))
+			continue;
+		if (!number(value, keys[i].most, &n))
+			return false;
+		memcpy((char *)config + keys[i].offset, &n, keys[i].bytes); /* little endian */
+		return true;
+	}
+	return false;
+}
+
+bool control_set(struct nsc_config *config, char *text, const char **wrong)
+{
+	struct nsc_config changed = *config;
+	char *rest, *word, *value;
+
+	for (word = strtok_r(text, " \n", &rest); word; word = strtok_r(NULL, " \n", &rest)) {
+		value = strchr(word, '=');
+		*wrong = word;
+		if (!value)
+			return false;
+		*value++ = 0;
+		if (!set_one(&changed, word, value))
+			return false;
+	}
+	*config = changed;
+	return true;
+}
+
+static bool name_socket(const char *dir, struct sockaddr_un *to)
+{
+	*to = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return snprintf(to->sun_path, sizeof(to->sun_path), "%s/control", dir) <
+	       (int)sizeof(to->sun_path);
+}
+
+int control_open(const char *dir)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	struct sockaddr_un to;
+	mode_t mask = umask(0077);
+
+	if (!name_socket(dir, &to))
+		fail(EXIT_OUTPUT, "give a shorter name", "%s: too long", dir);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
+		fail(EXIT_OUTPUT, NULL, "%s: %s", to.sun_path, strerror(errno));
+	umask(mask);
+	return fd;
+}
+
+void control_close(const char *dir)
+{
+	struct sockaddr_un to;
+
+	if (name_socket(dir, &to))
+		unlink(to.sun_path);
+}

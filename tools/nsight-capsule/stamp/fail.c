@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void fail(int code, const char *hint, const char *format, ...)
+{
+	va_list args;
+
+	fputs("error: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	if (hint)
+		fprintf(stderr, "hint: %s\n", hint);
+	exit(code);
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * nsight-stamp: attaches the programs that put capsules into packets and collect them, and writes
+ * what they collect into DIR/capsules. nsight-capsule runs it.
+ */
+#include "attach.h"
+#include "control.h"
+#include "fail.h"
+#include "spool.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: nsight-stamp --point NETNS,IFINDEX,NUMBER,FLAGS... [OPTION...] DIR\n"
+	"\n"
+	"Put capsules into packets and collect them into DIR/capsules, until SIGTERM or SIGINT.\n"
+	"\n"
+	"      --point P      a device: path of its network namespace, its index, a number of the\n"
+	"                     namespace, and letters: e Ethernet, b boundary of the host, s port "
+	"of\n"
+	"                     a bridge, - none\n"
+	"      --set WORDS    settings KEY=VALUE, as at DIR/control\n"
+	"      --cgroup DIR   TCP senders of this cgroup (version 2)\n"
+	"      --match        read-only mode: record packets by their fields\n"
+	"      --clear        only take the marks from connections that a killed one left\n"
+	"      --ring-kb N    memory of the ring buffer, a power of two (default 4096)\n"
+	"      --every-ms N   how often it is emptied (default 10)\n"
+	"      --grace-ms N   how long packets that are on their way have at the end (default "
+	"200)\n"
+	"      --session N    marks the capsules as ours (default: random)\n"
+	"\n"
+	"Prints \"stamping\" when all is attached, and counts as JSON at the end.\n"
+	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 DIR or the disk.\n";
+
+struct arguments {
+	struct device devices[MOST_DEVICES];
+	int n;
+	const char *dir, *cgroup;
+	char *set;
+	bool match, clear;
+	uint64_t ring_kb, every_ms, grace_ms, session;
+};
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	asked_to_stop = 1;
+}
+
+static uint64_t number(const char *text, uint64_t most)
+{
+	char *end;
+	uint64_t value;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || value > most)
+		fail(EXIT_USAGE, "see nsight-stamp --help", "%s is not a number from 0 to %" PRIu64,
+		     text, most);
+	return value;
+}
+
+static void add_point(struct arguments *args, char *text)
+{
+	struct device *device = &args->devices[args->n];
+	char *rest, *netns = strtok_r(text, ",", &rest), *ifindex = strtok_r(NULL, ",", &rest),
+		    *space = strtok_r(NULL, ",", &rest), *flags = strtok_r(NULL, ",", &rest);
+
+	if (args->n == MOST_DEVICES)
+		fail(EXIT_USAGE, "choose fewer with --point", "more than %d devices", MOST_DEVICES);
+	if (!flags)
+		fail(EXIT_USAGE, "see nsight-stamp --help", "--point: four parts are needed");
+	*device = (struct device){.netns = netns,
+				  .ifindex = number(ifindex, INT32_MAX),
+				  .namespace_number = number(space, INT32_MAX),
+				  .ethernet = strchr(flags, 'e'),
+				  .boundary = strchr(flags, 'b'),
+				  .bridged = strchr(flags, 's')};
+	args->n++;
+}
+
+static void parse(int argc, char **argv, struct arguments *args)
+{
+	static const struct option options[] = {
+		{"point", 1, NULL, 'p'},
+		{"set", 1, NULL, 's'},
+		{"cgroup", 1, NULL, 'c'},
+		{"match", 0, NULL, 'm'},
+		{"clear", 0, NULL, 'C'},
+		{"ring-kb", 1, NULL, 'k'},
+		{"every-ms", 1, NULL, 'e'},
+		{"grace-ms", 1, NULL, 'g'},
+		{"session", 1, NULL, 'S'},
+		{"help", 0, NULL, 'h'},
+		{0},
+	};
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		switch (o) {
+		case 'p':
+			add_point(args, optarg);
+			break;
+		case 's':
+			args->set = optarg;
+			break;
+		case 'c':
+			args->cgroup = optarg;
+			break;
+		case 'm':
+			args->match = true;
+			break;
+		case 'C':
+			args->clear = true;
+			break;
+		case 'k':
+			args->ring_kb = number(optarg, 1 << 20);
+			break;
+		case 'e':
+			args->every_ms = number(optarg, 10000);
+			break;
+		case 'g':
+			args->grace_ms = number(optarg, 60000);
+			break;
+		case 'S':
+			args->session = number(optarg, 65535);
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(EXIT_USAGE);
+		}
+	}
+	if (!args->n || (!args->clear && optind + 1 != argc))
+		fail(EXIT_USAGE, "see nsight-stamp --help", "points and DIR are needed");
+	if (args->ring_kb < 4 || args->ring_kb & (args->ring_kb - 1))
+		fail(EXIT_USAGE, NULL, "--ring-kb: a power of two from 4");
+	args->dir = argv[optind];
+}
+
+/* Asked at DIR/control: "counts", or settings. The answer is JSON, or "error: ...". */
+static void answer(int fd, const struct attached *attached, const struct arguments *args)
+{
+	static char text[4096], reply[1 << 16];
+	struct sockaddr_un from;
+	socklen_t size = sizeof(from);
+	ssize_t n = recvfrom(fd, text, sizeof(text) - 1, 0, (struct sockaddr *)&from, &size);
+	const char *wrong = "";
+	uint64_t refused;
+
+	if (n < 0)
+		return;
+	text[n] = 0;
+	if (!strcmp(text, "counts")) {
+		spool_take();
+		attach_print_counts(reply, sizeof(reply));
+	} else if (control_set(attached->config, text, &wrong)) {
+		if (!args->match)
+			attach_existing(args->devices, args->n, false, &refused);
+		strcpy(reply, "{}");
+	} else {
+		snprintf(reply, sizeof(reply), "error: %s: no such setting or value", wrong);
+	}
+	sendto(fd, reply, strlen(reply), MSG_DONTWAIT, (struct sockaddr *)&from, size);
+}
+
+static void run(const struct arguments *args, const struct attached *attached, int control)
+{
+	struct pollfd wait = {.fd = control, .events = POLLIN};
+
+	while (!asked_to_stop) {
+		poll(&wait, 1, args->every_ms);
+		if (wait.revents & POLLIN)
+			answer(control, attached, args);
+		wait.revents = 0;
+		spool_take();
+	}
+}
+
+/* No new capsules, then time for those on their way, then nothing. */
+static void end(const struct arguments *args, const struct attached *attached)
+{
+	uint64_t refused;
+
+	attached->config->threshold = 0;
+	if (!args->match)
+		attach_existing(args->devices, args->n, true, &refused);
+	attach_release_sockets();
+	for (uint64_t waited = 0; waited < args->grace_ms; waited += 10) {
+		usleep(10000);
+		spool_take();
+	}
+	attach_release_points();
+}
+
+int main(int argc, char **argv)
+{
+	static struct arguments args = {.ring_kb = 4096, .every_ms = 10, .grace_ms = 200};
+	struct nsc_config config = {.most_bytes = 1500, .vxlan_port = 4789, .protocols = 3};
+	struct sigaction action = {.sa_handler = on_signal};
+	static char counts[1 << 16];
+	uint64_t existing = 0, refused = 0;
+	struct attached attached;
+	const char *wrong = "";
+	struct spool spool;
+	uint16_t session;
+	int control;
+
+	if (getrandom(&session, sizeof(session), 0) == sizeof(session))
+		args.session = session;
+	parse(argc, argv, &args);
+	if (args.set && !control_set(&config, args.set, &wrong))
+		fail(EXIT_USAGE, "see nsight-stamp --help", "--set: %s", wrong);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	attached = attach_load(args.devices, args.n, &config, args.session, args.ring_kb << 10,
+			       args.match);
+	if (args.clear) {
+		printf("{\"cleared\": %" PRIu64 "}\n",
+		       attach_existing(args.devices, args.n, true, &refused));
+		return 0;
+	}
+	spool_open(args.dir, attached.records, args.session);
+	control = control_open(args.dir);
+	attach_all(args.devices, args.n, args.cgroup, args.match);
+	if (!args.match)
+		existing = attach_existing(args.devices, args.n, false, &refused);
+	printf("stamping\n");
+	fflush(stdout);
+	run(&args, &attached, control);
+	end(&args, &attached);
+	spool = spool_close();
+	control_close(args.dir);
+	attach_print_counts(counts, sizeof(counts));
+	printf("{\"records\": %" PRIu64 ", \"unwritten\": %" PRIu64 ", \"existing\": %" PRIu64
+	       ", \"existing_refused\": %" PRIu64 ", \"counts\": %s}\n",
+	       spool.written, spool.unwritten, existing, refused, counts);
+	return spool.unwritten ? EXIT_OUTPUT : 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Headers of a packet at a tc point: Ethernet, VLAN, IPv4, IPv6, VXLAN, TCP, UDP. */
+#ifndef NSIGHT_PACKET_BPF_H
+#define NSIGHT_PACKET_BPF_H
+
+#include "../../bpf/capsule.h"
+#include "../../bpf/kernel.bpf.h"
+
+#include <bpf/bpf_endian.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+/* Not linux/ipv6.h, which has another struct in6_addr than the kernel. */
+struct ipv6_header {
+	__u32 word;
+	__be16 payload_len;
+	__u8 nexthdr, hop_limit;
+	__u32 saddr[4], daddr[4];
+};
+
+struct ipv6_fragment {
+	__u8 nexthdr, reserved;
+	__be16 offset;
+	__be32 id;
+};
+
+#define IPV6_FRAGMENT 44
+#define IPV6_OFFSET   0xfff8
+#define IP_OFFSET     0x1fff
+#define IP_MORE	      0x2000
+#define VXLAN_BYTES   8
+struct packet {
+	__u32 l3, l4, end; /* offsets in the skb; end: of the IP packet */
+	__u32 saddr[4], daddr[4];
+	__u16 sport, dport;	    /* host byte order */
+	__u32 seq, header, payload; /* of TCP; bytes of the L4 header, and behind it */
+	__u8 proto;		    /* 0: nothing for us */
+	bool v6, inner, fragment;
+};
+
+static __always_inline void v4_mapped(__u32 *to, __be32 address)
+{
+	to[0] = to[1] = 0;
+	to[2] = bpf_htonl(0xffff);
+	to[3] = address;
+}
+
+/* The IP header at p->l3; the L4 protocol, 0 if there is none of ours. */
+static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, struct packet *p)
+{
+	if (ethertype == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data + p->l3;
+		__u16 fragment;
+		__u32 length;
+
+		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+			return 0;
+		length = bpf_ntohs(ip->tot_len);
+		fragment = bpf_ntohs(ip->frag_off);
+		p->v6 = false;
+		p->fragment = fragment & (IP_OFFSET | IP_MORE);
+		if (fragment & IP_OFFSET) /* without an L4 header */
+			return 0;
+		p->l4 = p->l3 + ip->ihl * 4;
+		p->end = p->l3 + length;
+		v4_mapped(p->saddr, ip->saddr);
+		v4_mapped(p->daddr, ip->daddr);
+		return ip->protocol;
+	}
+	if (ethertype == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6_header *ip = data + p->l3;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		p->v6 = true;
+		p->fragment = ip->nexthdr == IPV6_FRAGMENT;
+		p->l4 = p->l3 + sizeof(*ip);
+		p->end = p->l4 + bpf_ntohs(ip->payload_len);
+		__builtin_memcpy(p->saddr, ip->saddr, sizeof(p->saddr));
+		__builtin_memcpy(p->daddr, ip->daddr, sizeof(p->daddr));
+		if (p->fragment) {
+			struct ipv6_fragment *fragment = (void *)(ip + 1);
+
+			if ((void *)(fragment + 1) > end ||
+			    fragment->offset & bpf_htons(IPV6_OFFSET))
+				return 0;
+			p->l4 += sizeof(*fragment);
+			return fragment->nexthdr;
+		}
+		return ip->nexthdr;
+	}
+	return 0;
+}
+
+/* Ethernet, and up to two VLAN tags; the EtherType. */
+static __always_inline __be16 parse_ethernet(void *data, void *end, struct packet *p)
+{
+	struct ethhdr *eth = data + p->l3;
+	__be16 type;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	type = eth->h_proto;
+	p->l3 += sizeof(*eth);
+	for (int i = 0; i < 2; i++) {
+		__be16 *tag = data + p->l3;
+
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		if ((void *)(tag + 2) > end)
+			return 0;
+		type = tag[1];
+		p->l3 += 4;
+	}
+	return type;
+}
+
+/* The L4 header; false if the packet is none of ours or damaged. */
+static __always_inline bool parse_l4(void *data, void *end, __u8 proto, struct packet *p)
+{
+	if (proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = data + p->l4;
+
+		if ((void *)(tcp + 1) > end || tcp->doff < 5)
+			return false;
+		p->sport = bpf_ntohs(tcp->source);
+		p->dport = bpf_ntohs(tcp->dest);
+		p->seq = bpf_ntohl(tcp->seq);
+		p->header = tcp->doff * 4;
+		p->payload = p->l4 + p->header < p->end ? p->end - p->l4 - p->header : 0;
+	} else if (proto == IPPROTO_UDP) {
+		struct udphdr *udp = data + p->l4;
+
+		if ((void *)(udp + 1) > end)
+			return false;
+		p->sport = bpf_ntohs(udp->source);
+		p->dport = bpf_ntohs(udp->dest);
+		p->header = sizeof(*udp);
+		p->payload = bpf_ntohs(udp->len);
+		if (p->payload < sizeof(*udp))
+			return false;
+		p->payload -= sizeof(*udp);
+	} else {
+		return false;
+	}
+	p->proto = proto;
+	return true;
+}
+
+/*
+ * The innermost TCP or UDP packet. p->proto is 0 where there is none. What is not in the linear
+ * part of the skb is not looked at: devices that split headers keep them there.
+ */
+static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vxlan_port,
+				  struct packet *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__be16 type = skb->protocol;
+	__u8 proto;
+
+	p->proto = 0;
+	p->inner = false;
+	p->fragment = false;
+	p->l3 = 0;
+	if (ethernet)
+		type = parse_ethernet(data, end, p);
+	proto = parse_ip(data, end, type, p);
+	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port ||
+	    p->fragment)
+		return;
+	/* From here on: the packet in the tunnel. */
+	p->proto = 0;
+	p->inner = true;
+	p->l3 = p->l4 + sizeof(struct udphdr) + VXLAN_BYTES;
+	type = parse_ethernet(data, end, p);
+	proto = parse_ip(data, end, type, p);
+	parse_l4(data, end, proto, p);
+}
+
+#endif

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* tc programs: capsules are born behind datagrams, get their stamps, and are collected. */
+#ifndef NSIGHT_POINTS_BPF_H
+#define NSIGHT_POINTS_BPF_H
+
+#include "capsule.bpf.h"
+
+#define TCP_TIMESTAMPS 12 /* bytes of that option, with its padding */
+
+/* Whether the four bytes that capsules begin with are at this offset, so far as it is linear. */
+static __always_inline bool magic_at(struct __sk_buff *skb, __u32 at)
+{
+	__u32 *word = (void *)(long)skb->data + at;
+
+	if ((void *)(word + 1) > (void *)(long)skb->data_end)
+		return false;
+	return *word ==
+	       bpf_htonl(NSC_KIND << 24 | NSC_BYTES << 16 | NSC_MAGIC_0 << 8 | NSC_MAGIC_1);
+}
+
+/* Where the capsule of a segment is; 0 if it has none. The kernel writes options in one order. */
+static __always_inline __u32 find_option(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 first = p->l4 + sizeof(struct tcphdr);
+
+	if (p->header >= sizeof(struct tcphdr) + TCP_TIMESTAMPS + NSC_BYTES &&
+	    magic_at(skb, first + TCP_TIMESTAMPS))
+		return first + TCP_TIMESTAMPS;
+	if (p->header >= sizeof(struct tcphdr) + NSC_BYTES && magic_at(skb, first))
+		return first;
+	return 0;
+}
+
+/* IPv4's total length, IPv6's payload length, and the checksum of the former. */
+static __always_inline bool set_ip_length(struct __sk_buff *skb, const struct packet *p, __u32 end)
+{
+	__be16 now = bpf_htons(end - p->l3), before = bpf_htons(p->end - p->l3);
+
+	if (p->v6) {
+		now = bpf_htons(end - p->l3 - sizeof(struct ipv6_header));
+		return !bpf_skb_store_bytes(skb, p->l3 + offsetof(struct ipv6_header, payload_len),
+					    &now, sizeof(now), 0);
+	}
+	if (bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), before, now,
+				sizeof(now)))
+		return false;
+	return !bpf_skb_store_bytes(skb, p->l3 + offsetof(struct iphdr, tot_len), &now, sizeof(now),
+				    0);
+}
+
+#define CHECKSUM_PARTIAL                                                                           \
+	3 /* what is in the header is yet to be completed from the rest of the packet */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sk_buff___summed {
+	__u8 ip_summed : 2;
+};
+
+#pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *skb) __ksym;
+
+/*
+ * Who completes the datagram's checksum adds the sum of the capsule: make up for it beforehand,
+ * with 28, or undo that, with -28.
+ */
+static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct packet *p,
+					     __u16 by)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	__u32 at = p->l4 + offsetof(struct udphdr, check);
+	__u16 check;
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) != CHECKSUM_PARTIAL)
+		return true;
+	if (bpf_skb_load_bytes(skb, at, &check, sizeof(check)))
+		return false;
+	check = folded((__u64)check + bpf_htons(by));
+	return !bpf_skb_store_bytes(skb, at, &check, sizeof(check), 0);
+}
+
+/* Whether the filter chooses this datagram: those of sockets of this namespace. */
+static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
+					      const struct packet *p)
+{
+	if (!(c->protocols & NSC_DO_UDP) || !skb->sk ||
+	    !targeted(c, p->sport, p->dport, p->saddr, p->daddr))
+		return false;
+	return !c->cgroup || bpf_skb_ancestor_cgroup_id(skb, c->cgroup_level) == c->cgroup;
+}
+
+/* Why a datagram that was chosen gets no capsule; NSC_C_BORN: it does. */
+static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struct nsc_config *c,
+					      const struct packet *p)
+{
+	__u8 *destination = (void *)(long)skb->data;
+	__u32 mtu = 0;
+
+	if (p->fragment)
+		return NSC_C_SKIP_FRAGMENT;
+	if (skb->gso_segs > 1 || skb->gso_size)
+		return NSC_C_SKIP_GSO;
+	if (ethernet && (void *)(destination + 1) <= (void *)(long)skb->data_end &&
+	    *destination & 1)
+		return NSC_C_SKIP_MULTICAST;
+	if (p->end != skb->len || p->l4 + p->header + p->payload != p->end)
+		return NSC_C_SKIP_PADDED;
+	/* A later layer may have a smaller MTU, and the datagram must not be fragmented. */
+	if (p->end - p->l3 + NSC_BYTES > c->most_bytes || bpf_check_mtu(skb, 0, &mtu, NSC_BYTES, 0))
+		return NSC_C_SKIP_MTU;
+	return NSC_C_BORN;
+}
+
+/* Put a capsule behind the datagram: the IP length grows, that of UDP stays. */
+static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct packet *p)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct nsc_capsule capsule;
+	__u32 length = skb->len;
+
+	born(&capsule, now, bpf_get_prandom_u32(), false);
+	stamp(&capsule, now);
+	neutralize(&capsule, wanted_sum(IPPROTO_UDP, p->payload));
+	if (bpf_skb_change_tail(skb, length + NSC_BYTES, 0))
+		return NSC_C_SKIP_MEMORY;
+	/* The second and third do not fail where the first did not: the header's memory is the
+	 * same. */
+	if (bpf_skb_store_bytes(skb, length, &capsule, NSC_BYTES, 0) ||
+	    !set_ip_length(skb, p, p->end + NSC_BYTES) || !correct_checksum(skb, p, NSC_BYTES)) {
+		bpf_skb_change_tail(skb, length, 0);
+		return NSC_C_SKIP_MEMORY;
+	}
+	return NSC_C_BORN;
+}
+
+static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_config *c,
+				       const struct packet *p)
+{
+	enum nsc_count what;
+
+	if (!datagram_targeted(skb, c, p) || !drawn(c))
+		return;
+	count(point, NSC_C_DRAWN);
+	what = refusal(skb, c, p);
+	if (what == NSC_C_BORN)
+		what = extend(skb, p);
+	count(point, what);
+}
+
+/* Take the capsule off: the datagram is what it was, and the segment has NOP in its place. */
+static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p, __u32 at)
+{
+	__u32 blank[NSC_BYTES / 4];
+
+	if (p->proto == IPPROTO_TCP) {
+		__builtin_memset(blank, 1, sizeof(blank)); /* TCPOPT_NOP: the sum is the same */
+		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
+	}
+	if (p->inner) {
+		/* It stays without its content: the headers around it have their lengths. */
+		__builtin_memset(blank, 0, sizeof(blank));
+		blank[0] = wanted_sum(IPPROTO_UDP, p->payload);
+		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
+	}
+	return set_ip_length(skb, p, at) && correct_checksum(skb, p, -NSC_BYTES - 1) &&
+	       !bpf_skb_change_tail(skb, at, 0);
+}
+
+static __always_inline bool arrived(const struct packet *p)
+{
+	struct local_address key = {.namespace_number = namespace_number};
+
+	if (egress || p->inner || bridged)
+		return false;
+	__builtin_memcpy(key.address, p->daddr, sizeof(key.address));
+	return bpf_map_lookup_elem(&addresses, &key);
+}
+
+/* A packet with a capsule that is ours passes. */
+static __always_inline void passed(struct __sk_buff *skb, const struct nsc_config *c,
+				   const struct packet *p, struct nsc_capsule *capsule, __u32 at)
+{
+	bool end = arrived(p), leaves = boundary && egress;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (end) {
+		/* A segment's stays: what is forwarded after all (DNAT) ends again elsewhere. */
+		count(point,
+		      record(skb, p, NSC_END, now, capsule, 0) ? NSC_C_ENDED : NSC_C_END_LOST);
+		if (p->proto == IPPROTO_UDP && !c->keep && !strip(skb, p, at))
+			count(point, NSC_C_NOT_STRIPPED);
+		return;
+	}
+	if (leaves) {
+		count(point,
+		      record(skb, p, NSC_LEFT, now, capsule, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
+		if (!c->leave) {
+			if (!strip(skb, p, at))
+				count(point, NSC_C_NOT_STRIPPED);
+			return;
+		}
+		empty(capsule);
+		stamp(capsule, now);
+	} else if (free_slot(capsule) == NSC_SLOTS) {
+		count(point,
+		      record(skb, p, NSC_DUMP, now, capsule, 0) ? NSC_C_DUMPED : NSC_C_DUMP_LOST);
+		empty(capsule);
+	} else {
+		stamp(capsule, now);
+		count(point, NSC_C_STAMPED);
+	}
+	neutralize(capsule, wanted_sum(p->proto, p->payload));
+	if (bpf_skb_store_bytes(skb, at, capsule, NSC_BYTES, 0))
+		count(point, NSC_C_NOT_WRITTEN);
+}
+
+static __always_inline void look(struct __sk_buff *skb, const struct nsc_config *c,
+				 const struct packet *p, __u32 at)
+{
+	struct nsc_capsule capsule;
+
+	if (bpf_skb_load_bytes(skb, at, &capsule, NSC_BYTES) || !has_magic(&capsule))
+		return;
+	if (capsule.session != bpf_htons(session)) {
+		count(point, NSC_C_FOREIGN);
+	} else if (!plausible(&capsule, wanted_sum(p->proto, p->payload))) {
+		count(point, NSC_C_FORGED);
+	} else if (p->proto == IPPROTO_TCP && bpf_ntohs(capsule.seq) != (__u16)p->seq) {
+		count(point, NSC_C_COPIES);
+	} else {
+		passed(skb, c, p, &capsule, at);
+	}
+}
+
+/* The same for every program of a chain: TCX_NEXT. */
+#define GO_ON TC_ACT_UNSPEC
+
+SEC("tc")
+int at_point(struct __sk_buff *skb)
+{
+	struct nsc_config *c = settings();
+	struct packet p;
+	__u32 at;
+
+	if (!c)
+		return GO_ON;
+	parse(skb, ethernet, c->vxlan_port, &p);
+	if (p.proto == IPPROTO_TCP) {
+		at = find_option(skb, &p);
+		if (at && !p.fragment)
+			look(skb, c, &p, at);
+	} else if (p.proto == IPPROTO_UDP) {
+		at = p.l4 + p.header + p.payload;
+		if (p.end - at == NSC_BYTES && !p.fragment)
+			look(skb, c, &p, at);
+		else if (egress && !p.inner)
+			maybe_born(skb, c, &p);
+	}
+	return GO_ON;
+}
+
+/* Of what no point changes: the same packet has the same key at each of them. */
+static __always_inline __u64 mixed(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+	return hash ^ hash >> 29;
+}
+
+#define MATCH_BYTES 32 /* of a datagram's payload */
+
+static __always_inline __u64 key_of(struct __sk_buff *skb, const struct packet *p)
+{
+	__u64 hash = mixed(0, (__u64)p->sport << 48 | (__u64)p->dport << 32 | p->proto);
+	__u64 words[MATCH_BYTES / 8] = {0};
+	__u32 length = p->payload;
+
+	for (int i = 0; i < 4; i++)
+		hash = mixed(hash, (__u64)p->saddr[i] << 32 | p->daddr[i]);
+	if (p->proto == IPPROTO_TCP)
+		return mixed(hash, (__u64)p->seq << 32 | p->payload);
+	hash = mixed(hash, length);
+	if (!p->v6) {
+		__be16 id = 0;
+
+		bpf_skb_load_bytes(skb, p->l3 + offsetof(struct iphdr, id), &id, sizeof(id));
+		hash = mixed(hash, id);
+	}
+	if (length >= MATCH_BYTES)
+		bpf_skb_load_bytes(skb, p->l4 + p->header, words, MATCH_BYTES);
+	else if (length >= 16)
+		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 16);
+	else if (length >= 8)
+		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 8);
+	else if (length >= 4)
+		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 4);
+	for (int i = 0; i < MATCH_BYTES / 8; i++)
+		hash = mixed(hash, words[i]);
+	return hash;
+}
+
+/* Read-only mode: a record at each point; which packets are chosen follows from their fields. */
+SEC("tc")
+int at_match(struct __sk_buff *skb)
+{
+	struct nsc_config *c = settings();
+	struct packet p;
+	__u64 key;
+
+	if (!c)
+		return GO_ON;
+	parse(skb, ethernet, c->vxlan_port, &p);
+	if (p.fragment) {
+		count(point, NSC_C_UNMATCHABLE);
+		return GO_ON;
+	}
+	if (!p.proto || !(c->protocols & (p.proto == IPPROTO_TCP ? NSC_DO_TCP : NSC_DO_UDP)))
+		return GO_ON;
+	if (!p.payload || !targeted(c, p.sport, p.dport, p.saddr, p.daddr))
+		return GO_ON;
+	key = key_of(skb, &p);
+	if ((key >> 32) >= c->threshold)
+		return GO_ON;
+	count(point, record(skb, &p, NSC_MATCH, bpf_ktime_get_ns(), NULL, key) ? NSC_C_MATCHED
+									       : NSC_C_MATCH_LOST);
+	return GO_ON;
+}
+
+#endif

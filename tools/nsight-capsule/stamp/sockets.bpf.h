@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Programs of the senders' TCP sockets: they keep room for the option, and write it when a segment
+ * is sent. */
+#ifndef NSIGHT_SOCKETS_BPF_H
+#define NSIGHT_SOCKETS_BPF_H
+
+#include "capsule.bpf.h"
+
+#define SOCKET	     0 /* the number of this point */
+#define TCP_FLAG_SYN 0x02
+
+#define SOL_TCP			  6
+#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* of setsockopt in BPF, from Linux 6.14 */
+
+/* Namespaces of the points, by cookie: sockets of others are left alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u64);
+	__type(value, __u8);
+} namespaces SEC(".maps");
+
+/*
+ * Cookie of the socket that keeps room on this core, from the call that reserves it to that which
+ * writes: another program may have reserved the room there is.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} reserved SEC(".maps");
+
+static __always_inline bool connection_targeted(const struct nsc_config *c, __u16 local_port,
+						__u16 remote_port, const __u32 *local,
+						const __u32 *remote)
+{
+	return c->protocols & NSC_DO_TCP && targeted(c, local_port, remote_port, local, remote);
+}
+
+static __always_inline bool socket_targeted(struct bpf_sock_ops *ctx)
+{
+	__u64 cookie = bpf_get_netns_cookie(ctx);
+	struct nsc_config *c = settings();
+	/* Not in a branch below: of two that read different fields the compiler makes one that adds
+	 * to ctx. */
+	__u32 local_ip4 = *(volatile __u32 *)&ctx->local_ip4;
+	__u32 remote_ip4 = *(volatile __u32 *)&ctx->remote_ip4;
+	__u32 local[4], remote[4];
+
+	if (!c || !bpf_map_lookup_elem(&namespaces, &cookie))
+		return false;
+	for (int i = 0; i < 4; i++) {
+		local[i] = ctx->local_ip6[i];
+		remote[i] = ctx->remote_ip6[i];
+	}
+	if (ctx->family == AF_INET) {
+		v4_mapped(local, local_ip4);
+		v4_mapped(remote, remote_ip4);
+	}
+	return connection_targeted(c, ctx->local_port, bpf_ntohl(ctx->remote_port), local, remote);
+}
+
+/*
+ * Room is kept whenever the MSS is computed, so that no segment gets longer than the MTU by the
+ * option; which of them get a capsule is drawn when they are sent.
+ */
+static __always_inline void option_length(struct bpf_sock_ops *ctx)
+{
+	struct nsc_config *c = settings();
+	__u32 zero = 0;
+	__u64 *cookie;
+
+	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS) {
+		bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0);
+		return;
+	}
+	/* No capsule without payload: there it would keep the peer off its fast path for nothing.
+	 */
+	if (!c || ctx->skb_tcp_flags & TCP_FLAG_SYN || !ctx->skb_len || !drawn(c))
+		return;
+	count(SOCKET, NSC_C_DRAWN);
+	if (bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0)) {
+		count(SOCKET, NSC_C_SKIP_ROOM);
+		return;
+	}
+	cookie = bpf_map_lookup_elem(&reserved, &zero);
+	if (cookie) {
+		if (*cookie) /* interrupted by this one, or the write call never came */
+			count(SOCKET, NSC_C_SKIP_RACE);
+		*cookie = bpf_get_socket_cookie(ctx);
+	}
+}
+
+static __always_inline void write_option(struct bpf_sock_ops *ctx)
+{
+	struct tcphdr *tcp = ctx->skb_data;
+	struct nsc_capsule capsule;
+	__u64 *cookie;
+	__u32 seq, zero = 0;
+
+	cookie = bpf_map_lookup_elem(&reserved, &zero);
+	if (!cookie || *cookie != bpf_get_socket_cookie(ctx))
+		return;
+	*cookie = 0;
+	if ((void *)(tcp + 1) > ctx->skb_data_end) {
+		count(SOCKET, NSC_C_SKIP_MEMORY);
+		return;
+	}
+	seq = bpf_ntohl(tcp->seq);
+	/* What is sent for the first time begins where sending goes on. */
+	born(&capsule, bpf_ktime_get_ns(), seq, seq != ctx->snd_nxt);
+	neutralize(&capsule, wanted_sum(IPPROTO_TCP, 0));
+	count(SOCKET,
+	      bpf_store_hdr_opt(ctx, &capsule, NSC_BYTES, 0) ? NSC_C_SKIP_ROOM : NSC_C_BORN);
+}
+
+SEC("sockops")
+int at_socket(struct bpf_sock_ops *ctx)
+{
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		if (socket_targeted(ctx))
+			bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags |
+							       BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		option_length(ctx);
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		write_option(ctx);
+		break;
+	}
+	return 1;
+}
+
+/* Connections that are there already: the iterator runs in each namespace of the points. */
+__u64 n_changed, n_refused;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop
+
+/* Set by nsight-stamp before it runs the iterator: whether flags are taken from every connection.
+ */
+volatile bool clear_all;
+
+SEC("iter/tcp")
+int each_connection(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct nsc_config *c = settings();
+	__u32 local[4], remote[4];
+	struct tcp_sock *tcp;
+	int flags, wanted;
+
+	if (!common || !c)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(common);
+	if (!tcp || common->skc_state == TCP_LISTEN)
+		return 0;
+	if (common->skc_family == AF_INET) {
+		v4_mapped(local, common->skc_rcv_saddr);
+		v4_mapped(remote, common->skc_daddr);
+	} else {
+		BPF_CORE_READ_INTO(&local, common, skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&remote, common, skc_v6_daddr);
+	}
+	wanted = !clear_all && connection_targeted(c, common->skc_num, bpf_ntohs(common->skc_dport),
+						   local, remote);
+	if (bpf_getsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+		n_refused += wanted;
+		return 0;
+	}
+	if (!!(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG) == wanted)
+		return 0;
+	flags ^= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	if (bpf_setsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+		n_refused++;
+	else
+		n_changed++;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nsight-report hops``: which layer delayed which packet, from a directory of nsight-capsule."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from ..export.terminal import bar, columns, print_table
+from ..hops import Collection, layers, load
+from ..names import printable
+from ..tables.data_frames import each
+from ..tables.store import writing
+from ..units import counted, duration, percent
+
+PERCENTILES = (50, 90, 99)
+#: A layer is named when it has this share of what slow packets took longer.
+NAMED = 0.5
+_PROTOCOLS = {6: "TCP", 17: "UDP"}
+
+
+def make(args: argparse.Namespace) -> dict[str, Any]:
+    """What is printed; with --output the tables are written as well. Raises BadInput, OutputError."""
+    collection = load(args.directory)
+    rows = layers.passages(collection)
+    what = layers.words(collection, rows)
+    slow = layers.chosen(collection.packets, 100 - args.slow, 100)
+    usual = layers.chosen(collection.packets, 25, 75)
+    excess = layers.excess(collection, rows, slow, usual)
+    if args.output:
+        _write(collection, args.output)
+    return {
+        "directory": str(args.directory), "match": collection.match, "cut": collection.cut,
+        "n_packets": len(collection.packets), "n_arrived": int(collection.packets["arrived"].sum()),
+        "latency": _distribution(collection.packets.loc[collection.packets["arrived"], "latency_ns"]),
+        "slow_percent": args.slow, "n_slow": len(slow),
+        "slow_excess_ns": int(slow["latency_ns"].mean() - usual["latency_ns"].median()) if len(slow) else 0,
+        "layers": _layers(rows, what, excess),
+        "slowest": _slowest(rows, slow, args.rows),
+        "seconds": layers.by_second(collection.packets).to_dict("records"),
+        "bursts": layers.bursts(collection.packets).head(args.rows or len(rows)).to_dict("records"),
+        "accounting": {name: collection.total(name) for name in _accounted(collection)},
+        "losses": [
+            {k: row[k] for k in ("key", "severity", "cause", "count", "detail", "remedy")}
+            for row in collection.losses.to_pylist()
+        ],
+    }  # fmt: skip
+
+
+def _accounted(collection: Collection) -> list[str]:
+    """Names of the counts that a packet goes through."""
+    names = dict.fromkeys(name for of in collection.counts.values() for name in of)
+    first = ("drawn", "born", "ended", "left", "end_lost", "left_lost", "matched")
+    return [n for n in (*first, *sorted(n for n in names if n.startswith("skip_"))) if n in names]
+
+
+def _distribution(values: pd.Series[int]) -> dict[str, int | None]:
+    """n, percentiles (nearest rank) and the maximum."""
+    ns = np.sort(values.to_numpy(np.int64))
+    n = len(ns)
+    ranks = {f"p{p}_ns": int(ns[max(int(np.ceil(n * p / 100)) - 1, 0)]) if n else None for p in PERCENTILES}
+    return {"n": n, **ranks, "max_ns": int(ns[-1]) if n else None}
+
+
+def _layers(rows: pd.DataFrame, what: dict[str, str], excess: pd.DataFrame) -> list[dict[str, Any]]:
+    """By layer, those first that slow packets waited longest in."""
+    of_slow = {str(e.layer): e for e in each(excess)}
+    found = [
+        {
+            "layer": str(name), "what": what[str(name)], **_distribution(group["dur_ns"]),
+            "excess_ns": int(of_slow[str(name)].excess_ns) if str(name) in of_slow else 0,
+            "share": float(of_slow[str(name)].share) if str(name) in of_slow else 0.0,
+        }
+        for name, group in rows.groupby("layer", observed=True)
+    ]  # fmt: skip
+    return sorted(found, key=lambda layer: -layer["excess_ns"])
+
+
+def _slowest(rows: pd.DataFrame, slow: pd.DataFrame, n: int) -> list[dict[str, Any]]:
+    """The slowest packets, each with its layers in the order of its way."""
+    worst = slow.sort_values("latency_ns", ascending=False, kind="stable").head(n or len(slow))
+    parts = dict(list(rows[rows["packet"].isin(worst["packet"])].groupby("packet")))
+    return [
+        {
+            "packet": int(p.packet), "born_ns": int(p.born_ns), "latency_ns": int(p.latency_ns), "bound_ns": int(p.bound_ns),
+            "proto": _PROTOCOLS.get(int(p.proto), str(p.proto)), "from": f"{p.saddr}:{p.sport}", "to": f"{p.daddr}:{p.dport}",
+            "length": int(p.length), "again": bool(p.again),
+            "layers": [{"layer": str(h.layer), "ns": int(h.dur_ns)} for h in each(parts[p.packet])] if p.packet in parts else [],
+        }
+        for p in each(worst)
+    ]  # fmt: skip
+
+
+def _write(collection: Collection, directory: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with writing(directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("packets", "hops"):
+            pq.write_table(collection.arrow(name), directory / f"{name}.parquet", compression="zstd")
+
+
+def verdict(made: dict[str, Any]) -> str:
+    """One sentence: which layer.
+
+    >>> verdict({"n_arrived": 0})
+    'No packet was seen to arrive.'
+    """
+    if not made["n_arrived"]:
+        return "No packet was seen to arrive."
+    slow = f"The slowest {made['slow_percent']:g} % ({counted(made['n_slow'], 'packet')})"
+    if not made["layers"] or made["layers"][0]["share"] < NAMED:
+        return f"{slow} took {duration(made['slow_excess_ns'])} longer than usual; no layer has most of it."
+    first = made["layers"][0]
+    return (
+        f"{slow} took {duration(made['slow_excess_ns'])} longer than usual: {percent(first['share'])} of it in "
+        f"{printable(first['what'])} ({printable(first['layer'])})."
+    )
+
+
+def print_for_people(made: dict[str, Any], console: Console) -> None:
+    """The same as text."""
+    console.print(
+        Text(f"{printable(made['directory'], 200)}: {counted(made['n_packets'], 'packet')}, {made['n_arrived']:,} arrived",
+             style="bold"),
+        soft_wrap=True,
+    )  # fmt: skip
+    if made["accounting"]:
+        console.print(
+            Text("  " + ", ".join(f"{name} {n:,}" for name, n in made["accounting"].items())), soft_wrap=True
+        )
+    console.print(Text("\n" + verdict(made) + "\n"), soft_wrap=True)
+    for loss in made["losses"]:
+        console.print(
+            Text(f"  {loss['severity']}: {loss['count']:,} {loss['cause']}: {loss['detail']}"), soft_wrap=True
+        )
+    if made["layers"]:
+        _print_layers(made, console)
+    _print_slowest(made["slowest"], console)
+    _print_seconds(made, console)
+
+
+def _print_layers(made: dict[str, Any], console: Console) -> None:
+    console.print(Text("Layers, by what the slow packets took longer there", style="bold"))
+    titles = [f">p{p}" for p in PERCENTILES]
+    table = columns(console, "layer", "what", ">packets", *titles, ">max", ">of delay", "")
+    rows: list[dict[str, Any]] = [
+        *made["layers"],
+        {"layer": "all", "what": "", **made["latency"], "share": None},
+    ]
+    for r in rows:
+        share = r["share"]
+        table.add_row(
+            Text(printable(r["layer"])), Text(printable(r["what"])), f"{r['n']:,}",
+            *(duration(r[f"p{p}_ns"]) for p in PERCENTILES), duration(r["max_ns"]),
+            "" if share is None else percent(share), "" if share is None else bar(console, share),
+        )  # fmt: skip
+    print_table(console, table)
+
+
+def _print_slowest(slowest: list[dict[str, Any]], console: Console) -> None:
+    if not slowest:
+        return
+    console.print(Text("\nSlowest packets and where they waited", style="bold"))
+    table = columns(console, ">packet", ">latency", "from", "to", "", "most of it in")
+    for p in slowest:
+        none: dict[str, Any] = {"layer": "", "ns": 0}
+        most = max(p["layers"], key=lambda h: h["ns"], default=none)
+        share = most["ns"] / p["latency_ns"] if p["latency_ns"] else 0.0
+        again = ", sent again" if p["again"] else ""
+        table.add_row(
+            f"{p['packet']:,}", duration(p["latency_ns"]), Text(printable(p["from"])), Text(printable(p["to"])),
+            bar(console, share), Text(f"{printable(most['layer'])} {duration(most['ns'])}{again}"),
+        )  # fmt: skip
+    print_table(console, table)
+
+
+def _print_seconds(made: dict[str, Any], console: Console) -> None:
+    """Section 4.2 of the paper: what an average of a second hides."""
+    if not made["seconds"]:
+        return
+    console.print(Text("\nSeconds: the mean, and single packets beside it", style="bold"))
+    table = columns(console, ">second", ">packets", ">mean", ">median", ">max", ">above 5 x mean")
+    for s in made["seconds"]:
+        table.add_row(
+            str(s["second"]), f"{s['n']:,}", duration(s["mean_ns"]), duration(s["p50_ns"]), duration(s["max_ns"]), f"{s['over_mean']:,}"
+        )  # fmt: skip
+    print_table(console, table)
+    for b in made["bursts"]:
+        console.print(
+            Text(f"  burst of {counted(b['n'], 'slow packet')} within {duration(b['dur_ns'])}, up to {duration(b['max_ns'])}"),
+            soft_wrap=True,
+        )  # fmt: skip

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A directory of nsight-capsule: manifest and records, as two tables and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from .. import manifest as manifests
+from ..errors import BadInput
+from ..losses import Ledger
+from ..names import printable
+from ..tables import schema
+from . import packets as made
+from . import records
+
+VERSIONS = (1,)
+_MOST_POINTS = 32
+_AGAIN = "stamp again with nsight-capsule"
+#: What nsight-stamp counts, and the loss that it is.
+COUNTED = (
+    "end_lost",
+    "left_lost",
+    "dump_lost",
+    "match_lost",
+    "foreign",
+    "forged",
+    "not_written",
+    "not_stripped",
+    "unmatchable",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the manifest; ``kind`` is that of its device."""
+
+    number: int
+    name: str
+    netns: str
+    device: str
+    direction: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name."""
+
+    path: Path
+    points: tuple[Point, ...]
+    counts: dict[int, dict[str, int]]
+    match: bool
+    cut: bool
+    packets: pd.DataFrame
+    hops: pd.DataFrame
+    losses: pa.Table
+
+    def arrow(self, name: str) -> pa.Table:
+        """Table ``packets`` or ``hops`` as its schema says."""
+        return schema.conform(name, pa.Table.from_pandas(getattr(self, name), preserve_index=False))
+
+    def total(self, name: str) -> int:
+        """A count of all points."""
+        return sum(of.get(name, 0) for of in self.counts.values())
+
+
+def load(path: Path) -> Collection:
+    """Read a directory of nsight-capsule. Raises BadInput."""
+    raw = _checked(path, manifests.read(path, "nsight-capsule"))
+    points, ledger = _points(path, raw), Ledger("hops")
+    cut = raw.get("state") != "complete"
+    ledger.add("capsules_were_cut", int(cut))
+    counts = _counts(raw, len(points))
+    for name in COUNTED:
+        ledger.add(f"capsule_{name}", sum(of.get(name, 0) for of in counts.values()))
+    found = records.read(path / "capsules", len(points), ledger)
+    match = found["kind"] == records.MATCH
+    by_fields = bool(len(found)) and bool(match[0])
+    ledger.add("hops_records_impossible", int(np.count_nonzero(match != by_fields)))
+    found = found[match == by_fields]
+    packets, hops = (made.of_sightings if by_fields else made.of_capsules)(found, ledger)
+    names = pd.Categorical.from_codes(hops["number"].to_numpy(np.int64), pd.Index([p.name for p in points]))
+    hops = hops.assign(point=names, clock=0, bound_ns=0)
+    return Collection(path, points, counts, by_fields, cut, packets, hops, ledger.table())
+
+
+def _checked(path: Path, raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict) or raw.get("format") != manifests.CAPSULES:
+        raise BadInput(
+            f"{path}: not a directory of nsight-capsule", "of a capture of nsight-record: nsight-report DIR"
+        )
+    version = raw.get("version")
+    if version not in VERSIONS or isinstance(version, bool):
+        raise BadInput(
+            f"{path}: format version {str(version)[:20]!r} is unknown (known: {', '.join(map(str, VERSIONS))})",
+            "use the nsight-report that belongs to the nsight-capsule that made it",
+        )
+    return raw
+
+
+def _points(path: Path, raw: dict[str, Any]) -> tuple[Point, ...]:
+    """Those of the manifest, in the order of their numbers. Raises BadInput."""
+    rows = raw.get("points")
+    if not isinstance(rows, list) or not 1 < len(rows) <= _MOST_POINTS:
+        raise BadInput(f"{path}: manifest.json has no list of points", _AGAIN)
+    points: list[Point] = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict) or row.get("number") != number:
+            raise BadInput(f"{path}: manifest.json: point {number} is not one", _AGAIN)
+        points.append(_point(number, {key: printable(row.get(key) or "", 64) for key in _TEXTS}))
+    if len({p.name for p in points}) != len(points):
+        raise BadInput(f"{path}: manifest.json: two points have one name", _AGAIN)
+    return tuple(points)
+
+
+_TEXTS = ("netns", "device", "direction", "kind")
+
+
+def _point(number: int, text: dict[str, str]) -> Point:
+    if not number:
+        return Point(0, "socket", "", "", "socket", "socket")
+    place = f"{text['netns']}:{text['device']}" if text["netns"] else text["device"]
+    return Point(number, f"{place} {text['direction']}", *(text[key] for key in _TEXTS))
+
+
+def _counts(raw: dict[str, Any], n_points: int) -> dict[int, dict[str, int]]:
+    """``counted.counts``; what is no count is left out."""
+    counted = raw.get("counted")
+    counts = counted.get("counts") if isinstance(counted, dict) else None
+    made: dict[int, dict[str, int]] = {}
+    for number, of in counts.items() if isinstance(counts, dict) else ():
+        if (
+            isinstance(of, dict)
+            and str(number).isdecimal()
+            and len(str(number)) < 4
+            and int(number) < n_points
+        ):
+            made[int(number)] = {str(k): n for k, n in of.items() if type(n) is int and 0 <= n < 1 << 62}
+    return made
