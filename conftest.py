@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent
 for part in (
     "tools/nsight-report",
     "tools/nsight-record",
+    "tools/nsight-monitor",
     "tools/nsight-demo",
     "tests",
     "tests/machinery/guest",
