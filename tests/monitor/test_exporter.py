@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -159,3 +160,40 @@ def asked(port: int, query: str) -> list[float]:
             return [float(row["value"][1]) for row in json.load(answer)["data"]["result"]]
     except OSError:
         return []  # it is not up yet
+
+
+def loaders() -> set[str]:
+    """Process ids of nsight-histograms on this machine."""
+    found = subprocess.run(["pgrep", "-x", "nsight-histogra"], capture_output=True, text=True)
+    return set(found.stdout.split())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
+def test_the_loader_ends_with_its_exporter_that_may_send_it_no_signal(sig: signal.Signals) -> None:
+    if os.geteuid():
+        skip_or_fail("root", "BPF programs need root")
+    if exporter.prometheus_client is None:
+        skip_or_fail("prometheus", "prometheus_client is not installed")
+    with reserved() as (port,):
+        argv = [
+            sys.executable,
+            str(TOOL),
+            "--prometheus",
+            str(port),
+            "--interval",
+            "3600",
+            "--port",
+            str(port),
+        ]
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        assert process.stderr
+        if not process.stderr.readline().startswith("serving"):
+            skip_or_fail("bpf", process.communicate()[1])
+        children = set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        assert children and children <= loaders()
+        process.send_signal(sig)
+        _, said = process.communicate(timeout=HANGS_S)
+        assert process.returncode == (130 if sig == signal.SIGTERM else -sig), said
+        assert said == ""
+        wait_for(lambda: not children & loaders())

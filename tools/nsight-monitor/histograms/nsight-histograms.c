@@ -81,18 +81,23 @@ static const void *map_memory(struct bpf_map *map, size_t *stride)
 	return memory;
 }
 
-/* Until then, or a signal; whenever the clock is set the programs learn it. */
+/* Until then, a signal, or that nobody reads the lines any more; whenever the clock is set the
+ * programs learn it. */
 static void wait_until(uint64_t when, int watch, volatile __s64 *offset)
 {
 	while (!asked_to_stop) {
-		struct pollfd fd = {.fd = watch, .events = POLLIN};
+		struct pollfd fds[] = {{.fd = watch, .events = POLLIN}, {.fd = STDOUT_FILENO}};
 		uint64_t now = clock_ns(CLOCK_MONOTONIC), left = when > now ? when - now : 0;
 		struct timespec wait = {left / 1000000000, left % 1000000000};
 		uint64_t unused;
 
 		if (!left)
 			return;
-		if (ppoll(&fd, 1, &wait, NULL) > 0) {
+		if (ppoll(fds, 2, &wait, NULL) <= 0)
+			continue;
+		if (fds[1].revents & POLLERR)
+			asked_to_stop = 1;
+		if (fds[0].revents) {
 			*offset = clock_realtime_offset();
 			if (read(watch, &unused, sizeof(unused)) < 0 && errno == ECANCELED)
 				clock_watch_again(watch);

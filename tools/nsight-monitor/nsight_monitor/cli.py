@@ -46,7 +46,7 @@ class _Stop:
         try:
             self._process.send_signal(signal.SIGTERM)
         except PermissionError:
-            raise KeyboardInterrupt from None  # an exporter that is nobody: the loader ends when nobody reads
+            raise KeyboardInterrupt from None  # an exporter is nobody by now
 
 
 @contextmanager

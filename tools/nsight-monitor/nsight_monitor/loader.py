@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nsight_record import netns, plan, programs
@@ -103,7 +103,10 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            with suppress(
+                PermissionError
+            ):  # an exporter is nobody by now: without a reader it ends by itself
+                process.send_signal(signal.SIGTERM)
         if process.stdout:
             process.stdout.close()
         stderr = process.stderr.read() if process.stderr else ""
