@@ -19,14 +19,14 @@ DEPS_RUST  := $(shell cargo --version 2>/dev/null | awk '{split($$2, v, "."); ok
 	END {if (!ok) print "rustc-web cargo-web"}')
 DEPS_TEST  := $(DEPS_DEMO) $(DEPS_RUST) libipt-dev redis-server nginx-light nftables tcpdump socat tmux \
 	libclang-rt-$(CLANG_VERSION)-dev universal-ctags shellcheck debootstrap qemu-system-x86 busybox-static kmod groff-base nodejs \
-	chromium chromium-driver liblwip-dev
+	chromium chromium-driver liblwip-dev prometheus
 
 # tools/downloads --list says what a first run downloads.
 MEASURED := $(PYTHON) "$(CURDIR)/tools/downloads"
 # With what only the tests need, so that `cargo test` downloads nothing, and not what only other systems need.
 CRATES := cargo fetch -q --locked --target $$(rustc -vV | sed -n 's/^host: //p')
 
-NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-capsule/stamp tools/nsight-report/native perf-scripts/dlfilters
+NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-capsule/stamp tools/nsight-monitor/histograms tools/nsight-report/native perf-scripts/dlfilters
 LOAD := tools/nsight-demo/load tests/machinery/load
 
 .PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
@@ -74,7 +74,7 @@ test-packages: deps-test deb-source
 	@for suite in bookworm trixie; do tests/install/test-packages $$suite || exit 1; done
 
 completions: $(VENV)/.stamp
-	@PYTHONPATH=tools/nsight-report:tools/nsight-record:tools/nsight-capsule $(PY) tools/packaging/completions build/completions
+	@PYTHONPATH=tools/nsight-report:tools/nsight-record:tools/nsight-capsule:tools/nsight-monitor $(PY) tools/packaging/completions build/completions
 
 demo: deps-demo
 	@$(MAKE) -s build

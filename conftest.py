@@ -14,6 +14,7 @@ for part in (
     "tools/nsight-report",
     "tools/nsight-record",
     "tools/nsight-capsule",
+    "tools/nsight-monitor",
     "tools/nsight-demo",
     "tests",
     "tests/machinery/guest",

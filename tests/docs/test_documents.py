@@ -19,6 +19,7 @@ MAN = DOCS / "man"
 PYTHON_TOOLS = {
     "nsight-record.8": ROOT / "tools/nsight-record/nsight-record",
     "nsight-capsule.8": ROOT / "tools/nsight-capsule/nsight-capsule",
+    "nsight-monitor.8": ROOT / "tools/nsight-monitor/nsight-monitor",
     "nsight-report.1": ROOT / "tools/nsight-report/nsight-report",
     "nsight.py.1": ROOT / "perf-scripts/nsight.py",
     "nsight-edges.1": ROOT / "perf-scripts/nsight-edges",

@@ -13,6 +13,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import nsight_monitor
 import nsight_record
 import nsight_report
 import pytest
@@ -28,7 +29,11 @@ PREFIX = "/opt/nsight"
 PACKAGES = {
     "nsight_report": "tools/nsight-report",
     "nsight_record": "tools/nsight-record",
+    "nsight_monitor": "tools/nsight-monitor",
 }
+#: Where each is below lib/nsight, and what names a file of any.
+FOLDERS = {"nsight_report": "report", "nsight_record": "record", "nsight_monitor": "record"}
+INSIDE = re.compile(r"lib/nsight/re\w+/nsight_(re|mon)")
 #: The checkout becomes an empty directory, but for the interpreter with the packages of PyPI and this test's own files, which may
 #: lie in it.
 HIDE = """
@@ -95,10 +100,10 @@ def test_every_file_is_installed_and_no_other(installed: Path) -> None:
             found.add(f"{name} -> {path.readlink()}")
         elif path.is_file():
             found.add(name + ("*" if path.stat().st_mode & 0o100 else ""))
-    packages = {f"lib/nsight/{name[7:]}/{file}" for name in PACKAGES for file in of_package(name)}
-    inside = {name.rstrip("*") for name in found if re.match(r"lib/nsight/re\w+/nsight_re", name)}
+    packages = {f"lib/nsight/{FOLDERS[name]}/{file}" for name in PACKAGES for file in of_package(name)}
+    inside = {name.rstrip("*") for name in found if INSIDE.match(name)}
     assert inside == packages
-    programs = {Path(name[:-1]).name for name in found if "/nsight_re" in name and name.endswith("*")}
+    programs = {Path(name[:-1]).name for name in found if INSIDE.match(name) and name.endswith("*")}
     assert programs == {
         *(Path(name).name for name in packages if "/bin/" in name),
         *(path.name for path in (ROOT / "bpftrace").glob("*.bt")),
@@ -106,7 +111,7 @@ def test_every_file_is_installed_and_no_other(installed: Path) -> None:
     expected = set(MANIFEST.read_text().splitlines())
     if not DECODER:
         expected = {line for line in expected if not line.startswith("bin/nsight-decode")}
-    assert {name for name in found if not re.match(r"lib/nsight/re\w+/nsight_re", name)} == expected
+    assert {name for name in found if not INSIDE.match(name)} == expected
 
 
 def commands() -> list[str]:
@@ -197,6 +202,7 @@ def test_bash_completes_commands_options_and_captures(installed: Path, tmp_path:
     assert completed("nsight-report", "--decode", "") == ["all", "chosen"]
     assert completed("nsight-report", "show", "--sym") == ["--symfs"]
     assert completed("nsight-record", "--mode", "") == ["auto", "intel-pt", "tracepoints"]
+    assert completed("nsight-monitor", "--receive-stamps", "") == ["auto", "on", "off"]
 
 
 def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
@@ -235,7 +241,7 @@ def test_the_wheel_has_every_file_of_its_package(tmp_path: Path, name: str) -> N
 def test_every_part_has_the_same_version() -> None:
     decoder = re.search(r'^version = "(.*)"', (ROOT / "tools/nsight-decode/Cargo.toml").read_text(), re.M)
     assert decoder
-    assert decoder[1] == nsight_report.__version__ == nsight_record.__version__
+    assert decoder[1] == nsight_report.__version__ == nsight_record.__version__ == nsight_monitor.__version__
 
 
 def test_nothing_that_is_shipped_changes_where_python_looks() -> None:

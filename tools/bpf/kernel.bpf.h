@@ -59,6 +59,10 @@ struct task_struct {
 	struct thread_info {
 		__u32 cpu;
 	} thread_info;
+	struct sched_info {
+		unsigned long pcount;	      /* how often it was given a core */
+		unsigned long long run_delay; /* ns that it was runnable and not running */
+	} sched_info;
 };
 
 struct ns_common {
@@ -69,8 +73,15 @@ struct net {
 	struct ns_common ns;
 };
 
+struct device {
+	struct device *parent;
+};
+
 struct net_device {
 	int ifindex;
+	unsigned int flags;
+	unsigned long priv_flags : 32;
+	struct device dev;
 	struct {
 		struct net *net;
 	} nd_net;
@@ -105,6 +116,7 @@ struct sock_common {
 };
 
 struct sk_buff_head {
+	struct sk_buff *next, *prev;
 	__u32 qlen;
 };
 
@@ -115,6 +127,10 @@ struct sock {
 	struct {
 		struct cgroup *cgroup;
 	} sk_cgrp_data;
+};
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
 };
 
 struct tcp_sock {
@@ -128,6 +144,7 @@ struct sk_buff {
 	struct sock *sk;
 	__s64 tstamp;
 	unsigned int len;
+	__u8 tstamp_type : 2;
 	__be16 protocol;
 	__u16 network_header;
 	__u32 end;
@@ -169,10 +186,11 @@ enum skb_drop_reason {
 	SKB_DROP_REASON_NOT_SPECIFIED = 2, /* of the running kernel: bpf_core_enum_value() */
 };
 
-#define IPPROTO_TCP 6
-#define IPPROTO_UDP 17
-#define AF_INET	    2
-#define AF_INET6    10
-#define TCP_LISTEN  10
+#define IPPROTO_TCP	6
+#define IPPROTO_UDP	17
+#define AF_INET		2
+#define AF_INET6	10
+#define TCP_ESTABLISHED 1
+#define TCP_LISTEN	10
 
 #endif

@@ -6,32 +6,15 @@
 #ifndef NSIGHT_MESSAGES_BPF_H
 #define NSIGHT_MESSAGES_BPF_H
 
-#include <bpf/bpf_endian.h>
-
+#include "filters.bpf.h"
 #include "flight.bpf.h"
 #include "others.bpf.h"
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
-/* Which messages; 0 is any. port: of either side. */
-const volatile __u16 only_port;
-const volatile __u32 only_pid, only_ifindex, only_netns;
-const volatile __u64 only_cgroup;
 const volatile bool rx = true, tx = true;
-/* only_port is that of a server here: messages and system calls of who asks it from this machine
- * are of no interest. */
-const volatile bool of_server;
 /* Some NIC timestamps packets that it receives. */
 const volatile bool hardware_stamps;
-
-#define ETH_P_IP       0x0800
-#define ETH_P_8021Q    0x8100
-#define ETH_P_IPV6     0x86dd
-#define IPPROTO_ICMPV6 58
-#define IP_OFFSET      0x3fff /* fragment offset, and more fragments */
-#define TCP_SIGNS      7      /* FIN, SYN, RST */
-#define MSG_PEEK       2
-#define EAGAIN	       11
 
 struct addresses {
 	__u64 l_hi, l_lo, r_hi, r_lo; /* as loaded; IPv4: l_lo and r_lo */
@@ -112,22 +95,6 @@ static __always_inline bool of_socket(struct sock *sk, bool server_side, struct 
 		a->r_lo = sk->__sk_common.skc_daddr;
 	}
 	return true;
-}
-
-/* The first question of every program, for most sockets it is the only one. */
-static __always_inline bool is_other_port(struct sock *sk)
-{
-	__u16 rport;
-
-	if (!only_port || sk->__sk_common.skc_num == only_port)
-		return false;
-	rport = sk->__sk_common.skc_dport;
-	return of_server || bpf_ntohs(rport) != only_port;
-}
-
-static __always_inline bool is_ours(__u16 protocol)
-{
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
 }
 
 /* Numbers of the system calls whose first argument is the descriptor of the socket that they read

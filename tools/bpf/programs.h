@@ -19,4 +19,8 @@ uint64_t programs_missed(struct bpf_object *object);
 /* The same by program, a line for each with some */
 void programs_print_missed(struct bpf_object *object);
 
+/* A JSON object: of each program that is loaded, how often it ran and how long in all, while the
+ * kernel measured it */
+void programs_print_cost(struct bpf_object *object);
+
 #endif

@@ -47,3 +47,23 @@ void programs_print_missed(struct bpf_object *object)
 			printf("missed %s %" PRIu64 "\n", bpf_program__name(program), n);
 	}
 }
+
+void programs_print_cost(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	const char *comma = "";
+
+	putchar('{');
+	bpf_object__for_each_program(program, object)
+	{
+		struct bpf_prog_info info = info_of(program);
+
+		if (bpf_program__fd(program) < 0)
+			continue;
+		printf("%s\"%s\":{\"runs\":%" PRIu64 ",\"ns\":%" PRIu64 "}", comma,
+		       bpf_program__name(program), (uint64_t)info.run_cnt,
+		       (uint64_t)info.run_time_ns);
+		comma = ",";
+	}
+	putchar('}');
+}

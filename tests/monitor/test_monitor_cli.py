@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-monitor as a command: intervals and totals from lines, wrong usage, and the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lines
+import pytest
+
+TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
+#: Two intervals of ten seconds: 100 latencies of 1,000 ns, then 50 of 2,000 ns and 50 of 20,000 ns.
+FIRST = lines.histogram("tcp-socket-read", 0, 100_000, b10=100)
+SECOND = lines.histogram("tcp-socket-read", 0, 1_200_000, b10=100, b11=50, b15=50)
+INPUT = lines.header() + lines.snapshot(10, FIRST) + lines.snapshot(20, SECOND, last=True)
+
+
+def monitor(*options: str, text: str = INPUT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(TOOL), *options], input=text, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "TZ": "UTC", "PYTHONIOENCODING": "utf-8"},
+    )  # fmt: skip
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.startswith(lines.STAGES)]
+
+
+def test_each_interval_has_what_is_new() -> None:
+    done = monitor("--input", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"^(\S+ \S+)  10\.0 s$", done.stdout, re.M) == [
+        "2023-11-14 22:13:30",
+        "2023-11-14 22:13:40",
+    ]
+    # 100,000 ns / 100, 1,100,000 / 100; p50 of the second is the 50th latency, p90 and p99 are the 90th and 99th
+    assert rows(done.stdout) == [
+        ["tcp-socket-read", "100", "1us", *["512ns-1.02us"] * 3, "-", "-", "512ns-1.02us"],
+        ["tcp-socket-read", "100", "11us", "1.02-2.05us", *["16.4-32.8us"] * 2, "-", "-", "16.4-32.8us"],
+    ]
+
+
+def test_totals_are_since_the_start() -> None:
+    done = monitor("--input", "-", "--total")
+    assert [row[1] for row in rows(done.stdout)] == ["100", "200"]
+    assert "  20.0 s" in done.stdout
+
+
+def test_groups_stand_in_order_of_their_counts_with_their_names_made_plain() -> None:
+    text = lines.header("comm") + lines.snapshot(
+        10,
+        lines.histogram("ip-start", 2, 1, b1=1),
+        lines.histogram("ip-start", 3, 1, b1=5),
+        lines.histogram("ip-start", 0, 1, b1=2),
+        groups={"2": "evil\x1b[2J", "3": "web"},
+    )
+    assert [row[1:3] for row in rows(monitor("--input", "-", text=text).stdout)] == [
+        ["web", "5"], ["(others)", "2"], ["evil?[2J", "1"],
+    ]  # fmt: skip
+
+
+def test_what_has_no_stamp_is_said() -> None:
+    counts = {
+        "stamp_kernel": 90,
+        "stamp_sender_driver": 5,
+        "no_stamp_zero": 4,
+        "no_stamp_stale": 1,
+        "peek": 2,
+    }
+    text = lines.header() + lines.snapshot(10, FIRST, counts=counts, missed=7)
+    out = monitor("--input", "-", text=text).stdout
+    assert "5 of 100 packets without a receive stamp (stale 1, zero 4)" in out
+    assert "also: peek 2\n" in out and "7 runs of the programs" in out
+
+
+def test_top_draws_the_slowest_first_with_its_history() -> None:
+    fast = lines.histogram("ip-start", 0, 1000, b9=100)
+    text = lines.header() + lines.snapshot(10, FIRST, fast) + lines.snapshot(20, SECOND, fast)
+    screens = monitor("--input", "-", "--top", text=text).stdout.split("\x1b[H\x1b[2J")[1:]
+    assert [[row[0] for row in rows(s)] for s in screens] == [
+        ["tcp-socket-read", "ip-start"],
+        ["tcp-socket-read"],
+    ]
+    assert rows(screens[1])[0][-1] == "▁▆"  # from bucket 10 to 15: 5 of 7 steps
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--top", "--json"], 2, "--top and --json"),
+        (["--input", "-", "--port", "80"], 2, "--input: not with --port"),
+        (["--input", "no-such-file"], 2, "no-such-file: No such file"),
+        (["--prometheus", "localhost"], 2, "no port"),
+        (["--iface", "no-such-0"], 2, "no such interface"),
+        (["--netns", "no-such"], 2, "no such network namespace"),
+        (["--cgroup", "/no/such"], 2, "no such cgroup"),
+        (["--interval", "0"], 2, "--interval"),
+        (["--group-by", "user"], 2, "--group-by"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else None,
+)  # fmt: skip
+def test_wrong_usage_names_what_is_wrong(options: list[str], code: int, said: str) -> None:
+    done = monitor(*options)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no lines\n", lines.header() + "{}\n"], ids=["empty", "other", "second"]
+)
+def test_other_input_is_refused_with_a_hint(text: str) -> None:
+    done = monitor("--input", "-", text=text)
+    assert done.returncode == 5
+    assert done.stderr.startswith("error: ") and "\nhint: " in done.stderr

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stages and counts: the list that the programs are built from, and the document."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = (ROOT / "tools/nsight-monitor/histograms/stages.h").read_text()
+DOCUMENT = (ROOT / "Documentation/monitor.md").read_text()
+
+
+def listed(macro: str) -> str:
+    return SOURCE.partition(f"#define {macro}(X)")[2].partition("\n\n")[0]
+
+
+def table(heading: str) -> set[str]:
+    """What stands in the first column of the table below it, each in backquotes."""
+    part = DOCUMENT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return {word for row in re.findall(r"^\|([^|]+)\|", part, re.M) for word in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_stage_is_documented_and_no_other() -> None:
+    assert table("Stages") == set(re.findall(r'X\(\w+, "([^"]+)"', listed("STAGES")))
+
+
+def test_every_stage_without_a_tracepoint_is_named() -> None:
+    absent = re.findall(r'X\("([^"]+)"', listed("ABSENT_STAGES"))
+    assert len(absent) == 3
+    for name in absent:
+        assert f"`{name}`" in DOCUMENT
+
+
+def test_every_count_is_documented_and_no_other() -> None:
+    assert table("What is not measured as usual") == set(re.findall(r'X\(\w+, "([^"]+)"', listed("COUNTS")))
+
+
+def test_every_tracepoint_that_a_stage_needs_has_a_program() -> None:
+    """host.c loads the program of a section's name."""
+    folder = ROOT / "tools/nsight-monitor/histograms"
+    sections = set(
+        re.findall(r'^SEC\("tp_btf/(\w+)"\)', "".join(p.read_text() for p in folder.glob("*.bpf.h")), re.M)
+    )
+    needed = {
+        name
+        for names in re.findall(r'X\(\w+, "[^"]+", "[^"]+", "[^"]+", \\\n\s+"([^"]+)"', listed("STAGES"))
+        for name in names.split()
+    }
+    assert needed == sections

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which messages programs look at, and the constants of packets and calls that they share. */
+#ifndef NSIGHT_FILTERS_BPF_H
+#define NSIGHT_FILTERS_BPF_H
+
+#include <bpf/bpf_endian.h>
+
+#include "kernel.bpf.h"
+
+/* Which messages; 0 is any. port: of either side. */
+const volatile __u16 only_port;
+const volatile __u32 only_pid, only_ifindex, only_netns;
+const volatile __u64 only_cgroup;
+/* only_port is that of a server here: messages and system calls of who asks it from this machine
+ * are of no interest. */
+const volatile bool of_server;
+
+#define ETH_P_IP       0x0800
+#define ETH_P_8021Q    0x8100
+#define ETH_P_IPV6     0x86dd
+#define IPPROTO_ICMPV6 58
+#define IP_OFFSET      0x3fff /* fragment offset, and more fragments */
+#define TCP_SIGNS      7      /* FIN, SYN, RST */
+#define MSG_PEEK       2
+#define EAGAIN	       11
+
+/* The first question of every program, for most sockets it is the only one. */
+static __always_inline bool is_other_port(struct sock *sk)
+{
+	__u16 rport;
+
+	if (!only_port || sk->__sk_common.skc_num == only_port)
+		return false;
+	rport = sk->__sk_common.skc_dport;
+	return of_server || bpf_ntohs(rport) != only_port;
+}
+
+static __always_inline bool is_ours(__u16 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+#endif

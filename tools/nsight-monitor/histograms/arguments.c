@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "arguments.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+	"usage: nsight-histograms [OPTION...]\n"
+	"\n"
+	"Count how long network messages take from stage to stage of this machine, in histograms\n"
+	"that are kept in the kernel, and print their sums as a JSON line every interval, until\n"
+	"SIGTERM or SIGINT.\n"
+	"\n"
+	"      --interval-ms N\n"
+	"                     between two lines (default 10000)\n"
+	"      --duration-ms N\n"
+	"                     end by itself after this\n"
+	"      --port N --pid N --comm NAME --cgroup ID --ifindex N --netns INODE\n"
+	"                     only these messages (default: all)\n"
+	"      --group-by port|comm|cgroup|netns|iface\n"
+	"                     a histogram for each of them\n"
+	"      --groups N     so many at most (default 64); what is beyond is counted together\n"
+	"      --stages NAME,...\n"
+	"                     only these\n"
+	"      --receive-stamps\n"
+	"                     have the kernel stamp every packet that it receives\n"
+	"      --cost         print what the programs cost, which makes them slower\n"
+	"      --list-stages  say which stages this kernel has, and end\n"
+	"\n"
+	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 nobody reads the lines.\n";
+
+static const char *const group_names[] = {
+	[BY_NONE] = "",		[BY_PORT] = "port",   [BY_COMM] = "comm",
+	[BY_CGROUP] = "cgroup", [BY_NETNS] = "netns", [BY_IFACE] = "iface",
+};
+#define N_GROUP_NAMES (sizeof(group_names) / sizeof(*group_names))
+#define MOST_GROUPS   4096
+#define DAY_MS	      86400000
+
+void fail(int code, const char *hint, const char *format, ...)
+{
+	va_list list;
+
+	fflush(stdout);
+	fputs("error: ", stderr);
+	va_start(list, format);
+	vfprintf(stderr, format, list);
+	va_end(list);
+	fprintf(stderr, "\nhint: %s\n", hint);
+	exit(code);
+}
+
+const char *group_by_name(enum group_by by)
+{
+	return group_names[by];
+}
+
+static uint64_t number(const char *text, uint64_t min, uint64_t max)
+{
+	char *end;
+	uint64_t value;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || value < min || value > max)
+		fail(EXIT_USAGE, "see nsight-histograms --help",
+		     "%s is not a number from %" PRIu64 " to %" PRIu64, text, min, max);
+	return value;
+}
+
+static enum group_by group_by(const char *text)
+{
+	for (size_t i = 1; i < N_GROUP_NAMES; i++)
+		if (!strcmp(text, group_names[i]))
+			return i;
+	fail(EXIT_USAGE, "see nsight-histograms --help", "--group-by %s is not known", text);
+}
+
+static uint32_t stages_of(char *text)
+{
+	static const char *const names[] = {
+#define X(id, name, ...) [STAGE_##id] = name,
+		STAGES(X)
+#undef X
+	};
+	uint32_t mask = 0;
+
+	for (char *word = strtok(text, ","); word; word = strtok(NULL, ",")) {
+		int stage = 0;
+
+		while (stage < N_STAGES && strcmp(word, names[stage]))
+			stage++;
+		if (stage == N_STAGES)
+			fail(EXIT_USAGE, "--list-stages has the names", "there is no stage %s",
+			     word);
+		mask |= 1u << stage;
+	}
+	if (!mask)
+		fail(EXIT_USAGE, "--list-stages has the names", "--stages names none");
+	return mask;
+}
+
+void arguments_parse(int argc, char **argv, struct arguments *args)
+{
+	static const struct option options[] = {
+		{"port", 1, NULL, 'p'},	       {"pid", 1, NULL, 'P'},
+		{"comm", 1, NULL, 'm'},	       {"cgroup", 1, NULL, 'c'},
+		{"ifindex", 1, NULL, 'i'},     {"netns", 1, NULL, 'n'},
+		{"group-by", 1, NULL, 'g'},    {"groups", 1, NULL, 'G'},
+		{"interval-ms", 1, NULL, 'I'}, {"duration-ms", 1, NULL, 'd'},
+		{"stages", 1, NULL, 's'},      {"receive-stamps", 0, NULL, 'r'},
+		{"cost", 0, NULL, 'C'},	       {"list-stages", 0, NULL, 'l'},
+		{"help", 0, NULL, 'h'},	       {0},
+	};
+	int o;
+
+	*args = (struct arguments){
+		.interval_ms = 10000, .n_groups = 64, .stages = (1u << N_STAGES) - 1};
+	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		switch (o) {
+		case 'p':
+			args->port = number(optarg, 1, 65535);
+			break;
+		case 'P':
+			args->pid = number(optarg, 1, INT32_MAX);
+			break;
+		case 'm':
+			if (!*optarg || strlen(optarg) > 15)
+				fail(EXIT_USAGE, "ps -o comm shows the names of processes",
+				     "--comm %s: the kernel's names have 1 to 15 bytes", optarg);
+			args->comm = optarg;
+			break;
+		case 'c':
+			args->cgroup = number(optarg, 1, UINT64_MAX);
+			break;
+		case 'i':
+			args->ifindex = number(optarg, 1, INT32_MAX);
+			break;
+		case 'n':
+			args->netns = number(optarg, 1, UINT32_MAX);
+			break;
+		case 'g':
+			args->group_by = group_by(optarg);
+			break;
+		case 'G':
+			args->n_groups = number(optarg, 1, MOST_GROUPS);
+			break;
+		case 'I':
+			args->interval_ms = number(optarg, 10, DAY_MS);
+			break;
+		case 'd':
+			args->duration_ms = number(optarg, 1, UINT32_MAX);
+			break;
+		case 's':
+			args->stages = stages_of(optarg);
+			break;
+		case 'r':
+			args->receive_stamps = true;
+			break;
+		case 'C':
+			args->cost = true;
+			break;
+		case 'l':
+			args->list = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(EXIT_USAGE);
+		}
+	}
+	if (optind < argc) {
+		fputs(usage, stderr);
+		exit(EXIT_USAGE);
+	}
+	args->n_groups = args->group_by ? args->n_groups + GROUP_FIRST : 1;
+}

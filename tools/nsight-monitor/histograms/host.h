@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which stages this kernel has. */
+#ifndef NSIGHT_MONITOR_HOST_H
+#define NSIGHT_MONITOR_HOST_H
+
+#include "stages.h"
+
+#include <bpf/libbpf.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct host {
+	char missing[N_STAGES][128]; /* what the kernel lacks for a stage; "": nothing */
+};
+
+/* Exits where the kernel does not describe its types. */
+void host_look(struct host *host);
+/* 1 << stage of those that it has */
+uint32_t host_stages(const struct host *host);
+/* Only programs that some of the stages need are loaded. */
+void host_choose_programs(struct bpf_object *object, uint32_t stages);
+/* As members of a JSON object */
+void host_print(const struct host *host, uint32_t chosen, FILE *to);
+
+#endif

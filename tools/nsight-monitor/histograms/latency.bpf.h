@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Histograms of each core, and the groups that they are kept for. */
+#ifndef NSIGHT_MONITOR_LATENCY_BPF_H
+#define NSIGHT_MONITOR_LATENCY_BPF_H
+
+#include "../../bpf/filters.bpf.h"
+#include "stages.h"
+
+/* 1 << stage of those that are measured */
+const volatile __u32 stages = ~0u;
+const volatile __u32 group_by, n_groups = 1;
+const volatile char only_comm[16];
+/* A process is asked for, by number or name: a socket is looked at once such a process reads it. */
+const volatile bool only_process;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* cores * groups; set when loaded */
+	__type(key, __u32);
+	__type(value, struct histograms);
+} histograms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* cores; set when loaded */
+	__type(key, __u32);
+	__type(value, struct core);
+} cores SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* groups; set when loaded */
+	__type(key, struct group_key);
+	__type(value, __u32);
+} groups SEC(".maps");
+
+__u64 n_groups_taken;
+
+static __always_inline bool wanted(enum stage stage)
+{
+	return stages & 1u << stage;
+}
+
+static __always_inline struct core *this_core(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cores, &cpu);
+}
+
+static __always_inline void count(struct core *core, enum count what)
+{
+	__sync_fetch_and_add(&core->counts[what], 1);
+}
+
+/* The exponent of the least power of two that is not below it */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u32 bucket = 0;
+
+	if (!ns)
+		return 0;
+	ns--;
+	for (__u32 step = 32; step; step >>= 1)
+		if (ns >> step) {
+			ns >>= step;
+			bucket += step;
+		}
+	bucket += ns;
+	return bucket < N_BUCKETS ? bucket : N_BUCKETS - 1;
+}
+
+static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
+{
+	__u32 at = bpf_get_smp_processor_id() * n_groups + group, bucket = bucket_of(ns);
+	struct histograms *all;
+
+	if (!wanted(stage))
+		return;
+	all = bpf_map_lookup_elem(&histograms, &at);
+	if (!all)
+		return;
+	/* What interrupts this program may count in the same place. */
+	__sync_fetch_and_add(&all->of[stage].n[bucket], 1);
+	__sync_fetch_and_add(&all->of[stage].sum_ns, ns);
+}
+
+/* The number of a group, a new one while there is room. */
+static __always_inline __u32 group_of_key(struct core *core, const struct group_key *key)
+{
+	__u32 *known = bpf_map_lookup_elem(&groups, key), group;
+
+	if (known)
+		return *known;
+	if (n_groups_taken < n_groups - GROUP_FIRST) {
+		group = __sync_fetch_and_add(&n_groups_taken, 1) + GROUP_FIRST;
+		if (group < n_groups) {
+			if (!bpf_map_update_elem(&groups, key, &group, BPF_NOEXIST))
+				return group;
+			known = bpf_map_lookup_elem(&groups, key); /* another core was faster */
+			if (known)
+				return *known;
+		}
+	}
+	count(core, COUNT_GROUP_OTHER);
+	return GROUP_OTHER;
+}
+
+/* The port of the service: the lower one. */
+static __always_inline __u32 group_of_ports(struct core *core, __u16 one, __u16 other)
+{
+	struct group_key key = {.a = one < other || !other ? one : other};
+
+	return group_of_key(core, &key);
+}
+
+static __always_inline __u32 group_of_netns(struct core *core, __u32 netns)
+{
+	struct group_key key = {.a = netns};
+
+	return group_of_key(core, &key);
+}
+
+static __always_inline __u32 group_of_device(struct core *core, __u32 ifindex, __u32 netns)
+{
+	struct group_key key = {.a = (__u64)netns << 32 | ifindex};
+
+	return group_of_key(core, &key);
+}
+
+/* Of a whole socket, but for BY_COMM and BY_IFACE, which it does not tell. */
+static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
+{
+	if (group_by == BY_PORT) {
+		__u16 remote = sk->__sk_common.skc_dport;
+
+		return group_of_ports(core, sk->__sk_common.skc_num, bpf_ntohs(remote));
+	}
+	if (group_by == BY_NETNS)
+		return group_of_netns(core, sk->__sk_common.skc_net.net->ns.inum);
+	if (group_by == BY_CGROUP) {
+		struct group_key key = {.a = sk->sk_cgrp_data.cgroup->kn->id};
+
+		return group_of_key(core, &key);
+	}
+	return group_by ? GROUP_NONE : GROUP_OTHER;
+}
+
+/* Whether a whole socket is of those asked for, as far as it tells. */
+static __always_inline bool is_asked_for(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	if (is_other_port(sk) || !is_ours(sk->sk_protocol))
+		return false;
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	if (only_netns && sk->__sk_common.skc_net.net->ns.inum != only_netns)
+		return false;
+	return !only_cgroup || sk->sk_cgrp_data.cgroup->kn->id == only_cgroup;
+}
+
+static __always_inline bool is_process_asked_for(void)
+{
+	char name[16];
+
+	if (only_pid && bpf_get_current_pid_tgid() >> 32 != only_pid)
+		return false;
+	if (!only_comm[0])
+		return true;
+	if (bpf_get_current_comm(name, sizeof(name)))
+		return false;
+	for (int i = 0; i < 16; i++) {
+		if (name[i] != only_comm[i])
+			return false;
+		if (!name[i])
+			break;
+	}
+	return true;
+}
+
+#endif

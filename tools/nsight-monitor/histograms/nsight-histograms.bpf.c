@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The programs of nsight-histograms: one for each tracepoint. */
+#include "packets.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";

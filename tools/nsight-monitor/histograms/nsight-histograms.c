@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * nsight-histograms: loads the programs that count latencies in the kernel, and prints the sums of
+ * all cores as JSON lines. nsight-monitor runs it; by hand it serves too.
+ */
+#include "arguments.h"
+#include "clocks.h"
+#include "host.h"
+#include "nsight-histograms.skel.h"
+#include "snapshot.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MILLISECOND 1000000ull
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	asked_to_stop = 1;
+}
+
+static int no_print(enum libbpf_print_level level, const char *format, va_list list)
+{
+	return level == LIBBPF_WARN ? vfprintf(stderr, format, list) : 0;
+}
+
+static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t stages,
+					  int n_cores)
+{
+	static const char hint[] = "run it as root; --list-stages says what this kernel has";
+	struct nsight_histograms_bpf *skel = nsight_histograms_bpf__open();
+
+	if (!skel)
+		fail(EXIT_REFUSED, hint, "the BPF programs: %s", strerror(errno));
+	skel->rodata->stages = stages;
+	skel->rodata->group_by = args->group_by;
+	skel->rodata->n_groups = args->n_groups;
+	skel->rodata->only_port = args->port;
+	skel->rodata->only_pid = args->pid;
+	skel->rodata->only_ifindex = args->ifindex;
+	skel->rodata->only_netns = args->netns;
+	skel->rodata->only_cgroup = args->cgroup;
+	skel->rodata->only_process = args->pid || args->comm;
+	if (args->comm)
+		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
+	skel->bss->realtime_offset = clock_realtime_offset();
+	bpf_map__set_max_entries(skel->maps.histograms, n_cores * args->n_groups);
+	bpf_map__set_max_entries(skel->maps.cores, n_cores);
+	bpf_map__set_max_entries(skel->maps.groups, args->n_groups);
+	host_choose_programs(skel->obj, stages);
+	if (nsight_histograms_bpf__load(skel))
+		fail(EXIT_REFUSED, hint, "the kernel refused the BPF programs: %s",
+		     strerror(errno));
+	if (nsight_histograms_bpf__attach(skel))
+		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));
+	return skel;
+}
+
+static const void *map_memory(struct bpf_map *map, size_t *stride)
+{
+	size_t page = sysconf(_SC_PAGESIZE), bytes;
+	void *memory;
+
+	*stride = (bpf_map__value_size(map) + 7) & ~(size_t)7;
+	bytes = (*stride * bpf_map__max_entries(map) + page - 1) & ~(page - 1);
+	memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, bpf_map__fd(map), 0);
+	if (memory == MAP_FAILED)
+		fail(EXIT_REFUSED, "free some memory, or take fewer --groups",
+		     "the histograms cannot be mapped: %s", strerror(errno));
+	return memory;
+}
+
+/* Until then, a signal, or that nobody reads the lines any more; whenever the clock is set the
+ * programs learn it. */
+static void wait_until(uint64_t when, int watch, volatile __s64 *offset)
+{
+	while (!asked_to_stop) {
+		struct pollfd fds[] = {{.fd = watch, .events = POLLIN}, {.fd = STDOUT_FILENO}};
+		uint64_t now = clock_ns(CLOCK_MONOTONIC), left = when > now ? when - now : 0;
+		struct timespec wait = {left / 1000000000, left % 1000000000};
+		uint64_t unused;
+
+		if (!left)
+			return;
+		if (ppoll(fds, 2, &wait, NULL) <= 0)
+			continue;
+		if (fds[1].revents & POLLERR)
+			asked_to_stop = 1;
+		if (fds[0].revents) {
+			*offset = clock_realtime_offset();
+			if (read(watch, &unused, sizeof(unused)) < 0 && errno == ECANCELED)
+				clock_watch_again(watch);
+		}
+	}
+}
+
+static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel,
+		struct snapshot *s)
+{
+	uint64_t next = clock_ns(CLOCK_MONOTONIC), interval = args->interval_ms * MILLISECOND,
+		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX;
+	volatile __s64 *offset = &skel->bss->realtime_offset;
+	int watch = clock_watch();
+
+	while (!asked_to_stop && next < end) {
+		next += interval;
+		wait_until(next < end ? next : end, watch, offset);
+		if (asked_to_stop || next >= end)
+			break;
+		*offset = clock_realtime_offset();
+		if (!snapshot_print(s, false))
+			return false;
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = on_signal}, ignored = {.sa_handler = SIG_IGN};
+	int n_cores = libbpf_num_possible_cpus(), stats = -1;
+	struct nsight_histograms_bpf *skel = NULL;
+	struct arguments args;
+	struct snapshot s;
+	struct host host;
+	uint32_t stages;
+	size_t stride;
+	bool read;
+
+	arguments_parse(argc, argv, &args);
+	libbpf_set_print(no_print);
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGPIPE, &ignored, NULL);
+	if (n_cores < 1)
+		fail(EXIT_REFUSED, "mount /sys", "the number of cores is unknown");
+	host_look(&host);
+	stages = args.stages & host_stages(&host);
+	if (!args.list && !stages)
+		fail(EXIT_REFUSED, "--list-stages says what it lacks",
+		     "this kernel has none of the stages");
+	if (!args.list) {
+		if (args.cost)
+			stats = bpf_enable_stats(BPF_STATS_RUN_TIME);
+		if (args.receive_stamps && clock_receive_stamps() < 0)
+			fail(EXIT_REFUSED, "leave out --receive-stamps",
+			     "the kernel does not stamp packets: %s", strerror(errno));
+		skel = load(&args, stages, n_cores);
+	}
+	printf("{\"format\":1,\"n_buckets\":%d,\"group_by\":\"%s\",", N_BUCKETS,
+	       group_by_name(args.group_by));
+	host_print(&host, stages, stdout);
+	puts("}");
+	read = !fflush(stdout);
+	if (args.list)
+		return read ? 0 : EXIT_OUTPUT;
+	s = (struct snapshot){.histograms = map_memory(skel->maps.histograms, &stride),
+			      .cores = map_memory(skel->maps.cores, &stride),
+			      .core_stride = stride,
+			      .n_cores = n_cores,
+			      .n_groups = args.n_groups,
+			      .groups_fd = bpf_map__fd(skel->maps.groups),
+			      .group_by = args.group_by,
+			      .object = skel->obj,
+			      .cost = args.cost};
+	read = read && run(&args, skel, &s);
+	nsight_histograms_bpf__detach(skel);
+	if (read)
+		read = snapshot_print(&s, true);
+	if (stats >= 0)
+		close(stats);
+	nsight_histograms_bpf__destroy(skel);
+	return read ? 0 : EXIT_OUTPUT;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Programs that see packets: the receive probe, TCP's first look, queueing discipline, driver. */
+#ifndef NSIGHT_MONITOR_PACKETS_BPF_H
+#define NSIGHT_MONITOR_PACKETS_BPF_H
+
+#include "sockets.bpf.h"
+
+#define IHL 0xf
+
+/* Ports behind an IP header without options or extension headers; 0: there are none. */
+static __always_inline __u32 ports_of(const void *l3, bool v6)
+{
+	__u8 first = 0, protocol = 0;
+	__u32 ports = 0;
+
+	if (bpf_probe_read_kernel(&protocol, 1, l3 + (v6 ? 6 : 9)) || !is_ours(protocol))
+		return 0;
+	if (!v6 && bpf_probe_read_kernel(&first, 1, l3))
+		return 0;
+	bpf_probe_read_kernel(&ports, 4, l3 + (v6 ? 40 : (first & IHL) * 4));
+	return ports;
+}
+
+static __always_inline __u32 group_of_packet(struct core *core, const struct net_device *dev,
+					     __u32 ports)
+{
+	if (group_by == BY_IFACE)
+		return group_of_device(core, dev->ifindex, dev->nd_net.net->ns.inum);
+	if (group_by == BY_NETNS)
+		return group_of_netns(core, dev->nd_net.net->ns.inum);
+	if (group_by == BY_PORT && ports)
+		return group_of_ports(core, bpf_ntohs(ports & 0xffff), bpf_ntohs(ports >> 16));
+	return group_by ? GROUP_NONE : GROUP_OTHER;
+}
+
+static __always_inline bool is_ip(const struct sk_buff *skb, bool *v6)
+{
+	*v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	return *v6 || skb->protocol == bpf_htons(ETH_P_IP);
+}
+
+static __always_inline bool is_other_device(const struct net_device *dev)
+{
+	return (only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
+	       (only_netns && dev->nd_net.net->ns.inum != only_netns);
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns(), received, buffer;
+	const struct net_device *dev = skb->dev;
+	struct core *core = this_core();
+	__u32 ports = 0;
+	bool v6, port;
+	const void *l3;
+
+	if (!core || !is_ip(skb, &v6))
+		return 0;
+	buffer = buffer_of(core, AT_RECEIVE, skb);
+	port = BPF_CORE_READ_BITFIELD(dev, priv_flags) & IFF_BRIDGED;
+	if (!port && is_other_device(dev)) {
+		forget(buffer);
+		return 0;
+	}
+	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
+	l3 = skb->data;
+	if (port) {
+		/* It is not IP's yet, and may only pass. */
+		struct packet *p = place_of(buffer);
+
+		received = is_known(p, buffer, PACKET_SENT) && p->time <= now &&
+					   now - p->time < STALE_NS
+				   ? p->time
+				   : now;
+		remember(buffer, PACKET_PORT, received, check_of(l3, v6), dev->ifindex);
+		return 0;
+	}
+	if (only_port || group_by == BY_PORT)
+		ports = ports_of(l3, v6);
+	if (only_port && (ports & 0xffff) != bpf_htons(only_port) &&
+	    ports >> 16 != bpf_htons(only_port)) {
+		forget(buffer);
+		return 0;
+	}
+	received = receive_stamp(core, skb, buffer, l3, v6, now);
+	if (received && !only_process && !only_cgroup && wanted(STAGE_IP_START))
+		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
+	remember(buffer, PACKET_RECEIVED, received ? received : now, 0, dev->ifindex);
+	return 0;
+}
+
+/* At the begin of tcp_rcv_established(): a packet of an established connection. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
+{
+	struct core *core;
+	struct packet *p;
+	__u64 now, buffer;
+
+	if (!is_asked_for(sk))
+		return 0;
+	core = this_core();
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_TCP, skb);
+	p = place_of(buffer);
+	core->tcp_sk = (__u64)sk;
+	core->tcp_arrival = is_known(p, buffer, PACKET_RECEIVED) ? p->time : 0;
+	core->tcp_ifindex = p->ifindex;
+	if (!wanted(STAGE_TCP_START))
+		return 0;
+	if (!core->tcp_arrival) {
+		count(core, COUNT_START_NO_ARRIVAL);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	if (only_process || group_by) {
+		struct waiting *w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+
+		if (only_process && (!w || !w->ours))
+			return 0;
+		observe(STAGE_TCP_START, group_of(core, sk, w, core->tcp_ifindex), now - p->time);
+	} else {
+		observe(STAGE_TCP_START, GROUP_OTHER, now - p->time);
+	}
+	return 0;
+}
+
+SEC("tp_btf/qdisc_enqueue")
+int BPF_PROG(on_qdisc_enqueue, void *qdisc, void *queue, struct sk_buff *skb)
+{
+	struct core *core = this_core();
+
+	if (core)
+		remember(buffer_of(core, AT_QDISC, skb), PACKET_ENQUEUED, bpf_ktime_get_ns(), 0, 0);
+	return 0;
+}
+
+/* Whether the sender of a packet is asked for. Its socket may be half of one (a request, or one
+ * that waits), which has ports and namespace, and no more. */
+static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
+						const struct net_device *dev)
+{
+	struct sock *sk = skb->sk;
+
+	if (only_ifindex && (__u32)dev->ifindex != only_ifindex)
+		return false;
+	if (!sk)
+		return !only_port && !only_netns;
+	return !is_other_port(sk) &&
+	       (!only_netns || sk->__sk_common.skc_net.net->ns.inum == only_netns);
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_device *dev)
+{
+	__u64 now = bpf_ktime_get_ns(), sent = skb->tstamp, buffer;
+	struct core *core = this_core();
+	struct packet *p;
+	bool v6, asked_for;
+	__u32 ports = 0;
+	const void *l3;
+
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_DRIVER, skb);
+	p = place_of(buffer);
+	if (!is_ip(skb, &v6)) {
+		forget(buffer);
+		return 0;
+	}
+	l3 = skb->head + skb->network_header;
+	/* Processes and control groups of senders are not looked at. */
+	asked_for = !only_process && !only_cgroup && is_sender_asked_for(skb, dev);
+	if (asked_for && group_by == BY_PORT)
+		ports = ports_of(l3, v6);
+	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED))
+		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - p->time);
+	/* A socket's packet that has the time of its delivery is TCP's. */
+	if (asked_for && wanted(STAGE_TCP_DRIVER) && sent && skb->sk &&
+	    clock_of(skb) != CLOCK_OF_ARRIVALS) {
+		if (sent <= now && now - sent < STALE_NS)
+			observe(STAGE_TCP_DRIVER, group_of_packet(core, dev, ports), now - sent);
+		else
+			count(core, COUNT_DELIVERY_FUTURE);
+	}
+	if (is_physical(dev)) {
+		forget(buffer);
+	} else {
+		remember(buffer, PACKET_SENT, now, check_of(l3, v6), 0);
+	}
+	return 0;
+}
+
+#endif

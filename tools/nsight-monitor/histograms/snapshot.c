@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "snapshot.h"
+
+#include "clocks.h"
+#include "programs.h"
+
+#include <bpf/bpf.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const char *const stage_names[] = {
+#define X(id, name, ...) [STAGE_##id] = name,
+	STAGES(X)
+#undef X
+};
+
+static const char *const count_names[] = {
+#define X(id, name) [COUNT_##id] = name,
+	COUNTS(X)
+#undef X
+};
+
+/* A process may have any bytes as its name. */
+static void print_name(const char *name, size_t most)
+{
+	putchar('"');
+	for (size_t i = 0; i < most && name[i]; i++) {
+		unsigned char c = name[i];
+
+		if (c < ' ' || c > '~' || c == '"' || c == '\\')
+			printf("\\u%04x", c);
+		else
+			putchar(c);
+	}
+	putchar('"');
+}
+
+static void print_groups(const struct snapshot *s)
+{
+	struct group_key key, next, *before = NULL;
+	const char *comma = "";
+	uint32_t group;
+
+	fputs("\"groups\":{", stdout);
+	while (s->group_by && !bpf_map_get_next_key(s->groups_fd, before, &next)) {
+		key = next;
+		before = &key;
+		if (bpf_map_lookup_elem(s->groups_fd, &key, &group))
+			continue;
+		printf("%s\"%" PRIu32 "\":", comma, group);
+		if (s->group_by == BY_COMM)
+			print_name((const char *)&key, sizeof(key));
+		else
+			printf("%" PRIu64, (uint64_t)key.a);
+		comma = ",";
+	}
+	fputs("}", stdout);
+}
+
+static uint64_t load(const __u64 *counter)
+{
+	return *(const volatile __u64 *)counter;
+}
+
+static void print_histograms(const struct snapshot *s)
+{
+	const char *comma = "";
+
+	fputs("\"histograms\":[", stdout);
+	for (int group = 0; group < s->n_groups; group++) {
+		for (int stage = 0; stage < N_STAGES; stage++) {
+			uint64_t n[N_BUCKETS] = {0}, sum = 0, count = 0;
+			const char *between = "";
+
+			for (int core = 0; core < s->n_cores; core++) {
+				const struct histogram *h =
+					&s->histograms[core * s->n_groups + group].of[stage];
+
+				for (int b = 0; b < N_BUCKETS; b++) {
+					uint64_t of_core = load(&h->n[b]);
+
+					n[b] += of_core;
+					count += of_core;
+				}
+				sum += load(&h->sum_ns);
+			}
+			if (!count)
+				continue;
+			printf("%s{\"stage\":\"%s\",\"group\":%d,\"sum_ns\":%" PRIu64 ",\"n\":{",
+			       comma, stage_names[stage], group, sum);
+			for (int b = 0; b < N_BUCKETS; b++) {
+				if (!n[b])
+					continue;
+				printf("%s\"%d\":%" PRIu64, between, b, n[b]);
+				between = ",";
+			}
+			fputs("}}", stdout);
+			comma = ",";
+		}
+	}
+	fputs("]", stdout);
+}
+
+static void print_counts(const struct snapshot *s)
+{
+	fputs("\"counts\":{", stdout);
+	for (int i = 0; i < N_COUNTS; i++) {
+		uint64_t sum = 0;
+
+		for (int core = 0; core < s->n_cores; core++) {
+			const struct core *c = (const void *)(s->cores + core * s->core_stride);
+
+			sum += load(&c->counts[i]);
+		}
+		printf("%s\"%s\":%" PRIu64, i ? "," : "", count_names[i], sum);
+	}
+	fputs("}", stdout);
+}
+
+bool snapshot_print(const struct snapshot *s, bool last)
+{
+	printf("{\"monotonic_ns\":%" PRIu64 ",\"realtime_ns\":%" PRIu64 ",\"last\":%s,",
+	       clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME), last ? "true" : "false");
+	print_groups(s);
+	putchar(',');
+	print_histograms(s);
+	putchar(',');
+	print_counts(s);
+	printf(",\"missed\":%" PRIu64, programs_missed(s->object));
+	if (s->cost) {
+		fputs(",\"cost\":", stdout);
+		programs_print_cost(s->object);
+	}
+	puts("}");
+	return !fflush(stdout);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A line of JSON: what the cores have counted, added up. */
+#ifndef NSIGHT_MONITOR_SNAPSHOT_H
+#define NSIGHT_MONITOR_SNAPSHOT_H
+
+#include "stages.h"
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+
+struct snapshot {
+	const struct histograms *histograms; /* [core][group] */
+	const unsigned char *cores;
+	size_t core_stride;
+	int n_cores, n_groups, groups_fd;
+	enum group_by group_by;
+	struct bpf_object *object;
+	bool cost;
+};
+
+/* last: the programs have gone, and the counts are final. False: nobody reads it. */
+bool snapshot_print(const struct snapshot *s, bool last);
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Programs that see sockets: hand-off, read, send. */
+#ifndef NSIGHT_MONITOR_SOCKETS_BPF_H
+#define NSIGHT_MONITOR_SOCKETS_BPF_H
+
+#include "readers.bpf.h"
+#include "stamps.bpf.h"
+
+#define MSG_ERRQUEUE 0x2000 /* what comes is no message */
+
+/* A message that waits in a socket; handoff 0: there is none. */
+struct message {
+	__u64 buffer;  /* of its packet */
+	__u64 arrival; /* 0: not known */
+	__u64 handoff;
+	__u32 end; /* TCP: the sequence number behind it */
+	__u32 unused;
+};
+
+#define BEHIND 8 /* messages, a power of two */
+
+/* Of a socket */
+struct waiting {
+	struct message first; /* that is read next */
+	struct message last;
+	__u64 left;    /* when a read left ``first`` behind; 0: none did */
+	__u64 request; /* arrival of the first message that was read since the last reply */
+	__u32 group;
+	/* TCP merges packets that wait, so what is behind the first message is kept here. */
+	__u32 taken, added;
+	struct message behind[BEHIND];
+	__u32 rcv_nxt; /* at the last hand-off */
+	bool has_group;
+	bool ours; /* a process that is asked for reads it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct waiting);
+} waiting SEC(".maps");
+
+/* ifindex: of the device that received its packet; 0: not known */
+static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct waiting *w,
+				      __u32 ifindex)
+{
+	if (!group_by)
+		return GROUP_OTHER;
+	if (w && w->has_group)
+		return w->group;
+	if (group_by == BY_IFACE) {
+		if (!ifindex || !w)
+			return GROUP_NONE;
+		w->group = group_of_device(core, ifindex, sk->__sk_common.skc_net.net->ns.inum);
+	} else if (group_by == BY_COMM) {
+		return GROUP_NONE; /* until somebody reads */
+	} else {
+		if (!w)
+			return group_of_socket(core, sk);
+		w->group = group_of_socket(core, sk);
+	}
+	w->has_group = true;
+	return w->group;
+}
+
+/* Who reads decides on a socket's name. */
+static __always_inline void group_by_reader(struct core *core, struct waiting *w)
+{
+	struct group_key key = {};
+
+	if (group_by != BY_COMM || w->has_group || bpf_get_current_comm(&key, sizeof(key)))
+		return;
+	w->group = group_of_key(core, &key);
+	w->has_group = true;
+}
+
+/* Whether the hand-off is of nothing but the connection's end, which has a sequence number, too. */
+static __always_inline bool is_only_end(const struct tcp_sock *tp, const struct waiting *w,
+					__u8 state)
+{
+	__u32 before = w && w->rcv_nxt ? w->rcv_nxt : tp->copied_seq;
+
+	return state != TCP_ESTABLISHED && tp->rcv_nxt - before <= 1;
+}
+
+struct arrived {
+	__u64 time; /* 0: not known */
+	__u32 ifindex;
+};
+
+/* What arrived last: TCP says which packet it has in its hands, UDP has put it at the end. */
+static __always_inline struct arrived arrival_of(struct core *core, struct sock *sk, bool tcp,
+						 const struct packet *newest, bool is_newest)
+{
+	struct arrived a = {};
+
+	if (tcp && core->tcp_sk == (__u64)sk) {
+		a.time = core->tcp_arrival;
+		a.ifindex = core->tcp_ifindex;
+		core->tcp_sk = 0;
+	}
+	if (!a.time && is_newest) {
+		a.time = newest->time;
+		a.ifindex = newest->ifindex;
+	}
+	return a;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_sk_data_ready, struct sock *sk)
+{
+	const struct sk_buff *newest = sk->sk_receive_queue.prev;
+	struct tcp_sock *tp = NULL;
+	struct waiting *w;
+	struct packet *p;
+	struct core *core;
+	struct arrived arrived;
+	__u64 now, arrival, buffer;
+	__u32 group;
+	bool tcp, is_its;
+	__u8 state;
+
+	if (!is_asked_for(sk))
+		return 0;
+	tcp = sk->sk_protocol == IPPROTO_TCP;
+	state = sk->__sk_common.skc_state;
+	/* A listener is woken for connections, not for messages. */
+	if (tcp && state == TCP_LISTEN)
+		return 0;
+	core = this_core();
+	w = bpf_sk_storage_get(&waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!core || !w)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (tcp) {
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (!tp || is_only_end(tp, w, state))
+			return 0;
+		w->rcv_nxt = tp->rcv_nxt;
+	}
+	buffer = buffer_of(core, AT_HANDOFF, newest);
+	p = place_of(buffer);
+	is_its = is_known(p, buffer, PACKET_RECEIVED);
+	arrived = arrival_of(core, sk, tcp, p, is_its);
+	arrival = arrived.time;
+	if (only_ifindex && !arrival)
+		return 0;
+	if (arrival && now >= arrival) {
+		if (!only_process || w->ours) {
+			group = group_of(core, sk, w, arrived.ifindex);
+			if (tcp)
+				observe(STAGE_TCP_ENQUEUED, group, now - arrival);
+			else
+				observe(STAGE_UDP_ENQUEUED, group, now - arrival);
+		}
+	} else {
+		count(core, tcp ? COUNT_NO_ARRIVAL_TCP : COUNT_NO_ARRIVAL_UDP);
+	}
+	w->last.arrival = arrival;
+	w->last.handoff = now;
+	w->last.end = w->rcv_nxt;
+	if (!w->first.handoff)
+		w->first = w->last;
+	else if (tcp && w->added - w->taken < BEHIND)
+		w->behind[w->added++ & (BEHIND - 1)] = w->last;
+	/* When it is the next one to be read its place tells. */
+	if (!tcp && is_its)
+		p->handoff = now;
+	return 0;
+}
+
+/* The buffer of the datagram to be read next; 0: there is none. */
+static __always_inline __u64 next_buffer(struct core *core, struct sock *sk)
+{
+	struct udp_sock *up = (struct udp_sock *)sk;
+
+	if (BPF_CORE_READ(up, reader_queue.qlen))
+		return (__u64)BPF_CORE_READ(up, reader_queue.next, head);
+	return sk->sk_receive_queue.qlen ? buffer_of(core, AT_READ, sk->sk_receive_queue.next) : 0;
+}
+
+/* The datagram that is next becomes the first. False: there is none, or its hand-off is to come. */
+static __always_inline bool next_of_datagrams(struct core *core, struct sock *sk, struct waiting *w)
+{
+	__u64 next = next_buffer(core, sk);
+	struct packet *p = place_of(next);
+
+	if (!next)
+		return false;
+	if (!is_known(p, next, PACKET_RECEIVED)) {
+		count(core, COUNT_READ_BORROWED);
+		w->first = w->last;
+	} else if (p->handoff) {
+		w->first.arrival = p->time;
+		barrier();
+		w->first.handoff = p->handoff;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* What was handed off behind the bytes that are read becomes the first. True: there is some. */
+static __always_inline bool next_of_stream(struct core *core, struct waiting *w, __u32 copied_seq)
+{
+	for (int i = 0; i < BEHIND && w->taken != w->added; i++) {
+		struct message *m = &w->behind[w->taken & (BEHIND - 1)];
+
+		w->taken++;
+		if ((__s32)(m->end - copied_seq) > 0) {
+			w->first = *m;
+			return true;
+		}
+	}
+	/* More waited than there is room for. */
+	count(core, COUNT_READ_BORROWED);
+	w->first = w->last;
+	return true;
+}
+
+/* Whether the read was of a part of what was handed off. */
+static __always_inline bool is_part(__u32 end, __u32 copied_seq)
+{
+	return (__s32)(end - copied_seq) > 0;
+}
+
+/* Read, and nothing else was handed off: the next hand-off is of the first message. */
+static __always_inline bool is_last(const struct waiting *w, __u32 copied_seq, bool ending)
+{
+	return (__s32)(w->rcv_nxt - ending - copied_seq) <= 0;
+}
+
+/* The message behind the one that was read. */
+static __always_inline void advance(struct core *core, struct sock *sk, struct waiting *w, bool tcp,
+				    __u64 now)
+{
+	struct message read = w->first;
+	__u32 copied_seq = 0;
+
+	/* From here on a hand-off on another core finds no first message, and becomes it. */
+	w->left = 0;
+	w->first.handoff = 0;
+	barrier();
+	if (tcp) {
+		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+		bool ending = sk->__sk_common.skc_state != TCP_ESTABLISHED;
+
+		if (!tp)
+			return;
+		copied_seq = tp->copied_seq;
+		if (is_last(w, copied_seq, ending))
+			return;
+		if (is_part(read.end, copied_seq)) {
+			w->first = read;
+			return;
+		}
+	}
+	if (tcp ? !next_of_stream(core, w, copied_seq) : !next_of_datagrams(core, sk, w))
+		return;
+	w->left = now;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
+{
+	struct task_struct *task;
+	struct waiting *w;
+	struct core *core;
+	__u64 now, handoff, arrival;
+	__u32 group;
+	bool tcp;
+
+	if (result < 0 || !is_asked_for(sk))
+		return 0;
+	tcp = sk->sk_protocol == IPPROTO_TCP;
+	if (tcp && !result)
+		return 0;
+	core = this_core();
+	if (!core)
+		return 0;
+	if (flags & (MSG_PEEK | MSG_ERRQUEUE)) {
+		count(core, COUNT_PEEK);
+		return 0;
+	}
+	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+	if (!w || !w->first.handoff) {
+		if (!only_process || is_process_asked_for())
+			count(core, COUNT_READ_NO_HANDOFF);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	handoff = w->first.handoff;
+	arrival = w->first.arrival;
+	w->ours = !only_process || is_process_asked_for();
+	if (w->ours && now >= handoff) {
+		group_by_reader(core, w);
+		group = group_of(core, sk, w, 0);
+		observe(STAGE_HANDOFF_READ, group, now - handoff);
+		if (!arrival)
+			count(core, COUNT_READ_NO_ARRIVAL);
+		else if (tcp)
+			observe(STAGE_TCP_READ, group, now - arrival);
+		else
+			observe(STAGE_UDP_READ, group, now - arrival);
+		if (w->left)
+			observe(STAGE_HEAD_OF_LINE, group,
+				now - (w->left > handoff ? w->left : handoff));
+		if (wanted(STAGE_RUN_QUEUE)) {
+			task = bpf_get_current_task_btf();
+			observe_run_queue(core, task, group, handoff, now);
+		}
+		if (!w->request)
+			w->request = arrival;
+	}
+	advance(core, sk, w, tcp, now);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
+{
+	struct waiting *w;
+	struct core *core;
+	__u64 now;
+
+	if (result < 0 || !is_asked_for(sk))
+		return 0;
+	/* Who sends first asks for nothing. */
+	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+	if (!w)
+		return 0;
+	core = this_core();
+	if (!core)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (w->request && w->request <= now)
+		observe(STAGE_REQUEST, group_of(core, sk, w, 0), now - w->request);
+	w->request = 0;
+	return 0;
+}
+
+#endif

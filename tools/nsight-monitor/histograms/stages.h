@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The stages, and what BPF programs and the loader share. */
+#ifndef NSIGHT_MONITOR_STAGES_H
+#define NSIGHT_MONITOR_STAGES_H
+
+#include <linux/types.h>
+
+/*
+ * X(identifier, name, from, to, tracepoints that it needs, field of the kernel that it needs)
+ *
+ * "arrival" is the receive stamp where there is one (receive_stamp() in stamps.bpf.h), else when
+ * netif_receive_skb saw the packet.
+ */
+/* clang-format off */
+#define STAGES(X) \
+	X(IP_START, "ip-start", "receive stamp", "packet enters the network stack", \
+	  "netif_receive_skb", "") \
+	X(TCP_START, "tcp-start", "arrival", "TCP takes the packet", \
+	  "netif_receive_skb tcp_probe", "") \
+	X(TCP_ENQUEUED, "tcp-socket-enqueued", "arrival", "hand-off to the socket", \
+	  "netif_receive_skb sk_data_ready tcp_probe", "") \
+	X(UDP_ENQUEUED, "udp-socket-enqueued", "arrival", "hand-off to the socket", \
+	  "netif_receive_skb sk_data_ready", "") \
+	X(TCP_READ, "tcp-socket-read", "arrival of the oldest message that waits", "read returns", \
+	  "netif_receive_skb sk_data_ready tcp_probe sock_recv_length", "") \
+	X(UDP_READ, "udp-socket-read", "arrival", "read returns", \
+	  "netif_receive_skb sk_data_ready sock_recv_length", "") \
+	X(HANDOFF_READ, "handoff-to-read", "hand-off to the socket", "read returns", \
+	  "sk_data_ready sock_recv_length", "") \
+	X(RUN_QUEUE, "run-queue", "the reader becomes runnable", "it runs; the part between hand-off and read", \
+	  "sk_data_ready sock_recv_length", "sched_info") \
+	X(HEAD_OF_LINE, "head-of-line", "a read that leaves the message behind", "its own read returns", \
+	  "sk_data_ready sock_recv_length", "") \
+	X(REQUEST, "request", "arrival of a message", "the reply's send call returns", \
+	  "netif_receive_skb sk_data_ready sock_recv_length sock_send_length", "") \
+	X(TCP_DRIVER, "tcp-driver", "TCP transmits a segment", "the driver gets it", \
+	  "net_dev_start_xmit", "tstamp_type") \
+	X(QDISC, "qdisc", "the queueing discipline gets the packet", "the driver gets it", \
+	  "qdisc_enqueue net_dev_start_xmit", "")
+
+/* Stages that no tracepoint shows: what would be needed. */
+#define ABSENT_STAGES(X) \
+	X("udp-start", "arrival", "UDP takes the packet", "a function probe on udp_rcv and udpv6_rcv") \
+	X("accept-queue", "connection established", "accept returns it", "a function probe on inet_csk_accept") \
+	X("driver-to-completion", "the driver gets the packet", "the device has sent it", \
+	  "a transmit time stamp of the device (nsight-tx-stamp.bt)")
+
+/* Of packets at the receive probe: which stamp they had, and why none */
+#define COUNTS(X) \
+	X(STAMP_SENT, "stamp_sender_driver") /* this machine handed the packet to a virtual device */ \
+	X(STAMP_KERNEL, "stamp_kernel") /* the network stack's receive stamp */ \
+	X(STAMP_ZERO, "no_stamp_zero") /* the kernel does not stamp packets */ \
+	X(STAMP_FOREIGN, "no_stamp_foreign") /* a delivery time: the sender's clock */ \
+	X(STAMP_FUTURE, "no_stamp_future") \
+	X(STAMP_STALE, "no_stamp_stale") \
+	X(NO_ARRIVAL_TCP, "handoff_without_arrival_tcp") \
+	X(NO_ARRIVAL_UDP, "handoff_without_arrival_udp") \
+	X(START_NO_ARRIVAL, "tcp_start_without_arrival") \
+	X(READ_NO_HANDOFF, "read_without_handoff") \
+	X(READ_NO_ARRIVAL, "read_without_arrival") \
+	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: an older one's times are lost */ \
+	X(READ_NEW_THREAD, "read_by_new_thread") /* the run-queue stage knows it from now on */ \
+	X(SEVERAL_SWITCHES, "read_after_several_switches") \
+	X(PEEK, "peek") \
+	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
+	X(GROUP_OTHER, "group_overflow")
+/* clang-format on */
+
+enum stage {
+#define X(id, ...) STAGE_##id,
+	STAGES(X)
+#undef X
+		N_STAGES
+};
+
+enum count {
+#define X(id, name) COUNT_##id,
+	COUNTS(X)
+#undef X
+		N_COUNTS
+};
+
+/*
+ * Bucket b counts latencies above 2^(b-1) ns and up to 2^b ns; the first one also 0, the last one
+ * everything above.
+ */
+#define N_BUCKETS 40
+
+struct histogram {
+	__u64 n[N_BUCKETS];
+	__u64 sum_ns;
+};
+
+/* Of a core and group */
+struct histograms {
+	struct histogram of[N_STAGES];
+};
+
+/* Those that look for packets */
+enum program { AT_RECEIVE, AT_TCP, AT_HANDOFF, AT_READ, AT_QDISC, AT_DRIVER, N_PROGRAMS };
+
+/* Of a core; tcp_: the packet that TCP has in its hands */
+struct core {
+	__u64 buffer[N_PROGRAMS]; /* see buffer_of() */
+	__u64 tcp_sk, tcp_arrival;
+	__u32 tcp_ifindex, unused;
+	__u64 counts[N_COUNTS];
+};
+
+enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };
+
+/* Group 0 has what came when all others were taken, or everything where nothing is grouped; 1 what
+ * has no such attribute. */
+#define GROUP_OTHER 0
+#define GROUP_NONE  1
+#define GROUP_FIRST 2
+
+/* BY_PORT, BY_CGROUP, BY_NETNS: a; BY_IFACE: index, network namespace << 32; BY_COMM: the name */
+struct group_key {
+	__u64 a, b;
+};
+
+#endif

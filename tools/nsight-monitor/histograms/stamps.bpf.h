@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * When a packet arrived. A program cannot write into a packet, so its times are kept in a table of
+ * fixed size, at a place that the address of its buffer tells (the verifier allows no arithmetic on
+ * that of the packet itself). While a packet waits in a socket no other one has its buffer, but for
+ * copies of itself, so what is found under that address is its own; a packet whose place another
+ * one took is counted.
+ */
+#ifndef NSIGHT_MONITOR_STAMPS_BPF_H
+#define NSIGHT_MONITOR_STAMPS_BPF_H
+
+#include "latency.bpf.h"
+
+#define PACKETS		  8192 /* a power of two */
+#define PACKETS_SHIFT	  (64 - 13)
+#define STALE_NS	  10000000000ull
+#define CLOCK_OF_ARRIVALS 0 /* SKB_CLOCK_REALTIME */
+#define IFF_LOOPBACK	  (1 << 3)
+#define IFF_EBRIDGE	  (1 << 1)
+#define IFF_BRIDGED	  (1 << 9 | 1 << 10) /* port of a bridge, of Open vSwitch */
+
+/* CLOCK_REALTIME less CLOCK_MONOTONIC; the loader follows it when the clock is set. */
+volatile __s64 realtime_offset;
+
+enum packet_state {
+	PACKET_SENT,	 /* a virtual device got it; time: when */
+	PACKET_ENQUEUED, /* a queueing discipline got it; time: when */
+	PACKET_PORT,	 /* received by a port of a bridge; time: arrival */
+	PACKET_RECEIVED, /* time: arrival */
+};
+
+struct packet {
+	__u64 buffer; /* skb->head */
+	__u64 time;
+	union {
+		__u64 check;   /* SENT, PORT: the first bytes behind the IP header */
+		__u64 handoff; /* RECEIVED; 0: not yet */
+	};
+	__u32 state;
+	__u32 ifindex; /* of the device that received it */
+};
+
+static struct packet packets[PACKETS];
+
+/*
+ * The address of its buffer as a number: the verifier does not compute with pointers, and takes
+ * what comes from a map for a number. Each program has its own place for that, since another one
+ * may interrupt it, and it never interrupts itself.
+ */
+static __always_inline __u64 buffer_of(struct core *core, enum program program,
+				       const struct sk_buff *skb)
+{
+	volatile __u64 *number = &core->buffer[program];
+
+	*number = (__u64)skb->head;
+	return *number;
+}
+
+static __always_inline struct packet *place_of(__u64 buffer)
+{
+	return &packets[(buffer * 0x9e3779b97f4a7c15ull) >> PACKETS_SHIFT & (PACKETS - 1)];
+}
+
+/* Whether something is known of it, and that is of the state. */
+static __always_inline bool is_known(const struct packet *p, __u64 buffer, enum packet_state state)
+{
+	return p->buffer == buffer && p->state == state;
+}
+
+static __always_inline void forget(__u64 buffer)
+{
+	struct packet *p = place_of(buffer);
+
+	if (p->buffer == buffer)
+		p->buffer = 0;
+}
+
+static __always_inline void remember(__u64 buffer, enum packet_state state, __u64 time, __u64 check,
+				     __u32 ifindex)
+{
+	struct packet *p = place_of(buffer);
+
+	p->buffer = 0;
+	barrier();
+	p->time = time;
+	p->check = check;
+	p->state = state;
+	p->ifindex = ifindex;
+	barrier();
+	p->buffer = buffer;
+}
+
+/* What tells two packets of the same address apart: ports and sequence number, or length and
+ * checksum; behind IP options some of these. */
+static __always_inline __u64 check_of(const void *l3, bool v6)
+{
+	__u64 check = 0;
+
+	bpf_probe_read_kernel(&check, sizeof(check), l3 + (v6 ? 40 : 20));
+	return check;
+}
+
+static __always_inline bool is_physical(const struct net_device *dev)
+{
+	return dev->dev.parent;
+}
+
+/* The clock of skb->tstamp: 0 where it is when the packet was received. */
+static __always_inline __u32 clock_of(const struct sk_buff *skb)
+{
+	if (!bpf_core_field_exists(struct sk_buff, tstamp_type))
+		return CLOCK_OF_ARRIVALS;
+	return BPF_CORE_READ_BITFIELD(skb, tstamp_type);
+}
+
+/*
+ * When the packet was received, before this probe saw it; 0: not known, and the reason is counted.
+ *
+ * A packet that a virtual device hands from a sender on this machine was received when the device
+ * got it, and it is in the same buffer. Any other was received when the kernel stamped it, which it
+ * does while some socket asks for it (--receive-stamps); a delivery time is of the sender.
+ */
+static __always_inline __u64 receive_stamp(struct core *core, const struct sk_buff *skb,
+					   __u64 buffer, const void *l3, bool v6, __u64 now)
+{
+	const struct packet *p = place_of(buffer);
+	const struct net_device *dev = skb->dev;
+	__u64 time;
+
+	if (!is_physical(dev) && (is_known(p, buffer, PACKET_SENT) ||
+				  (is_known(p, buffer, PACKET_PORT) &&
+				   BPF_CORE_READ_BITFIELD(dev, priv_flags) & IFF_EBRIDGE))) {
+		time = p->time;
+		if (time <= now && now - time < STALE_NS && p->check == check_of(l3, v6)) {
+			count(core, COUNT_STAMP_SENT);
+			return time;
+		}
+	}
+	time = skb->tstamp;
+	if (!time) {
+		count(core, COUNT_STAMP_ZERO);
+		return 0;
+	}
+	if (clock_of(skb) != CLOCK_OF_ARRIVALS) {
+		count(core, COUNT_STAMP_FOREIGN);
+		return 0;
+	}
+	time -= realtime_offset;
+	if (time > now) {
+		count(core, COUNT_STAMP_FUTURE);
+		return 0;
+	}
+	if (now - time >= STALE_NS) {
+		count(core, COUNT_STAMP_STALE);
+		return 0;
+	}
+	count(core, COUNT_STAMP_KERNEL);
+	return time;
+}
+
+#endif

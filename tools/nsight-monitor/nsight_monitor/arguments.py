@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Options of nsight-monitor."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import __version__
+
+#: That Prometheus scrapes.
+DEFAULT_PORT = 9435
+
+_EPILOG = """\
+exit codes:
+  0    done
+  2    wrong usage
+  4    something this machine lacks
+  5    the programs in the kernel, or the input, ended too early
+  130  stopped by Ctrl-C or SIGTERM
+
+examples:
+  nsight-monitor --port 11211
+  nsight-monitor --once --interval 5 --group-by comm
+  nsight-monitor --top --interval 1
+  nsight-monitor --prometheus --group-by port
+  nsight-monitor --list-stages
+"""
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.01 <= value <= 86400:
+        raise ValueError
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 65536:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+_seconds.__name__, _port.__name__, _positive.__name__ = "number of seconds", "port", "number"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        prog="nsight-monitor",
+        description="Show how long network messages take from stage to stage of this host, all the time: histograms kept in "
+        "the kernel, read every interval. Needs root.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument(
+        "-i",
+        "--interval",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="between two outputs (default: 10)",
+    )
+    p.add_argument("-d", "--duration", type=_seconds, metavar="SECONDS", help="end by itself after this")
+    p.add_argument("--once", action="store_true", help="one interval")
+    p.add_argument(
+        "--total", action="store_true", help="everything since the start, not only the last interval"
+    )
+    p.add_argument("--list-stages", action="store_true", help="say which stages this kernel has, and end")
+    p.add_argument("--stages", metavar="NAME,...", help="only these (default: all that this kernel has)")
+    filters = p.add_argument_group("filters")
+    filters.add_argument("--port", type=_port, metavar="N", help="only this TCP or UDP port, on either side")
+    filters.add_argument("--pid", type=_positive, metavar="PID", help="only what this process reads")
+    filters.add_argument("--comm", metavar="NAME", help="only what threads of this name read")
+    filters.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
+    filters.add_argument("--iface", metavar="NAME", help="only packets of this interface")
+    filters.add_argument(
+        "--netns", metavar="NS", help="only this network namespace: name, process in it, or inode number"
+    )
+    groups = p.add_argument_group("groups")
+    groups.add_argument(
+        "--group-by",
+        choices=("port", "comm", "cgroup", "netns", "iface"),
+        help="histograms for each port (the lower one of a connection), name of the first reader of a socket, ...",
+    )
+    groups.add_argument(
+        "--groups",
+        type=_positive,
+        default=64,
+        metavar="N",
+        help="at most; the rest is counted together (default: 64)",
+    )
+    out = p.add_argument_group("output")
+    out.add_argument("--top", action="store_true", help="draw in place, the slowest stage first")
+    out.add_argument(
+        "--json", action="store_true", help="print the lines of nsight-histograms: sums since the start"
+    )
+    out.add_argument(
+        "--prometheus",
+        nargs="?",
+        const=str(DEFAULT_PORT),
+        metavar="HOST:PORT",
+        help=f"serve them to Prometheus, as user nobody (default: 127.0.0.1:{DEFAULT_PORT})",
+    )
+    out.add_argument(
+        "--input",
+        metavar="FILE",
+        help="show what --json printed; -: standard input. Needs no root; no filters",
+    )
+    p.add_argument(
+        "--receive-stamps",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="have the kernel stamp every packet that it receives (default: auto, where there is a NIC)",
+    )
+    p.add_argument(
+        "--cost",
+        action="store_true",
+        help="with --json: what the programs in the kernel cost, which makes them slower",
+    )
+    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    return p

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Starts and ends nsight-histograms, which has the BPF programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nsight_record import netns, plan, programs
+from nsight_record.errors import Missing, RecordError, ToolDied, Usage
+
+PROGRAM = "nsight-histograms"
+_BIN = Path(__file__).parent / "bin"
+
+
+def find() -> str:
+    """The program. Raises Missing."""
+    own = _BIN / PROGRAM
+    found = (
+        str(own)
+        if own.is_file() and os.access(own, os.X_OK)
+        else shutil.which(PROGRAM, path=programs.search_path())
+    )
+    if not found:
+        raise Missing(f"{PROGRAM} is not built", "make build, with clang, bpftool and libbpf-dev")
+    return found
+
+
+def has_nic() -> bool:
+    """Whether some interface is of a device, whose packets only the kernel can stamp."""
+    return any(Path("/sys/class/net").glob("*/device"))
+
+
+def argv(args: argparse.Namespace, program: str) -> list[str]:
+    """The command. Raises Usage for what does not exist."""
+    space = netns.find(args.netns) if args.netns else netns.current()
+    ifindex = 0
+    if args.iface:
+        try:
+            ifindex = netns.call_in(space, socket.if_nametoindex, args.iface)
+        except (OSError, RecordError):
+            raise Usage(
+                f"--iface {args.iface}: no such interface", "ip link lists them; another namespace: --netns"
+            ) from None
+    if args.pid and not Path(f"/proc/{args.pid}").exists():
+        raise Usage(f"--pid {args.pid}: no such process")
+    duration = args.interval if args.once else args.duration
+    options = {
+        "--interval-ms": round(args.interval * 1000),
+        "--duration-ms": round(duration * 1000) if duration else 0,
+        "--port": args.port,
+        "--pid": args.pid,
+        "--comm": args.comm,
+        "--cgroup": plan.cgroup_id(args.cgroup) if args.cgroup else 0,
+        "--ifindex": ifindex,
+        "--netns": space.inum if args.netns or args.iface else 0,
+        "--group-by": args.group_by,
+        "--groups": args.groups,
+        "--stages": args.stages,
+    }
+    command = [program]
+    for option, value in options.items():
+        command += [option, str(value)] if value else []
+    if args.receive_stamps == "on" or (args.receive_stamps == "auto" and has_nic()):
+        command.append("--receive-stamps")
+    if args.cost:
+        command.append("--cost")
+    return command
+
+
+def stages(program: str) -> str:
+    """Its first line: which stages this kernel has. Raises ToolDied."""
+    done = subprocess.run([program, "--list-stages"], capture_output=True, text=True)
+    if done.returncode:
+        raise _died(done.stderr)
+    return done.stdout
+
+
+def _died(stderr: str) -> RecordError:
+    what, _, hint = stderr.strip().rpartition("\nhint: ")
+    line = (what or stderr.strip()).rpartition("error: ")[2]
+    return ToolDied(f"{PROGRAM}: {line or 'it ended'}", hint)
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The program at work; it is ended with the block. Raises ToolDied if it failed by itself."""
+    if os.geteuid() != 0:
+        raise Missing("not root: the kernel loads BPF programs for root only", "run it with sudo")
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        # Ctrl-C is for the monitor, which then asks for the last line.
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            with suppress(
+                PermissionError
+            ):  # an exporter is nobody by now: without a reader it ends by itself
+                process.send_signal(signal.SIGTERM)
+        if process.stdout:
+            process.stdout.close()
+        stderr = process.stderr.read() if process.stderr else ""
+        process.wait()
+    if process.returncode not in (0, 5):  # 5: the block left before the end
+        raise _died(stderr)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the numbers of groups are called: cgroups by their paths, network namespaces and interfaces by their names."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from nsight_record import netns
+from nsight_record.errors import RecordError
+
+from .snapshots import NONE, OTHER, Snapshot
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def plain(name: str) -> str:
+    """A process gives itself any name: control characters do not reach a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in name)
+
+
+def _labels() -> dict[int, str]:
+    """Names of network namespaces by number; that of this process needs none."""
+    return {n.inum: n.label for n in netns.named()} | {netns.current().inum: ""}
+
+
+def _interface(key: int) -> str:
+    index, space = key & 0xFFFFFFFF, key >> 32
+    label = _labels().get(space, str(space))
+    try:
+        name = str(netns.call_in(netns.find(str(space)), socket.if_indextoname, index))
+    except (OSError, RecordError):
+        name = str(index)
+    return f"{label}/{name}" if label else name
+
+
+def _namespace(key: int) -> str:
+    return _labels().get(key, str(key)) or "(this)"
+
+
+def cgroups(root: Path = CGROUPS) -> dict[int, str]:
+    """Paths by number, which is that of the directory's inode."""
+    found = {}
+    for directory, folders, _ in os.walk(root):
+        try:
+            found[Path(directory).stat().st_ino] = "/" + str(Path(directory).relative_to(root)).lstrip(".")
+        except OSError:
+            folders.clear()  # it has just gone
+    return found
+
+
+class Names:
+    """Of one ``group_by``. A name once found stays, also when what has it is gone."""
+
+    def __init__(self, group_by: str) -> None:
+        self.group_by = group_by
+        self._known: dict[int, str] = {}
+        self._find: Callable[[int], str] = {"netns": _namespace, "iface": _interface}.get(group_by, str)
+
+    def of(self, snapshot: Snapshot) -> dict[int, str]:
+        """Of each group's number, its name; two groups never have the same."""
+        if not self.group_by:
+            return {OTHER: ""}
+        new = {n: key for n, key in snapshot.groups.items() if n not in self._known}
+        paths = cgroups() if new and self.group_by == "cgroup" else {}
+        for n, key in new.items():
+            if type(key) is str:
+                self._known[n] = plain(key)
+            elif self.group_by == "cgroup":
+                self._known[n] = plain(paths.get(int(key), str(key)))
+            else:
+                self._known[n] = plain(self._find(int(key)))
+        return {OTHER: "(others)", NONE: "(none)", **self._known}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The lines that nsight-histograms prints: which stages there are, then the sums since it began, again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsight_record.errors import RecordError
+
+from .histogram import N_BUCKETS, Histogram
+
+FORMAT = 1
+#: Of a line; one with 4,096 groups has some MiB.
+MOST_LINE = 64 << 20
+_U64 = 1 << 64
+#: Groups with a meaning of their own, as stages.h has them; what is not grouped is all in the first one.
+OTHER, NONE = 0, 1
+
+
+class BadLine(RecordError):
+    """Not what nsight-histograms prints."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``missing``: what the kernel lacks for it, "" if nothing. ``measured``: it was asked for, too."""
+
+    name: str
+    begin: str
+    end: str
+    missing: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Header:
+    """``group_by``: port, comm, cgroup, netns, iface; "": nothing is grouped."""
+
+    group_by: str
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Sums since the beginning.
+
+    ``histograms`` by stage and group; ``groups``: what a group's number stands for (a port, a name, the number of a
+    cgroup, a namespace, or interface | namespace << 32). ``counts``: of packets and reads without a time, by reason.
+    ``missed``: runs that the kernel left out. ``last``: the final one.
+    """
+
+    monotonic_ns: int
+    realtime_ns: int
+    last: bool
+    histograms: dict[tuple[str, int], Histogram]
+    groups: dict[int, str | int]
+    counts: dict[str, int]
+    missed: int
+    cost: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _U64:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > 256:
+        raise ValueError(f"{value!r:.80} is no name")
+    return value
+
+
+def _histogram(row: dict[str, Any]) -> tuple[tuple[str, int], Histogram]:
+    n = [0] * N_BUCKETS
+    for bucket, count in row["n"].items():
+        at = int(bucket)
+        if not 0 <= at < N_BUCKETS:
+            raise ValueError(f"there is no bucket {at}")
+        n[at] = _number(count)
+    return (_text(row["stage"]), _number(row["group"])), Histogram(tuple(n), _number(row["sum_ns"]))
+
+
+def header(line: str) -> Header:
+    """The first line. Raises BadLine."""
+    row = _parsed(line)
+    try:
+        if row["format"] != FORMAT or row["n_buckets"] != N_BUCKETS:
+            raise ValueError("another version wrote it")
+        stages = tuple(
+            Stage(
+                _text(s["name"]), _text(s["from"]), _text(s["to"]), _text(s["missing"]), bool(s["measured"])
+            )
+            for s in row["stages"]
+        )
+        return Header(_text(row["group_by"]), stages)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise BadLine(f"the first line is not of nsight-histograms: {_why(e)}", _HINT) from None
+
+
+def snapshot(line: str) -> Snapshot:
+    """Each other line. Raises BadLine."""
+    row = _parsed(line)
+    try:
+        return Snapshot(
+            monotonic_ns=_number(row["monotonic_ns"]),
+            realtime_ns=_number(row["realtime_ns"]),
+            last=bool(row["last"]),
+            histograms=dict(map(_histogram, row["histograms"])),
+            groups={int(n): key if type(key) is int else _text(key) for n, key in row["groups"].items()},
+            counts={_text(name): _number(n) for name, n in row["counts"].items()},
+            missed=_number(row["missed"]),
+            cost={
+                _text(p): {_text(k): _number(n) for k, n in v.items()} for p, v in row.get("cost", {}).items()
+            },
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise BadLine(f"a line is not of nsight-histograms: {_why(e)}", _HINT) from None
+
+
+_HINT = "the input is what nsight-histograms or nsight-monitor --json prints, from the first line on"
+
+
+def _why(error: Exception) -> str:
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    if len(line) > MOST_LINE:
+        raise BadLine("a line is too long", _HINT)
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadLine("a line is no JSON", _HINT) from None
+    if type(row) is not dict:
+        raise BadLine("a line is no JSON object", _HINT)
+    return row
+
+
+def read(lines: Iterable[str]) -> tuple[Header, Iterator[Snapshot]]:
+    """Header, and the snapshots as they come. A last line that was cut, as by a crash, ends them. Raises BadLine."""
+    every = iter(lines)
+    first = next(every, "")
+    if not first:
+        raise BadLine("the input is empty", _HINT)
+    return header(first), (snapshot(line) for line in every if line.endswith("\n"))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tables for a terminal: line after line, or one that is drawn again at each interval."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from .histogram import PERCENTILES, Histogram, bounds_text, text
+from .snapshots import Header
+from .views import NO_STAMP, Row, View
+
+_LABELS = [f"p{p / 100:g}" for p in PERCENTILES]
+_SPARKS = "▁▂▃▄▅▆▇█"
+_HISTORY = 20
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """A line each; percentiles as the bounds of their bucket, "-" where there are too few latencies for one."""
+    grouped = any(r.group for r in rows)
+    stage = max([len("stage"), *(len(r.stage) for r in rows)])
+    group = max([len("group"), *(len(r.group) for r in rows)]) + 2 if grouped else 0
+    yield f"{'stage':{stage}}{'  group' if grouped else '':{group}}{'count':>10}  {'mean':>7}" + "".join(
+        f"  {label:>13}" for label in [*_LABELS, "max"]
+    )
+    for row in rows:
+        h = row.histogram
+        of = f"  {row.group}" if grouped else ""
+        values = [bounds_text(h.percentile(p)) for p in PERCENTILES] + [bounds_text(h.largest())]
+        yield f"{row.stage:{stage}}{of:{group}}{h.count:>10}  {text(h.mean_ns):>7}" + "".join(
+            f"  {value:>13}" for value in values
+        )
+
+
+def remarks(view: View) -> Iterator[str]:
+    """What was not measured, and why."""
+    c = view.counts
+    without = {k.removeprefix(NO_STAMP): n for k, n in c.items() if k.startswith(NO_STAMP) and n}
+    known = c.get("stamp_sender_driver", 0) + c.get("stamp_kernel", 0)
+    if without:
+        lost, all_ = sum(without.values()), sum(without.values()) + known
+        reasons = ", ".join(f"{k} {n}" for k, n in sorted(without.items()))
+        yield f"{lost} of {all_} packets without a receive stamp ({reasons}): measured from the receive probe on"
+    rest = {k: n for k, n in c.items() if n and "stamp" not in k}
+    if rest:
+        yield "also: " + ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in sorted(rest.items()))
+    if view.missed:
+        yield f"{view.missed} runs of the programs were left out by the kernel"
+
+
+def block(view: View) -> str:
+    """Of an interval, in text mode."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.realtime_ns / 1e9))
+    lines = [f"{when}  {view.duration_ns / 1e9:.1f} s", *table(view.rows), *remarks(view)]
+    return "\n".join(lines) + "\n"
+
+
+def stages(header: Header) -> str:
+    """Which stages this kernel has, and what the others lack."""
+    width = max(len(s.name) for s in header.stages)
+    lines = []
+    for s in header.stages:
+        lines.append(f"{s.name:{width}}  {'no' if s.missing else 'yes':3}  from: {s.begin}; to: {s.end}")
+        if s.missing:
+            lines.append(f"{'':{width}}       needs {s.missing}")
+    return "\n".join(lines)
+
+
+class Screen:
+    """As ``block``, drawn in place, the slowest first, with the history of p99 of each line."""
+
+    def __init__(self) -> None:
+        self._history: dict[tuple[str, str], deque[int]] = {}
+
+    def draw(self, view: View, height: int) -> str:
+        """What to write to a terminal of ``height`` lines."""
+        seen = {(r.stage, r.group): _tail(r.histogram) for r in view.rows}
+        for key in self._history.keys() | seen.keys():
+            self._history.setdefault(key, deque(maxlen=_HISTORY)).append(seen.get(key, 0))
+        rows = sorted(view.rows, key=lambda r: (-_tail(r.histogram), -r.histogram.mean_ns))
+        head, *lines = table(rows)
+        lines = [f"{line}  {self._sparks((r.stage, r.group))}" for line, r in zip(lines, rows, strict=True)]
+        after = list(remarks(view))
+        room = max(height - len(after) - 3, 1)
+        when = time.strftime("%H:%M:%S", time.localtime(view.realtime_ns / 1e9))
+        top = f"nsight-monitor  {when}  {view.duration_ns / 1e9:.1f} s  slowest first; Ctrl-C ends"
+        more = [f"... {len(lines) - room} more"] if len(lines) > room else []
+        return _CLEAR + "\n".join([top, f"{head}  p99 so far", *lines[:room], *more, *after]) + "\n"
+
+    def _sparks(self, key: tuple[str, str]) -> str:
+        history = self._history[key]
+        low, high = min(history), max(history)
+        return "".join(_SPARKS[(value - low) * 7 // max(high - low, 7)] for value in history)
+
+
+def _tail(histogram: Histogram) -> int:
+    """Number of p99's bucket, or of the largest latency's where there are too few."""
+    bounds = histogram.percentile(9900) or histogram.largest()
+    return bounds.low.bit_length() if bounds else 0

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is shown: one line for each stage and group, of an interval or of all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .histogram import EMPTY, Histogram
+from .names import Names
+from .snapshots import Header, Snapshot
+
+#: Reasons for which a packet has no receive stamp of a known clock, and what is said of them.
+NO_STAMP = "no_stamp_"
+
+
+@dataclass(frozen=True)
+class Row:
+    """``count`` latencies of a ``stage`` in a ``group`` ("" where nothing is grouped)."""
+
+    stage: str
+    group: str
+    histogram: Histogram
+
+
+@dataclass(frozen=True)
+class View:
+    """``rows`` in the order of the stages, in each of them groups by falling count. ``counts``: of the same time as the rows."""
+
+    realtime_ns: int
+    duration_ns: int
+    rows: tuple[Row, ...]
+    counts: dict[str, int]
+    missed: int
+
+
+class Views:
+    """Of each snapshot what is new since that before, or with ``totals`` all of it."""
+
+    def __init__(self, header: Header, totals: bool = False) -> None:
+        self._order = {stage.name: i for i, stage in enumerate(header.stages)}
+        self._names = Names(header.group_by)
+        self._totals = totals
+        self._before: Snapshot | None = None
+
+    def of(self, now: Snapshot, began_ns: int) -> View:
+        """``began_ns``: when the first interval began, on the monotonic clock."""
+        before = None if self._totals else self._before
+        self._before = now
+        return View(
+            now.realtime_ns,
+            now.monotonic_ns - (before.monotonic_ns if before else began_ns),
+            tuple(self._rows(now, before)),
+            {k: n - (before.counts.get(k, 0) if before else 0) for k, n in now.counts.items()},
+            now.missed - (before.missed if before else 0),
+        )
+
+    def _rows(self, now: Snapshot, before: Snapshot | None) -> Iterator[Row]:
+        names = self._names.of(now)
+        found = []
+        for (stage, group), histogram in now.histograms.items():
+            new = histogram.since(before.histograms.get((stage, group), EMPTY) if before else EMPTY)
+            if new.count:
+                found.append(Row(stage, names.get(group, str(group)), new))
+        yield from sorted(found, key=lambda r: (self._order.get(r.stage, 99), -r.histogram.count, r.group))
