@@ -28,7 +28,11 @@ DOCUMENTS = re.compile(
 
 def tracked() -> list[str]:
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [name for name in names.splitlines() if not ELSEWHERE.search(name) and (ROOT / name).is_file()]
+    return [
+        name
+        for name in names.splitlines()
+        if not ELSEWHERE.search(name) and (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+    ]
 
 
 @pytest.mark.parametrize(

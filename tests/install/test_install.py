@@ -32,7 +32,7 @@ PACKAGES = {
     "nsight_monitor": "tools/nsight-monitor",
 }
 #: Where each is below lib/nsight, and what names a file of any.
-FOLDERS = {"nsight_report": "report", "nsight_record": "record", "nsight_monitor": "record"}
+DIRECTORIES = {"nsight_report": "report", "nsight_record": "record", "nsight_monitor": "record"}
 INSIDE = re.compile(r"lib/nsight/re\w+/nsight_(re|mon)")
 #: The checkout becomes an empty directory, but for the interpreter with the packages of PyPI and this test's own files, which may
 #: lie in it.
@@ -100,7 +100,7 @@ def test_every_file_is_installed_and_no_other(installed: Path) -> None:
             found.add(f"{name} -> {path.readlink()}")
         elif path.is_file():
             found.add(name + ("*" if path.stat().st_mode & 0o100 else ""))
-    packages = {f"lib/nsight/{FOLDERS[name]}/{file}" for name in PACKAGES for file in of_package(name)}
+    packages = {f"lib/nsight/{DIRECTORIES[name]}/{file}" for name in PACKAGES for file in of_package(name)}
     inside = {name.rstrip("*") for name in found if INSIDE.match(name)}
     assert inside == packages
     programs = {Path(name[:-1]).name for name in found if INSIDE.match(name) and name.endswith("*")}

@@ -38,9 +38,9 @@ def test_every_count_is_documented_and_no_other() -> None:
 
 def test_every_tracepoint_that_a_stage_needs_has_a_program() -> None:
     """host.c loads the program of a section's name."""
-    folder = ROOT / "tools/nsight-monitor/histograms"
+    directory = ROOT / "tools/nsight-monitor/histograms"
     sections = set(
-        re.findall(r'^SEC\("tp_btf/(\w+)"\)', "".join(p.read_text() for p in folder.glob("*.bpf.h")), re.M)
+        re.findall(r'^SEC\("tp_btf/(\w+)"\)', "".join(p.read_text() for p in directory.glob("*.bpf.h")), re.M)
     )
     needed = {
         name

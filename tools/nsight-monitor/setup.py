@@ -17,8 +17,8 @@ class BuildWithPrograms(build_py):
     def run(self) -> None:
         """Nothing of an earlier build stays: modules that are gone would still be installed."""
         shutil.rmtree(self.build_lib, ignore_errors=True)
-        for folder in MAKEFILES:
-            subprocess.run(["make", "-s", "-C", folder], check=True)
+        for directory in MAKEFILES:
+            subprocess.run(["make", "-s", "-C", directory], check=True)
         super().run()
 
 

@@ -43,11 +43,11 @@ def _namespace(key: int) -> str:
 def cgroups(root: Path = CGROUPS) -> dict[int, str]:
     """Paths by number, which is that of the directory's inode."""
     found = {}
-    for directory, folders, _ in os.walk(root):
+    for directory, below, _ in os.walk(root):
         try:
             found[Path(directory).stat().st_ino] = "/" + str(Path(directory).relative_to(root)).lstrip(".")
         except OSError:
-            folders.clear()  # it has just gone
+            below.clear()  # it has just gone
     return found
 
 

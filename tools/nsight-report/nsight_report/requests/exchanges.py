@@ -117,7 +117,7 @@ def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
 def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
     """The n-th reply of a connection is that to the n-th request. ``place``: as in ``_by_alternation``.
 
-    A stretch at whose end every request has its reply is joined. Behind the last such end only requests that were
+    A part of the connection is joined if every request has its reply at its end. Behind the last such end only requests that were
     all read before any reply: else one reply that was not recorded, or a request that has none, would shift all others.
     """
     waiting, extra = _waiting(conn, np.where(asks, 1, -1))
@@ -130,7 +130,7 @@ def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
     first_answer = _first_behind(conn, answer, last_even)
     closed = ask <= last_even[ask]
     before_any = ask < first_answer[ask]
-    # Of the stretch that is open at the end, all or none.
+    # Of the part that is open at the end, all or none.
     shifted = np.zeros(len(conn), bool)
     odd = ask[~closed & ~before_any]
     shifted[np.isin(conn, np.unique(conn[odd]))] = True

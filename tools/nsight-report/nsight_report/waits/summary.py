@@ -126,7 +126,7 @@ def top(table: pa.Table, n: int | None = None, waits_only: bool = True) -> list[
 
 
 def _weakest(chains: Chains) -> list[int]:
-    """Of each chain how sure it is (position in SURE): as its least sure piece, and as what it explains."""
+    """Of each chain its certainty (position in SURE): as its least sure piece, and as what it explains."""
     place = {word: at for at, word in enumerate(SURE)}
     sure = np.array([place.get(word, 0) for word in words(chains.pieces["sure"])], np.int64)
     found = np.zeros(len(chains.above), np.int64)
