@@ -88,6 +88,8 @@ def _read() -> dict[str, Table]:
 
 
 TABLES = _read()
+#: Those that a capture stores; ``waits.explain`` makes the other one, of what it is asked about.
+STORED = tuple(name for name in TABLES if name != "wait_pieces")
 
 
 def conform(name: str, table: pa.Table) -> pa.Table:
