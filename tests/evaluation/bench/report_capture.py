@@ -104,7 +104,9 @@ def decoded(path: Path) -> None:
     tables: dict[str, pa.Table | Written] = {
         name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables
     }
-    tables["drops"] = schema.empty("drops")  # nothing was dropped
+    tables |= {
+        name: schema.empty(name) for name in ("drops", "waits")
+    }  # no packet was dropped, and nobody asks for waits
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
     pipeline.store.save("contexts", {**tables, **lost}, made_from)
 

@@ -282,7 +282,7 @@ def test_cause_without_a_core_is_on_no_core(capture: Path, tmp_path: Path) -> No
 def test_every_table_as_csv_and_parquet(run: Run, capture: Path, tmp_path: Path) -> None:
     made = read(run, "export", "csv", capture, "-o", tmp_path / "csv")
     assert set(made) == documented("nsight-report export --json")
-    assert set(made["written"]) == set(schema.TABLES)
+    assert set(made["written"]) == set(schema.STORED)
     with (tmp_path / "csv/messages.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == made["written"]["messages"] == 2000

@@ -89,12 +89,12 @@ class CaptureTables:
         return self._frames[name]
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in schema.TABLES:
+        if name in schema.STORED:
             return self.frame(name)
         raise AttributeError(name)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *schema.TABLES]
+        return [*super().__dir__(), *schema.STORED]
 
     def lifetime(self, message_id: int) -> pd.DataFrame:
         """The calls of one message, from the NIC to the application; see ``timeline.calls_of_message``.

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import UsageError
+from ..errors import BadInput, UsageError
 from ..export.terminal import columns, print_table
 from ..names import printable
 from ..tables.data_frames import column, to_pandas, words
@@ -35,6 +35,11 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     states, contexts, waits = (capture.pipeline.stored(name) for name in NEEDS)
     activity = Activity(states, contexts, waits, host(capture.manifest).throttled)
     begin, end = activity.span()
+    if begin == end:
+        raise BadInput(
+            f"{capture.path} tells of no thread's states",
+            "record the scheduler's events, as nsight-record does",
+        )
     first = begin if args.since is None else begin + args.since
     last = end if args.until is None else min(begin + args.until, end)
     if first >= last:

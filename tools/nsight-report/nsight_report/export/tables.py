@@ -27,14 +27,14 @@ def export(
 
     Files have the columns of ``schema.py``. A null is an empty field of the CSV; texts are quoted.
     """
-    unknown = sorted(set(names or ()) - set(schema.TABLES))
+    unknown = sorted(set(names or ()) - set(schema.STORED))
     if unknown:
-        raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.TABLES)}")
+        raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.STORED)}")
     capture.analyse()
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
     return {
-        name: _write(capture, kind, name, directory / f"{name}.{kind}") for name in names or schema.TABLES
+        name: _write(capture, kind, name, directory / f"{name}.{kind}") for name in names or schema.STORED
     }
 
 

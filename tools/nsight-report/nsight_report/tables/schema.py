@@ -87,10 +87,11 @@ def _read() -> dict[str, Table]:
     return {t["table"]: Table(t["table"], t["row"], t["order"], tuple(columns[t["table"]])) for t in tables}
 
 
-#: Those of nsight-capsule, which no stage makes: package ``hops`` does.
-OF_PACKETS = ("packets", "hops")
-ALL = _read()
-TABLES = {name: table for name, table in ALL.items() if name not in OF_PACKETS}
+TABLES = _read()
+#: Made of what somebody asks about, not by stages: by ``waits.explain``, and by ``hops`` of what nsight-capsule collected.
+_ASKED = ("wait_pieces", "packets", "hops")
+#: Those that a capture stores.
+STORED = tuple(name for name in TABLES if name not in _ASKED)
 
 
 def conform(name: str, table: pa.Table) -> pa.Table:
@@ -99,7 +100,7 @@ def conform(name: str, table: pa.Table) -> pa.Table:
     Columns are reordered and cast (lossless casts only). Raises BadInput when a column is
     missing or a null stands where none is allowed, so that a stage fails where the fault is.
     """
-    spec = ALL[name].arrow()
+    spec = TABLES[name].arrow()
     missing = [f.name for f in spec if f.name not in table.column_names]
     if missing:
         raise BadInput(
