@@ -162,6 +162,21 @@ def asked(port: int, query: str) -> list[float]:
         return []  # it is not up yet
 
 
+@pytest.mark.tools
+def test_rules_fire_for_what_is_slow_and_for_nothing_else() -> None:
+    """Made-up series and the arithmetic are in rules-test.yml."""
+    try:
+        done = subprocess.run(
+            ["promtool", "test", "rules", str(Path(__file__).with_name("rules-test.yml"))],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parent,
+        )
+    except FileNotFoundError:
+        skip_or_fail("prometheus", "promtool is not installed")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def loaders() -> set[str]:
     """Process ids of nsight-histograms on this machine."""
     found = subprocess.run(["pgrep", "-x", "nsight-histogra"], capture_output=True, text=True)

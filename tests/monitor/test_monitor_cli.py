@@ -98,6 +98,8 @@ def test_top_draws_the_slowest_first_with_its_history() -> None:
         (["--iface", "no-such-0"], 2, "no such interface"),
         (["--netns", "no-such"], 2, "no such network namespace"),
         (["--cgroup", "/no/such"], 2, "no such cgroup"),
+        (["--peer", "example.org"], 2, "--peer"),
+        (["--peer", "::/0"], 2, "--peer"),
         (["--interval", "0"], 2, "--interval"),
         (["--group-by", "user"], 2, "--group-by"),
     ],

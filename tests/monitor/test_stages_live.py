@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import HANGS_S, Watch, assert_between, connected, inode, inside, link, now
+from monitored import HANGS_S, Watch, addresses, assert_between, connected, inode, inside, link, now
 from nsight_demo.namespaces import Link
 
 pytestmark = pytest.mark.live
@@ -168,6 +168,22 @@ def test_filters_leave_out_everything_else(veth: Link) -> None:
     assert by_pid.n("ip-start") == 0
     assert by_other_pid.result.histograms == {}
     assert by_comm.result.histograms == {}
+
+
+@pytest.mark.parametrize(("tcp", "v6"), KINDS, ids=IDS)
+def test_a_peer_is_an_address_or_a_prefix_of_it(veth: Link, port: int, tcp: bool, v6: bool) -> None:
+    """The client has 198.18.77.2 or fd77:6e73::2."""
+    client_address = addresses(v6)[1]
+    ours = [client_address, "fd77:6e73::/32" if v6 else "198.18.76.0/23"]
+    others = ["fd77:6e74::/32" if v6 else "198.18.78.0/23", "198.18.77.2" if v6 else "fd77:6e73::2"]
+    with contextlib.ExitStack() as stack:
+        options = ("--netns", inode(veth.server), "--port", port)
+        watches = [stack.enter_context(Watch(*options, "--peer", peer)) for peer in (*ours, *others)]
+        with connected(veth, tcp, v6, port) as (client, server):
+            echo(client, server, 10)
+    assert [w.n("handoff-to-read") for w in watches] == [10, 10, 0, 0]
+    assert [w.n("request") for w in watches] == [10, 10, 0, 0]
+    assert all(w.n("ip-start") == 0 for w in watches)
 
 
 def test_groups_beyond_the_limit_are_counted_together(veth: Link) -> None:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "arguments.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -20,8 +21,8 @@ static const char usage[] =
 	"                     between two lines (default 10000)\n"
 	"      --duration-ms N\n"
 	"                     end by itself after this\n"
-	"      --port N --pid N --comm NAME --cgroup ID --ifindex N --netns INODE\n"
-	"                     only these messages (default: all)\n"
+	"      --port N --peer ADDRESS[/BITS] --pid N --comm NAME --cgroup ID --ifindex N\n"
+	"      --netns INODE  only these messages (default: all)\n"
 	"      --group-by port|comm|cgroup|netns|iface\n"
 	"                     a histogram for each of them\n"
 	"      --groups N     so many at most (default 64); what is beyond is counted together\n"
@@ -81,6 +82,32 @@ static enum group_by group_by(const char *text)
 	fail(EXIT_USAGE, "see nsight-histograms --help", "--group-by %s is not known", text);
 }
 
+static void peer_of(char *text, struct arguments *args)
+{
+	char *slash = strchr(text, '/');
+	uint64_t bits, most;
+
+	if (slash)
+		*slash = 0;
+	memset(args->peer, 0, sizeof(args->peer));
+	if (inet_pton(AF_INET, text, args->peer + 12) == 1) {
+		args->peer[10] = args->peer[11] = 0xff;
+		most = 32;
+	} else if (inet_pton(AF_INET6, text, args->peer) == 1) {
+		most = 128;
+	} else {
+		fail(EXIT_USAGE, "such as 192.0.2.0/24 or 2001:db8::/32", "--peer %s: no address",
+		     text);
+	}
+	bits = 128 - most + (slash ? number(slash + 1, 1, most) : most);
+	for (unsigned int i = 0; i < 16; i++) {
+		unsigned int here = bits < 8 * i ? 0 : bits - 8 * i;
+
+		args->peer_mask[i] = here >= 8 ? 0xff : 0xff00 >> here;
+		args->peer[i] &= args->peer_mask[i];
+	}
+}
+
 static uint32_t stages_of(char *text)
 {
 	static const char *const names[] = {
@@ -108,14 +135,23 @@ static uint32_t stages_of(char *text)
 void arguments_parse(int argc, char **argv, struct arguments *args)
 {
 	static const struct option options[] = {
-		{"port", 1, NULL, 'p'},	       {"pid", 1, NULL, 'P'},
-		{"comm", 1, NULL, 'm'},	       {"cgroup", 1, NULL, 'c'},
-		{"ifindex", 1, NULL, 'i'},     {"netns", 1, NULL, 'n'},
-		{"group-by", 1, NULL, 'g'},    {"groups", 1, NULL, 'G'},
-		{"interval-ms", 1, NULL, 'I'}, {"duration-ms", 1, NULL, 'd'},
-		{"stages", 1, NULL, 's'},      {"receive-stamps", 0, NULL, 'r'},
-		{"cost", 0, NULL, 'C'},	       {"list-stages", 0, NULL, 'l'},
-		{"help", 0, NULL, 'h'},	       {0},
+		{"peer", 1, NULL, 'a'},
+		{"port", 1, NULL, 'p'},
+		{"pid", 1, NULL, 'P'},
+		{"comm", 1, NULL, 'm'},
+		{"cgroup", 1, NULL, 'c'},
+		{"ifindex", 1, NULL, 'i'},
+		{"netns", 1, NULL, 'n'},
+		{"group-by", 1, NULL, 'g'},
+		{"groups", 1, NULL, 'G'},
+		{"interval-ms", 1, NULL, 'I'},
+		{"duration-ms", 1, NULL, 'd'},
+		{"stages", 1, NULL, 's'},
+		{"receive-stamps", 0, NULL, 'r'},
+		{"cost", 0, NULL, 'C'},
+		{"list-stages", 0, NULL, 'l'},
+		{"help", 0, NULL, 'h'},
+		{0},
 	};
 	int o;
 
@@ -125,6 +161,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		switch (o) {
 		case 'p':
 			args->port = number(optarg, 1, 65535);
+			break;
+		case 'a':
+			peer_of(optarg, args);
 			break;
 		case 'P':
 			args->pid = number(optarg, 1, INT32_MAX);

@@ -10,6 +10,8 @@
 const volatile __u32 stages = ~0u;
 const volatile __u32 group_by, n_groups = 1;
 const volatile char only_comm[16];
+/* The other side's address, IPv4 as IPv6 has it, and which bits of it count; as loaded */
+const volatile __u64 only_peer[2], peer_mask[2];
 /* A process is asked for, by number or name: a socket is looked at once such a process reads it. */
 const volatile bool only_process;
 
@@ -148,6 +150,21 @@ static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
 	return group_by ? GROUP_NONE : GROUP_OTHER;
 }
 
+/* Works for half of a socket, too. */
+static __always_inline bool is_other_peer(struct sock *sk)
+{
+	__u64 address[2] = {};
+
+	if (!peer_mask[0] && !peer_mask[1])
+		return false;
+	if (sk->__sk_common.skc_family == AF_INET6)
+		bpf_probe_read_kernel(address, sizeof(address), &sk->__sk_common.skc_v6_daddr);
+	else
+		address[1] = (__u64)sk->__sk_common.skc_daddr << 32 | bpf_htonl(0xffff);
+	return (address[0] & peer_mask[0]) != only_peer[0] ||
+	       (address[1] & peer_mask[1]) != only_peer[1];
+}
+
 /* Whether a whole socket is of those asked for, as far as it tells. */
 static __always_inline bool is_asked_for(struct sock *sk)
 {
@@ -155,7 +172,7 @@ static __always_inline bool is_asked_for(struct sock *sk)
 
 	if (is_other_port(sk) || !is_ours(sk->sk_protocol))
 		return false;
-	if (family != AF_INET && family != AF_INET6)
+	if ((family != AF_INET && family != AF_INET6) || is_other_peer(sk))
 		return false;
 	if (only_netns && sk->__sk_common.skc_net.net->ns.inum != only_netns)
 		return false;

@@ -52,6 +52,8 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t
 	skel->rodata->only_netns = args->netns;
 	skel->rodata->only_cgroup = args->cgroup;
 	skel->rodata->only_process = args->pid || args->comm;
+	memcpy((void *)skel->rodata->only_peer, args->peer, sizeof(args->peer));
+	memcpy((void *)skel->rodata->peer_mask, args->peer_mask, sizeof(args->peer_mask));
 	if (args->comm)
 		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
 	skel->bss->realtime_offset = clock_realtime_offset();

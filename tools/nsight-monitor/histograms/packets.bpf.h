@@ -84,7 +84,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	}
 	received = receive_stamp(core, skb, buffer, l3, v6, now);
-	if (received && !only_process && !only_cgroup && wanted(STAGE_IP_START))
+	if (received && !only_process && !only_cgroup && !peer_mask[0] && !peer_mask[1] &&
+	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	remember(buffer, PACKET_RECEIVED, received ? received : now, 0, dev->ifindex);
 	return 0;
@@ -147,8 +148,8 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 	if (only_ifindex && (__u32)dev->ifindex != only_ifindex)
 		return false;
 	if (!sk)
-		return !only_port && !only_netns;
-	return !is_other_port(sk) &&
+		return !only_port && !only_netns && !peer_mask[0] && !peer_mask[1];
+	return !is_other_port(sk) && !is_other_peer(sk) &&
 	       (!only_netns || sk->__sk_common.skc_net.net->ns.inum == only_netns);
 }
 

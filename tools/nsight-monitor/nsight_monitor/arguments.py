@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 
 from . import __version__
 
@@ -48,7 +49,15 @@ def _positive(text: str) -> int:
     return value
 
 
+def _peer(text: str) -> str:
+    network = ipaddress.ip_network(text, strict=False)
+    if not network.prefixlen:
+        raise ValueError  # all of them
+    return str(network)
+
+
 _seconds.__name__, _port.__name__, _positive.__name__ = "number of seconds", "port", "number"
+_peer.__name__ = "address"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,6 +86,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--stages", metavar="NAME,...", help="only these (default: all that this kernel has)")
     filters = p.add_argument_group("filters")
     filters.add_argument("--port", type=_port, metavar="N", help="only this TCP or UDP port, on either side")
+    filters.add_argument(
+        "--peer",
+        type=_peer,
+        metavar="ADDRESS",
+        help="only connections with this address, or with those of ADDRESS/BITS",
+    )
     filters.add_argument("--pid", type=_positive, metavar="PID", help="only what this process reads")
     filters.add_argument("--comm", metavar="NAME", help="only what threads of this name read")
     filters.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")

@@ -21,7 +21,7 @@ from .arguments import parser
 from .snapshots import Header, Snapshot
 from .views import Views
 
-_FILTERS = ("port", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost")
+_FILTERS = ("port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost")
 
 
 class _Stop:

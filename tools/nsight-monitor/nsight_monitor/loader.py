@@ -56,6 +56,7 @@ def argv(args: argparse.Namespace, program: str) -> list[str]:
         "--interval-ms": round(args.interval * 1000),
         "--duration-ms": round(duration * 1000) if duration else 0,
         "--port": args.port,
+        "--peer": args.peer,
         "--pid": args.pid,
         "--comm": args.comm,
         "--cgroup": plan.cgroup_id(args.cgroup) if args.cgroup else 0,
