@@ -27,7 +27,7 @@ pytestmark = pytest.mark.live
 
 PAD, SWITCH, SWITCH_SYSCALL, SYSCALL, TASK = 1, 2, 3, 10, 12
 #: Units of the types below MESSAGE, in the order of tools/bpf/record.h.
-UNITS = (0, 0, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 2, 1, 2)
+UNITS = (0, 0, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 2, 1, 2, 2)
 MESSAGE = 0x80
 RECORDS, COUNTS, END = 1, 2, 3
 ZSTD = 1

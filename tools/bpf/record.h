@@ -60,6 +60,7 @@
  *                 the others; the port that most of them went to (0: none had a majority)
  * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
  *                 OTHERS
+ * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 48 unused; 64 unused
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
@@ -82,7 +83,8 @@
 	X(DROP, 2, "drop") \
 	X(RETRANSMIT, 2, "retransmission") \
 	X(OTHERS, 1, "packets left out") \
-	X(READER, 2, "reader of packets left out")
+	X(READER, 2, "reader of packets left out") \
+	X(INTERVAL, 2, "interval")
 /* clang-format on */
 
 enum nsr_type {
@@ -144,7 +146,8 @@ struct nsr_message {
 /* Counts of what is no record, in this order in NSR_COUNTS */
 enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
 
-#define NSR_CHUNKS 128 /* of a ring at most */
+#define NSR_CHUNKS    128 /* of a ring at most */
+#define NSR_INTERVALS 16  /* kinds that are recorded at a time, a power of two */
 
 /*
  * The head of a ring: what BPF programs count. produced and lost are counts of records by type;
@@ -181,6 +184,11 @@ struct nsr_control {
 		__u8 proto, unused;
 		__u64 asked; /* when a name of a reader was last asked for */
 	} packets;
+	/* Begins of intervals; those that were followed by another begin in their thread; ends
+	   without a begin. No file has them: nsight-collect prints them. */
+	struct {
+		__u64 begun, again, alone;
+	} intervals[NSR_INTERVALS];
 	__u64 produced[NSR_N_TYPES];
 	__u64 lost[NSR_N_TYPES];
 	__u64 counts[NSR_N_COUNTS];

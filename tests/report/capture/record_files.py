@@ -126,8 +126,12 @@ def reader(ts: int, port: int, proto: int, name: bytes) -> bytes:
     return record(TYPE["READER"], ts, port | proto << 16, *struct.unpack("<QQ", name.ljust(16, b"\0")[:16]))
 
 
+def interval(begin: int, end: int, tid: int, number: int) -> bytes:
+    return record(TYPE["INTERVAL"], end, min(end - begin, SATURATED) | tid << 40, number, 0)
+
+
 #: Types of two units.
-TWO_UNITS = ("SWITCH_SYSCALL", "SYSCALL", "BLOCK", "DROP", "RETRANSMIT", "READER")
+TWO_UNITS = ("SWITCH_SYSCALL", "SYSCALL", "BLOCK", "DROP", "RETRANSMIT", "READER", "INTERVAL")
 MESSAGE_FIELDS: dict[str, Any] = {
     "sk": 0, "seq": 0, "len": 0, "laddr": 0x0100000A, "raddr": 0x0200000A, "lport": 11211, "rport": 40000,
     "netns": 4026531840, "tid": 0, "fd": -1, "aux": 0, "proto": 6, "old_state": 0, "stamp": 0,

@@ -36,7 +36,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "READER"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "INTERVAL"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 

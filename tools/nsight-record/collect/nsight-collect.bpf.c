@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The programs of nsight-collect: timestamps of messages, and what the cores do. */
+/* The programs of nsight-collect: of messages, of what the cores do, of intervals of threads. */
 #include "../../bpf/activity.bpf.h"
+#include "../../bpf/intervals.bpf.h"
 #include "../../bpf/messages.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

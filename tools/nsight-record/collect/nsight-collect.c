@@ -5,6 +5,7 @@
  */
 #include "../../bpf/record.h"
 #include "flight.h"
+#include "intervals.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
 #include "programs.h"
@@ -42,6 +43,9 @@ static const char usage[] =
 	"      --server       --port is a server's: nothing of its clients on this machine\n"
 	"      --hardware-stamps\n"
 	"                     look for hardware timestamps of received packets\n"
+	"      --interval usdt:FILE:PROVIDER:MARK..MARK, --interval "
+	"uprobe:FILE:FUNCTION..FUNCTION\n"
+	"                     from one mark to the other in the same thread; several times\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
 	"      --compress     compress the records by zstd\n"
 	"      --check        only say what of this kernel is missing\n"
@@ -128,6 +132,7 @@ static void parse(int argc, char **argv, struct arguments *args)
 		{"all-syscalls", 0, NULL, 's'},
 		{"server", 0, NULL, 'S'},
 		{"hardware-stamps", 0, NULL, 'w'},
+		{"interval", 1, NULL, 'I'},
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},
 		{"check", 0, NULL, 'C'},
@@ -203,6 +208,9 @@ static void parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'w':
 			args->hardware_stamps = true;
+			break;
+		case 'I':
+			intervals_add(optarg);
 			break;
 		case 'k':
 			args->ring_kb = number(optarg, 1u << 20);
@@ -304,6 +312,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	bpf_map__set_value_size(skel->maps.rings, units * NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
 	tracepoints_choose(skel->obj, args->activity, args->syscalls && !args->waits, args->rx,
 			   args->tx);
+	intervals_choose(skel);
 	if (args->check)
 		return skel;
 	if (nsight_collect_bpf__load(skel))
@@ -312,6 +321,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	if (nsight_collect_bpf__attach(skel))
 		fail(EXIT_REFUSED, "nsight-record --preflight says what is missing",
 		     "a BPF program cannot be attached: %s", strerror(errno));
+	intervals_attach(skel);
 	return skel;
 }
 
@@ -413,6 +423,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	output_counts(&machine, machine_control(&machine), NSR_END, monotonic_ns());
 	output_close(&machine);
 	programs_print_missed(skel->obj);
+	intervals_print(rings);
 	puts("{");
 	for (int i = 0; i < rings->n; i++)
 		output_summary(rings->of[i].output, rings->of[i].control, i + 1 < rings->n);

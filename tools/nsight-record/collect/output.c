@@ -27,6 +27,7 @@ void fail(int code, const char *hint, const char *format, ...)
 {
 	va_list list;
 
+	fflush(stdout); /* in a log of both, what failed stands last */
 	fputs("error: ", stderr);
 	va_start(list, format);
 	vfprintf(stderr, format, list);

@@ -161,6 +161,13 @@ def parser() -> argparse.ArgumentParser:
         "(default: waits; recorder bpftrace records all)",
     )
     p.add_argument(
+        "--interval",
+        action="append",
+        metavar="[NAME=]WHERE",
+        help="also intervals of threads, from one place of a program to another: usdt:FILE:PROVIDER:MARK..MARK or "
+        "uprobe:FILE:FUNCTION..FUNCTION (recorder bpf; can be given several times)",
+    )
+    p.add_argument(
         "--compress",
         action="store_true",
         help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes processor time",

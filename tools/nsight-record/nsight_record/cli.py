@@ -244,9 +244,13 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
         progress.warn(f"{loss['tool']}: {loss['what']}: {loss['count']}")
     if not m["losses"]:
         progress.say("lost: nothing")
-    if not events:
+    taken = m.get("intervals", [])
+    for kind in taken:
+        progress.say(f"interval {kind['name']}: {kind.get('begun', 0):,} begun")
+    if not events and not taken:
         progress.warn("no message was seen; are the filters right, and was there traffic?")
-    progress.say(f"capture: {capture.path}\nnext:    nsight-report {capture.path}")
+    explain = " --direction interval" if taken else ""
+    progress.say(f"capture: {capture.path}\nnext:    nsight-report {capture.path}{explain}")
 
 
 def main(argv: Sequence[str] | None = None, machine: Machine | None = None) -> int:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, collect, host, netns, nic, preflight, probes
+from . import __version__, collect, host, intervals, netns, nic, preflight, probes
 from .errors import RecordError, Usage
+from .intervals import Interval
 from .netns import Netns
 from .preflight import Machine
 
@@ -34,6 +35,7 @@ class Plan:
     syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
     server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
     compress: bool = False  # of recorder bpf
+    intervals: Sequence[Interval] = ()  # of recorder bpf
     umask: int = 0o022  # of the command: what the recorder makes is private
 
 
@@ -90,6 +92,10 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     recorder = preflight.resolve_recorder(args.recorder, machine, bool(args.lwip))
     if args.syscalls and recorder != "bpf":
         raise Usage("--syscalls needs recorder bpf", "leave out --syscalls: recorder bpftrace records all")
+    if args.interval and recorder != "bpf":
+        raise Usage("--interval needs recorder bpf", "nsight-record --preflight says what it needs")
+    if args.interval and args.flight:
+        raise Usage("--interval does not go with --flight", "record for a while with -d")
     if args.compress and recorder != "bpf":
         raise Usage(
             "--compress needs recorder bpf", "leave out --compress: perf and bpftrace write as they do"
@@ -118,6 +124,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         syscalls=args.syscalls or "waits",
         server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
         compress=args.compress,
+        intervals=intervals.parse(args.interval or ()),
         umask=umask,
     )
 
@@ -143,6 +150,7 @@ def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any
             "server_only": plan.server_only,
         },
         "syscall_names": host.syscall_names(),
+        "intervals": intervals.told(plan.intervals),
         "recorder_pid": os.getpid(),
         "losses": [],
         "changed": [],

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, collect, host, payload, perf, probes, throttling
+from . import __version__, clock, collect, host, intervals, payload, perf, probes, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -137,6 +137,7 @@ class Recording:
             syscalls=plan.syscalls,
             server_only=plan.server_only,
             compress=plan.compress,
+            more=intervals.argv(plan.intervals),
         )
         if plan.mode == "tracepoints":
             self._manifest["syscalls"] = plan.syscalls
@@ -360,6 +361,7 @@ class Recording:
             counts, records, lost = collect.count(self._dir / "collect.log")
             collect.write_interrupts(self._dir / collect.DIRECTORY)
             self._manifest["records"] = {"produced": records, "lost": lost}
+            self._manifest["intervals"] = intervals.told(self._plan.intervals, self._dir / "collect.log")
             add("collect", "records lost", lost)
             for program, n in collect.missed(self._dir / "collect.log").items():
                 add(

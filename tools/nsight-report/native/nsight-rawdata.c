@@ -17,19 +17,21 @@
 #include <unistd.h>
 
 static const char usage[] =
-	"usage: nsight-rawdata [--only activity|messages] RECORDS_DIR OUTDIR\n"
+	"usage: nsight-rawdata [--only activity|messages|intervals] RECORDS_DIR OUTDIR\n"
 	"\n"
 	"Decode RECORDS_DIR/cpu-N.records and machine.records, which the BPF recorder writes, "
 	"into\n"
 	"OUTDIR/perf-events.bin, an array of 48-byte events in time order, OUTDIR/messages.bin, "
 	"an\n"
-	"array of 120-byte timestamps of messages core by core, and OUTDIR/perf-events.json, "
-	"which\n"
-	"names kinds, strings and losses. RECORDS_DIR/irqs.tsv, if there is one, names "
-	"interrupts:\n"
-	"a number, a tab, a name a line.\n"
+	"array of 120-byte timestamps of messages core by core, OUTDIR/intervals.bin, an array of "
+	"32-byte\n"
+	"intervals of threads likewise, and OUTDIR/perf-events.json, which names kinds, strings "
+	"and\n"
+	"losses. RECORDS_DIR/irqs.tsv, if there is one, names interrupts: a number, a tab, a name "
+	"a\n"
+	"line.\n"
 	"\n"
-	"  --only WHAT  activity: no timestamps; messages: no events\n"
+	"  --only WHAT  activity, messages or intervals: neither of the other two arrays\n"
 	"  --help       this text\n"
 	"\n"
 	"A truncated file gives what can be decoded, exit code 0 and a count of what is missing.\n"
@@ -121,7 +123,8 @@ static void read_irq_names(struct raw_recording *rec, int dir)
 	reader_close(&r);
 }
 
-static void read_files(struct raw_recording *rec, const char *path, bool activity, bool messages)
+static void read_files(struct raw_recording *rec, const char *path, bool activity, bool messages,
+		       bool intervals)
 {
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint32_t *cores;
@@ -145,6 +148,7 @@ static void read_files(struct raw_recording *rec, const char *path, bool activit
 		snprintf(name, sizeof(name), "cpu-%u.records", cores[i]);
 		file->want_activity = activity;
 		file->want_messages = messages;
+		file->want_intervals = intervals;
 		n_used +=
 			raw_file_read(file, dir, cores[i] == NSR_NO_CPU ? "machine.records" : name,
 				      cores[i], &rec->losses);
@@ -275,6 +279,7 @@ static void write_json(const char *dir, const struct raw_recording *rec)
 	json_number(f, "n_records", n_records);
 	json_number(f, "n_events", rec->n_events);
 	json_number(f, "n_messages", rec->n_messages);
+	json_number(f, "n_intervals", rec->n_intervals);
 	json_number(f, "first_ts", rec->first_ts);
 	json_number(f, "last_ts", rec->last_ts);
 	json_kinds(f, rec->count);
@@ -294,7 +299,7 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static struct raw_recording rec;
-	bool activity = true, messages = true;
+	bool activity = true, messages = true, intervals = true;
 	const char *outdir;
 	FILE *f;
 	int opt;
@@ -307,8 +312,9 @@ int main(int argc, char **argv)
 		if (opt == 'o') {
 			activity = !strcmp(optarg, "activity");
 			messages = !strcmp(optarg, "messages");
+			intervals = !strcmp(optarg, "intervals");
 		}
-		if (opt != 'o' || activity == messages) {
+		if (opt != 'o' || activity + messages + intervals != 1) {
 			fputs(usage, stderr);
 			return EXIT_USAGE;
 		}
@@ -319,12 +325,17 @@ int main(int argc, char **argv)
 	}
 
 	outdir = argv[optind + 1];
-	read_files(&rec, argv[optind], activity, messages);
+	read_files(&rec, argv[optind], activity, messages, intervals);
 	raw_threads_init(&rec.threads, rec.files, rec.n_files, &rec.strings);
 	if (messages) {
 		f = output_create(outdir, "messages.bin");
 		raw_write_stamps(&rec, f);
 		output_finish(f, "messages.bin");
+	}
+	if (intervals) {
+		f = output_create(outdir, "intervals.bin");
+		raw_write_intervals(&rec, f);
+		output_finish(f, "intervals.bin");
 	}
 	if (activity) {
 		for (size_t i = 0; i < rec.n_files; i++)

@@ -18,7 +18,7 @@ struct raw_recording {
 	struct raw_losses losses;
 	uint32_t *irq_names;	/* strings by number; 0: not named yet */
 	uint32_t *reader_names; /* the same of ports, protocol << 16 */
-	uint64_t n_events, first_ts, last_ts, n_messages;
+	uint64_t n_events, first_ts, last_ts, n_messages, n_intervals;
 	uint64_t count[K_COUNT];
 };
 
@@ -57,5 +57,7 @@ void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item 
 void raw_name_vectors(struct merge *m);
 /* The timestamps of one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
+/* The same of intervals of threads. */
+void raw_write_intervals(struct raw_recording *rec, FILE *out);
 
 #endif

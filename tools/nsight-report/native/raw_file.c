@@ -138,6 +138,17 @@ static void add_record(struct raw_file *file, uint64_t ts, size_t unit, unsigned
 			file->messages[file->n_messages++] =
 				(struct raw_item){.ts = ts, .unit = unit, .type = type};
 		}
+	} else if (type == NSR_INTERVAL) {
+		if (raw_dur(p) >= ts || !raw_syscall_tid(p)) {
+			losses->malformed++;
+			return;
+		}
+		losses->saturated += raw_dur(p) == RAW_DUR_MASK;
+		if (file->want_intervals) {
+			GROW(file->intervals, file->n_intervals, file->cap_intervals);
+			file->intervals[file->n_intervals++] =
+				(struct raw_item){.ts = ts, .unit = unit, .type = type};
+		}
 	} else if (file->want_activity && !add_activity(file, ts, unit, type, losses)) {
 		losses->malformed++;
 		return;

@@ -68,6 +68,8 @@ struct raw_file {
 	size_t n_items, cap_items;
 	struct raw_item *messages; /* in order of the file */
 	size_t n_messages, cap_messages;
+	struct raw_item *intervals; /* the same */
+	size_t n_intervals, cap_intervals;
 	struct raw_task *tasks;
 	size_t n_tasks, cap_tasks;
 	struct raw_gap *gaps;
@@ -82,7 +84,7 @@ struct raw_file {
 	uint64_t others; /* NSR_OTHERS of the softirq that ends next; 0: none */
 
 	/* while it is read */
-	bool want_activity, want_messages;
+	bool want_activity, want_messages, want_intervals;
 	uint64_t next_number, pending_units, latest;
 	bool have_number;
 };
@@ -132,7 +134,7 @@ static inline uint64_t raw_dur(const unsigned char *p)
 	return raw_word(p, 1) & RAW_DUR_MASK;
 }
 
-/* Of NSR_SYSCALL and, with its first tid, NSR_WAKING */
+/* Of NSR_SYSCALL, NSR_INTERVAL and, with its first tid, NSR_WAKING */
 static inline int32_t raw_syscall_tid(const unsigned char *p)
 {
 	return raw_word(p, 1) >> NSR_DUR_BITS & RAW_TID_MASK;

@@ -77,3 +77,26 @@ void raw_write_stamps(struct raw_recording *rec, FILE *out)
 		}
 	}
 }
+
+void raw_write_intervals(struct raw_recording *rec, FILE *out)
+{
+	for (size_t i = 0; i < rec->n_files; i++) {
+		const struct raw_file *file = &rec->files[i];
+
+		for (size_t k = 0; k < file->n_intervals; k++) {
+			const unsigned char *p = raw_at(file, &file->intervals[k]);
+			struct nsight_interval interval = {
+				.stop = file->intervals[k].ts,
+				.tid = raw_syscall_tid(p),
+				.cpu = file->cpu,
+				.name = (uint16_t)raw_word(p, 2),
+			};
+
+			interval.start = interval.stop - raw_dur(p);
+			raw_threads_at(&rec->threads, interval.tid, interval.stop, &interval.comm,
+				       &interval.pid);
+			fwrite(&interval, sizeof(interval), 1, out);
+			rec->n_intervals++;
+		}
+	}
+}

@@ -37,4 +37,16 @@ _Static_assert(sizeof(struct nsight_stamp) == 120, "np.fromfile relies on 120 by
 
 #define NSIGHT_STAMP_KINDS "AHRSXTO"
 
+/* An interval of a thread, in the order in which its core wrote it: intervals.bin. */
+struct nsight_interval {
+	uint64_t start, stop; /* CLOCK_MONOTONIC, ns */
+	int32_t pid;	      /* -1: unknown */
+	uint32_t tid;
+	uint32_t comm; /* as of a stamp */
+	uint16_t cpu;  /* of its end */
+	uint16_t name; /* number in the recorder's options */
+};
+
+_Static_assert(sizeof(struct nsight_interval) == 32, "np.fromfile relies on 32 bytes");
+
 #endif

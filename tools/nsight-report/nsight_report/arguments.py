@@ -136,7 +136,15 @@ def _common(p: argparse.ArgumentParser) -> None:
     p.add_argument("--app", metavar="NAME|PID", help="only messages of this program")
     p.add_argument("--port", metavar="N", type=_port, help="only messages of this port of the application")
     p.add_argument(
-        "--direction", choices=("rx", "tx"), default="rx", help="received (default) or sent messages"
+        "--direction",
+        choices=("rx", "tx", "interval"),
+        help="received (default) or sent messages, or intervals (the default with --intervals)",
+    )
+    p.add_argument(
+        "--intervals",
+        metavar="FILE",
+        help="CSV of intervals of threads to explain in place of messages: name,start,stop,clock,thread,core; "
+        "default: intervals.csv in the capture, if it has one",
     )
     p.add_argument(
         "--role",

@@ -90,7 +90,8 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
         "baseline": str(Slice.parse(args.baseline)),
         "app": args.app,
         "port": args.port,
-        "direction": args.direction,
+        "direction": args.direction or ("interval" if args.intervals else "rx"),
+        "intervals": args.intervals,
         "framing": args.framing,
         "categories": args.categories,
         "symfs": args.symfs,
@@ -199,10 +200,11 @@ def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     from .selection.options import Selection
     from .selection.population import slices_overlap
 
-    before = _open(args, args.before)
+    # Either brings its own intervals; those that the user names are of AFTER.
+    before = _open(args, args.before, intervals=None)
     # By itself a capture leaves the slow messages out of the baseline: a yardstick that AFTER has not.
     if slices_overlap(before.diagnosed(False).stored_messages, Selection.of(before.options)):
-        before = _open(args, args.before, against=str(args.before))
+        before = _open(args, args.before, against=str(args.before), intervals=None)
     after = _open(args, args.capture, against=str(args.before))
     sides = [module.Side.of(capture) for capture in (before, after)]
     with _progress()("comparing"):

@@ -15,8 +15,8 @@ import pyarrow as pa
 from . import losses
 from . import manifest as manifests
 from .errors import BadInput
-from .stage import Context, Options, Stage
-from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES
+from .stage import INTERVALS, Context, Options, Stage
+from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES, in_order
 from .tables import schema
 from .tables.store import Store, Written, place
 
@@ -55,9 +55,11 @@ class Pipeline:
         diagnosed: bool = True,
     ) -> None:
         self.capture = capture
-        self._stages = tuple(stage for stage in STAGES if diagnosed or stage.name not in DIAGNOSIS)
         self._output = output
-        self.options = options or Options()
+        self.options = _with_own_intervals(options or Options(), capture)
+        self._stages = tuple(
+            s for s in in_order(STAGES, self.options) if diagnosed or s.name not in DIAGNOSIS
+        )
         self.manifest = manifests.load(capture)
         directory, self._scratch = place(capture, output)
         self.store = Store(directory)
@@ -69,7 +71,7 @@ class Pipeline:
         if self.options.against is not None:
             # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
             # the same percentiles as the slow messages would leave no baseline.
-            alone = replace(self.options, against=None)
+            alone = replace(self.options, against=None, intervals=None)
             self._other = Pipeline(Path(self.options.against), alone, None, progress, diagnosed=False)
         self._tables: dict[str, pa.Table] = {}
         self._stored: dict[str, tuple[tuple[int, ...], IntervalTable]] = {}
@@ -243,11 +245,17 @@ class Pipeline:
             names = [stage.name for stage in self._other._stages]
             made = (self._other._fresh.get(name, self._other.store).entry(name) for name in names)
             return [value, *(entry.get("run", "") for entry in made)]
-        if name == "categories" and value:
+        if name in ("categories", "intervals") and value:
             return [value, *_stat(Path(value))]
         # A list of messages can be longer than all else that is remembered.
         long = isinstance(value, str) and len(value) > _LONG
         return hashlib.sha256(value.encode()).hexdigest() if long else value
+
+
+def _with_own_intervals(options: Options, capture: Path) -> Options:
+    """A capture may bring a file of intervals; one that the user names stands in its place."""
+    own = capture / INTERVALS
+    return replace(options, intervals=str(own)) if options.intervals is None and own.exists() else options
 
 
 def _known(name: str) -> Stage:

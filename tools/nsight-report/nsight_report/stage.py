@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Directory of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
 RECORDS = "records"
 
+#: A file of intervals that a capture may bring.
+INTERVALS = "intervals.csv"
+
 #: Value of ``decode``: Intel PT around slow and baseline messages, and no other.
 CHOSEN = "chosen"
 
@@ -54,6 +57,7 @@ class Options:
     against: str | None = None
     nested: int = 80
     role: str = "server"
+    intervals: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,8 @@ class Stage:
     """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``.
 
     ``options``: names of the ones that change its result. ``programs``: native ones that it runs. ``by_message``: with
-    ``decode`` chosen, which messages are chosen changes its result too. ``diagnosis``: its tables depend on which messages
+    ``decode`` chosen, which messages are chosen changes its result too. ``of_threads``: with ``intervals`` it needs to know
+    threads, unless only what is chosen is decoded. ``diagnosis``: its tables depend on which messages
     are slow, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
     """
 
@@ -131,6 +136,7 @@ class Stage:
     tables: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     by_message: bool = False
+    of_threads: bool = False
     diagnosis: bool = False
     schemas: tuple[tuple[str, str], ...] = ()
 
@@ -138,6 +144,8 @@ class Stage:
         """Stages whose tables it reads with these options, and names of the options it heeds."""
         if self.by_message and options.decode == CHOSEN:
             return (*self.needs, "messages"), (*self.options, *SLICES)
+        if self.of_threads and options.intervals and options.decode != CHOSEN:
+            return (*self.needs, "contexts"), self.options
         return self.needs, self.options
 
     @cached_property

@@ -299,6 +299,13 @@ def verdict(s: Summary) -> str:
     return f"{begin} What delayed {'these' if few else 'them'} most: {'; '.join(parts)}."
 
 
+def peer_of(message: Any) -> str:
+    """Of a row of ``messages`` where it came from or went, unescaped; of an interval its name."""
+    if message.direction == "interval":
+        return str(message.request_type)
+    return f"{message.raddr}:{message.rport}"
+
+
 def slowest(capture: CaptureTables, count: int) -> list[SlowMessage]:
     """The ``count`` slowest messages, one for each episode, with their causes by deviation.
 

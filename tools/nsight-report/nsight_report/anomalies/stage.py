@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import BadInput
 from ..stage import ANALYSIS, RECORDS, Context, Result, Stage
 
 
@@ -20,7 +21,15 @@ def _run(ctx: Context) -> Result:
         of_records[0] if ctx.has_records else "events.tsv",
         of_records[1] if ctx.activity_of_records else "perf.data",
     )
-    check_together(ctx.manifest, ctx.stored("events").span(), ctx.stored("contexts").span(), names)
+    stamped = ctx.stored("events").span()
+    if ctx.options.direction == "interval":
+        names, stamped = (ctx.options.intervals or f"intervals of {RECORDS}/", names[1]), _of_intervals(ctx)
+        if stamped is None:
+            raise BadInput(
+                f"{ctx.capture}: no interval was recorded",
+                "give a file with --intervals, or record with nsight-record --interval",
+            )
+    check_together(ctx.manifest, stamped, ctx.stored("contexts").span(), names)
     options = Selection.of(ctx.options)
     if ctx.manifest.mode == "intel-pt":
         options = replace(options, max_baseline=min(options.max_baseline, BASELINE_WITH_CALLS))
@@ -29,6 +38,14 @@ def _run(ctx: Context) -> Result:
     against = Recording.of(ctx.other)._replace(noise=noise_of(ctx.other)) if ctx.other else None
     compared, found, lost = find(here, replace(options, granularity_ns=granularity), against)
     return {"compared": compared, "found_anomalies": found}, lost
+
+
+def _of_intervals(ctx: Context) -> tuple[int, int] | None:
+    """From when to when there are intervals; None: there are none."""
+    every = ctx.messages().columns(
+        ["direction", "first_ns", "last_ns"], lambda rows: (rows["direction"] == "interval").to_numpy(bool)
+    )
+    return (int(every["first_ns"].min()), int(every["last_ns"].max())) if len(every) else None
 
 
 STAGE = Stage(

@@ -58,6 +58,19 @@ STAMP = np.dtype(
     ]
 )
 
+# Mirrors struct nsight_interval.
+INTERVAL = np.dtype(
+    [
+        ("start", "<i8"),
+        ("stop", "<i8"),
+        ("pid", "<i4"),
+        ("tid", "<u4"),
+        ("comm", "<u4"),
+        ("cpu", "<u2"),
+        ("name", "<u2"),
+    ]
+)
+
 _PIECE = 1 << 16  # timestamps that are decoded at a time
 
 # A compressed file grows some ten times, and what is made of a record is larger than the record.
@@ -89,6 +102,18 @@ def messages(directory: Path, to: Path) -> tuple[Written, pa.Table]:
         written = message_events.store(pieces, words, to, ledger)
     _account_messages(info, ledger)
     return written, ledger.table()
+
+
+def intervals(directory: Path) -> Iterator[tuple[npt.NDArray[np.void], list[str]]]:
+    """Intervals of threads that were recorded, some at a time: arrays of INTERVAL, in which ``comm`` is a place in the names beside.
+
+    What was lost of them is in the losses of ``activity``. Raises BadInput as that does.
+    """
+    with _decoded(directory, "intervals") as (scratch, info):
+        names = [fields.comm_text(name) for name in info["strings"]]
+        with (scratch / "intervals.bin").open("rb") as file:
+            while len(some := np.fromfile(file, INTERVAL, _PIECE)):
+                yield some, names
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def _run(ctx: Context) -> Result:
     assert ctx.scratch is not None  # of a stage that runs
     if ctx.has_records:
         table, lost = raw_records.messages(ctx.raw(RECORDS), ctx.scratch)
-        if table.n_rows() == 0:
+        if table.n_rows() == 0 and not _has_intervals(ctx):
             raise _no_events(ctx.capture / RECORDS, lost)
         return {"events": table}, lost
     clock = ClockMap(ctx.table("clock_map"))
@@ -41,9 +41,14 @@ def _run(ctx: Context) -> Result:
             "clock.tsv is cut, or the files are from different recordings or boots: copy one capture directory "
             "whole, or record again",
         )
-    if table.n_rows() == 0:
+    if table.n_rows() == 0 and not _has_intervals(ctx):
         raise _no_events(path, lost)
     return {"events": table}, lost
+
+
+def _has_intervals(ctx: Context) -> bool:
+    """Whether there is something to explain besides messages."""
+    return ctx.options.intervals is not None or bool(ctx.manifest.list("intervals"))
 
 
 def _no_events(path: Path, lost: pa.Table) -> BadInput:

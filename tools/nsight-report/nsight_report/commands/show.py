@@ -194,16 +194,16 @@ def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, An
 def print_for_people(made: dict[str, Any], console: Console) -> None:
     """The same as text."""
     m = made["message"]
-    received = "received" if m["direction"] == "rx" else "sent"
-    title = f"message {m['message_id']}: {duration(m['latency_ns'])}, {received} by {printable(m['comm'])}[{m['tid']}]"
+    done = {"rx": "received by", "tx": "sent by", "interval": "interval of"}[m["direction"]]
+    title = (
+        f"message {m['message_id']}: {duration(m['latency_ns'])}, {done} {printable(m['comm'])}[{m['tid']}]"
+    )
     if m["request_type"]:
         title += f", {printable(m['request_type'])}"
     console.print(Text(title, style="bold"))
-    console.print(
-        Text(f"  connection {m['conn_id']}: port {m['lport']}, peer {printable(m['raddr'])}:{m['rport']}, "
-             f"fd {m['fd']}, {m['nbytes']:,} bytes"),
-        soft_wrap=True,
-    )  # fmt: skip
+    if m["direction"] != "interval":
+        peer = f"connection {m['conn_id']}: port {m['lport']}, peer {printable(m['raddr'])}:{m['rport']}"
+        console.print(Text(f"  {peer}, fd {m['fd']}, {m['nbytes']:,} bytes"), soft_wrap=True)
     console.print(Text("  " + _standing(made)), soft_wrap=True)
     if made["request"]:
         console.print(Text("  " + _of_request(made["request"])), soft_wrap=True)

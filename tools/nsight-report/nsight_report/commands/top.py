@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
+from ..summary import peer_of
 from ..tables.data_frames import cause_names, each, record
 from ..units import counted, duration, percent
 from .parsers import CAUSE_KEYS, MESSAGE_KEYS
@@ -63,7 +64,7 @@ def _causes(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
 
 
 def _messages(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
-    names = ["message_id", "first_ns", "comm", "raddr", "rport", "conn_id"]
+    names = ["message_id", "first_ns", "comm", "direction", "request_type", "raddr", "rport", "conn_id"]
     ids = capture.coverage["message_id"].to_numpy(np.int64)
     coverage = capture.coverage.merge(capture.stored_messages.rows(ids, names), on="message_id")
     by, ascending = {
@@ -83,7 +84,7 @@ def _messages(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
         {
             **record(m, "message_id", "first_ns", "latency_ns", "baseline_latency_ns", "deviation_ns"),
             **record(m, "coverage", "comm", "conn_id"),
-            "peer": f"{m.raddr}:{m.rport}",
+            "peer": peer_of(m),
             "causes": own.get(int(m.message_id), {}),
         }
         for m in each(coverage.sort_values(by, ascending=ascending, kind="stable"))

@@ -20,7 +20,7 @@ from ..plots import cdf, timeline
 from ..plots.causes import details
 from ..plots.figures import Sheet
 from ..plots.folding import WRAPPER
-from ..summary import selected
+from ..summary import peer_of, selected
 from ..tables.data_frames import cause_names, each, words
 
 #: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
@@ -161,8 +161,9 @@ def _connections(messages: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[st
     ends = messages.drop_duplicates("conn_id").set_index("conn_id")
     labels = []
     for number in kept.tolist():
-        address, peer, port = (str(ends.at[number, name]) for name in ("raddr", "rport", "lport"))
-        labels.append(printable(f"{address}:{peer} to port {port}", 100))
+        of = ends.loc[number]
+        to = "" if of["direction"] == "interval" else f" to port {of['lport']}"
+        labels.append(printable(f"{peer_of(of)}{to}", 100))
     return pd.Index(kept).get_indexer(pd.Index(messages["conn_id"].to_numpy(np.int64))), labels
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ..names import printable
+from ..summary import peer_of
 from ..tables.data_frames import cause_names, each, to_pandas
 from ..units import duration
 from .call_events import Nesting, names, uncertain
@@ -134,7 +135,7 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
 def _roles(messages: pd.DataFrame) -> dict[int, str]:
     found: dict[int, str] = {}
     for columns, letter in ((["recv_cpu", "handoff_cpu"], "R"), (["app_cpu"], "A")):
-        for cpu in np.unique(messages[columns].stack().to_numpy(np.int64)):
+        for cpu in np.unique(messages[columns].stack().dropna().to_numpy(np.int64)):
             found[int(cpu)] = found.get(int(cpu), "") + f" ({letter})"
     return found
 
@@ -315,7 +316,7 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
                 "located_ns": row.located_ns,
                 "causes": causes.get(number, {}),
             }
-        peer = f"{message.raddr}:{message.rport}"
+        peer = peer_of(message)
         title = f"message {number}: {duration(int(message.latency_ns))}"
         yield _annotate(_event(BEGIN, track, int(message.first_ns), title, "message"), **facts, peer=peer)
         yield from _segments(track, stamps, int(message.first_ns), int(message.last_ns))

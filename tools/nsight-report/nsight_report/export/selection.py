@@ -33,6 +33,7 @@ MARKS = {
         ("driver_ns", "driver", "recv_cpu"),
         ("completion_ns", "NIC done", None),
     ),
+    "interval": (("call_ns", "begin", "app_cpu"), ("app_ns", "end", "app_cpu")),
 }
 
 

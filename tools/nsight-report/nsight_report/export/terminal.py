@@ -21,6 +21,7 @@ from ..summary import (
     cause_with_subject,
     only_located,
     own_cost_line,
+    peer_of,
     verdict,
 )
 from ..tables.data_frames import each
@@ -316,8 +317,8 @@ def describe(message: SlowMessage) -> str:
     """One line that identifies a message: number, latency, application, peer, cores."""
     row = message.row
     usual = f" (usual {duration(message.baseline_ns)})" if message.baseline_ns is not None else ""
-    return (
-        f"message {row['message_id']}: {duration(int(row['latency_ns']))}{usual}, {row['direction']}, "
-        f"{printable(row['comm'])}[{row['tid']}], port {row['lport']} from {printable(row['raddr'])}:{row['rport']}, "
-        f"{row['nbytes']} bytes"
-    )
+    what = f"message {row['message_id']}: {duration(int(row['latency_ns']))}{usual}, {row['direction']}"
+    who = f"{printable(row['comm'])}[{row['tid']}]"
+    if row["direction"] == "interval":
+        return f"{what} {printable(peer_of(row))}, {who}"
+    return f"{what}, {who}, port {row['lport']} from {printable(peer_of(row))}, {row['nbytes']} bytes"

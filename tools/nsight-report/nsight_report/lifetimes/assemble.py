@@ -18,10 +18,11 @@ from .stamps import NIC_SOURCES
 
 Columns = dict[str, npt.NDArray[Any]]
 
-_DIRECTIONS = ["rx", "tx"]
+_DIRECTIONS = ["rx", "tx", "interval"]
 _STAMPS = {  # letter, column, for each direction
     "rx": (("n", "nic_ns"), ("a", "arrival_ns"), ("h", "handoff_ns"), ("r", "app_ns")),
     "tx": (("s", "app_ns"), ("d", "driver_ns"), ("c", "completion_ns")),
+    "interval": (("b", "call_ns"), ("e", "app_ns")),
 }
 _TIMES = (
     "nic_ns",
@@ -86,8 +87,8 @@ class Messages:
         self._written = Written(scratch / "messages.parquet")
         self._runs = Runs(scratch / "messages.runs", _ROW, _ORDER)
         self._bases: list[I64] = []
-        self._n_tcp = self._n_datagrams = 0
-        self._words = {
+        self._n_tcp = self._n_datagrams = self._n_names = 0
+        self._words: dict[str, list[str]] = {
             "direction": _DIRECTIONS,
             "laddr": vocabulary.addresses,
             "raddr": vocabulary.addresses,
@@ -110,6 +111,40 @@ class Messages:
             self._add(columns, self._n_tcp)
         self._n_datagrams = n_connections
 
+    def add_intervals(self, columns: Columns, names: list[str], comms: list[str]) -> None:
+        """Intervals of threads, after all datagrams: ``name`` is a place in ``names``, which have no connection but are one
+        each; ``comm`` in ``comms``. Both lists may grow from call to call, and keep what they had.
+        """
+        n_rows = len(columns["name"])
+        rows = np.zeros(n_rows, _ROW)
+        for name in (*_TIMES, "fd"):
+            rows[name] = NONE
+        for name in ("pid", "tid", "call_ns", "app_ns", "app_cpu"):
+            rows[name] = columns[name]
+        for name in ("byte_start", "byte_end", "n_reads", "n_in_read"):
+            rows[name] = 1  # of what has no bytes
+        rows["byte_start"] = 0
+        rows["first_ns"], rows["last_ns"] = columns["call_ns"], columns["app_ns"]
+        rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
+        rows["direction"] = _DIRECTIONS.index("interval")
+        rows["stamps"] = _STAMP_WORDS["be"]
+        rows["request_type"] = self._places("request_type", names)[columns["name"]]
+        rows["comm"] = self._places("comm", comms)[columns["comm"]]
+        rows["laddr"] = rows["raddr"] = self._places("laddr", [""])
+        rows["conn_id"] = self._n_tcp + self._n_datagrams + columns["name"]
+        self._n_names = max(self._n_names, len(names))
+        self._runs.add(rows)
+
+    def _places(self, column: str, words: list[str]) -> I64:
+        """Where words are among those of a column; new ones are entered. Both columns of addresses share one list."""
+        known = self._words[column]
+        place = {word: number for number, word in enumerate(known)}
+        for word in words:
+            if word not in place:
+                place[word] = len(known)
+                known.append(word)
+        return np.array([place[word] for word in words], np.int64)
+
     def _add(self, columns: Columns, n_before: int) -> None:
         rows = np.zeros(len(columns["conn_id"]), _ROW)
         rows["first_ns"], rows["last_ns"] = _ends(columns, self._ledger)
@@ -128,7 +163,7 @@ class Messages:
         """All of them, numbered."""
         # Connections are numbered by the first event of their base, whichever part they were in.
         order = np.argsort(np.concatenate([*self._bases, np.zeros(0, np.int64)]), kind="stable")
-        conn_id = np.arange(self._n_tcp + self._n_datagrams)
+        conn_id = np.arange(self._n_tcp + self._n_datagrams + self._n_names)
         conn_id[order] = np.arange(self._n_tcp)
 
         def numbered(rows: Rows) -> Rows:

@@ -55,6 +55,8 @@ def build(
     recorded = once(parts.read(parts.others()), ledger)
     classify_software_stamps(recorded, options, ledger)
     made.add_datagrams(*_datagrams(recorded, vocabulary, options, ledger))
+    for found in options.intervals:
+        made.add_intervals(*found)
     return made.write(), ledger.table()
 
 

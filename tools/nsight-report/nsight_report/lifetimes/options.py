@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
 PhcToMonotonic = Callable[[I64, I64], tuple[I64, I64]]
+
+#: Intervals, their names so far, and the names of their threads.
+Intervals = tuple[dict[str, npt.NDArray[np.int64]], list[str], list[str]]
 
 FRAMINGS = ("memcached", "redis", "http", "postgres")
 
@@ -24,10 +27,12 @@ class LifetimeOptions:
     an error below 0 says that this timestamp cannot be converted. Without it hardware timestamps are counted
     and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
     serves to name the clock of software timestamps. ``framing`` (memcached, redis, http or postgres) cuts messages at
-    the protocol's own boundaries, found in the packets of ``payload`` (a pcap file).
+    the protocol's own boundaries, found in the packets of ``payload`` (a pcap file). ``intervals``: what threads did, beside the messages, some at a time
+    (``assemble.Messages.add_intervals``).
     """
 
     phc_to_monotonic: PhcToMonotonic | None = None
     realtime_offset_ns: int | None = None
     framing: str | None = None
     payload: Path | None = None
+    intervals: Iterable[Intervals] = ()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events to messages."""
+"""Message events to messages, and intervals of threads beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput
+from ..losses import Ledger, merge
 from ..manifest import Manifest
-from ..stage import Context, Result, Stage
+from ..stage import CHOSEN, RECORDS, Context, Result, Stage
 
 if TYPE_CHECKING:
     from ..clocks import ClockMap
-    from .options import PhcToMonotonic
+    from .options import Intervals, PhcToMonotonic
 
 
 def _run(ctx: Context) -> Result:
@@ -23,17 +25,32 @@ def _run(ctx: Context) -> Result:
     from .build import build
     from .options import LifetimeOptions
 
+    clock = ClockMap(ctx.table("clock_map"))
+    of_intervals = Ledger("lifetimes")
     framing = None if ctx.options.framing == "none" else ctx.options.framing
     wall, uptime = ctx.manifest.ns("start", "realtime_ns"), ctx.manifest.ns("start", "monotonic_ns")
     options = LifetimeOptions(
-        phc_to_monotonic=phc_converter(ClockMap(ctx.table("clock_map")), ctx.manifest),
+        phc_to_monotonic=phc_converter(clock, ctx.manifest),
         realtime_offset_ns=wall - uptime if wall is not None and uptime is not None else None,
         framing=framing,
         payload=_payload(ctx) if framing else None,
+        intervals=_intervals(ctx, clock, of_intervals),
     )
     assert ctx.scratch is not None  # of a stage that runs
     table, lost = build(ctx.stored("events"), ctx.scratch, options)
-    return {"messages": table}, lost
+    return {"messages": table}, merge([lost, of_intervals.table()])
+
+
+def _intervals(ctx: Context, clock: ClockMap, ledger: Ledger) -> Iterable[Intervals]:
+    """Those of the file, if there is one, and those that were recorded."""
+    from .intervals import of_file, of_records, recorded
+
+    if ctx.options.intervals:
+        # What threads did; where that is only found once messages are chosen, it is not known yet.
+        states = None if ctx.options.decode == CHOSEN else ctx.stored("thread_states")
+        yield from of_file(Path(ctx.options.intervals), clock, states, ledger)
+    elif ctx.has_records and recorded(ctx.manifest):
+        yield from of_records(ctx.raw(RECORDS), ctx.manifest, ledger)
 
 
 def _payload(ctx: Context) -> Path:
@@ -79,8 +96,9 @@ STAGE = Stage(
     "messages",
     _run,
     needs=("events", "clocks"),
-    raw=("payload.pcap",),
-    options=("framing",),
+    raw=("payload.pcap", "manifest.json"),
+    options=("framing", "intervals"),
     tables=("messages",),
-    programs=("nsight-framing",),
+    programs=("nsight-framing", "nsight-rawdata"),
+    of_threads=True,
 )

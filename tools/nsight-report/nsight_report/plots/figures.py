@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
 _WIDTH = 11.0
-OF_MESSAGES = ("first_ns", "latency_ns", "conn_id", "recv_cpu", "app_cpu", "raddr", "rport", "lport")
+OF_MESSAGES = (
+    "first_ns", "latency_ns", "conn_id", "recv_cpu", "app_cpu", "raddr", "rport", "lport", "direction", "request_type"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

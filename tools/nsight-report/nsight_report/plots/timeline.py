@@ -74,6 +74,7 @@ _MARKS = {
         ("driver_ns", "driver"),
         ("completion_ns", "NIC done"),
     ),
+    "interval": (("call_ns", "begin"), ("app_ns", "end")),
 }
 
 

@@ -81,6 +81,8 @@ def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.D
     every = recording.every()
     own = every.rows(chosen["message_id"].to_numpy(np.int64))
     app = App.of(own)
+    if (own["direction"] == "interval").all():
+        return _nothing()  # what a thread does by itself waits in no queue
     own = own.merge(chosen[["message_id", "role", "baseline_latency_ns"]].astype({"message_id": "Int64"}))
     activity = Activity(recording, own, app)
     busy = activity.machine.threads

@@ -32,7 +32,7 @@ class Place(IntEnum):
     """Parts of a lifetime, in order of time for each direction.
 
     Received: RECEIVE, then one of SECOND_CORE and BACKLOG where there was one, then APPLICATION. Sent: APPLICATION up to the
-    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion.
+    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion. Intervals of threads: APPLICATION.
     """
 
     RECEIVE = 0
@@ -79,7 +79,7 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
         )
     )  # fmt: skip
     recv_cpu, handoff_cpu, app_cpu = (column(messages[c]) for c in ("recv_cpu", "handoff_cpu", "app_cpu"))
-    tx = (messages["direction"] == "tx").to_numpy(bool)
+    tx, of_thread = ((messages["direction"] == name).to_numpy(bool) for name in ("tx", "interval"))
 
     seen = np.where(arrived >= 0, arrived, np.where(arrival >= 0, arrival, first))
     cut = np.clip(np.where(handoff >= 0, handoff, seen), first, last)
@@ -91,12 +91,14 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
     at_driver = np.clip(np.where(driver >= 0, driver, last), first, last)
     returned = np.clip(np.where(app >= 0, app, at_driver), first, at_driver)
 
+    rx = ~tx & ~of_thread
     parts: list[tuple[Place, npt.NDArray[np.bool_], Int, Int, Int]] = [
-        (Place.RECEIVE, ~tx, recv_cpu, first, left),
-        (Place.SECOND_CORE, ~tx & ~waited, handoff_cpu, left, cut),
-        (Place.BACKLOG, ~tx & waited, handoff_cpu, left, cut),
-        (Place.APPLICATION, ~tx, app_cpu, cut, last),
+        (Place.RECEIVE, rx, recv_cpu, first, left),
+        (Place.SECOND_CORE, rx & ~waited, handoff_cpu, left, cut),
+        (Place.BACKLOG, rx & waited, handoff_cpu, left, cut),
+        (Place.APPLICATION, rx, app_cpu, cut, last),
         (Place.APPLICATION, tx, app_cpu, first, returned),
+        (Place.APPLICATION, of_thread, app_cpu, first, last),
         (Place.TRANSMIT_QUEUE, tx, recv_cpu, returned, at_driver),
         (Place.DRIVER, tx, recv_cpu, at_driver, last),
     ]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``--interval``: from one mark of a program to another in the same thread, as recorder bpf takes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import Usage
+
+#: As tools/bpf/record.h has it.
+MOST = 16
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_WORD = r"[^:\s]+?"
+_FORM = re.compile(
+    rf"(?:(?P<name>[^=:/]+)=)?(?:usdt:(?P<usdt>.+):(?P<provider>{_WORD})|uprobe:(?P<uprobe>.+)):(?P<begin>{_WORD})\.\.(?P<end>{_WORD})"
+)
+_HINT = (
+    "write usdt:FILE:PROVIDER:MARK..MARK or uprobe:FILE:FUNCTION..FUNCTION, with NAME= before it if you like"
+)
+_COUNTS = re.compile(r"^interval (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One kind of intervals; ``spec``: as nsight-collect takes it."""
+
+    name: str
+    spec: str
+
+    @staticmethod
+    def parse(text: str) -> Interval:
+        """What the user wrote, with the program found on PATH. Raises Usage."""
+        found = _FORM.fullmatch(text)
+        if not found:
+            raise Usage(f"--interval {text}: not understood", _HINT)
+        given = found["usdt"] or found["uprobe"]
+        path = given if "/" in given and Path(given).is_file() else shutil.which(given)
+        if path is None:
+            raise Usage(f"--interval {text}: {given}: no such program or library", "give its path")
+        name = found["name"] or _between(found["begin"], found["end"])
+        if not _NAME.fullmatch(name):
+            raise Usage(f"--interval {text}: {name!r} is no name", "use up to 64 of A-Z a-z 0-9 _ . -")
+        marks = f"{found['begin']}..{found['end']}"
+        where = (
+            f"usdt:{Path(path).resolve()}:{found['provider']}"
+            if found["usdt"]
+            else f"uprobe:{Path(path).resolve()}"
+        )
+        return Interval(name, f"{where}:{marks}")
+
+
+def _between(begin: str, end: str) -> str:
+    """What marks have in common that are called NAME_begin and NAME_end; else both.
+
+    >>> _between("order_begin", "order_end"), _between("malloc", "free")
+    ('order', 'malloc..free')
+    """
+    name = begin.removesuffix("_begin")
+    return name if name != begin and end == f"{name}_end" else f"{begin}..{end}"
+
+
+def parse(texts: Sequence[str]) -> list[Interval]:
+    """All that the user wrote. Raises Usage."""
+    found = [Interval.parse(text) for text in texts]
+    names = [interval.name for interval in found]
+    if len(set(names)) < len(names):
+        raise Usage("--interval: two intervals of one name", "put another name before one of them: NAME=...")
+    if len(found) > MOST:
+        raise Usage(f"--interval: more than {MOST}", "record them in turn")
+    return found
+
+
+def argv(intervals: Sequence[Interval]) -> list[str]:
+    """Options of nsight-collect."""
+    return [word for interval in intervals for word in ("--interval", interval.spec)]
+
+
+def told(intervals: Sequence[Interval], log: Path | None = None) -> list[dict[str, Any]]:
+    """For the manifest: each by its number; with the ``log`` of nsight-collect also what it counted."""
+    rows: list[dict[str, Any]] = [{"name": interval.name, "spec": interval.spec} for interval in intervals]
+    try:
+        counted = _COUNTS.findall(log.read_text(errors="replace")) if log else []
+    except OSError:
+        counted = []
+    for number, *counts in counted:
+        if int(number) < len(rows):
+            rows[int(number)] |= dict(zip(("begun", "again", "alone"), map(int, counts), strict=True))
+    return rows

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Intervals that somebody else stamped: CSV files, read and brought to the recording's clock, threads and cores."""

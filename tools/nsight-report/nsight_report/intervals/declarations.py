@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Lines ``# ...`` before the header of a CSV of intervals: what holds for every line, and foreign clocks.
+
+::
+
+    # clock realtime                              of lines that name no clock (default: monotonic)
+    # thread 4711                                 of lines that name no thread
+    # core 3                                      of lines that name no core
+    # offset dsp 120000 monotonic 88000120000     clock dsp showed 120000 when monotonic showed 88000120000
+
+Any other comment is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..errors import BadInput
+
+#: A time that a column holds, with room for an offset on top.
+MOST_NS = 1 << 61
+MOST_TID = (1 << 22) - 1  # PID_MAX_LIMIT of 64-bit kernels
+MOST_CORE = (1 << 16) - 1
+_MOST_CLOCKS = 64
+
+_FORMS = "write '# clock NAME', '# thread TID', '# core N' or '# offset CLOCK NS KNOWN_CLOCK NS'"
+
+
+@dataclass(frozen=True)
+class Offset:
+    """When a foreign clock showed ``foreign_ns``, ``domain`` showed ``known_ns``; both run equally fast."""
+
+    foreign_ns: int
+    domain: str
+    known_ns: int
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What the comments of a file say; -1: nothing."""
+
+    clock: str | None = None
+    thread: int = -1
+    core: int = -1
+    offsets: dict[str, Offset] = field(default_factory=dict)
+
+    def with_line(self, words: list[str], where: str) -> Declarations:
+        """The same and one more comment, in words. Raises BadInput naming ``where`` for one that is half understood."""
+        match words:
+            case ["clock", name]:
+                return replace(self, clock=name)
+            case ["thread", text]:
+                return replace(self, thread=_number(text, MOST_TID, where, 1))
+            case ["core", text]:
+                return replace(self, core=_number(text, MOST_CORE, where))
+            case ["offset", name, foreign, domain, known]:
+                if len(self.offsets) == _MOST_CLOCKS or name == domain:
+                    raise BadInput(f"{where}: clock {name!r} cannot be declared", _FORMS)
+                pair = Offset(_number(foreign, MOST_NS, where), domain, _number(known, MOST_NS, where))
+                return replace(self, offsets={**self.offsets, name: pair})
+            case ["offset", *_]:
+                raise BadInput(f"{where}: an offset is a pair of times of two clocks", _FORMS)
+        return self
+
+
+def _number(text: str, most: int, where: str, least: int = 0) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+    if not least <= value <= most:
+        raise BadInput(f"{where}: {text!r} is not a number from {least} to {most}", _FORMS)
+    return value
