@@ -68,7 +68,7 @@ def build(
 
 def _both_directions(messages: Messages) -> bool:
     words: dict[str, dict[str, int]] = {}
-    return any(len(words["direction"]) == 2 for _ in messages.batches(["direction"], words))
+    return any({"rx", "tx"} <= words["direction"].keys() for _ in messages.batches(["direction"], words))
 
 
 def _requests(

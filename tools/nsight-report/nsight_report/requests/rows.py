@@ -70,7 +70,10 @@ def by_connection(
     )
     names = [*COPIED, "last_ns", "direction", *OF_CONNECTION]
     for batch in messages.batches(names, words):
-        sent = words["direction"].get("tx", -1)
+        sent, received = (words["direction"].get(word, -1) for word in ("tx", "rx"))
+        # Not intervals of threads, which may be beside the messages.
+        of_connection = (batch["direction"] == sent) | (batch["direction"] == received)
+        batch = {name: column[of_connection] for name, column in batch.items()}
         batch["tx"] = (batch["direction"] == sent).astype(np.int8)
         rows = np.empty(len(batch["conn_id"]), ROW)
         for name in COPIED:
