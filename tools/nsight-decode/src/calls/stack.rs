@@ -16,6 +16,8 @@ const SYSCALL_LEN: u64 = 2;
 const BATCH: usize = 1 << 16;
 /// More rows that wait for the end of an open call are not kept.
 const MOST: usize = 1 << 21;
+/// Cause of a gap.
+const OVERFLOW: &str = "overflow";
 
 /// How a frame was entered, and with it where it returns to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +81,8 @@ pub struct Core {
     /// Text of the last function that was called.
     before: u32,
     ratio: Option<u64>,
-    /// The row of a loss, until the first edge behind the one that ended it.
-    lost: Option<i64>,
+    /// The row of an overflow behind which the trace goes on at a time that is not told yet.
+    untold: Option<i64>,
     pub granularity: Granularity,
 }
 
@@ -102,7 +104,7 @@ impl Core {
             apart: true,
             before: 0,
             ratio: None,
-            lost: None,
+            untold: None,
             granularity: Granularity::default(),
         }
     }
@@ -254,7 +256,9 @@ impl Core {
                 saved.insert(self.key(tid), frames);
             }
             self.gap_row(gap, time, texts);
-            self.lost = gap.lost.then_some(self.base + self.rows.len() as i64 - 1);
+            // perf tells where an overflow ends before it tells when: at the time at which the overflow began.
+            let is_untold = gap.cause == OVERFLOW && time <= gap.start;
+            self.untold = is_untold.then_some(self.base + self.rows.len() as i64 - 1);
             let frames = if gap.lost || same { None } else { saved.remove(&self.key(edge.tid)) };
             if gap.lost {
                 saved.remove(&self.key(edge.tid));
@@ -412,10 +416,10 @@ impl Core {
 
     pub fn event(&mut self, event: &Event, texts: &mut Texts) {
         match event.code {
-            Code::DecodeError => self.lose("not decoded"),
-            Code::Overflow => self.lose("overflow"),
-            Code::Guest => self.lose("virtual machine"),
-            Code::Skipped => self.lose("outside of the windows"),
+            Code::DecodeError => self.lose(event.time, "not decoded"),
+            Code::Overflow => self.lose(event.time, OVERFLOW),
+            Code::Guest => self.lose(event.time, "virtual machine"),
+            Code::Skipped => self.lose(event.time, "outside of the windows"),
             // What is missing lies between an end and a begin of the trace.
             Code::AuxTruncated => {
                 if let Some(gap) = &mut self.gap {
@@ -438,17 +442,19 @@ impl Core {
         }
     }
 
-    fn lose(&mut self, cause: &'static str) {
+    /// Nothing is known from `time` on; what ran up to it, also without an edge, was decoded.
+    fn lose(&mut self, time: u64, cause: &'static str) {
+        self.last = self.last.max(time);
         let start = self.gap.map_or(self.last, |gap| gap.start);
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
-    /// Where the trace goes on behind a loss is told before the time is: by the first edge, a stop, or what packets tell.
+    /// The time of an overflow's end is told: by the first edge, a stop, or what packets tell.
     fn lasts_until(&mut self, time: u64) {
         // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
-        let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };
-        self.row(lost).end = time;
-        let first = (lost - self.base) as usize + 1;
+        let Some(untold) = self.untold.take().filter(|_| self.gap.is_none()) else { return };
+        self.row(untold).end = time;
+        let first = (untold - self.base) as usize + 1;
         for row in &mut self.rows[first..] {
             // The one that returned from there is over already.
             (row.start, row.end) = (time, time);
@@ -466,7 +472,7 @@ impl Core {
         let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
         self.last = end;
         self.apart = true;
-        if self.lost.is_some() {
+        if self.untold.is_some() {
             return self.lasts_until(end);
         }
         let (symbol, dso) = (texts.number(class), texts.number(""));
@@ -494,7 +500,7 @@ impl Core {
         let Some((_, pid, tid)) = self.thread else { return };
         let frames = self.suspend(self.last, Known::Inferred);
         // Rows that are done stay as they are.
-        self.lost = None;
+        self.untold = None;
         self.resume(pid, tid, frames, self.last, Known::Inferred, texts);
     }
 

@@ -110,6 +110,8 @@ impl<'a> Walker<'a> {
             process: 0,
             packet_time: slice.time,
             now: slice.time,
+            overflowed: None,
+            untold: None,
             offset: slice.begin,
             read: slice.begin,
             function: NOWHERE,
@@ -127,6 +129,7 @@ impl<'a> Walker<'a> {
         state.process = state.cursor.task.pid;
         state.run()?;
         state.output.items.append(&mut state.marks);
+        state.output.until = state.now;
         Ok(state.output)
     }
 }
@@ -162,6 +165,10 @@ struct State<'w, 'a> {
     /// Of the last packet that told of a branch or event, and of what runs: ns.
     packet_time: u64,
     now: u64,
+    /// The time at which processor lost packets, up to the begin of what follows.
+    overflowed: Option<u64>,
+    /// Items from here on have a time that is not told yet: an overflow ended with the first.
+    untold: Option<usize>,
     /// Of the next packet that tells of more than time; and up to where libipt has read.
     offset: usize,
     read: usize,
@@ -192,6 +199,7 @@ impl State<'_, '_> {
             self.pending = None;
             self.function = NOWHERE;
             self.entry = true;
+            (self.overflowed, self.untold) = (None, None);
             self.recent.clear();
             self.insns_since = 0;
             let status = self.decoder.sync_set(at - self.base);
