@@ -24,6 +24,7 @@ pub fn of(opened: &Opened, counts: &Counts) -> Ledger {
 
 fn of_code(Opened { recording, code }: &Opened, ledger: &mut Ledger) {
     ledger.add(Loss::KernelMissing, (recording.config.kernel && !code.kernel.is_known()).into());
+    ledger.add(Loss::CpuUnknown, recording.cpu_model().is_none().into());
     ledger.add(Loss::KernelChanges, code.kernel.pokes_left_out as u64);
     for (index, (object, count, why)) in code.lacking().into_iter().enumerate() {
         match index < MOST_OBJECTS {

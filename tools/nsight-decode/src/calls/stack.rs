@@ -18,6 +18,10 @@ const BATCH: usize = 1 << 16;
 const MOST: usize = 1 << 21;
 /// Cause of a gap.
 const OVERFLOW: &str = "overflow";
+/// Numbers of rows without a core begin with that of their thread.
+const THREAD_SHIFT: u32 = 28;
+/// As many have room in the numbers of a core's rows.
+pub const MOST_THREADS: usize = 1 << 12;
 
 /// How a frame was entered, and with it where it returns to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Core {
     ratio: Option<u64>,
     /// The row of an overflow behind which the trace goes on at a time that is not told yet.
     untold: Option<i64>,
+    /// Pid and tid, where the trace is of one thread and its core is not known.
+    owner: Option<(i32, i32)>,
     pub granularity: Granularity,
 }
 
@@ -105,8 +111,14 @@ impl Core {
             before: 0,
             ratio: None,
             untold: None,
+            owner: None,
             granularity: Granularity::default(),
         }
+    }
+
+    /// Of a thread whose core is not known. `number`: which one of them, up to `MOST_THREADS`: its rows have numbers apart.
+    pub fn of_thread(number: i64, pid: i32, tid: i32) -> Self {
+        Self { base: number << THREAD_SHIFT, owner: Some((pid, tid)), ..Self::new(-1) }
     }
 
     /// Each core has an idle thread of its own, and all of them are called 0.
@@ -283,6 +295,9 @@ impl Core {
         let (symbol, dso) = (texts.number(gap.cause), texts.number(""));
         let row = self.open(Kind::Gap, symbol, dso, gap.start, Known::Measured);
         (self.row(row).cause, self.row(row).before) = (symbol, self.before);
+        if let Some(owner) = self.owner {
+            (self.row(row).pid, self.row(row).tid) = owner;
+        }
         self.close(row, time, Known::Measured);
     }
 

@@ -75,6 +75,8 @@ pub struct Recording {
     pub lost_bytes: usize,
     /// Records of types that are younger than this program.
     pub n_unknown: u64,
+    /// Family, model and stepping, where the file does not tell them.
+    pub cpu: Option<(u16, u8, u8)>,
 }
 
 /// `PERF_AUXTRACE_*`, for those who gave the wrong file.
@@ -157,11 +159,15 @@ impl Recording {
             ));
         }
         side.finish();
-        Ok(Self { config, info, streams, side, lost_bytes, n_unknown, file })
+        Ok(Self { config, info, streams, side, lost_bytes, n_unknown, cpu: None, file })
     }
 
     /// Family, model and stepping of the CPU, as the errata of libipt want them.
     pub fn cpu_model(&self) -> Option<(u16, u8, u8)> {
+        self.cpu.or_else(|| self.told_cpu())
+    }
+
+    fn told_cpu(&self) -> Option<(u16, u8, u8)> {
         let text = self.file.text(feature::CPUID)?;
         let mut parts = text.split(',');
         if parts.next() != Some("GenuineIntel") {

@@ -19,13 +19,13 @@ use super::resync::{Place, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
-use crate::edges::{Code, Kind};
+use crate::edges::{Code, Kind, COMPRESSED_RETURN};
 use crate::error::Result;
 use crate::insn::{Reach, Transfer};
 use crate::libipt::{self, error, iclass, status, Block};
 use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
-use errors::{perf_error, GUEST, NEVER_ENDING};
+use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
 pub use slice::{Lane, Output, Slice};
@@ -230,7 +230,10 @@ impl State<'_, '_> {
             }
             // Of an interval without code one error is enough.
             if !nowhere && code != GUEST {
-                self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+                // Where decoding began at a PSB, the processor compresses no return to what was called before.
+                let after_loss = place.is_some() && is_compressed_return(code);
+                let error = if after_loss { COMPRESSED_RETURN } else { perf_error(code) };
+                self.push(What::Event(Code::DecodeError), error, self.end_ip);
             }
             self.endless += u32::from(code == NEVER_ENDING);
             if self.endless >= MAX_ENDLESS {
