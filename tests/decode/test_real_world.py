@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,45 @@ def test_gaps_of_threads_with_buffers_of_their_own_are_theirs(tmp_path: Path) ->
     for tid in (7, 8):
         top = sorted((r["start_ns"], r["dur_ns"]) for r in rows if r["tid"] == tid and r["depth"] == 0)
         assert all(a + dur == b for (a, dur), (b, _) in itertools.pairwise(top))
+
+
+TRANSFERS = [(pt.MAIN, pt.LEAF), (pt.LEAF, pt.LOOP)] * 2
+
+
+@pytest.mark.parametrize("tid", [7, 8])
+def test_a_recording_whose_clock_is_not_told_has_times_of_the_tsc(tmp_path: Path, tid: int) -> None:
+    again = pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP)
+    recording = pt.Recording({(-1, tid): [BEGIN + again]}, clock=False)
+    rows, losses = decoded(tmp_path, recording)
+    assert losses == {"times_are_ticks": 1}
+    leaf = [(r["start_ns"], r["dur_ns"], r["tid"]) for r in rows if r["symbol"] == "leaf"]
+    # As if a tick were 1 ns.
+    assert leaf == [(1000, 10, tid), (11_020, 20, tid)]
+    data = tmp_path / "perf.data"
+    options = ["--symfs", tmp_path / "symfs", "-o", tmp_path / "e", "--time", "1-2"]
+    done = run("edges", data, *options)
+    assert done.returncode == 2 and "does not tell perf's clock" in done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_recording_without_packets_of_time_is_decoded_in_their_order(tmp_path: Path, size: int) -> None:
+    """Two PSBs, and a thread with a buffer of its own: as perf decodes it, without any time."""
+    again = pt.tnt(False) + pt.tip(pt.LOOP)
+    trace = pt.psb(None) + pt.tip(pt.LOOP) + pt.psb(None, pt.LOOP) + again + pt.tnt(True, True, True)
+    recording = pt.Recording({(-1, 7): [trace], (-1, 8): [pt.psb(None) + pt.tip(pt.LOOP)]})
+    recording.config &= ~(pt.TSC | pt.CYC)
+    data = recording.write(tmp_path)
+    symfs = tmp_path / "symfs"
+    rows = parity.by_native(data, symfs, tmp_path, "--slice-bytes", str(size)).edges
+    rows = rows[rows["kind"] != parity.BEGIN]
+    assert rows[["from", "to"]][rows["tid"] == 7].tolist() == TRANSFERS
+    assert rows[["from", "to"]][rows["tid"] == 8].tolist() == TRANSFERS[:2]
+    assert not rows["time"].any()
+    done = run("calls", data, "--symfs", symfs, "--out", tmp_path / "out")
+    assert "recorded without time: 1:" in done.stderr and "hint: leave tsc=1" in done.stderr
+    if not shutil.which("perf"):
+        skip_or_fail("perf", "perf is not installed")
+    for program in ("nsight.py", "nsight-edges"):
+        perfs = parity.by_perf(data, symfs, tmp_path, program).edges
+        perfs = perfs[perfs["kind"] != parity.BEGIN]
+        assert sorted(perfs[["tid", "from", "to"]].tolist()) == sorted(rows[["tid", "from", "to"]].tolist())
