@@ -116,12 +116,6 @@ class Recording:
                 raise Unusable(f"{self.path}: it is cut before the first data of Intel PT", UNCUT)
             raise Unusable(f"{self.path}: Intel PT was set up, but nothing was recorded", "let it run longer")
 
-        if not self.timed:
-            raise Unusable(
-                f"{self.path}: it does not tell how TSC and perf's clock relate: no time is known",
-                "the kernel's clocksource must be the TSC, and perf record must not be given -k",
-            )
-
     def remarks(self) -> list[tuple[str, str]]:
         """What limits a diagnosis, each with its fix."""
         said = []
@@ -130,6 +124,13 @@ class Recording:
                 (
                     f"the file is cut at byte {self.truncated_at:,}: perf was killed, or the copy is not complete",
                     UNCUT,
+                )
+            )
+        if not self.timed:
+            said.append(
+                (
+                    "it does not tell how TSC and perf's clock relate: no time is known, all are what perf makes of them",
+                    "the kernel's clocksource must be the TSC, and perf record must not be given -k",
                 )
             )
         if self.compressed:

@@ -85,6 +85,27 @@ def no_tsc_clock(data: bytearray) -> None:
     struct.pack_into("<Q", data, info_at(data) + 16 + 8 * 4, 0)
 
 
+def no_tsc_packets(data: bytearray) -> None:
+    """intel_pt/tsc=0/: each TSC packet is padding, and the event says so."""
+    info = info_at(data)
+    pmu, bit = (struct.unpack_from("<Q", data, info + 16 + 8 * word)[0] for word in (0, 5))
+    at_attrs, size = struct.unpack_from("<QQ", data, 24)
+    for at in range(at_attrs, at_attrs + size, 144):
+        kind, _, config = struct.unpack_from("<IIQ", data, at)
+        if kind == pmu:
+            struct.pack_into("<Q", data, at + 8, config & ~bit)
+    for at, kind, length in records(data):
+        if kind != AUXTRACE:
+            continue
+        begin = at + length
+        end = begin + struct.unpack_from("<Q", data, at + 8)[0]
+        while (begin := data.find(b"\x02\x82" * 8, begin, end)) >= 0:
+            tsc = data.index(b"\x19", begin + 16)
+            assert tsc < begin + 20  # behind a CYC packet
+            data[tsc : tsc + 8] = bytes(8)
+            begin = tsc
+
+
 def compressed(data: bytearray) -> None:
     struct.pack_into("<I", data, records(data)[2][0], COMPRESSED)
 

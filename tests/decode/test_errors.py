@@ -61,7 +61,19 @@ CASES = [
     ),
     # perf decodes code of 32 bits
     Case(damage.i386, Said(NO_PT, "recorded on i686", "only x86_64"), Said(DONE)),
-    Case(damage.no_tsc_clock, *pt_said("TSC", "clocksource", "TSC", "clocksource")),
+    # Decoded without perf's clock; a report needs it.
+    Case(
+        damage.no_tsc_clock,
+        Said(DONE, "times are ticks of TSC", "clocksource"),
+        Said(DONE, "no time is known", "clocksource"),
+        report=Said(INPUT, "TSC", "clocksource"),
+    ),
+    Case(
+        damage.no_tsc_packets,
+        Said(DONE, "recorded without time", "leave tsc=1"),
+        Said(DONE),
+        report=Said(INPUT, "TSC", "tsc=1"),
+    ),
     Case(
         damage.no_aux_data, *pt_said("no Intel PT data", "perf record -a", "nothing was recorded", "longer")
     ),

@@ -83,6 +83,11 @@ def _cores() -> str:
     return "" if (os.cpu_count() or 1) >= 2 else "this machine has one core"
 
 
+def _real() -> str:
+    place = os.environ.get("NSIGHT_PT_REAL", "")
+    return "" if place and Path(place).is_dir() else f"NSIGHT_PT_REAL={place} names no directory"
+
+
 def _package(name: str) -> Callable[[], str]:
     return lambda: "" if importlib.util.find_spec(name) else f"Python package {name} is not installed"
 
@@ -113,6 +118,7 @@ TABLE: tuple[Capability, ...] = (
     Capability("tcpdump", "packets beside the probes", programs("tcpdump"), _DEPS),
     Capability("decoder", "nsight-decode", files(CARGO / "nsight-decode"), "make decoder"),
     Capability("fuzz-native", "the readers in C as fuzz targets", files(*_fuzzers("native")), "make fuzzers"),
+    Capability("pt-real", "Intel PT of real processors", _real, "NSIGHT_PT_REAL=DIR, with files perf.data below it", everywhere=False),
     # Debian's Rust has no AddressSanitizer, and atheris is not made for every Python.
     Capability("fuzz-decode", "nsight-decode as fuzz targets", files(*_fuzzers("decode")), "make fuzzers with rustup's Rust",
                everywhere=False),

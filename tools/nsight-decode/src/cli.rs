@@ -7,7 +7,8 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use nsight_decode::calls::{self, Builder};
 use nsight_decode::edges::{self, Sink};
-use nsight_decode::error::Result;
+use nsight_decode::error::{Error, Result};
+use nsight_decode::perfdata::Times;
 use nsight_decode::pipeline::{self, Counts, Options, SLICE};
 use nsight_decode::thread_pool::ThreadPool;
 use nsight_decode::windows::Windows;
@@ -150,6 +151,10 @@ fn decoded(
 ) -> Result<(Opened, Counts)> {
     let windows = Windows::parse(&decode.time)?;
     let opened = decode.source.open()?;
+    if !windows.is_all() && opened.recording.config.times != Times::Clock {
+        let why = "--time: the recording does not tell perf's clock";
+        return Err(Error::usage(why, "decode all of it; nsight-decode info tells its times"));
+    }
     let options = Options {
         windows,
         slice: decode.slice_bytes,

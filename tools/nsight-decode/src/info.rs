@@ -4,7 +4,7 @@
 use nsight_decode::error::Result;
 use nsight_decode::packets::index::runs;
 use nsight_decode::perfdata::layout::feature;
-use nsight_decode::perfdata::{Chunk, Owner};
+use nsight_decode::perfdata::{Chunk, Owner, Times};
 use serde_json::{json, Value};
 
 use crate::numbers::{grouped, seconds};
@@ -33,6 +33,12 @@ pub fn print(opened: &Opened, as_json: bool) -> Result<()> {
         (false, false) => "nothing",
     };
     line("traced", traced);
+    let times = match config.times {
+        Times::Clock => "ns of perf's clock",
+        Times::Ticks => "ticks of TSC: how perf's clock relates is not told",
+        Times::Absent => "none: recorded without TSC packets",
+    };
+    line("times", times);
     let timing = match (config.cyc, config.mtc) {
         (true, Some(period)) => format!("TSC, CYC, MTC (period {period})"),
         (true, None) => "TSC, CYC".into(),
@@ -102,5 +108,10 @@ fn json(opened: &Opened) -> Value {
             "end_ns": b.times.map(|t| t.1),
         })
     };
-    json!({"version": 1, "clock": "perf", "buffers": buffers(opened).iter().map(of).collect::<Vec<_>>()})
+    let clock = match opened.recording.config.times {
+        Times::Clock => "perf",
+        Times::Ticks => "tsc",
+        Times::Absent => "none",
+    };
+    json!({"version": 1, "clock": clock, "buffers": buffers(opened).iter().map(of).collect::<Vec<_>>()})
 }

@@ -2,6 +2,7 @@
 //! What a run lost beside what the edges' events tell, and all of it in words.
 
 use nsight_decode::losses::{Ledger, Loss};
+use nsight_decode::perfdata::Times;
 use nsight_decode::pipeline::Counts;
 
 use crate::numbers::grouped;
@@ -24,6 +25,9 @@ pub fn of(opened: &Opened, counts: &Counts) -> Ledger {
 
 fn of_code(Opened { recording, code }: &Opened, ledger: &mut Ledger) {
     ledger.add(Loss::KernelMissing, (recording.config.kernel && !code.kernel.is_known()).into());
+    ledger.add(Loss::TimesAreTicks, (recording.config.times == Times::Ticks).into());
+    ledger.add(Loss::TimesAbsent, (recording.config.times == Times::Absent).into());
+    ledger.add(Loss::CpuUnknown, recording.cpu_model().is_none().into());
     ledger.add(Loss::KernelChanges, code.kernel.pokes_left_out as u64);
     for (index, (object, count, why)) in code.lacking().into_iter().enumerate() {
         match index < MOST_OBJECTS {

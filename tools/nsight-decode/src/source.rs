@@ -22,6 +22,19 @@ pub struct Source {
     /// Kernel code of an uncompressed vmlinux; changes that were made at boot are missing.
     #[arg(long, value_name = "FILE")]
     vmlinux: Option<PathBuf>,
+    /// The recorded machine's CPU, whose errata are worked around: decimal, as /proc/cpuinfo tells them
+    /// [default: the file's].
+    #[arg(long, value_name = "FAMILY/MODEL/STEPPING", value_parser = cpu)]
+    cpu: Option<(u16, u8, u8)>,
+}
+
+fn cpu(text: &str) -> std::result::Result<(u16, u8, u8), String> {
+    let mut parts = text.split('/');
+    let mut next = || parts.next().unwrap_or_default();
+    match (next().parse(), next().parse(), next().parse(), parts.next()) {
+        (Ok(family), Ok(model), Ok(stepping), None) => Ok((family, model, stepping)),
+        _ => Err("three numbers, such as 6/85/7".into()),
+    }
 }
 
 pub struct Opened {
@@ -35,7 +48,8 @@ impl Source {
             let hint = "--symfs takes the root of the recorded machine's files";
             return Err(Error::input(directory, "no directory", hint));
         }
-        let recording = Recording::open(&self.perf_data)?;
+        let mut recording = Recording::open(&self.perf_data)?;
+        recording.cpu = self.cpu;
         let root = self.symfs.or_else(|| recording.is_of_this_machine().then(|| PathBuf::from("/")));
         let kernel = KernelSource { kcore: self.kcore, vmlinux: self.vmlinux };
         let code = Code::new(&recording, root.as_deref(), &kernel)?;

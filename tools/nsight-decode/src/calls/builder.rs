@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::account::Account;
-use super::stack::{Core, Saved};
+use super::stack::{Core, Saved, MOST_THREADS};
 use super::table::Table;
 use super::texts::Texts;
 use crate::edges::{Edge, Event, Sink, ThreadName};
@@ -19,6 +19,8 @@ pub struct Builder {
     texts: Texts,
     table: Table,
     cores: BTreeMap<i32, Core>,
+    /// Threads whose core is not known: each has a buffer of its own, and what it lost is no other's.
+    threads: BTreeMap<i32, Core>,
     saved: Saved,
     /// Times at which open calls were cut, since too many rows waited for their end.
     cuts: u64,
@@ -32,6 +34,7 @@ impl Builder {
             texts: Texts::default(),
             table: Table::create(directory, pool)?,
             cores: BTreeMap::new(),
+            threads: BTreeMap::new(),
             saved: Saved::default(),
             cuts: 0,
             account: Account::default(),
@@ -39,7 +42,7 @@ impl Builder {
     }
 
     pub fn finish(mut self) -> Result<Account> {
-        for core in self.cores.values_mut() {
+        for core in self.threads.values_mut().chain(self.cores.values_mut()) {
             core.finish();
             self.table.write(core, &self.texts)?;
             self.account.granularity.merge(&core.granularity);
@@ -52,7 +55,15 @@ impl Builder {
 
 impl Sink for Builder {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
-        let core = self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu));
+        let core = if edge.cpu >= 0 {
+            self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu))
+        } else {
+            let n = self.threads.len();
+            // More of them share one.
+            let full = n >= MOST_THREADS && !self.threads.contains_key(&edge.tid);
+            let tid = self.threads.keys().next_back().copied().filter(|_| full).unwrap_or(edge.tid);
+            self.threads.entry(tid).or_insert_with(|| Core::of_thread(n as i64, edge.pid, edge.tid))
+        };
         core.edge(edge, &mut self.texts, &mut self.saved);
         if core.is_full() {
             core.cut(&mut self.texts);
@@ -66,7 +77,11 @@ impl Sink for Builder {
 
     fn event(&mut self, event: &Event) -> Result<()> {
         self.account.losses.event(event);
-        if let Some(core) = self.cores.get_mut(&event.cpu) {
+        let of_cpu = self.cores.get_mut(&event.cpu).filter(|_| event.cpu >= 0);
+        // Where the thread is not known either, it may be any.
+        let of_threads =
+            self.threads.iter_mut().filter(|(&tid, _)| event.cpu < 0 && (event.tid < 0 || event.tid == tid));
+        for core in of_cpu.into_iter().chain(of_threads.map(|(_, core)| core)) {
             core.event(event, &mut self.texts);
         }
         Ok(())

@@ -17,6 +17,12 @@ const LONGEST_CALL: u64 = 15;
 const BATCH: usize = 1 << 16;
 /// More rows that wait for the end of an open call are not kept.
 const MOST: usize = 1 << 21;
+/// Cause of a gap.
+const OVERFLOW: &str = "overflow";
+/// Numbers of rows without a core begin with that of their thread.
+const THREAD_SHIFT: u32 = 28;
+/// As many have room in the numbers of a core's rows.
+pub const MOST_THREADS: usize = 1 << 12;
 
 /// How a frame was entered, and with it where it returns to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +86,10 @@ pub struct Core {
     /// Text of the last function that was called.
     before: u32,
     ratio: Option<u64>,
-    /// The row of a loss, until the first edge behind the one that ended it.
-    lost: Option<i64>,
+    /// The row of an overflow behind which the trace goes on at a time that is not told yet.
+    untold: Option<i64>,
+    /// Pid and tid, where the trace is of one thread and its core is not known.
+    owner: Option<(i32, i32)>,
     pub granularity: Granularity,
 }
 
@@ -103,9 +111,15 @@ impl Core {
             apart: true,
             before: 0,
             ratio: None,
-            lost: None,
+            untold: None,
+            owner: None,
             granularity: Granularity::default(),
         }
+    }
+
+    /// Of a thread whose core is not known. `number`: which one of them, up to `MOST_THREADS`: its rows have numbers apart.
+    pub fn of_thread(number: i64, pid: i32, tid: i32) -> Self {
+        Self { base: number << THREAD_SHIFT, owner: Some((pid, tid)), ..Self::new(-1) }
     }
 
     /// Each core has an idle thread of its own, and all of them are called 0.
@@ -255,7 +269,9 @@ impl Core {
                 saved.insert(self.key(tid), frames);
             }
             self.gap_row(gap, time, texts);
-            self.lost = gap.lost.then_some(self.base + self.rows.len() as i64 - 1);
+            // perf tells where an overflow ends before it tells when: at the time at which the overflow began.
+            let is_untold = gap.cause == OVERFLOW && time <= gap.start;
+            self.untold = is_untold.then_some(self.base + self.rows.len() as i64 - 1);
             let frames = if gap.lost || same { None } else { saved.remove(&self.key(edge.tid)) };
             if gap.lost {
                 saved.remove(&self.key(edge.tid));
@@ -280,6 +296,9 @@ impl Core {
         let (symbol, dso) = (texts.number(gap.cause), texts.number(""));
         let row = self.open(Kind::Gap, symbol, dso, gap.start, Known::Measured);
         (self.row(row).cause, self.row(row).before) = (symbol, self.before);
+        if let Some(owner) = self.owner {
+            (self.row(row).pid, self.row(row).tid) = owner;
+        }
         self.close(row, time, Known::Measured);
     }
 
@@ -340,7 +359,7 @@ impl Core {
         let Some((_, pid, tid)) = self.thread else { return };
         let frames = self.suspend(self.last, Known::Inferred);
         // Rows that are done stay as they are.
-        self.lost = None;
+        self.untold = None;
         self.resume(pid, tid, frames, self.last, Known::Inferred, texts);
     }
 

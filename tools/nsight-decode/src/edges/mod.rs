@@ -5,4 +5,4 @@ mod file;
 mod stream;
 
 pub use file::{read, Reader, Writer};
-pub use stream::{power, Code, Edge, Event, Kind, Sink, ThreadName};
+pub use stream::{power, Code, Edge, Event, Kind, Sink, ThreadName, COMPRESSED_RETURN};

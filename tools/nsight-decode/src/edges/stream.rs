@@ -77,6 +77,9 @@ impl Code {
     }
 }
 
+/// Value of a `Code::DecodeError` that perf does not have: behind a loss, a compressed return whose call was before it.
+pub const COMPRESSED_RETURN: u64 = 100;
+
 /// Bits 56-63 of the value of a `Code::Power` event; what the lower bits hold.
 pub mod power {
     /// hints | extensions << 32

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{json, Value};
 
 use super::registry::{Loss, Words};
-use crate::edges::{Code, Event};
+use crate::edges::{Code, Event, COMPRESSED_RETURN};
 
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -45,6 +45,7 @@ fn of_error(code: u64) -> Loss {
         5 => Loss::CodeMissing,
         6 => Loss::CodeContradicted,
         8 => Loss::TraceMissing,
+        COMPRESSED_RETURN => Loss::ReturnUnknown,
         9 => Loss::DecoderStopped,
         10 => Loss::EndlessLoop,
         _ => Loss::DecodingFailed,

@@ -58,6 +58,9 @@ registry! {
     TraceMissing: "trace_missing" Error "trace data are missing between two pieces"
         "nothing is known from there to the next address in the packets"
         "perf record -m ,64M",
+    ReturnUnknown: "return_unknown" Error "a return to a call that was lost"
+        "behind a loss it is not known where compressed returns lead; nothing is known from there to the next address in the packets"
+        "record without compressed returns: intel_pt/noretcomp=1/; and see the other losses",
     DecoderStopped: "decoder_stopped" Error "libipt could not go on"
         "nothing is known from there to the next address in the packets"
         "",
@@ -103,6 +106,15 @@ registry! {
     KernelMissing: "kernel_missing" Error "kernel image missing"
         "no kernel code: what ran in the kernel is not decoded"
         "record with --kcore, or give --kcore /proc on the same boot",
+    CpuUnknown: "cpu_unknown" Warning "processor unknown"
+        "errata of its Intel PT are not worked around: branches may be lost, or contradict the code"
+        "nsight-decode --cpu FAMILY/MODEL/STEPPING, as /proc/cpuinfo of the recorded machine tells them",
+    TimesAreTicks: "times_are_ticks" Warning "times are ticks of TSC, and not ns"
+        "the recording does not tell how TSC and perf's clock relate: its records of switches and of what was mapped when are not used"
+        "the kernel's clocksource must be the TSC (it may have been marked unstable), and perf record must not be given -k",
+    TimesAbsent: "times_absent" Warning "recorded without time"
+        "intel_pt/tsc=0/: all times are 0, and the order is that of the packets in each buffer"
+        "leave tsc=1, which is the default",
     KernelChanges: "kernel_changes" Error "changes of kernel code"
         "what the kernel changed in its code after that is not followed"
         "",

@@ -23,6 +23,8 @@ use layout::{attr, feature, record, u32_at, u64_at};
 pub struct PtInfo {
     pub pmu: u32,
     pub conv: TimeConv,
+    /// `conv` tells how perf's clock relates to TSC.
+    pub has_clock: bool,
     pub tsc_bit: u64,
     pub noretcomp_bit: u64,
     pub have_sched_switch: u64,
@@ -36,11 +38,24 @@ pub struct PtInfo {
     pub max_non_turbo: u64,
 }
 
+/// What times of a recording are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Times {
+    /// ns of perf's clock.
+    #[default]
+    Clock,
+    /// Ticks of TSC: how perf's clock relates to them is not told, nor when records beside the trace were made.
+    Ticks,
+    /// All 0: there are no packets of time, and the order is that of each buffer's packets.
+    Absent,
+}
+
 /// How the event was configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PtConfig {
     pub cyc: bool,
     pub mtc: Option<u8>,
+    pub times: Times,
     pub ret_compression: bool,
     pub kernel: bool,
     pub user: bool,
@@ -75,6 +90,8 @@ pub struct Recording {
     pub lost_bytes: usize,
     /// Records of types that are younger than this program.
     pub n_unknown: u64,
+    /// Family, model and stepping, where the file does not tell them.
+    pub cpu: Option<(u16, u8, u8)>,
 }
 
 /// `PERF_AUXTRACE_*`, for those who gave the wrong file.
@@ -134,7 +151,7 @@ impl Recording {
             }
         }
         let lost_bytes = records.lost_bytes;
-        let Some(info) = info else {
+        let Some(mut info) = info else {
             if let Some(cpu) = file.text(feature::CPUID).filter(|cpu| !cpu.starts_with("GenuineIntel")) {
                 return Err(Error::no_pt(
                     &file.path,
@@ -156,12 +173,20 @@ impl Recording {
                 },
             ));
         }
+        if config.times != Times::Clock {
+            side.forget_times();
+            info.conv = TimeConv::new(0, 1, 0);
+        }
         side.finish();
-        Ok(Self { config, info, streams, side, lost_bytes, n_unknown, file })
+        Ok(Self { config, info, streams, side, lost_bytes, n_unknown, cpu: None, file })
     }
 
     /// Family, model and stepping of the CPU, as the errata of libipt want them.
     pub fn cpu_model(&self) -> Option<(u16, u8, u8)> {
+        self.cpu.or_else(|| self.told_cpu())
+    }
+
+    fn told_cpu(&self) -> Option<(u16, u8, u8)> {
         let text = self.file.text(feature::CPUID)?;
         let mut parts = text.split(',');
         if parts.next() != Some("GenuineIntel") {
@@ -179,9 +204,10 @@ fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
         return Err(Error::no_pt(path, format_args!("has {name} and no Intel PT"), RECORD_PT));
     }
     let word = |n: usize| u64_at(record.body, 8 + 8 * n);
-    let info = PtInfo {
+    Ok(PtInfo {
         pmu: word(0) as u32,
         conv: TimeConv::new(word(1), word(2), word(3)),
+        has_clock: word(4) != 0 && word(2) != 0,
         tsc_bit: word(5),
         noretcomp_bit: word(6),
         have_sched_switch: word(7),
@@ -192,15 +218,7 @@ fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
         tsc_ctc: (word(12), word(13)),
         cyc_bit: word(14),
         max_non_turbo: word(15),
-    };
-    if word(4) == 0 || word(2) == 0 {
-        return Err(Error::no_pt(
-            path,
-            "does not tell how TSC and perf's clock relate",
-            "the kernel's clocksource must be the TSC (it may have been marked unstable), and perf record must not be given -k",
-        ));
-    }
-    Ok(info)
+    })
 }
 
 fn chunk(file: &File, record: &Record) -> (Owner, Chunk) {
@@ -217,18 +235,17 @@ fn config(file: &File, info: &PtInfo) -> Result<PtConfig> {
         return Err(Error::no_pt(&file.path, "names no Intel PT event, though it has its data", RECORD_PT));
     };
     let has = |bit| bit != 0 && event.config & bit == bit;
-    if info.tsc_bit != 0 && !has(info.tsc_bit) {
-        return Err(Error::no_pt(
-            &file.path,
-            "recorded without time (intel_pt/tsc=0/)",
-            "leave tsc=1, which is the default",
-        ));
-    }
+    let times = match () {
+        () if info.tsc_bit != 0 && !has(info.tsc_bit) => Times::Absent,
+        () if !info.has_clock => Times::Ticks,
+        () => Times::Clock,
+    };
     let freq = info.mtc_freq_bits;
     let mtc = has(info.mtc_bit).then(|| ((event.config & freq) >> freq.trailing_zeros().min(63)) as u8);
     Ok(PtConfig {
         cyc: has(info.cyc_bit),
         mtc,
+        times,
         ret_compression: !has(info.noretcomp_bit),
         kernel: event.flags & attr::EXCLUDE_KERNEL == 0,
         user: event.flags & attr::EXCLUDE_USER == 0,

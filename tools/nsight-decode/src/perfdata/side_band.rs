@@ -219,6 +219,15 @@ impl SideBand {
         }
     }
 
+    /// Where the trace's times are not those of records: all of these were before it, and nobody knows who ran when.
+    pub fn forget_times(&mut self) {
+        self.switches.clear();
+        self.tasks.iter_mut().for_each(|e| e.time = 0);
+        self.pokes.iter_mut().for_each(|p| p.time = 0);
+        self.ksymbols.iter_mut().for_each(|k| k.time = 0);
+        self.losses.iter_mut().for_each(|l| l.time = 0);
+    }
+
     /// In order of time: each CPU's records are, but not all together.
     pub fn finish(&mut self) {
         self.tasks.sort_by_key(|e| e.time);

@@ -138,8 +138,10 @@ impl<'a> Merger<'a> {
                     }
                 }
             }
+            let until = held.until;
             release(track, held);
             if !place.continues {
+                track.last = track.last.max(until);
                 track.items.push_back(hole(self.options.windows.is_all(), track.last, place.slice));
             }
         }
@@ -152,7 +154,7 @@ impl<'a> Merger<'a> {
         let tail = output.items.iter().rposition(|i| i.offset <= end).map_or(0, |at| at + 1);
         let held =
             Output { items: output.items.split_off(tail), task: output.last_task(), ..Output::default() };
-        let held = Output { lost_at_end: output.lost_at_end, ..held };
+        let held = Output { until: output.until, lost_at_end: output.lost_at_end, ..held };
         release(track, output);
         track.held = Some((held, end));
         let until = self.plan.slices.get(number + 1).map_or(u64::MAX, |p| p.slice.time);

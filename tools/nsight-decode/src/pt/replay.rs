@@ -48,13 +48,15 @@ pub struct Replay {
     branches: u32,
     /// TSC at the last packet with a branch or event.
     pub tsc: Option<u64>,
+    /// What the first TSC packet behind that one tells, if it stands before the next one.
+    pub next_tsc: Option<u64>,
     /// Packets looked at ahead.
     n_ahead: u64,
 }
 
 impl Replay {
     pub fn new(rates: Rates) -> Self {
-        Self { clock: Clock::new(rates), at: 0, branches: 0, tsc: None, n_ahead: 0 }
+        Self { clock: Clock::new(rates), at: 0, branches: 0, tsc: None, next_tsc: None, n_ahead: 0 }
     }
 
     /// Begins at a PSB, whose time it is.
@@ -94,7 +96,7 @@ impl Replay {
 
     fn use_up_to(&mut self, trace: &[u8], end: usize) {
         self.tsc = self.clock.now();
-        self.at = end;
+        (self.at, self.next_tsc) = (end, None);
         self.pass(trace);
     }
 
@@ -149,6 +151,9 @@ impl Replay {
                 _ => self.clock.take(bytes),
             }
             self.at += length;
+            if matches!(bytes, [0x19, ..]) && self.next_tsc.is_none() {
+                self.next_tsc = self.clock.now();
+            }
             if Clock::is_told_by(bytes) {
                 self.look_ahead(trace);
             }

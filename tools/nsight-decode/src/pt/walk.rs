@@ -20,13 +20,13 @@ use super::resync::{Place, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
 use crate::code::{Code as MachineCode, Found, Image, Images, KERNEL_BEGIN};
-use crate::edges::{Code, Kind};
+use crate::edges::{Code, Kind, COMPRESSED_RETURN};
 use crate::error::Result;
 use crate::insn::{Reach, Transfer};
 use crate::libipt::{self, error, iclass, status, Block};
 use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
-use errors::{perf_error, GUEST, NEVER_ENDING};
+use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
 pub use slice::{Output, Slice, Track};
@@ -111,6 +111,8 @@ impl<'a> Walker<'a> {
             process: 0,
             packet_time: slice.time,
             now: slice.time,
+            overflowed: None,
+            untold: None,
             offset: slice.begin,
             read: slice.begin,
             function: NOWHERE,
@@ -128,6 +130,7 @@ impl<'a> Walker<'a> {
         state.process = state.cursor.task.pid;
         state.run()?;
         state.output.items.append(&mut state.marks);
+        state.output.until = state.now;
         Ok(state.output)
     }
 }
@@ -163,6 +166,10 @@ struct State<'w, 'a> {
     /// Time of the last packet with a branch or event, and of what runs: ns.
     packet_time: u64,
     now: u64,
+    /// The time at which processor lost packets, up to the begin of what follows.
+    overflowed: Option<u64>,
+    /// Items from here on have a time that is not told yet: an overflow ended with the first.
+    untold: Option<usize>,
     /// Offset of the next packet that has more than time, and up to where libipt has read.
     offset: usize,
     read: usize,
@@ -193,6 +200,7 @@ impl State<'_, '_> {
             self.pending = None;
             self.function = NOWHERE;
             self.entry = true;
+            (self.overflowed, self.untold) = (None, None);
             self.recent.clear();
             self.insns_since = 0;
             let status = self.decoder.sync_set(at - self.base);
@@ -223,7 +231,10 @@ impl State<'_, '_> {
             }
             // Of an interval without code one error is enough.
             if !nowhere && code != GUEST {
-                self.push(What::Event(Code::DecodeError), perf_error(code), self.end_ip);
+                // Where decoding began at a PSB, the processor compresses no return to what was called before.
+                let after_loss = place.is_some() && is_compressed_return(code);
+                let error = if after_loss { COMPRESSED_RETURN } else { perf_error(code) };
+                self.push(What::Event(Code::DecodeError), error, self.end_ip);
             }
             self.endless += u32::from(code == NEVER_ENDING);
             if self.endless >= MAX_ENDLESS {

@@ -37,6 +37,11 @@ def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
         _run("info", perf_data, symfs, ["--json"], file)
         file.seek(0)
         told = json.load(file)
+    if told["clock"] != "perf":
+        raise BadInput(
+            f"{perf_data}: it does not tell how TSC and perf's clock relate: messages and trace have no common time",
+            "the kernel's clocksource must be the TSC, perf record must not be given -k, and intel_pt/tsc=1/",
+        )
     known = [b for b in told["buffers"] if b["begin_ns"] is not None]
     if not known:
         raise BadInput(

@@ -3,17 +3,17 @@
 
 use super::super::row::{Kind, Known};
 use super::super::texts::Texts;
-use super::{Core, Gap};
+use super::{Core, Gap, OVERFLOW};
 use crate::edges::{Code, Event};
 use crate::insn::Stall;
 
 impl Core {
     pub fn event(&mut self, event: &Event, texts: &mut Texts) {
         match event.code {
-            Code::DecodeError => self.lose("not decoded"),
-            Code::Overflow => self.lose("overflow"),
-            Code::Guest => self.lose("virtual machine"),
-            Code::Skipped => self.lose("outside of the windows"),
+            Code::DecodeError => self.lose(event.time, "not decoded"),
+            Code::Overflow => self.lose(event.time, OVERFLOW),
+            Code::Guest => self.lose(event.time, "virtual machine"),
+            Code::Skipped => self.lose(event.time, "outside of the windows"),
             // What is missing lies between an end and a begin of the trace.
             Code::AuxTruncated => {
                 if let Some(gap) = &mut self.gap {
@@ -36,17 +36,19 @@ impl Core {
         }
     }
 
-    fn lose(&mut self, cause: &'static str) {
+    /// Nothing is known from `time` on; what ran up to it, also without an edge, was decoded.
+    fn lose(&mut self, time: u64, cause: &'static str) {
+        self.last = self.last.max(time);
         let start = self.gap.map_or(self.last, |gap| gap.start);
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
-    /// Where the trace goes on behind a loss is known before the time is: by the first edge, a stop, or what packets tell.
+    /// The time of an overflow's end becomes known: by the first edge, a stop, or what packets tell.
     pub(super) fn lasts_until(&mut self, time: u64) {
         // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
-        let Some(lost) = self.lost.take().filter(|_| self.gap.is_none()) else { return };
-        self.row(lost).end = time;
-        let first = (lost - self.base) as usize + 1;
+        let Some(untold) = self.untold.take().filter(|_| self.gap.is_none()) else { return };
+        self.row(untold).end = time;
+        let first = (untold - self.base) as usize + 1;
         for row in &mut self.rows[first..] {
             // The one that returned from there is over already.
             (row.start, row.end) = (time, time);
@@ -64,7 +66,7 @@ impl Core {
         let end = event.time.saturating_add(event.value & ((1 << 56) - 1)).max(start);
         self.last = end;
         self.apart = true;
-        if self.lost.is_some() {
+        if self.untold.is_some() {
             return self.lasts_until(end);
         }
         let (symbol, dso) = (texts.number(class), texts.number(""));

@@ -8,6 +8,11 @@ pub const NEVER_ENDING: i32 = 1000;
 /// Nor this: a virtual machine was entered, whose code is not here.
 pub const GUEST: i32 = 1001;
 
+/// A compressed return whose call is not known.
+pub fn is_compressed_return(code: i32) -> bool {
+    matches!(code, error::RETSTACK_EMPTY | error::BAD_RETCOMP)
+}
+
 /// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
 pub fn perf_error(code: i32) -> u64 {
     match code {

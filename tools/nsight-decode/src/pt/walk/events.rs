@@ -14,6 +14,7 @@ impl State<'_, '_> {
             event::ENABLED => {
                 self.recent.clear();
                 self.told(Need::Enable)?;
+                self.end_overflow()?;
                 self.pending = None;
                 self.entry = false;
                 self.resume();
@@ -52,8 +53,10 @@ impl State<'_, '_> {
                 self.pending = None;
                 self.push(What::Event(Code::Overflow), 0, 0);
                 self.recent.clear();
+                self.overflowed = Some(self.now);
                 self.told(Need::Overflow(!e.ip_suppressed()))?;
                 if !e.ip_suppressed() {
+                    self.end_overflow()?;
                     self.entry = false;
                     self.resume();
                     let ip = e.variant[0];

@@ -45,6 +45,7 @@ impl State<'_, '_> {
         self.in_guest = false;
         if place.overflow {
             self.push(What::Event(Code::Overflow), 0, 0);
+            self.untold = Some(self.output.items.len());
         }
         if place.enable {
             self.entry = false;

@@ -34,6 +34,8 @@ pub struct Output {
     pub first_branch: usize,
     pub n_before: Option<usize>,
     pub n_insns: u64,
+    /// Up to when it was decoded.
+    pub until: u64,
     /// How often the times of packets were libipt's from some place on.
     pub n_borrowed: u64,
 }

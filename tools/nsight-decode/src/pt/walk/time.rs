@@ -82,7 +82,9 @@ impl State<'_, '_> {
         }
         let before = std::mem::replace(&mut self.now, time);
         let passed = time - before;
-        if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
+        if let Some(at) = self.untold.take() {
+            self.output.items[at..].iter_mut().for_each(|item| item.time = time);
+        } else if passed >= STALL_NS && passed / STALL_RATE > self.insns_since && !self.recent.is_empty() {
             self.stall(before, passed);
         }
         self.recent.clear();
@@ -93,6 +95,20 @@ impl State<'_, '_> {
         }
         if self.now >= self.image.until {
             self.show_image(false)?;
+        }
+        Ok(())
+    }
+
+    /// Tracing begins, behind an overflow or not. Where it goes on behind one may be told before the time is: by a TSC packet
+    /// right behind, or by the next packet that tells of a branch.
+    pub(super) fn end_overflow(&mut self) -> Result<()> {
+        let Some(since) = self.overflowed.take().filter(|&since| since >= self.now) else { return Ok(()) };
+        if let Some(tsc) = self.replay.next_tsc.filter(|_| !self.contradicted) {
+            self.set_time(Some(tsc));
+            self.go_on(self.packet_time)?;
+        }
+        if self.now <= since {
+            self.untold = Some(self.output.items.len());
         }
         Ok(())
     }

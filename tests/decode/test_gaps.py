@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Decoded time is no gap, a gap is what packets do not cover, and no row ends before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from machinery.pt_emulation.fixtures import decoded, unpack
+
+from conftest import skip_or_fail
+from decode import packets as pt
+from decode import parity
+from decode.test_nsight_decode import run
+
+pytestmark = pytest.mark.tools
+
+Row = tuple[str, str, int, int]
+
+
+@pytest.fixture(autouse=True)
+def decoder() -> None:
+    if not parity.NATIVE.exists():
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
+
+
+def calls(directory: Path, recording: pt.Recording, *options: str) -> list[Row]:
+    """(kind, symbol, begin, end) of all rows, in order of begin."""
+    data = recording.write(directory)
+    done = run("calls", data, "--symfs", directory / "symfs", "--out", directory / "out", *options)
+    assert done.returncode == 0, done.stderr
+    rows = ds.dataset(directory / "out/calls").to_table().to_pylist()
+    assert all(row["dur_ns"] >= 0 for row in rows)
+    return [(r["kind"], r["symbol"], r["start_ns"], r["start_ns"] + r["dur_ns"]) for r in rows]
+
+
+def of(kind: str, rows: list[Row]) -> list[tuple[str, int, int]]:
+    return [row[1:] for row in rows if row[0] == kind]
+
+
+#: ``leaf`` is called at 1000 and returns at 1010; then 20 rounds of 500 ns without a call, up to 11,010.
+BEGIN = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
+#: 20 rounds from 50,000 to 60,000; ``leaf`` is called at 60,010, and returns 20 ns later.
+END = pt.loop(20, 500) + pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP) + pt.loop(1, 10)
+
+
+def test_a_loop_before_and_behind_damaged_packets_is_no_gap(tmp_path: Path) -> None:
+    trace = BEGIN + pt.DAMAGED + pt.psb(50_000, pt.LOOP) + END
+    rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
+    assert of("gap", rows) == [("not decoded", 11_010, 50_000)]
+    assert of("function", rows) == [
+        ("main", 1000, 11_010),
+        ("leaf", 1000, 1010),
+        ("main", 50_000, 60_030),
+        ("leaf", 60_010, 60_030),
+    ]
+
+
+def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> None:
+    """Five times 1000 ns of the loop behind a PSB, then a damaged packet: none of it is a gap, though nothing is called."""
+    parts = [pt.psb(20_000 + 5_000 * n, pt.LOOP) + pt.loop(2, 500) + pt.DAMAGED for n in range(5)]
+    trace = BEGIN + pt.DAMAGED + b"".join(parts) + pt.psb(50_000, pt.LOOP) + END
+    rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
+    begins = [20_000 + 5_000 * n for n in range(5)]
+    ends = [11_010, *(begin + 1000 for begin in begins)]
+    assert [gap[1:] for gap in of("gap", rows)] == list(zip(ends, [*begins, 50_000], strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_between_two_pieces_of_a_buffer_is_missing_what_no_piece_has(tmp_path: Path, n: int) -> None:
+    """A loop up to the end of one piece was decoded; the next one is a snapshot of later."""
+    first = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
+    rest = pt.psb(50_000, pt.LOOP) + END
+    recording = pt.Recording({(0, 7): [first, rest]}, snapshot=True, apart=True)
+    rows = calls(tmp_path, recording, "--slice-bytes", "1" if n > 1 else "1000000", "--jobs", str(n))
+    assert of("gap", rows) == [("not decoded", 11_010, 50_000)]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "end"),
+    [
+        # Where it goes on is told by a FUP, when by the TSC right behind.
+        (pt.OVF + pt.fup(pt.LOOP) + pt.psb(50_000, pt.LOOP), 50_000),
+        (pt.OVF + pt.fup(pt.LOOP) + pt.tsc(50_000), 50_000),
+        # Its own CYC packet has the cycles that it lasted: 11,010 + 4000.
+        (pt.cyc(4000) + pt.OVF + pt.fup(pt.LOOP), 15_010),
+        (pt.cyc(4000) + pt.OVF + pt.enable(pt.LOOP), 15_010),
+        (pt.OVF + pt.enable(pt.LOOP) + pt.tsc(50_000), 50_000),
+        # No packet before the next branch's tells when: 500 ns of the first round are not known either.
+        (pt.OVF + pt.fup(pt.LOOP), 11_510),
+    ],
+    ids=["psb", "tsc", "cyc", "cyc enable", "enable tsc", "branch"],
+)
+def test_an_overflow_lasts_until_it_is_told_when_it_ended(tmp_path: Path, overflow: bytes, end: int) -> None:
+    rows = calls(tmp_path, pt.Recording({(0, 7): [BEGIN + overflow + END]}))
+    assert of("gap", rows) == [("overflow", 11_010, end)]
+    assert not of("stall", rows)
+    assert of("function", rows)[2][1] == end
+
+
+@pytest.mark.parametrize("name", unpack.names())
+def test_rows_of_every_table_of_captures_take_time_and_gaps_what_is_left(name: str, tmp_path: Path) -> None:
+    tables = decoded.decoded(name, tmp_path) / "capture.nsight/tables"
+    for path in sorted(tables.glob("*.parquet")):
+        table = pq.read_table(path)
+        for column in table.column_names:
+            # How long something lasted; deviations may be negative.
+            if column in ("dur_ns", "self_ns", "took_ns", "observed_ns", "ns", "lifetime_ns"):
+                assert (table[column].to_numpy() >= 0).all(), (path.name, column)
+        if {"start_ns", "end_ns"} <= set(table.column_names):
+            assert (table["start_ns"].to_numpy() <= table["end_ns"].to_numpy()).all(), path.name
+    rows = pq.read_table(tables / "calls.parquet")
+    top = rows.filter(ds.field("parent_id") == -1).sort_by([("cpu", "ascending"), ("start_ns", "ascending")])
+    cpu, begin, dur = (top[c].to_numpy() for c in ("cpu", "start_ns", "dur_ns"))
+    # Nothing is told twice or left out: thread after thread, and gaps between them.
+    follows = cpu[1:] == cpu[:-1]
+    assert (begin[1:][follows] == (begin + dur)[:-1][follows]).all()
+    gaps = rows.filter(ds.field("kind") == "gap")
+    contexts = pq.read_table(tables / "contexts.parquet").filter(ds.field("kind") == "gap")
+    lasted = gaps["dur_ns"].to_pylist()
+    in_contexts = contexts["end_ns"].to_numpy() - contexts["start_ns"].to_numpy()
+    assert in_contexts.sum() == sum(lasted)
+    stream = parity.by_native(
+        tables.parent / "perf.data", (tables.parent.parent / "symfs").resolve(), tmp_path
+    )
+    expected = []
+    for event in stream.events[np.isin(stream.events["code"], (1, 2))]:
+        edges = stream.edges[stream.edges["cpu"] == event["cpu"]]
+        behind = edges["time"][edges["time"] > event["time"]]
+        expected.append(int(behind[0] - event["time"]))
+    assert lasted == expected
+    assert bool(lasted) == (name == "overflow")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What recordings of real machines have and the emulator's have not: no CPU in the file, returns behind a loss, buffers of threads."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from conftest import skip_or_fail
+from decode import packets as pt
+from decode import parity
+from decode.test_nsight_decode import run
+
+pytestmark = pytest.mark.tools
+
+
+@pytest.fixture(autouse=True)
+def decoder() -> None:
+    if not parity.NATIVE.exists():
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
+
+
+def decoded(
+    directory: Path, recording: pt.Recording, *options: str
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Rows of calls, and losses by key."""
+    data = recording.write(directory)
+    done = run("calls", data, "--symfs", directory / "symfs", "--out", directory / "out", *options)
+    assert done.returncode == 0, done.stderr
+    rows = ds.dataset(directory / "out/calls").to_table().to_pylist()
+    account = json.loads((directory / "out/calls.json").read_text())
+    return rows, {loss["key"]: loss["count"] for loss in account["losses"]}
+
+
+#: ``leaf`` is called at 1000 and returns at 1010; 20 rounds of the loop up to 11,010.
+BEGIN = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
+
+
+def test_a_file_that_does_not_tell_its_cpu_is_warned_of_unless_it_is_given(tmp_path: Path) -> None:
+    without = pt.Recording({(0, 7): [BEGIN]}, cpuid=None)
+    assert decoded(tmp_path / "a", without)[1] == {"cpu_unknown": 1}
+    assert decoded(tmp_path / "b", without, "--cpu", "6/85/7")[1] == {}
+    assert decoded(tmp_path / "c", pt.Recording({(0, 7): [BEGIN]}))[1] == {}
+
+
+def test_the_errata_of_the_cpu_that_is_given_are_worked_around(tmp_path: Path) -> None:
+    """BDM70 (6/61): a PSB+ right before a begin of tracing may have an address, as if tracing were on."""
+    trace = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.fup(pt.LOOP) + pt.disable(pt.MAIN)
+    trace += pt.psb(50_000) + pt.enable(pt.MAIN) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(2, 10)
+    recording = pt.Recording({(0, 7): [trace]}, cpuid=None)
+    assert decoded(tmp_path / "a", recording, "--cpu", "6/61/4")[1] == {}
+    losses = decoded(tmp_path / "b", recording)[1]
+    assert losses["cpu_unknown"] == 1 and losses["code_contradicted"] > 0
+
+
+@pytest.mark.parametrize("cpu", ["6/85", "6/85/7/1", "6/x/7", "6/300/7", "/", "0x6/85/7"])
+def test_a_cpu_that_is_none_is_refused(tmp_path: Path, cpu: str) -> None:
+    done = run("edges", tmp_path / "none", "-o", tmp_path / "e", "--cpu", cpu)
+    assert done.returncode == 2 and "6/85/7" in done.stderr
+
+
+def test_a_compressed_return_behind_a_loss_is_not_the_fault_of_the_programs(tmp_path: Path) -> None:
+    """The TIP in the loop contradicts it; decoding goes on within ``leaf``, whose call is not known there."""
+    begin = pt.psb(1000) + pt.cyc(10) + pt.tnt(True) + pt.loop(20, 500)
+    lost = pt.tip(pt.LEAF) + pt.cyc(10) + pt.tnt(True)
+    recording = pt.Recording({(0, 7): [begin + lost + pt.psb(50_000, pt.LOOP) + pt.loop(2, 10)]})
+    recording.config &= ~pt.NO_RETURN_COMPRESSION
+    _, losses = decoded(tmp_path, recording)
+    assert losses == {"code_contradicted": 1, "return_unknown": 1}
+
+
+def test_gaps_of_threads_with_buffers_of_their_own_are_theirs(tmp_path: Path) -> None:
+    """One thread loses 1010 to 5000 and 9000 to 20,000; the other one runs meanwhile, and loses 7010 to 8000."""
+    call = pt.cyc(10) + pt.tnt(False) + pt.cyc(10) + pt.tip(pt.LOOP)
+    first = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.DAMAGED
+    first += pt.psb(5000, pt.LOOP) + pt.loop(8, 500) + pt.DAMAGED + pt.psb(20_000, pt.LOOP) + call
+    second = pt.psb(2000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(10, 500) + pt.DAMAGED
+    second += pt.psb(8000, pt.LOOP) + call + call + pt.loop(20, 500)
+    rows, _ = decoded(tmp_path, pt.Recording({(-1, 7): [first], (-1, 8): [second]}))
+    gaps = [
+        (r["cpu"], r["pid"], r["tid"], r["start_ns"], r["dur_ns"])
+        for r in sorted(rows, key=lambda r: r["start_ns"])
+        if r["kind"] == "gap"
+    ]
+    assert gaps == [(-1, 7, 7, 1010, 3990), (-1, 7, 8, 7010, 990), (-1, 7, 7, 9000, 11_000)]
+    # Each thread's rows hang together, whatever the other one does.
+    by_id = {row["call_id"]: row for row in rows}
+    assert len(by_id) == len(rows)
+    assert all(by_id[r["parent_id"]]["tid"] == r["tid"] for r in rows if r["parent_id"] != -1)
+    for tid in (7, 8):
+        top = sorted((r["start_ns"], r["dur_ns"]) for r in rows if r["tid"] == tid and r["depth"] == 0)
+        assert all(a + dur == b for (a, dur), (b, _) in itertools.pairwise(top))
+
+
+TRANSFERS = [(pt.MAIN, pt.LEAF), (pt.LEAF, pt.LOOP)] * 2
+
+
+@pytest.mark.parametrize("tid", [7, 8])
+def test_a_recording_whose_clock_is_not_told_has_times_of_the_tsc(tmp_path: Path, tid: int) -> None:
+    again = pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP)
+    recording = pt.Recording({(-1, tid): [BEGIN + again]}, clock=False)
+    rows, losses = decoded(tmp_path, recording)
+    assert losses == {"times_are_ticks": 1}
+    leaf = [(r["start_ns"], r["dur_ns"], r["tid"]) for r in rows if r["symbol"] == "leaf"]
+    # As if a tick were 1 ns.
+    assert leaf == [(1000, 10, tid), (11_020, 20, tid)]
+    data = tmp_path / "perf.data"
+    options = ["--symfs", tmp_path / "symfs", "-o", tmp_path / "e", "--time", "1-2"]
+    done = run("edges", data, *options)
+    assert done.returncode == 2 and "does not tell perf's clock" in done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_recording_without_packets_of_time_is_decoded_in_their_order(tmp_path: Path, size: int) -> None:
+    """Two PSBs, and a thread with a buffer of its own: as perf decodes it, without any time."""
+    again = pt.tnt(False) + pt.tip(pt.LOOP)
+    trace = pt.psb(None) + pt.tip(pt.LOOP) + pt.psb(None, pt.LOOP) + again + pt.tnt(True, True, True)
+    recording = pt.Recording({(-1, 7): [trace], (-1, 8): [pt.psb(None) + pt.tip(pt.LOOP)]})
+    recording.config &= ~(pt.TSC | pt.CYC)
+    data = recording.write(tmp_path)
+    symfs = tmp_path / "symfs"
+    rows = parity.by_native(data, symfs, tmp_path, "--slice-bytes", str(size)).edges
+    rows = rows[rows["kind"] != parity.BEGIN]
+    assert rows[["from", "to"]][rows["tid"] == 7].tolist() == TRANSFERS
+    assert rows[["from", "to"]][rows["tid"] == 8].tolist() == TRANSFERS[:2]
+    assert not rows["time"].any()
+    done = run("calls", data, "--symfs", symfs, "--out", tmp_path / "out")
+    assert "recorded without time: 1:" in done.stderr and "hint: leave tsc=1" in done.stderr
+    if not shutil.which("perf"):
+        skip_or_fail("perf", "perf is not installed")
+    for program in ("nsight.py", "nsight-edges"):
+        perfs = parity.by_perf(data, symfs, tmp_path, program).edges
+        perfs = perfs[perfs["kind"] != parity.BEGIN]
+        assert sorted(perfs[["tid", "from", "to"]].tolist()) == sorted(rows[["tid", "from", "to"]].tolist())
