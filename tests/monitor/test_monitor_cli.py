@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lines
 import pytest
+from nsight_monitor import names, snapshots
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
 #: Two intervals of ten seconds: 100 latencies of 1,000 ns, then 50 of 2,000 ns and 50 of 20,000 ns.
@@ -61,6 +62,13 @@ def test_groups_stand_in_order_of_their_counts_with_their_names_made_plain() -> 
     assert [row[1:3] for row in rows(monitor("--input", "-", text=text).stdout)] == [
         ["web", "5"], ["(others)", "2"], ["evil?[2J", "1"],
     ]  # fmt: skip
+
+
+def test_two_groups_never_have_one_name() -> None:
+    """Prometheus would refuse both."""
+    groups = {"2": "a\x01", "3": "a\x02", "4": "(others)"}
+    found = names.Names("comm").of(snapshots.snapshot(lines.snapshot(1, groups=groups)))
+    assert found == {0: "(others)", 1: "(none)", 2: "a?", 3: "a? #3", 4: "(others) #4"}
 
 
 def test_what_has_no_stamp_is_said() -> None:

@@ -51,6 +51,9 @@ def cgroups(root: Path = CGROUPS) -> dict[int, str]:
     return found
 
 
+_OWN = {OTHER: "(others)", NONE: "(none)"}
+
+
 class Names:
     """Of one ``group_by``. A name once found stays, also when what has it is gone."""
 
@@ -67,9 +70,11 @@ class Names:
         paths = cgroups() if new and self.group_by == "cgroup" else {}
         for n, key in new.items():
             if type(key) is str:
-                self._known[n] = plain(key)
+                name = plain(key)
             elif self.group_by == "cgroup":
-                self._known[n] = plain(paths.get(int(key), str(key)))
+                name = plain(paths.get(int(key), str(key)))
             else:
-                self._known[n] = plain(self._find(int(key)))
-        return {OTHER: "(others)", NONE: "(none)", **self._known}
+                name = plain(self._find(int(key)))
+            taken = name in _OWN.values() or name in self._known.values()
+            self._known[n] = f"{name} #{n}" if taken else name
+        return {**_OWN, **self._known}
