@@ -75,8 +75,9 @@ pub struct Times<'a> {
 impl Times<'_> {
     /// TSC at a place. None: the log has no reading at all.
     pub fn tsc(&mut self, place: Place) -> Option<u64> {
-        let not_after =
-            |a: &Anchor| a.interval < place.interval || a.interval == place.interval && a.count <= place.count;
+        let not_after = |a: &Anchor| {
+            a.interval < place.interval || a.interval == place.interval && a.count <= place.count
+        };
         while self.anchors.get(self.at + 1).is_some_and(not_after) {
             self.at += 1;
         }

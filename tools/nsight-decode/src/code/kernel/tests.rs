@@ -19,10 +19,7 @@ fn code_is_as_it_was_at_each_time_whenever_it_was_copied() {
         true
     };
     let late = pages(&pokes, 10, copy);
-    assert_eq!(
-        late[&page].iter().map(|(t, p)| (*t, p[4])).collect::<Vec<_>>(),
-        [(0, 2), (20, 3), (30, 3)]
-    );
+    assert_eq!(late[&page].iter().map(|(t, p)| (*t, p[4])).collect::<Vec<_>>(), [(0, 2), (20, 3), (30, 3)]);
     let pages = pages(&pokes, 0, copy);
     let first = &pages[&page];
     assert_eq!(first.iter().map(|(t, _)| *t).collect::<Vec<_>>(), [0, 10, 20, 30]);

@@ -9,7 +9,14 @@ use crate::error::Result;
 
 impl State<'_, '_> {
     /// A jump out of a function: a tail call if it leads to another one's start.
-    pub(super) fn jump(&mut self, from: u64, to: u64, function: Found, time: u64, offset: usize) -> Result<()> {
+    pub(super) fn jump(
+        &mut self,
+        from: u64,
+        to: u64,
+        function: Found,
+        time: u64,
+        offset: usize,
+    ) -> Result<()> {
         let target = self.walker.images.symbol(&self.image, to);
         self.function = target;
         if target.start == to && target.id != function.id && function.id != 0 {
