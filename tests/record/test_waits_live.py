@@ -118,6 +118,19 @@ def test_hand_over_is_explained_by_the_sleep_of_the_other_process(recorded, case
     assert recorded.slept_below(reader, waits).max() >= SLEPT_NS
 
 
+def test_data_over_loopback_come_from_who_sent_them(recorded):
+    """The sender's own system call runs the receive softirq; where ksoftirqd or another core does, the chain ends at the packet."""
+    reader, writer, descriptor = recorded.told["tcp"]
+    waits = recorded.waits(reader, "recvfrom")
+    waits = waits[waits["arg"] == descriptor]
+    assert set(waits["kind"]) <= {"socket", "packet"}
+    sent = waits[waits["kind"] == "socket"]
+    assert len(sent) > 0
+    assert set(sent["other_tid"]) == {writer}
+    assert set(sent["sure"]) == {"inferred"}
+    assert recorded.slept_below(reader, sent).max() >= SLEPT_NS
+
+
 def test_stopped_process_is_explained_by_who_lets_it_go_on(recorded):
     """It is stopped once. Where the record of that is missing, nothing else is told instead."""
     stopped, parent, _ = recorded.told["stop"]

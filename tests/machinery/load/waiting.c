@@ -6,6 +6,7 @@
  */
 #include <err.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -122,6 +123,25 @@ static void hand_over(const char *name, long number, int reads, int writes)
 	printf("%s %d %d %d\n", name, child, gettid(), reads);
 }
 
+/* Both ends of a connection over loopback */
+static void connect_pair(int *ends)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t length = sizeof(address);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listener, (struct sockaddr *)&address, length) || listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&address, &length) ||
+	    connect(ends[1], (struct sockaddr *)&address, length))
+		err(1, "loopback");
+	ends[0] = accept(listener, NULL, NULL);
+	if (ends[0] < 0)
+		err(1, "accept");
+	close(listener);
+}
+
 static void stop(void)
 {
 	pid_t child = fork();
@@ -204,6 +224,8 @@ int main(int argc, char **argv)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
 		err(1, "socketpair");
 	hand_over("unix", SYS_recvfrom, ends[0], ends[1]);
+	connect_pair(ends);
+	hand_over("tcp", SYS_recvfrom, ends[0], ends[1]);
 	stop();
 	write_disk(argv[1]);
 	read_cold(argv[1]);

@@ -120,14 +120,14 @@ def test_ready_thread_waits_for_who_has_its_core():
 
 
 def test_ready_thread_beside_an_idle_core_has_used_up_its_quota_if_its_process_was_throttled():
-    """60 us idle are more than the 50 us of a wake-up; thread 20's process was not throttled."""
+    """60 us idle are more than the 50 us of a wake-up, and beside the hog it may be throttled, too; thread 20's process was not."""
     contexts = [on(0, 0, 60_000, "idle"), on(0, 60_000, 70_000, "thread", "hog", 40)]
     states = [ran(10, 0, 70_000, 0, "runnable"), ran(20, 0, 70_000, 0, "runnable")]
     pieces, _ = chains(
         intervals((10, 0, 70_000), (20, 0, 70_000)), activity(states, contexts, [], throttled=(10,))
     )
     assert pieces["kind"].to_pylist() == ["CPU quota", "run queue", "wake-up", "run queue"]
-    assert pieces["sure"].to_pylist() == ["inferred", "measured", "measured", "measured"]
+    assert pieces["sure"].to_pylist() == ["inferred", "inferred", "measured", "measured"]
 
 
 def test_running_thread_is_interrupted_or_loses_its_core_to_the_host():

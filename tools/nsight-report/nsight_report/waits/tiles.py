@@ -127,8 +127,9 @@ def _on_core(base: Columns, state: Int, activity: Activity, words: Words) -> lis
         core_tid == rows["tid"],
     )
     gap, idle = among("gap"), among("idle")
-    # Beside an idle core a ready thread wakes up, or its process has used up its quota.
-    quota = ~runs & idle & (of.end - of.start > THROTTLED_NS) & np.isin(rows["pid"], activity.throttled)
+    # Beside an idle core a ready thread wakes up, or its process has used up its quota. Beside a busy one it may have, too.
+    limited = ~runs & np.isin(rows["pid"], activity.throttled)
+    quota = limited & idle & (of.end - of.start > THROTTLED_NS)
     none = np.zeros(len(kind), np.int64)
     cases: list[tuple[npt.NDArray[np.bool_], str, str, Int]] = [
         (among("absent"), "absent", "steal", none),
@@ -146,7 +147,7 @@ def _on_core(base: Columns, state: Int, activity: Activity, words: Words) -> lis
     what = np.select(conditions, [none + words.number(case[2]) for case in cases], unknown)
     taken = ~runs & owner & ~own
     sure = np.where(
-        gap, words.number(MISSING), np.where(quota, words.number(INFERRED), words.number(MEASURED))
+        gap, words.number(MISSING), np.where(limited, words.number(INFERRED), words.number(MEASURED))
     )
     found = _piece(
         words,
