@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nsight_report import hops
+
 from conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,3 +82,9 @@ def skipped(manifest: dict[str, Any]) -> int:
     """Packets that were chosen and got no capsule."""
     names = {name for of in manifest["counted"]["counts"].values() for name in of if name.startswith("skip_")}
     return sum(total(manifest, name) for name in names)
+
+
+def first_sent(directory: Path) -> int:
+    """Packets that were collected, without segments that were sent again: a stalled machine sends some twice."""
+    packets = hops.load(directory).packets
+    return int((packets["arrived"] & ~packets["again"]).sum())

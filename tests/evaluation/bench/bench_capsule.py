@@ -25,7 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / part) for part in (".", "tests", "tools/nsight-report")]
 
 from capsule.bed import Bed  # noqa: E402
 from capsule.stamping import Stamping  # noqa: E402

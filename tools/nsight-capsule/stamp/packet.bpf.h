@@ -66,8 +66,6 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 			return 0;
 		p->l4 = p->l3 + ip->ihl * 4;
 		p->end = p->l3 + length;
-		v4_mapped(p->saddr, ip->saddr);
-		v4_mapped(p->daddr, ip->daddr);
 		return ip->protocol;
 	}
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
@@ -79,8 +77,6 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 		p->fragment = ip->nexthdr == IPV6_FRAGMENT;
 		p->l4 = p->l3 + sizeof(*ip);
 		p->end = p->l4 + bpf_ntohs(ip->payload_len);
-		__builtin_memcpy(p->saddr, ip->saddr, sizeof(p->saddr));
-		__builtin_memcpy(p->daddr, ip->daddr, sizeof(p->daddr));
 		if (p->fragment) {
 			struct ipv6_fragment *fragment = (void *)(ip + 1);
 
@@ -93,6 +89,30 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 		return ip->nexthdr;
 	}
 	return 0;
+}
+
+/* Of the packet at p->l3. Not a part of parse(), since few packets need them. */
+static __always_inline void parse_addresses(struct __sk_buff *skb, struct packet *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	__builtin_memset(p->saddr, 0, sizeof(p->saddr));
+	__builtin_memset(p->daddr, 0, sizeof(p->daddr));
+	if (p->v6) {
+		struct ipv6_header *ip = data + p->l3;
+
+		if ((void *)(ip + 1) > end)
+			return;
+		__builtin_memcpy(p->saddr, ip->saddr, sizeof(p->saddr));
+		__builtin_memcpy(p->daddr, ip->daddr, sizeof(p->daddr));
+	} else {
+		struct iphdr *ip = data + p->l3;
+
+		if ((void *)(ip + 1) > end)
+			return;
+		v4_mapped(p->saddr, ip->saddr);
+		v4_mapped(p->daddr, ip->daddr);
+	}
 }
 
 /* Ethernet, and up to two VLAN tags; the EtherType. */

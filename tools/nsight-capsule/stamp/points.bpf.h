@@ -82,10 +82,12 @@ static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct
 
 /* Whether the filter chooses this datagram: those of sockets of this namespace. */
 static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
-					      const struct packet *p)
+					      struct packet *p)
 {
-	if (!(c->protocols & NSC_DO_UDP) || !skb->sk ||
-	    !targeted(c, p->sport, p->dport, p->saddr, p->daddr))
+	if (!(c->protocols & NSC_DO_UDP) || !skb->sk)
+		return false;
+	parse_addresses(skb, p);
+	if (!targeted(c, p->sport, p->dport, p->saddr, p->daddr))
 		return false;
 	return !c->cgroup || bpf_skb_ancestor_cgroup_id(skb, c->cgroup_level) == c->cgroup;
 }
@@ -135,11 +137,11 @@ static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct
 }
 
 static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_config *c,
-				       const struct packet *p)
+				       struct packet *p)
 {
 	enum nsc_count what;
 
-	if (!datagram_targeted(skb, c, p) || !drawn(c))
+	if (!drawn(c) || !datagram_targeted(skb, c, p))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);
@@ -179,10 +181,13 @@ static __always_inline bool arrived(const struct packet *p)
 
 /* A packet with a capsule that is ours passes. */
 static __always_inline void passed(struct __sk_buff *skb, const struct nsc_config *c,
-				   const struct packet *p, struct nsc_capsule *capsule, __u32 at)
+				   struct packet *p, struct nsc_capsule *capsule, __u32 at)
 {
-	bool end = arrived(p), leaves = boundary && egress;
 	__u64 now = bpf_ktime_get_ns();
+	bool end, leaves = boundary && egress;
+
+	parse_addresses(skb, p);
+	end = arrived(p);
 
 	if (end) {
 		/* A segment's stays: what is forwarded after all (DNAT) ends again elsewhere. */
@@ -216,7 +221,7 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 }
 
 static __always_inline void look(struct __sk_buff *skb, const struct nsc_config *c,
-				 const struct packet *p, __u32 at)
+				 struct packet *p, __u32 at)
 {
 	struct nsc_capsule capsule;
 
@@ -316,7 +321,10 @@ int at_match(struct __sk_buff *skb)
 	}
 	if (!p.proto || !(c->protocols & (p.proto == IPPROTO_TCP ? NSC_DO_TCP : NSC_DO_UDP)))
 		return GO_ON;
-	if (!p.payload || !targeted(c, p.sport, p.dport, p.saddr, p.daddr))
+	if (!p.payload)
+		return GO_ON;
+	parse_addresses(skb, &p);
+	if (!targeted(c, p.sport, p.dport, p.saddr, p.daddr))
 		return GO_ON;
 	key = key_of(skb, &p);
 	if ((key >> 32) >= c->threshold)
