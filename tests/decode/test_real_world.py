@@ -39,6 +39,7 @@ def decoded(
 
 
 #: ``leaf`` is called at 1000 and returns at 1010; 20 rounds of the loop up to 11,010.
+END = pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP)
 BEGIN = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
 
 
@@ -96,6 +97,22 @@ def test_gaps_of_threads_with_buffers_of_their_own_are_theirs(tmp_path: Path) ->
     for tid in (7, 8):
         top = sorted((r["start_ns"], r["dur_ns"]) for r in rows if r["tid"] == tid and r["depth"] == 0)
         assert all(a + dur == b for (a, dur), (b, _) in itertools.pairwise(top))
+
+
+def test_slices_of_code_without_calls_overlap_by_little(tmp_path: Path) -> None:
+    """32 PSBs, each with 8 KiB of packets that tell of 6 rounds of the loop: slices of 2 PSBs, 4 KiB of overlap for 16 each."""
+    part = (pt.cyc(6) + pt.tnt(*[True] * 6)) * 4096
+    trace = b"".join(pt.psb(1000 + n * 4096 * 6, pt.LOOP) + part for n in range(32))
+    data = pt.Recording({(0, 7): [trace + END]}).write(tmp_path)
+    insns, found = [], []
+    for size in ("1000000000", "17000"):
+        options = ["--symfs", tmp_path / "symfs", "-o", tmp_path / "e", "--slice-bytes", size]
+        done = run("edges", data, *options)
+        insns.append(int(done.stderr.splitlines()[1].partition(" instructions")[0].replace(",", "")))
+        found.append((tmp_path / "e").read_bytes())
+    assert found[0] == found[1]
+    assert insns[0] == 32 * 4096 * 6 + 4
+    assert insns[0] < insns[1] < 1.3 * insns[0]
 
 
 TRANSFERS = [(pt.MAIN, pt.LEAF), (pt.LEAF, pt.LOOP)] * 2

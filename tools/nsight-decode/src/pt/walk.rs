@@ -33,6 +33,8 @@ pub use slice::{Output, Slice, Track};
 
 /// How far a slice is decoded into the next one, for both to be joined.
 pub const OVERLAP_ITEMS: usize = 512;
+/// As far in packets, where code has fewer calls: each of them tells both the same.
+const OVERLAP_PACKETS: usize = 4 << 10;
 /// So many instructions without a packet are a loop that will not end.
 const MAX_IDLE: u32 = 1 << 17;
 /// So many of them end a slice: each takes as long as many packets do. A fuzzer has less time.
@@ -322,6 +324,9 @@ impl State<'_, '_> {
     }
 
     fn overlaps_enough(&self) -> bool {
+        if self.offset - self.end > OVERLAP_PACKETS {
+            return true;
+        }
         let items = &self.output.items;
         items.len() >= OVERLAP_ITEMS && items[items.len() - OVERLAP_ITEMS].offset > self.end
     }
