@@ -20,17 +20,16 @@
  */
 #define MAX_GROWTH 128
 
-static bool is_message(unsigned int type)
-{
-	return type >= NSR_MESSAGE;
-}
+#define ADD(file, list, ...)                                                                       \
+	do {                                                                                       \
+		GROW((file)->list, (file)->n_##list, (file)->cap_##list);                          \
+		(file)->list[(file)->n_##list++] = (struct raw_item){__VA_ARGS__};                 \
+	} while (0)
 
 static void add_item(struct raw_file *file, uint64_t ts, size_t unit, unsigned int type,
 		     enum raw_role role)
 {
-	GROW(file->items, file->n_items, file->cap_items);
-	file->items[file->n_items++] =
-		(struct raw_item){.ts = ts, .unit = unit, .type = type, .role = role};
+	ADD(file, items, .ts = ts, .unit = unit, .type = type, .role = role);
 }
 
 /* A begin that lies dur before the end. */
@@ -132,24 +131,15 @@ static void add_record(struct raw_file *file, uint64_t ts, size_t unit, unsigned
 	}
 	if (file->pending_units)
 		end_gap(file, ts);
-	if (is_message(type)) {
-		if (file->want_messages) {
-			GROW(file->messages, file->n_messages, file->cap_messages);
-			file->messages[file->n_messages++] =
-				(struct raw_item){.ts = ts, .unit = unit, .type = type};
-		}
-	} else if (type == NSR_INTERVAL) {
-		if (raw_dur(p) >= ts || !raw_syscall_tid(p)) {
-			losses->malformed++;
-			return;
-		}
+	if (type >= NSR_MESSAGE) {
+		if (file->want_messages)
+			ADD(file, messages, .ts = ts, .unit = unit, .type = type);
+	} else if (type == NSR_INTERVAL && raw_dur(p) < ts && raw_syscall_tid(p)) {
 		losses->saturated += raw_dur(p) == RAW_DUR_MASK;
-		if (file->want_intervals) {
-			GROW(file->intervals, file->n_intervals, file->cap_intervals);
-			file->intervals[file->n_intervals++] =
-				(struct raw_item){.ts = ts, .unit = unit, .type = type};
-		}
-	} else if (file->want_activity && !add_activity(file, ts, unit, type, losses)) {
+		if (file->want_intervals)
+			ADD(file, intervals, .ts = ts, .unit = unit, .type = type);
+	} else if (type == NSR_INTERVAL ||
+		   (file->want_activity && !add_activity(file, ts, unit, type, losses))) {
 		losses->malformed++;
 		return;
 	}
@@ -388,23 +378,21 @@ bool raw_file_read(struct raw_file *file, int dir, const char *name, uint32_t cp
 	file->tid = -1;
 	reader_open_at(&r, dir, name);
 	p = reader_at(&r, 0, sizeof(head));
-	if (!p) {
+	if (p)
+		memcpy(&head, p, sizeof(head));
+	else
 		losses->truncated_bytes += r.size;
-		reader_close(&r);
-		return false;
-	}
-	memcpy(&head, p, sizeof(head));
-	if (memcmp(head.magic, NSR_MAGIC, sizeof(head.magic)) || head.cpu != cpu) {
+	if (p && (memcmp(head.magic, NSR_MAGIC, sizeof(head.magic)) || head.cpu != cpu)) {
 		losses->bad_files++;
 		losses->undecodable_bytes += r.size;
-		reader_close(&r);
-		return false;
+		p = NULL;
 	}
-	if (head.version != NSR_VERSION)
+	if (p && head.version != NSR_VERSION)
 		die(EXIT_BAD_INPUT, "use the nsight-report of the release that recorded it",
 		    "%s: version %u of records is unknown (known: %d)", name, head.version,
 		    NSR_VERSION);
-	read_blocks(file, &r, losses);
+	if (p)
+		read_blocks(file, &r, losses);
 	reader_close(&r);
-	return true;
+	return p;
 }

@@ -30,11 +30,8 @@ use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
 pub use slice::{Output, Slice, Track};
+use slice::{OVERLAP_ITEMS, OVERLAP_PACKETS};
 
-/// How far a slice is decoded into the next one, for both to be joined.
-pub const OVERLAP_ITEMS: usize = 512;
-/// As far in packets, where code has fewer calls: each of them tells both the same.
-const OVERLAP_PACKETS: usize = 4 << 10;
 /// So many instructions without a packet are a loop that will not end.
 const MAX_IDLE: u32 = 1 << 17;
 /// So many of them end a slice: each takes as long as many packets do. A fuzzer has less time.

@@ -4,6 +4,11 @@
 use crate::pt::item::{Item, What};
 use crate::pt::switches::{Pair, Task};
 
+/// How far a slice is decoded into the next one, for both to be joined.
+pub const OVERLAP_ITEMS: usize = 512;
+/// As far in packets, where code has fewer calls: each of them tells both the same.
+pub const OVERLAP_PACKETS: usize = 4 << 10;
+
 /// What threads that decode have in common for one CPU (or traced thread).
 pub struct Track {
     pub pairs: Vec<Pair>,
