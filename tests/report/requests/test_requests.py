@@ -93,6 +93,13 @@ def test_what_has_no_other_half_is_counted_and_in_no_row(tmp_path: Path) -> None
     assert losses == {"replies_without_request": 1, "requests_without_reply": 1, "messages_one_way": 3}
 
 
+def test_intervals_in_the_table_of_messages_are_of_no_request(tmp_path: Path) -> None:
+    interval = received(5, 100, 150, 5000, direction="interval", proto=0)
+    made, losses = join([received(0, 1000, 1500, 4000), sent(0, 24_000, 24_700), interval], tmp_path)
+    assert ([(r["first_ns"], r["last_ns"]) for r in made], losses) == ([(1000, 24_700)], {})
+    assert join([received(0, 1000, 1500, 4000), interval], tmp_path) == ([], {})
+
+
 def test_a_recording_of_one_direction_has_no_requests_and_lacks_none(tmp_path: Path) -> None:
     assert join([received(0, 0, 100, 200), received(0, 300, 400, 900)], tmp_path) == ([], {})
     assert join([], tmp_path) == ([], {})

@@ -16,7 +16,7 @@ from ..tables.store import Writer, Written, writing
 from .exchanges import FRAMING, JOINS, Exchanges, exchanges
 from .phases import measure
 from .roles import CLIENT, ROLES, roles
-from .rows import I64, WORDS, Connections, Rows, by_connection
+from .rows import DIRECTIONS, I64, WORDS, Connections, Rows, by_connection
 from .tree import InHands, Sent, parents
 
 _UDP = 17
@@ -68,7 +68,13 @@ def build(
 
 def _both_directions(messages: Messages) -> bool:
     words: dict[str, dict[str, int]] = {}
-    return any({"rx", "tx"} <= words["direction"].keys() for _ in messages.batches(["direction"], words))
+    seen: set[int] = set()
+    # What is a word of the table need not be the direction of any message.
+    for batch in messages.batches(["direction"], words):
+        seen.update(np.unique(batch["direction"]).tolist())
+        if {words["direction"].get(direction) for direction in DIRECTIONS} <= seen:
+            return True
+    return False
 
 
 def _requests(

@@ -26,6 +26,7 @@ COPIED = {
 ROW = np.dtype([*COPIED.items(), ("at_ns", np.int64), ("tx", np.int8)])
 #: The first message of each connection tells these.
 OF_CONNECTION = ("proto", "netns", "laddr", "lport", "raddr", "rport")
+DIRECTIONS = ("rx", "tx")
 WORDS = ("comm", "request_type", "laddr", "raddr")
 
 
@@ -69,12 +70,15 @@ def by_connection(
         Connections(),
     )
     names = [*COPIED, "last_ns", "direction", *OF_CONNECTION]
-    for batch in messages.batches(names, words):
-        sent, received = (words["direction"].get(word, -1) for word in ("tx", "rx"))
-        # Not intervals of threads, which may be beside the messages.
-        of_connection = (batch["direction"] == sent) | (batch["direction"] == received)
-        batch = {name: column[of_connection] for name, column in batch.items()}
-        batch["tx"] = (batch["direction"] == sent).astype(np.int8)
+    for every in messages.batches(names, words):
+        received, sent = (
+            every["direction"] == words["direction"].get(direction, -1) for direction in DIRECTIONS
+        )
+        # Intervals that somebody asked for are in the same table.
+        chosen = received | sent
+        batch = {name: values[chosen] for name, values in every.items()} | {
+            "tx": sent[chosen].astype(np.int8)
+        }
         rows = np.empty(len(batch["conn_id"]), ROW)
         for name in COPIED:
             rows[name] = batch[name]
