@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -24,18 +25,18 @@ ETH_P_ALL = 3
 BPFTOOL = next((p for p in ("/usr/sbin/bpftool", "/usr/bin/bpftool") if os.path.exists(p)), "bpftool")
 
 
-def ours() -> set[int]:
-    """BPF programs of nsight-stamp that the kernel has, by id."""
-    programs = json.loads(run(BPFTOOL, "-j", "prog", "show"))
-    return {
-        p["id"] for p in programs if p.get("name") in ("at_point", "at_match", "at_socket", "each_connection")
-    }
+def loaded(pid: int) -> set[int]:
+    """BPF programs that a process has, by id. Another run on this machine has others."""
+    texts = (path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return {int(n) for text in texts for n in re.findall(r"^prog_id:\s+(\d+)$", text, re.M)}
 
 
-def traces(bed: Bed, before: set[int]) -> list[str]:
-    """What is left in the network and the kernel. The kernel frees programs a moment after their last user has gone."""
+def traces(bed: Bed, programs: set[int]) -> list[str]:
+    """What is left of these programs, and in the network. The kernel frees programs a moment after their last user has gone."""
     deadline = time.monotonic() + 30
-    while (left := ours() - before) and time.monotonic() < deadline:
+    while (
+        left := programs & {p["id"] for p in json.loads(run(BPFTOOL, "-j", "prog", "show"))}
+    ) and time.monotonic() < deadline:
         time.sleep(0.05)
     found = [f"program {n}" for n in left]
     for place, dev in DEVICES:
@@ -72,9 +73,9 @@ def headers(bed: Bed, send: int = 3) -> set[int]:
 @pytest.mark.parametrize("how", ["ended", "nsight-stamp killed", "nsight-capsule killed"])
 def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: str) -> None:
     """With timestamps a TCP header has 32 bytes; with a capsule 60."""
-    before = ours()
     with Stamping(tmp_path / "out", *everywhere, "--rate", "1") as run:
-        assert len(ours() - before) == 2 * len(DEVICES) + 2
+        programs = loaded(run.child())
+        assert len(programs) == 2 * len(DEVICES) + 2
         assert headers(bed) == {60}
         if how == "ended":
             run.end()
@@ -86,7 +87,7 @@ def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: s
         else:
             run.process.kill()
             run.process.wait()
-    assert traces(bed, before) == []
+    assert traces(bed, programs) == []
     assert headers(bed) == {32}
 
 
