@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Files and words of the user's own: categories, lists of sockets, slices, numbers of messages, readings beside a perf.data."""
+"""Files and words of the user's own: categories, lists of sockets, slices, numbers of messages, readings beside a perf.data, intervals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import guard
 
 with guard.instrumented():
     from nsight_report.attribution import categories
+    from nsight_report.clocks import ClockMap
+    from nsight_report.intervals.read import Reader
+    from nsight_report.losses import Ledger
     from nsight_report.perf_import import clock, sockets
     from nsight_report.selection.slices import Slice
+    from nsight_report.tables import schema
 
 PATH = guard.directory() / "file"
+CLOCK = ClockMap(schema.empty("clock_map"))
 NAMES = ("nginx", "kworker", "tcp_v4_rcv", "a" * 200, "\x1b[31m", "")
 
 
@@ -43,7 +48,15 @@ def _beside() -> None:
     clock._beside(PATH, 2_000_000)
 
 
-READERS: tuple[Callable[[], None], ...] = (_categories, _sockets, _numbers, _slice, _beside)
+def _intervals() -> None:
+    reader = Reader(PATH, CLOCK, Ledger("lifetimes"))
+    for some in reader:
+        assert ((some.start >= 0) & (some.start <= some.stop)).all()
+        assert ((some.tid > 0) | (some.cpu >= 0)).all()
+        assert (some.name < len(reader.names)).all()
+
+
+READERS: tuple[Callable[[], None], ...] = (_categories, _sockets, _numbers, _slice, _beside, _intervals)
 
 
 def one(data: bytes) -> None:

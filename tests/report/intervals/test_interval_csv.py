@@ -124,6 +124,7 @@ def test_a_line_of_the_authors_memcached_is_three_intervals_of_a_completed_reque
         (HEAD + f"a,1,{1 << 70},monotonic,1,\n", ":2: stop '1180591620717411303424' is not a whole number"),
         (HEAD.encode() + b"\xff,1,2,monotonic,1,\n", ":2: not text in UTF-8"),
         (HEAD + "a" * 5000 + ",x,2,monotonic,1,\n", ":2: the line is longer than 4096 bytes"),
+        (HEAD + "a,1,2\ra,1,2,monotonic,1,\n", ":2: not a line of CSV: new-line character"),
         (HEAD + "a,1,2,sundial,1,\n", "clock 'sundial' is not one of this capture (monotonic, tsc, realtime)"),
     ],
 )  # fmt: skip

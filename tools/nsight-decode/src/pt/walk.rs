@@ -30,7 +30,7 @@ use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
 use recent::Recent;
 
 pub use slice::{Output, Slice, Track};
-use slice::{OVERLAP_ITEMS, OVERLAP_PACKETS};
+use slice::{BYTES_PER_ITEM, OVERLAP_ITEMS, OVERLAP_PACKETS};
 
 /// So many instructions without a packet are a loop that will not end.
 const MAX_IDLE: u32 = 1 << 17;
@@ -40,9 +40,6 @@ const MAX_ENDLESS: u32 = if cfg!(fuzzing) { 2 } else { 8 };
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
 const STALL_RATE: u64 = 20;
-
-/// Traces of kernel code have some 6 bytes of packets for each item.
-const BYTES_PER_ITEM: usize = 5;
 
 /// A branch whose target is the next block's begin. It is in the function that `State` says runs.
 #[derive(Clone, Copy)]

@@ -133,9 +133,11 @@ def _at_fault(file: File, error: Exception) -> BadInput:
             where = f"{file.path}:{number}"
             try:
                 text = _text(line, where).rstrip("\r\n")
+                fields = next(csv.reader([text]), [])
             except BadInput as bad:
                 return bad
-            fields = next(csv.reader([text]), [])
+            except csv.Error as bad:
+                return BadInput(f"{where}: not a line of CSV: {bad}", _HINT)
             if text and len(fields) != len(file.columns):
                 return BadInput(
                     f"{where}: {len(fields)} fields, and the header has {len(file.columns)}", _HINT

@@ -9,6 +9,9 @@ pub const OVERLAP_ITEMS: usize = 512;
 /// As far in packets, where code has fewer calls: each of them tells both the same.
 pub const OVERLAP_PACKETS: usize = 4 << 10;
 
+/// Traces of kernel code have some 6 bytes of packets for each item.
+pub const BYTES_PER_ITEM: usize = 5;
+
 /// What threads that decode have in common for one CPU (or traced thread).
 pub struct Track {
     pub pairs: Vec<Pair>,
