@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from machinery.harness import capabilities
+from machinery.testbed.turn import turn
 
 from capsule.bed import Bed
 from conftest import skip_or_fail
@@ -13,18 +14,21 @@ from conftest import skip_or_fail
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    """The virtual network, built once for a file."""
+    """The virtual network, built once for a file. TCP gets its options by a program of the whole machine, and runs of
+    nsight-capsule take each other's marks off connections: one at a time.
+    """
     if os.geteuid():
         skip_or_fail("root", "network namespaces need root")
     if why := capabilities.programs("ip", "ethtool", "tc", "nft")():
         skip_or_fail("testbed", why)
     made = Bed()
     made.clear()
-    try:
-        made.build()
-        yield made
-    finally:
-        made.clear()
+    with turn():
+        try:
+            made.build()
+            yield made
+        finally:
+            made.clear()
 
 
 @pytest.fixture

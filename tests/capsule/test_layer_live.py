@@ -18,7 +18,7 @@ from nsight_report.hops import layers
 from capsule.bed import Bed
 from capsule.stamping import Stamping, total
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 #: A burst of N datagrams of SIZE bytes through RATE, whose bucket holds BURST bytes.
 N, SIZE, RATE_BIT, BURST = 40, 1000, 8_000_000, 4_000

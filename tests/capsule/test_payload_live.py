@@ -17,7 +17,7 @@ import pytest
 from capsule.bed import MTU, Bed, exchange, run
 from capsule.stamping import Stamping, first_sent, skipped, total
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 IP = {socket.AF_INET: 20, socket.AF_INET6: 40}
@@ -38,7 +38,7 @@ def test_payload_is_exact_at_every_size_around_the_mtu(
     before = bed.errors()
     data = random.Random(7).randbytes(200_000)
     n_datagrams = 0
-    with Stamping(tmp_path / "out", *everywhere, "--rate", "1") as run:
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7001") as run:
         for family in FAMILIES:
             client, server = bed.connection(family, 7001)
             mss = MTU - IP[family] - 20 - 12
@@ -57,7 +57,7 @@ def test_payload_is_exact_at_every_size_around_the_mtu(
                 assert exchange(client, server, data[:size]) == data[:size], size
             client.close()
             server.close()
-            client, server = bed.datagrams(family, 7002)
+            client, server = bed.datagrams(family, 7001)
             room = MTU - IP[family] - 8
             sizes = [0, 1, 2, 3, 4, 77, 78, *bounds(room - CAPSULE, 3), *bounds(room, 3), 4_000]
             for size in sizes:
@@ -86,7 +86,9 @@ def test_a_receiver_without_program_gets_the_exact_payload(bed: Bed, tmp_path: P
     """Its kernel cuts off what is behind a datagram, and leaves out an option it does not know."""
     bed.offloads(True)
     before, data = bed.errors(), os.urandom(1400)
-    with Stamping(tmp_path / "out", "--point", f"{bed.name('a')}:eth0", "--rate", "1") as run:
+    with Stamping(
+        tmp_path / "out", "--point", f"{bed.name('a')}:eth0", "--rate", "1", "--port", "7003"
+    ) as run:
         for family in FAMILIES:
             client, server = bed.datagrams(family, 7003)
             for size in range(0, 300, 7):
@@ -165,7 +167,7 @@ def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[
             n += 1
 
     def datagrams(family: int) -> None:
-        client, server = bed.datagrams(family, 7008)
+        client, server = bed.datagrams(family, 7007)
         numbers = random.Random(family)
         while not leave.is_set():
             data = numbers.randbytes(numbers.randrange(1430))
@@ -182,7 +184,7 @@ def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[
         thread.start()
     try:
         for i in range(3):
-            with Stamping(tmp_path / f"out{i}", *everywhere, "--rate", "1/2") as run:
+            with Stamping(tmp_path / f"out{i}", *everywhere, "--rate", "1/2", "--port", "7007") as run:
                 for rate in ("0", "1", "1/3"):
                     run.change("--rate", rate)
                 if i == 1:

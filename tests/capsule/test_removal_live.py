@@ -19,7 +19,7 @@ import pytest
 from capsule.bed import DEVICES, V4, Bed, exchange, run
 from capsule.stamping import TOOL, Stamping, first_sent, total
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ETH_P_ALL = 3
 BPFTOOL = next((p for p in ("/usr/sbin/bpftool", "/usr/bin/bpftool") if os.path.exists(p)), "bpftool")
@@ -73,7 +73,7 @@ def headers(bed: Bed, send: int = 3) -> set[int]:
 @pytest.mark.parametrize("how", ["ended", "nsight-stamp killed", "nsight-capsule killed"])
 def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: str) -> None:
     """With timestamps a TCP header has 32 bytes; with a capsule 60."""
-    with Stamping(tmp_path / "out", *everywhere, "--rate", "1") as run:
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7011") as run:
         programs = loaded(run.child())
         assert len(programs) == 2 * len(DEVICES) + 2
         assert headers(bed) == {60}
@@ -150,13 +150,15 @@ def test_capsules_are_taken_off_where_packets_leave_the_host(
 ) -> None:
     """u0 is the boundary. Behind it a segment has NOP where its capsule was, and a datagram's is zeros or gone."""
     before = bed.errors()
-    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--boundary", f"{bed.name('h1')}:u0") as run:
+    with Stamping(
+        tmp_path / "out", *everywhere, "--rate", "1", "--port", "7014", "--boundary", f"{bed.name('h1')}:u0"
+    ) as run:
         tap = bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
         tap.bind(("eth0", ETH_P_ALL))
         tap.settimeout(30)
         client, server = bed.connection(socket.AF_INET, 7014)
         assert exchange(client, server, b"s" * 100) == b"s" * 100
-        sender, receiver = bed.datagrams(socket.AF_INET, 7015)
+        sender, receiver = bed.datagrams(socket.AF_INET, 7014)
         sender.send(b"datagram")
         assert receiver.recv(99) == b"datagram"
         frames = []
