@@ -18,8 +18,8 @@ with guard.instrumented():
     from nsight_report import pipeline
     from nsight_report.capture import message_events, raw_records  # noqa: F401
 
-DIRECTORY = guard.directory()
-CAPTURE = DIRECTORY / "x.nsight"
+PLACE = guard.directory()
+CAPTURE = PLACE / "x.nsight"
 STAGES = ("clocks", "events", "messages")
 LINK, PIPE, DIRECTORY, ABSENT = 12, 13, 14, 15
 
@@ -54,8 +54,8 @@ def _replace(name: str, how: int, content: bytes) -> None:
     elif how == DIRECTORY:
         path.mkdir()
     elif how == LINK:
-        (DIRECTORY / "elsewhere").write_bytes(content)
-        path.symlink_to(DIRECTORY / "elsewhere")
+        (PLACE / "elsewhere").write_bytes(content)
+        path.symlink_to(PLACE / "elsewhere")
     elif how != ABSENT:
         path.write_bytes(content)
 
