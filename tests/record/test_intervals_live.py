@@ -88,7 +88,8 @@ def test_begins_and_ends_without_a_partner_are_counted(recorded: tuple[Path, np.
     step, work = manifest(capture)["intervals"]
     assert [step[what] for what in ("name", "begun", "again", "alone")] == ["step", 2 * N_STEPS + 2, 1, 1]
     assert [work[what] for what in ("name", "begun", "again", "alone")] == ["work", 2 * N_STEPS, 0, 0]
-    counted = {row["key"]: row["count"] for row in nsight_report.open(capture).pipeline.losses().to_pylist()}
+    losses = nsight_report.open(capture, direction="interval").losses
+    counted = dict(zip(losses["key"].astype(str), losses["count"], strict=True))
     assert manifest(capture)["records"]["lost"] == 0
     keys = ("interval_begun_again", "interval_end_alone", "interval_not_ended")
     assert [counted[key] for key in keys] == [1, 1, 1]
