@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,35 @@ class Flying:
         return self.said
 
 
+Begin = Callable[..., Flying]
+
+
+@pytest.fixture
+def flying() -> Iterator[Begin]:
+    """Begins a flight recorder; those of a test that fails are ended, too."""
+    runs: list[Flying] = []
+
+    def begin(directory: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> Flying:
+        runs.append(Flying(directory, port, *options, prefix=prefix))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.terminate()
+            run.process.wait(END_S)
+
+
 def whole(path: Path) -> bool:
     """Whether every record that the window counts is there, and the other way round."""
     files = [read(p) for p in (path / "records").glob("*.records")]
     return all(f.ended and not f.missing() and set(f.present) == set(f.counts) for f in files)
 
 
-def test_each_stall_has_a_window_and_the_report_names_it(tmp_path: Path, server: StallingServer) -> None:
-    run = Flying(
+def test_each_stall_has_a_window_and_the_report_names_it(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    run = flying(
         tmp_path / "f", server.port, "--trigger", "latency=20ms", "--before", "0.2", "--after", "0.05"
     )
     for n in range(3):
@@ -171,10 +192,10 @@ def test_each_stall_has_a_window_and_the_report_names_it(tmp_path: Path, server:
 
 
 def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
-    tmp_path: Path, server: StallingServer
+    tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:
     options = ("--trigger", "latency=20ms", "--before", "0.05", "--after", "0.01", "--windows-per-hour", "1")
-    run = Flying(tmp_path / "f", server.port, *options)
+    run = flying(tmp_path / "f", server.port, *options)
     for n in range(2):
         server.requests(50, stall=True)
         run.wait_for_windows(1)
@@ -187,9 +208,9 @@ def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
 
 
 def test_a_message_beyond_its_services_percentile_is_a_trigger(
-    tmp_path: Path, server: StallingServer
+    tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:
-    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=p99", "--windows-per-hour", "3600")
+    run = flying(tmp_path / "f", server.port, "--trigger", "latency=p99", "--windows-per-hour", "3600")
     # The limit is known a second after there were enough messages, and follows what came.
     deadline = time.monotonic() + END_S
     while (
@@ -203,8 +224,10 @@ def test_a_message_beyond_its_services_percentile_is_a_trigger(
     assert all(0 < limit < 1e9 * STALL_S for limit in limits)
 
 
-def test_programs_that_take_too_much_do_without_system_calls(tmp_path: Path, server: StallingServer) -> None:
-    run = Flying(tmp_path / "f", server.port, "--most-cpu", "0.001", "--syscalls", "messages")
+def test_programs_that_take_too_much_do_without_system_calls(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    run = flying(tmp_path / "f", server.port, "--most-cpu", "0.001", "--syscalls", "messages")
     deadline = time.monotonic() + END_S
     while "without system calls" not in run.said and time.monotonic() < deadline:
         server.requests(500)
@@ -223,12 +246,12 @@ def test_programs_that_take_too_much_do_without_system_calls(tmp_path: Path, ser
 UNIT = ROOT / "tools/nsight-record/nsight-flight.service"
 
 
-def test_the_services_capabilities_are_enough(tmp_path: Path, server: StallingServer) -> None:
+def test_the_services_capabilities_are_enough(tmp_path: Path, server: StallingServer, flying: Begin) -> None:
     found = re.search(r"^CapabilityBoundingSet=(.*)$", UNIT.read_text(), re.MULTILINE)
     assert found
     names = [f"+{name.removeprefix('CAP_').lower()}" for name in found[1].split()]
     prefix = ("setpriv", f"--bounding-set=-all,{','.join(names)}", "--no-new-privs")
-    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", prefix=prefix)
+    run = flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", prefix=prefix)
     server.requests(50, stall=True)
     run.wait_for_windows(1)
     run.end()
@@ -296,8 +319,10 @@ def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, goes_on: bool
         assert sum(f.present[kind] for f in files.values() for kind in (SWITCH, SWITCH_SYSCALL, SYSCALL)) > 0
 
 
-def test_recorder_that_is_killed_leaves_its_windows(tmp_path: Path, server: StallingServer) -> None:
-    run = Flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", "--before", "0.05")
+def test_recorder_that_is_killed_leaves_its_windows(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    run = flying(tmp_path / "f", server.port, "--trigger", "latency=20ms", "--before", "0.05")
     server.requests(50, stall=True)
     run.wait_for_windows(1)
     run.process.kill()
@@ -336,12 +361,14 @@ exec "$@"
 """
 
 
-def test_window_of_intel_pt_has_what_perf_wrote_for_it(tmp_path: Path, server: StallingServer) -> None:
+def test_window_of_intel_pt_has_what_perf_wrote_for_it(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     prefix = ("unshare", "-m", "sh", "-c", WITH_INTEL_PT, "sh", str(tmp_path / "pt"))
     options = ("--mode", "intel-pt", "--trigger", "latency=20ms")
-    run = Flying(tmp_path / "f", server.port, *options, prefix=prefix)
+    run = flying(tmp_path / "f", server.port, *options, prefix=prefix)
     for n in range(2):
         server.requests(50, stall=True)
         run.wait_for_windows(n + 1)

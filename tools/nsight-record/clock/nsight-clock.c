@@ -16,55 +16,22 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "perf_clock.h"
-#include "phc.h"
+#include "readings.h"
 #include "tsc.h"
-#include "vvar.h"
-
-#define NSEC_PER_SEC 1000000000LL
-#define CLOCKSOURCE  "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-
-/* Exit codes, the same as nsight-report's. */
-enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_MISSING = 4, EXIT_IO = 5 };
 
 #define DEFAULT_POLL_US 1000
-/*
- * Where this many updates in a row went on along the same line, nobody disciplines the clock, and
- * an update is looked for less often: three quarters of a tick of the usual 250 a second. Of a
- * clock that then bends, one bracket is that wide. A kernel that updates more often misses some;
- * after so many the pace is the usual one for good.
- */
-#define CALM_UPDATES 64
-#define CALM_POLLS   3
-#define CALM_MISSED  4
+/* While the clock is calm a look at it is taken this many times less often: three quarters of a
+ * tick of the usual 250 a second. Of a clock that then bends, one bracket is that wide. */
+#define CALM_POLLS 3
 /* Bracketed readings: a cross-check of the page, or all there is. */
 #define CHECK_NS   100000000LL
 #define BRACKET_NS 10000000LL
 #define PHC_NS	   100000000LL
-/* The tightest of this many counts; an interrupt between two readings spoils one. */
-#define N_TRIES 5
-#define MAX_PHC 8
-
-struct recorder {
-	int out;
-	const char *out_name;
-	bool have_vvar;
-	struct vvar vvar;
-	struct vvar_state state;
-	uint64_t seen; /* TSC at which state was last known to be in force */
-	struct phc phc[MAX_PHC];
-	int n_phc;
-	uint64_t tsc_khz;
-	uint64_t polls, updates, missed, phc_failures;
-	unsigned int calm, calm_missed; /* updates in a row on one line; missed in between */
-};
 
 static volatile sig_atomic_t stop;
 
@@ -74,196 +41,8 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static void __attribute__((noreturn, format(printf, 3, 4)))
-die(int code, const char *hint, const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("error: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	if (hint)
-		fprintf(stderr, "hint: %s\n", hint);
-	exit(code);
-}
-
-/* One whole line per write(), so that a killed recorder leaves whole lines. */
-static void __attribute__((format(printf, 2, 3))) emit(struct recorder *r, const char *fmt, ...)
-{
-	char line[512];
-	size_t len, done = 0;
-	va_list ap;
-
-	va_start(ap, fmt);
-	len = (size_t)vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	while (done < len) {
-		ssize_t n = write(r->out, line + done, len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			die(EXIT_IO,
-			    "free some space, or write elsewhere with -o; lines already written "
-			    "are usable",
-			    "%s: %s", r->out_name, strerror(errno));
-		done += (size_t)n;
-	}
-}
-
-static int64_t now_ns(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
-}
-
-static void emit_state(struct recorder *r, uint64_t prev, uint64_t now)
-{
-	const struct vvar_state *s = &r->state;
-
-	emit(r,
-	     "V\t%" PRIu64 "\t%" PRIu64 "\t%u\t%d\t%" PRIu64 "\t%u\t%u"
-	     "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-	     "\t%" PRIu64 "\t%" PRIu64 "\n",
-	     prev, now, s->seq, s->mode, s->cycle_last, s->mult, s->shift, s->sec[0], s->snsec[0],
-	     s->sec[1], s->snsec[1], s->sec[2], s->snsec[2], s->sec[3], s->snsec[3]);
-}
-
-/*
- * Read the state and a TSC value at which it was in force: the page is looked
- * at again after the TSC, or an update in between would be dated too early.
- */
-static uint64_t read_state(struct recorder *r)
-{
-	uint64_t tsc;
-
-	do {
-		if (!vvar_read(&r->vvar, &r->state))
-			die(EXIT_MISSING, NULL, "the vvar page never became consistent");
-		tsc = tsc_ordered();
-	} while (vvar_seq(&r->vvar) != r->state.seq);
-	return tsc;
-}
-
-/* Whether a state goes on along the line of the one before. */
-static bool same_line(const struct vvar_state *old, const struct vvar_state *new)
-{
-	bool same = old->mode == new->mode && old->mult == new->mult && old->shift == new->shift;
-
-	for (int c = 0; c < VVAR_NR && same; c++)
-		same = vvar_ns(old, c, new->cycle_last) == vvar_ns(new, c, new->cycle_last);
-	return same;
-}
-
-static bool is_calm(const struct recorder *r)
-{
-	return r->calm >= CALM_UPDATES && r->calm_missed < CALM_MISSED;
-}
-
-/* Look at the page; write a V record if the timekeeper was updated since. */
-static void poll_vvar(struct recorder *r)
-{
-	uint64_t before = tsc_ordered(), prev = r->seen, missed;
-	struct vvar_state old = r->state;
-
-	r->polls++;
-	if (vvar_seq(&r->vvar) == old.seq) {
-		r->seen = before;
-		return;
-	}
-	r->seen = read_state(r);
-	r->updates++;
-	missed = (r->state.seq - old.seq) / 2 - 1;
-	r->missed += missed;
-	if (is_calm(r))
-		r->calm_missed += missed > 0;
-	r->calm = same_line(&old, &r->state) ? r->calm + 1 : 0;
-	emit_state(r, prev, r->seen);
-}
-
-/*
- * Bracketed readings of all clocks. They are written after another look at the
- * page, so that every B line also says up to when the V line before it was in
- * force: that is where a capture ends that was cut.
- */
-static void read_brackets(struct recorder *r)
-{
-	uint64_t before[VVAR_NR], after[VVAR_NR];
-	int64_t ns[VVAR_NR];
-
-	for (int c = 0; c < VVAR_NR; c++) {
-		uint64_t best = UINT64_MAX;
-
-		for (int i = 0; i < N_TRIES; i++) {
-			uint64_t t0 = tsc_ordered();
-			int64_t n = now_ns(vvar_clockid[c]);
-			uint64_t t1 = tsc_ordered();
-
-			if (t1 - t0 >= best)
-				continue;
-			best = t1 - t0;
-			before[c] = t0;
-			after[c] = t1;
-			ns[c] = n;
-		}
-	}
-	if (r->have_vvar)
-		poll_vvar(r);
-	for (int c = 0; c < VVAR_NR; c++)
-		emit(r, "B\t%s\t%" PRIu64 "\t%" PRId64 "\t%" PRIu64 "\n", vvar_clock_name[c],
-		     before[c], ns[c], after[c]);
-}
-
-static void read_phcs(struct recorder *r)
-{
-	for (int i = 0; i < r->n_phc; i++) {
-		struct phc_reading p;
-
-		if (phc_read(&r->phc[i], &p)) {
-			r->phc_failures++;
-			continue;
-		}
-		emit(r, "P\tphc:%s\t%s\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\n", r->phc[i].name,
-		     r->phc[i].method, p.before, p.phc, p.after);
-	}
-}
-
-/* The rate that the readings themselves show; only the header states it. */
-static uint64_t measure_tsc_khz(const struct recorder *r)
-{
-	struct timespec pause = {.tv_nsec = 20000000};
-	uint64_t tsc;
-	int64_t ns;
-
-	if (r->have_vvar) /* 2^shift / mult cycles are one nanosecond */
-		return (uint64_t)(((unsigned __int128)1000000 << r->state.shift) / r->state.mult);
-	ns = now_ns(CLOCK_MONOTONIC_RAW);
-	tsc = tsc_ordered();
-	nanosleep(&pause, NULL);
-	ns = now_ns(CLOCK_MONOTONIC_RAW) - ns;
-	tsc = tsc_ordered() - tsc;
-	return ns > 0 ? tsc * 1000000 / (uint64_t)ns : 0;
-}
-
-static void read_clocksource(char *name, size_t size)
-{
-	FILE *f = fopen(CLOCKSOURCE, "re");
-
-	snprintf(name, size, "unknown");
-	if (f) {
-		if (fgets(name, (int)size, f))
-			name[strcspn(name, " \t\n")] = 0;
-		fclose(f);
-	}
-}
-
 /* A time namespace shifts CLOCK_MONOTONIC and CLOCK_BOOTTIME; the kernel's timestamps are not
- * shifted.
- */
+ * shifted. */
 static void refuse_time_namespace(void)
 {
 	FILE *f = fopen("/proc/self/timens_offsets", "re");
@@ -280,17 +59,6 @@ static void refuse_time_namespace(void)
 	}
 	if (f)
 		fclose(f);
-}
-
-static void write_header(struct recorder *r)
-{
-	struct perf_clock perf;
-	char clocksource[64];
-
-	read_clocksource(clocksource, sizeof(clocksource));
-	emit(r, "#nsight-clock 1 tsc_khz=%" PRIu64 " clocksource=%s\n", r->tsc_khz, clocksource);
-	if (perf_clock_read(&perf))
-		emit(r, "C\t%u\t%u\t%" PRId64 "\n", perf.mult, perf.shift, (int64_t)perf.zero);
 }
 
 /* In steps of the interval, but never trying to catch up after a long sleep. */
@@ -486,7 +254,6 @@ int main(int argc, char **argv)
 	wall_ns = now_ns(CLOCK_MONOTONIC);
 	if (r.have_vvar)
 		r.seen = read_state(&r);
-	r.tsc_khz = measure_tsc_khz(&r);
 	write_header(&r);
 	if (r.have_vvar) {
 		r.seen = read_state(&r); /* the header took a while */

@@ -3,20 +3,16 @@
 
 #include "budget.h"
 #include "programs.h"
-#include "threads.h"
+#include "window.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SECOND	      1000000000ull
-#define TIME_MASK     ((1ull << NSR_TIME_BITS) - 1)
-#define MARGIN_UNITS  NSR_PAGE_UNITS
-#define CHUNK_UNITS   (NSR_MAX_BLOCK / NSR_UNIT)
 #define MOST_PER_HOUR 3600
 #define MOST_JOINED   64
 /* A percentile is known when so many messages were above it. */
@@ -38,7 +34,6 @@ struct flight {
 	const struct flight_options *options;
 	const struct flight_shared *shared;
 	bool activity;
-	uint64_t *chunk;
 	uint64_t rings_bytes; /* of all cores: a window is not larger */
 	struct budget budget;
 	struct steal steal;
@@ -55,110 +50,6 @@ struct flight {
 	uint64_t n_triggers, over_hour, over_bytes, unseen;
 };
 
-static uint64_t full_time(uint64_t word, uint64_t now)
-{
-	uint64_t ago = (now - (word >> 16)) & TIME_MASK;
-
-	/* A record that was just written may be later than now. */
-	return ago >> (NSR_TIME_BITS - 1) ? now + (TIME_MASK + 1 - ago) : now - ago;
-}
-
-/* Units of the record with this first word, which is the one at ``at``; 0: it is not there. */
-static uint32_t units_of(const struct rings *rings, const uint64_t *unit, uint64_t at)
-{
-	uint64_t word = unit[0];
-	uint32_t type = word & 0xff;
-
-	if ((word >> 8 & 0xff) != (0x80 | ((at >> rings->shift) & 0x7f)))
-		return 0;
-	if (type != NSR_PAD)
-		return nsr_units(type);
-	return unit[1] && unit[1] <= NSR_PAGE_UNITS ? (uint32_t)unit[1] : 0;
-}
-
-static const uint64_t *unit_at(const struct rings *rings, int cpu, uint64_t at)
-{
-	return (const uint64_t *)(rings->of[cpu].data + (at & rings->mask) * NSR_UNIT);
-}
-
-/* The first unit of what the ring still holds from ``from`` on; *since: when that begins. */
-static uint64_t first_unit(const struct rings *rings, int cpu, uint64_t from, uint64_t head,
-			   uint64_t now, uint64_t *since)
-{
-	uint64_t size = rings->mask + 1, page = head / NSR_PAGE_UNITS, least = 0, at;
-
-	*since = from;
-	if (head + MARGIN_UNITS > size)
-		least = (head + MARGIN_UNITS - size + NSR_PAGE_UNITS - 1) / NSR_PAGE_UNITS;
-	/* The page in which ``from`` is: the last one that begins before it. */
-	for (;; page--) {
-		const uint64_t *unit = unit_at(rings, cpu, page * NSR_PAGE_UNITS);
-		uint64_t begins;
-
-		if (!units_of(rings, unit, page * NSR_PAGE_UNITS)) {
-			if (page <= least)
-				break;
-			continue;
-		}
-		begins = full_time(*unit, now);
-		if (begins < from)
-			break;
-		if (page <= least) {
-			if (least)
-				*since = begins;
-			break;
-		}
-	}
-	at = page * NSR_PAGE_UNITS;
-	while (at < head) {
-		const uint64_t *unit = unit_at(rings, cpu, at);
-		uint32_t units = units_of(rings, unit, at);
-
-		if (!units || full_time(*unit, now) >= from)
-			break;
-		at += units;
-	}
-	return at;
-}
-
-/* Write the records of a copy of the units from ``at`` on; what is not complete is left out. */
-static uint64_t write_chunk(struct flight *f, struct output *out, uint64_t at, uint64_t n,
-			    uint64_t now)
-{
-	uint64_t begin = 0, unit = 0, left_out = 0;
-
-	while (begin < n) {
-		uint64_t found[256] = {0}, end;
-		uint32_t units;
-
-		for (unit = begin; unit < n; unit += units) {
-			uint64_t *record = f->chunk + unit * NSR_UNIT / 8;
-
-			units = units_of(f->rings, record, at + unit);
-			if (!units || unit + units > n)
-				break;
-			found[*record & 0xff]++;
-		}
-		if (unit > begin && output_block(out, NSR_RECORDS, f->chunk + begin * NSR_UNIT / 8,
-						 (unit - begin) * NSR_UNIT, now, at + begin))
-			for (int type = 0; type < NSR_N_TYPES; type++)
-				out->written[type] += found[type];
-		if (unit >= n)
-			break;
-		/* What a program that was interrupted has not filled yet: on with the next page. */
-		end = NSR_PAGE_UNITS - (at + unit) % NSR_PAGE_UNITS;
-		begin = unit + end;
-		left_out += begin < n ? end : n - unit;
-	}
-	return left_out;
-}
-
-struct part {
-	struct output *out;
-	uint64_t at, head, left_out;
-	uint64_t since; /* when that begins from which on nothing is left out; 0: now */
-};
-
 /* Records that went through the rings so far */
 static uint64_t n_produced(const struct rings *rings)
 {
@@ -168,61 +59,6 @@ static uint64_t n_produced(const struct rings *rings)
 		for (int type = 0; type < NSR_N_TYPES; type++)
 			n += rings->of[i].control->produced[type];
 	return n;
-}
-
-/* The next piece of a core, the oldest first, for the programs go on writing. */
-static void write_part(struct flight *f, int cpu, struct part *part, uint64_t now)
-{
-	uint64_t n = part->head - part->at, size = f->rings->mask + 1, in_ring, gone, head;
-
-	in_ring = size - (part->at & f->rings->mask);
-	n = n < in_ring ? n : in_ring;
-	if (n > CHUNK_UNITS - part->at % NSR_PAGE_UNITS)
-		n = CHUNK_UNITS - part->at % NSR_PAGE_UNITS;
-	memcpy(f->chunk, unit_at(f->rings, cpu, part->at), n * NSR_UNIT);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	head = __atomic_load_n(&f->rings->of[cpu].control->head, __ATOMIC_ACQUIRE);
-	gone = head + MARGIN_UNITS > size ? head + MARGIN_UNITS - size : 0;
-	if (gone > part->at) {
-		gone = (gone + NSR_PAGE_UNITS - 1) / NSR_PAGE_UNITS * NSR_PAGE_UNITS;
-		gone = gone < part->at + n ? gone : part->at + n;
-		part->left_out += gone - part->at;
-		part->since = 0;
-		memmove(f->chunk, f->chunk + (gone - part->at) * NSR_UNIT / 8,
-			(part->at + n - gone) * NSR_UNIT);
-		n -= gone - part->at;
-		part->at = gone;
-	}
-	if (n && !part->since)
-		part->since = full_time(*f->chunk, now);
-	if (n)
-		part->left_out += write_chunk(f, part->out, part->at, n, now);
-	part->at += n;
-}
-
-/* A core that is idle now writes its record of that when it wakes up, which is too late. */
-static void write_idle(struct output *out, const struct nsr_control *control, uint64_t at,
-		       uint64_t now)
-{
-	uint64_t began = __atomic_load_n(&control->idle, __ATOMIC_RELAXED), record[2];
-
-	if (!began || began >= now)
-		return;
-	record[0] = now << 16 | 0x80 << 8 | NSR_IDLE;
-	record[1] = ((now - began) & ((1ull << NSR_DUR_BITS) - 1)) | (control->idle_state & 0xff)
-									     << NSR_DUR_BITS;
-	if (output_block(out, NSR_RECORDS, record, sizeof(record), now, at))
-		out->written[NSR_IDLE]++;
-}
-
-static void end_file(struct output *out, uint64_t now)
-{
-	struct nsr_control control = {0};
-
-	memcpy(control.produced, out->written, sizeof(control.produced));
-	control.produced[NSR_PAD] = 0; /* no record */
-	output_counts(out, &control, NSR_END, now);
-	output_close(out);
 }
 
 static void print_address(const char *name, uint32_t address)
@@ -264,75 +100,28 @@ static void print_causes(const struct flight *f)
 /* Write the window that is waiting. */
 static void write_window(struct flight *f)
 {
-	struct rings *rings = f->rings;
-	struct part *parts = calloc(rings->n, sizeof(*parts));
-	uint64_t now = monotonic_ns(), since = f->from, left_out = 0, bytes = 0, records = 0;
+	struct window w;
 	char name[32];
-	struct output *machine;
-	bool more = true;
 
-	if (!parts)
-		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 	/* First of all: perf's buffers hold less time than the rings. */
 	if (f->options->snapshot_pidfd)
 		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
 	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
 	output_window(name);
-	for (int i = 0; i < rings->n; i++)
-		parts[i].head = __atomic_load_n(&rings->of[i].control->head, __ATOMIC_ACQUIRE);
-	/* What was reserved by then is filled: memory that was not may hold anything. */
-	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	for (int i = 0; i < rings->n; i++) {
-		struct part *part = &parts[i];
-
-		part->out = output_open(i);
-		part->at = first_unit(rings, i, f->from, part->head, now, &part->since);
-	}
-	while (more) {
-		more = false;
-		for (int i = 0; i < rings->n; i++)
-			if (parts[i].at < parts[i].head) {
-				write_part(f, i, &parts[i], now);
-				more = true;
-			}
-	}
-	for (int i = 0; i < rings->n; i++) {
-		struct part *part = &parts[i];
-
-		write_idle(part->out, rings->of[i].control, part->head, now);
-		if (!part->since)
-			part->since = now;
-		since = part->since > since ? part->since : since;
-		left_out += part->left_out;
-		for (int type = NSR_PAD + 1; type < NSR_N_TYPES; type++)
-			records += part->out->written[type];
-		end_file(part->out, now);
-		bytes += part->out->size;
-		free(part->out);
-	}
-	machine = output_open(NSR_NO_CPU);
-	if (f->activity) {
-		threads_were_there(machine, since);
-		steal_write(&f->steal, machine, since);
-	}
-	end_file(machine, now);
-	bytes += machine->size;
-	free(machine);
-	free(parts);
-
+	w = window_write(f->rings, f->activity ? &f->steal : NULL, f->from);
 	printf("{\"window\": \"%s\", \"from_ns\": %" PRIu64 ", \"to_ns\": %" PRIu64
 	       ", \"short_ns\": %" PRIu64 ", \"left_out_units\": %" PRIu64 ", \"records\": %" PRIu64
 	       ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"missed\": %" PRIu64
 	       ", \"unwritten\": %s, ",
-	       name, since, now, since - f->from, left_out, records, n_produced(rings), bytes,
-	       programs_missed(f->shared->object), output_failed() ? "true" : "false");
+	       name, w.from, w.until, w.from - f->from, w.left_out, w.records, n_produced(f->rings),
+	       w.bytes, programs_missed(f->shared->object), output_failed() ? "true" : "false");
 	print_causes(f);
 	printf("}\n");
 	fflush(stdout);
 	output_forgive();
-	f->written[f->n_windows % MOST_PER_HOUR] = now;
+	f->written[f->n_windows % MOST_PER_HOUR] = w.until;
 	f->n_windows++;
-	f->bytes += bytes + f->options->snapshot_bytes;
+	f->bytes += w.bytes + f->options->snapshot_bytes;
 	f->n_causes = 0;
 }
 
@@ -509,9 +298,7 @@ void flight_run(struct rings *rings, const struct flight_options *options,
 	struct timespec pause = {every_ms / 1000, every_ms % 1000 * 1000000};
 	struct flight *f = calloc(1, sizeof(*f));
 
-	if (f)
-		f->chunk = malloc(NSR_MAX_BLOCK);
-	if (!f || !f->chunk)
+	if (!f)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 	f->rings = rings;
 	f->options = options;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The command line of nsight-collect. */
+#ifndef NSIGHT_ARGUMENTS_H
+#define NSIGHT_ARGUMENTS_H
+
+#include "flight.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arguments {
+	const char *dir;
+	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
+	bool check, compress, rx, tx, activity, waits, syscalls, all_syscalls, of_server,
+		hardware_stamps;
+	struct flight_options flight;
+};
+
+/* Fill it, or exit: help, or what is wrong with the command. */
+void arguments_parse(int argc, char **argv, struct arguments *args);
+
+#endif
