@@ -274,3 +274,12 @@ def test_loss_counters_and_kinds_of_decoded_events_stand_in_the_page():
     kinds = re.findall(r"^\tX\((\w+), ", header, re.M)
     assert len(kinds) > 20
     assert [kind for kind in kinds if not re.search(rf"\b{kind}\b", page)] == []
+
+
+def test_the_readme_lists_every_stage_with_its_package_in_order():
+    from nsight_report.stages import STAGES
+
+    table = (ROOT / "README.md").read_text().partition("| stage | package |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \| `(\w+)/`", table, re.M) == [
+        (stage.name, stage.run.__module__.split(".")[1]) for stage in STAGES
+    ]
