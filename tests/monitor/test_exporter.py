@@ -206,7 +206,7 @@ def test_the_loader_ends_with_its_exporter_that_may_send_it_no_signal(sig: signa
         if not process.stderr.readline().startswith("serving"):
             skip_or_fail("bpf", process.communicate()[1])
         children = set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-        assert children and children <= loaders()
+        assert children & loaders()
         process.send_signal(sig)
         _, said = process.communicate(timeout=HANGS_S)
         assert process.returncode == (130 if sig == signal.SIGTERM else -sig), said

@@ -84,7 +84,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	}
 	received = receive_stamp(core, skb, buffer, l3, v6, now);
-	if (received && !only_process && !only_cgroup && !peer_mask[0] && !peer_mask[1] &&
+	if (received && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
 	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	remember(buffer, PACKET_RECEIVED, received ? received : now, 0, dev->ifindex);
@@ -109,7 +109,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	core->tcp_sk = (__u64)sk;
 	core->tcp_arrival = is_known(p, buffer, PACKET_RECEIVED) ? p->time : 0;
 	core->tcp_ifindex = p->ifindex;
-	if (!wanted(STAGE_TCP_START))
+	if (!wanted(STAGE_TCP_START) || is_short_queue(sk))
 		return 0;
 	if (!core->tcp_arrival) {
 		count(core, COUNT_START_NO_ARRIVAL);
@@ -173,7 +173,7 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 	}
 	l3 = skb->head + skb->network_header;
 	/* Processes and control groups of senders are not looked at. */
-	asked_for = !only_process && !only_cgroup && is_sender_asked_for(skb, dev);
+	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
 	if (asked_for && group_by == BY_PORT)
 		ports = ports_of(l3, v6);
 	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED))

@@ -63,6 +63,7 @@
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
 	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
+	X(SLOW_UNTOLD, "slow_not_reported") /* just after another one of its stage on that core */ \
 	X(GROUP_OTHER, "group_overflow")
 /* clang-format on */
 
@@ -96,6 +97,12 @@ struct histograms {
 	struct histogram of[N_STAGES];
 };
 
+/* A latency that reached its stage's trigger */
+struct slow_latency {
+	__u64 ns, end; /* end: when, on the monotonic clock */
+	__u32 stage, group;
+};
+
 /* Those that look for packets */
 enum program { AT_RECEIVE, AT_TCP, AT_HANDOFF, AT_READ, AT_QDISC, AT_DRIVER, N_PROGRAMS };
 
@@ -105,6 +112,7 @@ struct core {
 	__u64 tcp_sk, tcp_arrival;
 	__u32 tcp_ifindex, unused;
 	__u64 counts[N_COUNTS];
+	__u64 told[N_STAGES]; /* when a slow latency was last reported */
 };
 
 enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };

@@ -62,6 +62,12 @@ class Names:
         self._known: dict[int, str] = {}
         self._find: Callable[[int], str] = {"netns": _namespace, "iface": _interface}.get(group_by, str)
 
+    def give(self, names: dict[int, str]) -> None:
+        """Those that somebody with more privileges has found."""
+        for n, name in names.items():
+            if n not in _OWN and n not in self._known:
+                self._add(n, name)
+
     def of(self, snapshot: Snapshot) -> dict[int, str]:
         """Of each group's number, its name; two groups never have the same."""
         if not self.group_by:
@@ -70,11 +76,14 @@ class Names:
         paths = cgroups() if new and self.group_by == "cgroup" else {}
         for n, key in new.items():
             if type(key) is str:
-                name = plain(key)
+                self._add(n, key)
             elif self.group_by == "cgroup":
-                name = plain(paths.get(int(key), str(key)))
+                self._add(n, paths.get(int(key), str(key)))
             else:
-                name = plain(self._find(int(key)))
-            taken = name in _OWN.values() or name in self._known.values()
-            self._known[n] = f"{name} #{n}" if taken else name
+                self._add(n, self._find(int(key)))
         return {**_OWN, **self._known}
+
+    def _add(self, n: int, name: str) -> None:
+        name = plain(name)
+        taken = name in _OWN.values() or name in self._known.values()
+        self._known[n] = f"{name} #{n}" if taken else name
