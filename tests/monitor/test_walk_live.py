@@ -7,15 +7,12 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from machinery.testbed.ports import reserved
 from monitored import HANGS_S, connected, inode, link
 from nsight_demo.namespaces import Link
 from nsight_monitor import exporter
+from prometheus_server import asked, scraping, wait_for
 
 from conftest import ROOT, skip_or_fail
 
@@ -52,25 +50,6 @@ def running(*argv: object, until: str = "") -> Iterator[subprocess.Popen[str]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(HANGS_S)
-
-
-def of_prometheus(port: int, path: str, **arguments: str) -> Any:
-    """``data`` of its answer; None while it is not up."""
-    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-    try:
-        with urllib.request.urlopen(url, timeout=HANGS_S) as answer:
-            return json.load(answer)["data"]
-    except OSError:
-        return None
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What it is once it is something."""
-    for _ in range(HANGS_S * 5):
-        if found := condition():
-            return found
-        time.sleep(0.2)
-    pytest.fail("it does not come")
 
 
 @contextlib.contextmanager
@@ -123,26 +102,19 @@ def walk(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """A namespace whose server stalls, the recorder, the monitor and Prometheus: its port, and the windows' directory."""
     if os.geteuid():
         skip_or_fail("root", "BPF programs need root")
-    if exporter.prometheus_client is None or not shutil.which("prometheus"):
-        skip_or_fail("prometheus", "Prometheus or its library is not installed")
+    if exporter.prometheus_client is None:
+        skip_or_fail("prometheus", "prometheus_client is not installed")
     windows = tmp_path / "windows"
-    (tmp_path / "rules.yml").write_text(quickened(RULES.read_text()))
     with contextlib.ExitStack() as stack:
         veth = stack.enter_context(link("walk"))
-        port, ours, theirs = stack.enter_context(reserved(3))
+        port, ours = stack.enter_context(reserved(2))
         filters = ("--port", port, "--netns", inode(veth.server))
-        (tmp_path / "prometheus.yml").write_text(
-            "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\nrule_files: [rules.yml]\n"
-            f"scrape_configs: [{{job_name: nsight, static_configs: [{{targets: ['127.0.0.1:{ours}']}}]}}]\n"
-        )
         stack.enter_context(running(RECORDER, "--flight", "-o", windows, *filters, until="flight recorder:"))
         stack.enter_context(
             running(sys.executable, MONITOR, *filters, "--prometheus", ours, "--flight", windows, "-i", 0.5, until="serving")
         )  # fmt: skip
-        stack.enter_context(
-            running("prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
-                    "--enable-feature=exemplar-storage", f"--web.listen-address=127.0.0.1:{theirs}")
-        )  # fmt: skip
+        rules = quickened(RULES.read_text())
+        theirs = stack.enter_context(scraping(tmp_path, ours, "exemplar-storage", rules=rules))
         stack.enter_context(stalling(veth, port))
         yield theirs, windows
 
@@ -151,7 +123,7 @@ def test_a_firing_alert_leads_to_the_window_and_the_report_names_the_cause(walk:
     port, windows = walk
 
     def firing() -> Any:
-        alerts = (of_prometheus(port, "alerts") or {"alerts": []})["alerts"]
+        alerts = (asked(port, "alerts") or {"alerts": []})["alerts"]
         return [
             a for a in alerts if a["state"] == "firing" and "nsight-report" in a["annotations"]["description"]
         ]
@@ -163,7 +135,7 @@ def test_a_firing_alert_leads_to_the_window_and_the_report_names_the_cause(walk:
     now = time.time()
     query = 'nsight_stage_latency_seconds_bucket{stage="handoff-to-read"}'
     times = {"start": str(now - 300), "end": str(now + 10)}
-    series = wait_for(lambda: of_prometheus(port, "query_exemplars", query=query, **times))
+    series = wait_for(lambda: asked(port, "query_exemplars", query=query, **times))
     exemplars = [(s["seriesLabels"]["le"], e) for s in series for e in s["exemplars"]]
     assert named[1] in {e["labels"]["window"] for _, e in exemplars}
     for le, exemplar in exemplars:

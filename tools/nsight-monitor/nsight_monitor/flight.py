@@ -82,7 +82,7 @@ class Recorder:
             return
         try:
             flight_directory.ask_all(self._root, self._pids())
-        except RecordError:
+        except (RecordError, OSError):
             return  # it has ended; the next one is asked
         self._asked_ns = now
 

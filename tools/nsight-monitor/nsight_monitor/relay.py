@@ -139,6 +139,7 @@ class Relay:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        self._socket.shutdown(socket.SHUT_RDWR)  # which wakes up who accepts
         self._socket.close()
         self.path.unlink(missing_ok=True)
         for reader in self._readers:
