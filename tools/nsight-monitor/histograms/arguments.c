@@ -175,8 +175,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 	};
 	int o;
 
-	*args = (struct arguments){
-		.interval_ms = 10000, .n_groups = 64, .stages = (1u << N_STAGES) - 1};
+	*args = (struct arguments){.interval_ms = 10000,
+				   .n_groups = 64,
+				   .stages = ((1u << N_STAGES) - 1) & ~STAGES_BY_NAME};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':

@@ -186,11 +186,34 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		else
 			count(core, COUNT_DELIVERY_FUTURE);
 	}
-	if (is_physical(dev)) {
+	if (is_physical(dev) && !wanted(STAGE_COMPLETION)) {
 		forget(buffer);
 	} else {
-		remember(buffer, PACKET_SENT, now, check_of(l3, v6), 0);
+		__u32 group = 0;
+
+		if (asked_for && wanted(STAGE_COMPLETION))
+			group = group_of_packet(core, dev, ports) + 1;
+		remember(buffer, PACKET_SENT, now, check_of(l3, v6), group);
 	}
+	return 0;
+}
+
+/* A packet that no receive probe has seen since a driver got it: the driver has done with it. */
+SEC("tp_btf/consume_skb")
+int BPF_PROG(on_consume_skb, struct sk_buff *skb)
+{
+	struct core *core = this_core();
+	struct packet *p;
+	__u64 buffer;
+
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_COMPLETION, skb);
+	p = place_of(buffer);
+	if (!is_known(p, buffer, PACKET_SENT) || !p->group_and_1)
+		return 0;
+	observe(STAGE_COMPLETION, p->group_and_1 - 1, bpf_ktime_get_ns() - p->time);
+	p->buffer = 0;
 	return 0;
 }
 

@@ -24,6 +24,8 @@ FIRST, LAST = 8, 35
 NOBODY = "nobody"
 #: Names of stages that are kept for windows: a line may have any.
 MOST_STAGES = 64
+#: Stages and groups that have exemplars.
+MOST_EXEMPLARS = 1 << 16
 
 try:
     import prometheus_client
@@ -92,6 +94,8 @@ class Collector:
     def _add(self, window: Window) -> None:
         self._n_windows += 1
         for slow in window.slow:
+            if len(self._exemplars) >= MOST_EXEMPLARS and (slow.stage, slow.group) not in self._exemplars:
+                continue
             at = slow.realtime_ns / 1e9
             of = self._exemplars.setdefault((slow.stage, slow.group), {})
             of[bucket_of(slow.ns)] = Exemplar({"window": window.name}, slow.ns / 1e9, at)

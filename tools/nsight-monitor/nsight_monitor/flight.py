@@ -12,6 +12,7 @@ import os
 import queue
 import re
 import stat
+import sys
 import threading
 import time
 from collections import deque
@@ -61,6 +62,7 @@ class Recorder:
         self._directory, self._root = directory, root
         self._gap_ns = 3600 * 10**9 // per_hour
         self._asked_ns = -self._gap_ns
+        self._silent = False
         self._waiting: deque[Slow] = deque(maxlen=_MOST_WAITING)
         self._seen = set(self._names())
         if not self._pids():
@@ -82,9 +84,12 @@ class Recorder:
             return
         try:
             flight_directory.ask_all(self._root, self._pids())
-        except (RecordError, OSError):
-            return  # it has ended; the next one is asked
-        self._asked_ns = now
+            self._asked_ns, self._silent = now, False
+        except (RecordError, OSError) as e:
+            # It has ended. The next one is asked as soon as something is slow.
+            if not self._silent:
+                print(f"warning: no window of slow latencies: {e}", file=sys.stderr, flush=True)
+            self._silent = True
 
     def windows(self) -> Iterator[str]:
         """Lines of windows that are whole now and hold latencies that waited for one."""
@@ -104,7 +109,7 @@ class Recorder:
 
     def _pids(self) -> set[int]:
         found = (p.name.removeprefix(".run-") for p in self._directory.glob(".run-*"))
-        return {int(pid) for pid in found if pid.isdecimal()}
+        return {int(pid) for pid in found if pid.isdecimal() and Path("/proc", pid).exists()}
 
     def _names(self) -> list[str]:
         try:

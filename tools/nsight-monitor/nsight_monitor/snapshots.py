@@ -15,6 +15,8 @@ from .histogram import N_BUCKETS, Histogram
 FORMAT = 1
 #: Of a line; one with 4,096 groups has some MiB.
 MOST_LINE = 64 << 20
+#: Of a window's name; exemplars of OpenMetrics take no more than 128 characters.
+MOST_NAME = 64
 _U64 = 1 << 64
 #: Groups with a meaning of their own, as stages.h has them; what is not grouped is all in the first one.
 OTHER, NONE = 0, 1
@@ -151,7 +153,9 @@ def other(line: str) -> Line:
             return _slow(row["slow"])
         if "window" in row:
             window = row["window"]
-            return Window(_text(window["name"]), tuple(map(_slow, window["slow"])))
+            if len(_text(window["name"])) > MOST_NAME:
+                raise ValueError("no name of a window is so long")
+            return Window(window["name"], tuple(map(_slow, window["slow"])))
         if "names" in row:
             return GivenNames({int(n): _text(name) for n, name in row["names"].items()})
         return Snapshot(

@@ -60,13 +60,14 @@ def block(view: View) -> str:
 
 
 def stages(header: Header) -> str:
-    """Which stages this kernel has, and what the others lack."""
+    """Which stages this kernel has, which of them are measured only if they are named, and what the others lack."""
     width = max(len(s.name) for s in header.stages)
     lines = []
     for s in header.stages:
-        lines.append(f"{s.name:{width}}  {'no' if s.missing else 'yes':3}  from: {s.begin}; to: {s.end}")
+        has = "no" if s.missing else "yes" if s.measured else "by name"
+        lines.append(f"{s.name:{width}}  {has:7}  from: {s.begin}; to: {s.end}")
         if s.missing:
-            lines.append(f"{'':{width}}       needs {s.missing}")
+            lines.append(f"{'':{width}}           needs {s.missing}")
     return "\n".join(lines)
 
 
