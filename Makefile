@@ -30,12 +30,12 @@ NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-cap
 LOAD := tools/nsight-demo/load tests/machinery/load
 
 .PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
-	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak bench case-study spsc kernel-check \
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
-	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak" \
+	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums" \
 		"bench case-study spsc kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
@@ -176,6 +176,15 @@ soak: deps-test
 	@$(MAKE) -s build
 	@$(MAKE) -s load
 	@$(PY) tests/evaluation/bench/soak.py
+
+# Documentation/monitor.md: three runs of an article, and sums after 10^6 packets beside the kernel's own.
+monitor-article: deps-test
+	@$(MAKE) -s build load
+	@$(PY) tests/evaluation/monitor/article.py
+
+monitor-sums: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/monitor/sums.py
 
 # Documentation/case-study.md: make case-study STORY=redis plays one of memcached, redis, user-stack.
 STORY ?= all

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -96,6 +97,37 @@ def test_top_draws_the_slowest_first_with_its_history() -> None:
     assert rows(screens[1])[0][-1] == "▁▆"  # from bucket 10 to 15: 5 of 7 steps
 
 
+WINDOW = json.dumps(
+    {
+        "window": {
+            "name": "20261124T135943Z-1-2.nsight",
+            "slow": [
+                {"stage": stage, "group": 0, "ns": ns, "monotonic_ns": 1, "realtime_ns": 1}
+                for stage, ns in (
+                    ("run-queue", 11_000_000),
+                    ("handoff-to-read", 12_000_000),
+                    ("a\x1b", 5),
+                    ("b", 6),
+                )
+            ],
+        }
+    }
+)
+
+
+def test_a_window_is_a_line_with_the_slowest_and_the_command_that_explains_it() -> None:
+    said = "window: handoff-to-read 12ms, run-queue 11ms, b 6ns and 1 more: nsight-report 20261124T135943Z-1-2.nsight"
+    assert said in monitor("--input", "-", text=f"{INPUT}{WINDOW}\n").stdout.splitlines()
+    screens = monitor("--input", "-", "--top", text=f"{lines.header()}{WINDOW}\n{lines.snapshot(1)}").stdout
+    assert screens.splitlines()[-1] == said
+
+
+def test_given_names_are_shown() -> None:
+    text = lines.header("cgroup") + json.dumps({"names": {"2": "shop/front-1/nginx"}}) + "\n"
+    text += lines.snapshot(10, lines.histogram("ip-start", 2, 1, b1=1), groups={"2": 5})
+    assert rows(monitor("--input", "-", text=text).stdout)[0][1] == "shop/front-1/nginx"
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -110,6 +142,15 @@ def test_top_draws_the_slowest_first_with_its_history() -> None:
         (["--peer", "::/0"], 2, "--peer"),
         (["--interval", "0"], 2, "--interval"),
         (["--group-by", "user"], 2, "--group-by"),
+        (["--trigger", "ip-start=1ms"], 2, "--flight"),
+        (["--flight", "no-such"], 2, "no flight recorder writes there"),
+        (["--flight", "no-such", "--trigger", "ip-start=1"], 2, "not a trigger"),
+        (["--input", "-", "--flight", "no-such"], 2, "--input: not with --flight"),
+        (["--web-config", "no-such"], 2, "not without --prometheus"),
+        (["--native-histograms"], 2, "not without --prometheus"),
+        (["--input", "-", "--prometheus", "0", "--web-config", "no-such"], 2, "No such file"),
+        (["--listen", "x", "--json"], 2, "--json and --listen"),
+        (["--min-queue", "0"], 2, "--min-queue"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
 )  # fmt: skip

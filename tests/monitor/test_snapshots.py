@@ -42,6 +42,28 @@ def test_another_first_line_is_refused(first: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        {"slow": {"stage": "ip-start", "group": 0, "ns": -1, "monotonic_ns": 1, "realtime_ns": 1}},
+        {"slow": {"stage": 3, "group": 0, "ns": 1, "monotonic_ns": 1, "realtime_ns": 1}},
+        {"slow": []},
+        {"slow": None},
+        {"window": {"name": "w"}},
+        {"window": {"name": "w" * 65, "slow": []}},
+        {"window": {"name": "w", "slow": [1]}},
+        {"window": 1},
+        {"names": []},
+        {"names": {"x": "y"}},
+        {"names": {"1": 2}},
+    ],
+    ids=json.dumps,
+)
+def test_a_line_of_another_kind_with_something_else_is_refused(row: dict[str, object]) -> None:
+    with pytest.raises(BadLine):
+        snapshots.other(json.dumps(row) + "\n")
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         {"monotonic_ns": -1},

@@ -116,6 +116,8 @@ def test_only_recorders_that_live_are_asked(tmp_path: Path, monkeypatch: pytest.
     with open(state / "flight-88", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert flight_directory.ask_all(tmp_path) == [88]
+        with pytest.raises(RecordError, match="no flight recorder runs"):
+            flight_directory.ask_all(tmp_path, only={89})  # whoever writes elsewhere is left alone
     assert asked == [(88, signal.SIGUSR1)]
     assert not (state / "flight-77").exists()
     with pytest.raises(RecordError, match="no flight recorder runs"):

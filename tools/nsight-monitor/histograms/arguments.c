@@ -22,7 +22,8 @@ static const char usage[] =
 	"      --duration-ms N\n"
 	"                     end by itself after this\n"
 	"      --port N --peer ADDRESS[/BITS] --pid N --comm NAME --cgroup ID --ifindex N\n"
-	"      --netns INODE  only these messages (default: all)\n"
+	"      --netns INODE --queue PACKETS\n"
+	"                     only these messages (default: all)\n"
 	"      --group-by port|comm|cgroup|netns|iface\n"
 	"                     a histogram for each of them\n"
 	"      --groups N     so many at most (default 64); what is beyond is counted together\n"
@@ -30,6 +31,8 @@ static const char usage[] =
 	"                     only these\n"
 	"      --receive-stamps\n"
 	"                     have the kernel stamp every packet that it receives\n"
+	"      --trigger STAGE=NS\n"
+	"                     print a line at once for a latency of the stage from NS on\n"
 	"      --cost         print what the programs cost, which makes them slower\n"
 	"      --list-stages  say which stages this kernel has, and end\n"
 	"\n"
@@ -108,25 +111,40 @@ static void peer_of(char *text, struct arguments *args)
 	}
 }
 
-static uint32_t stages_of(char *text)
+static int stage_of(const char *word)
 {
 	static const char *const names[] = {
 #define X(id, name, ...) [STAGE_##id] = name,
 		STAGES(X)
 #undef X
 	};
+	int stage = 0;
+
+	while (stage < N_STAGES && strcmp(word, names[stage]))
+		stage++;
+	if (stage == N_STAGES)
+		fail(EXIT_USAGE, "--list-stages has the names", "there is no stage %s", word);
+	return stage;
+}
+
+static void trigger_of(char *text, struct arguments *args)
+{
+	char *equals = strchr(text, '=');
+
+	if (!equals)
+		fail(EXIT_USAGE, "such as handoff-to-read=10000000", "--trigger %s: no latency",
+		     text);
+	*equals = 0;
+	args->trigger_ns[stage_of(text)] = number(equals + 1, 1, UINT64_MAX);
+	args->triggers = true;
+}
+
+static uint32_t stages_of(char *text)
+{
 	uint32_t mask = 0;
 
-	for (char *word = strtok(text, ","); word; word = strtok(NULL, ",")) {
-		int stage = 0;
-
-		while (stage < N_STAGES && strcmp(word, names[stage]))
-			stage++;
-		if (stage == N_STAGES)
-			fail(EXIT_USAGE, "--list-stages has the names", "there is no stage %s",
-			     word);
-		mask |= 1u << stage;
-	}
+	for (char *word = strtok(text, ","); word; word = strtok(NULL, ","))
+		mask |= 1u << stage_of(word);
 	if (!mask)
 		fail(EXIT_USAGE, "--list-stages has the names", "--stages names none");
 	return mask;
@@ -142,12 +160,14 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"cgroup", 1, NULL, 'c'},
 		{"ifindex", 1, NULL, 'i'},
 		{"netns", 1, NULL, 'n'},
+		{"queue", 1, NULL, 'q'},
 		{"group-by", 1, NULL, 'g'},
 		{"groups", 1, NULL, 'G'},
 		{"interval-ms", 1, NULL, 'I'},
 		{"duration-ms", 1, NULL, 'd'},
 		{"stages", 1, NULL, 's'},
 		{"receive-stamps", 0, NULL, 'r'},
+		{"trigger", 1, NULL, 't'},
 		{"cost", 0, NULL, 'C'},
 		{"list-stages", 0, NULL, 'l'},
 		{"help", 0, NULL, 'h'},
@@ -155,8 +175,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 	};
 	int o;
 
-	*args = (struct arguments){
-		.interval_ms = 10000, .n_groups = 64, .stages = (1u << N_STAGES) - 1};
+	*args = (struct arguments){.interval_ms = 10000,
+				   .n_groups = 64,
+				   .stages = ((1u << N_STAGES) - 1) & ~STAGES_BY_NAME};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':
@@ -183,6 +204,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		case 'n':
 			args->netns = number(optarg, 1, UINT32_MAX);
 			break;
+		case 'q':
+			args->queue = number(optarg, 1, UINT32_MAX);
+			break;
 		case 'g':
 			args->group_by = group_by(optarg);
 			break;
@@ -200,6 +224,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'r':
 			args->receive_stamps = true;
+			break;
+		case 't':
+			trigger_of(optarg, args);
 			break;
 		case 'C':
 			args->cost = true;

@@ -11,13 +11,14 @@
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
 
 struct arguments {
-	uint64_t port, pid, cgroup, ifindex, netns, n_groups, interval_ms, duration_ms;
+	uint64_t port, pid, cgroup, ifindex, netns, queue, n_groups, interval_ms, duration_ms;
 	const char *comm;
 	/* IPv4 as IPv6 has it, in network byte order; all 0: any */
 	uint8_t peer[16], peer_mask[16];
+	uint64_t trigger_ns[N_STAGES]; /* 0: none */
 	enum group_by group_by;
 	uint32_t stages; /* 1 << enum stage */
-	bool list, cost, receive_stamps;
+	bool list, cost, receive_stamps, triggers;
 };
 
 /* Exits where it is wrong, or help is asked for. */

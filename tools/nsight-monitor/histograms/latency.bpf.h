@@ -14,6 +14,17 @@ const volatile char only_comm[16];
 const volatile __u64 only_peer[2], peer_mask[2];
 /* A process is asked for, by number or name: a socket is looked at once such a process reads it. */
 const volatile bool only_process;
+/* Sockets in which so many packets wait; 0: any */
+const volatile __u32 only_queue;
+
+/* Latencies of so many ns are reported at once; 0: none of the stage. */
+const volatile __u64 trigger_ns[N_STAGES];
+#define TOLD_AGAIN_NS 100000000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} slow_latencies SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -74,6 +85,23 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return bucket < N_BUCKETS ? bucket : N_BUCKETS - 1;
 }
 
+/* One of a stage and core in a tenth of a second: what is around it is in the window of the first.
+ */
+static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
+{
+	struct slow_latency slow = {
+		.ns = ns, .end = bpf_ktime_get_ns(), .stage = stage, .group = group};
+	struct core *core = this_core();
+
+	if (!core)
+		return;
+	if (slow.end - core->told[stage] < TOLD_AGAIN_NS ||
+	    bpf_ringbuf_output(&slow_latencies, &slow, sizeof(slow), 0))
+		count(core, COUNT_SLOW_UNTOLD);
+	else
+		core->told[stage] = slow.end;
+}
+
 static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 {
 	__u32 at = bpf_get_smp_processor_id() * n_groups + group, bucket = bucket_of(ns);
@@ -87,6 +115,8 @@ static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 	/* What interrupts this program may count in the same place. */
 	__sync_fetch_and_add(&all->of[stage].n[bucket], 1);
 	__sync_fetch_and_add(&all->of[stage].sum_ns, ns);
+	if (trigger_ns[stage] && ns >= trigger_ns[stage])
+		report_slow(stage, group, ns);
 }
 
 /* The number of a group, a new one while there is room. */
@@ -177,6 +207,27 @@ static __always_inline bool is_asked_for(struct sock *sk)
 	if (only_netns && sk->__sk_common.skc_net.net->ns.inum != only_netns)
 		return false;
 	return !only_cgroup || sk->sk_cgrp_data.cgroup->kn->id == only_cgroup;
+}
+
+/* Fewer packets wait in the socket than are asked for: at a hand-off with its own, after a read
+ * what is left. */
+static __always_inline bool is_short_queue(struct sock *sk)
+{
+	struct udp_sock *up = (struct udp_sock *)sk;
+	__u32 n;
+
+	if (!only_queue)
+		return false;
+	n = sk->sk_receive_queue.qlen;
+	if (sk->sk_protocol == IPPROTO_UDP)
+		n += BPF_CORE_READ(up, reader_queue.qlen);
+	return n < only_queue;
+}
+
+/* What is asked for is told by sockets alone: packets that have none, and senders, are left out. */
+static __always_inline bool is_of_sockets(void)
+{
+	return only_process || only_cgroup || only_queue;
 }
 
 static __always_inline bool is_process_asked_for(void)

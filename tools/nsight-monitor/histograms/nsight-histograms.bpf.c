@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The programs of nsight-histograms: one for each tracepoint. */
+#include "connections.bpf.h"
 #include "packets.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

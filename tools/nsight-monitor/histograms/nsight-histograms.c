@@ -50,10 +50,12 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t
 	skel->rodata->only_pid = args->pid;
 	skel->rodata->only_ifindex = args->ifindex;
 	skel->rodata->only_netns = args->netns;
+	skel->rodata->only_queue = args->queue;
 	skel->rodata->only_cgroup = args->cgroup;
 	skel->rodata->only_process = args->pid || args->comm;
 	memcpy((void *)skel->rodata->only_peer, args->peer, sizeof(args->peer));
 	memcpy((void *)skel->rodata->peer_mask, args->peer_mask, sizeof(args->peer_mask));
+	memcpy((void *)skel->rodata->trigger_ns, args->trigger_ns, sizeof(args->trigger_ns));
 	if (args->comm)
 		strncpy((char *)skel->rodata->only_comm, args->comm, 15);
 	skel->bss->realtime_offset = clock_realtime_offset();
@@ -83,21 +85,27 @@ static const void *map_memory(struct bpf_map *map, size_t *stride)
 	return memory;
 }
 
-/* Until then, a signal, or that nobody reads the lines any more; whenever the clock is set the
- * programs learn it. */
-static void wait_until(uint64_t when, int watch, volatile __s64 *offset)
+/* Until then, a signal, or that nobody reads the lines any more. Whenever the clock is set the
+ * programs learn it; slow latencies are printed as they come. */
+static void wait_until(uint64_t when, int watch, volatile __s64 *offset, struct ring_buffer *slow)
 {
+	int slow_fd = slow ? ring_buffer__epoll_fd(slow) : -1;
+
 	while (!asked_to_stop) {
-		struct pollfd fds[] = {{.fd = watch, .events = POLLIN}, {.fd = STDOUT_FILENO}};
+		struct pollfd fds[] = {{.fd = watch, .events = POLLIN},
+				       {.fd = STDOUT_FILENO},
+				       {.fd = slow_fd, .events = POLLIN}};
 		uint64_t now = clock_ns(CLOCK_MONOTONIC), left = when > now ? when - now : 0;
 		struct timespec wait = {left / 1000000000, left % 1000000000};
 		uint64_t unused;
 
 		if (!left)
 			return;
-		if (ppoll(fds, 2, &wait, NULL) <= 0)
+		if (ppoll(fds, 3, &wait, NULL) <= 0)
 			continue;
 		if (fds[1].revents & POLLERR)
+			asked_to_stop = 1;
+		if (fds[2].revents && ring_buffer__consume(slow) < 0)
 			asked_to_stop = 1;
 		if (fds[0].revents) {
 			*offset = clock_realtime_offset();
@@ -113,17 +121,22 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 	uint64_t next = clock_ns(CLOCK_MONOTONIC), interval = args->interval_ms * MILLISECOND,
 		 end = args->duration_ms ? next + args->duration_ms * MILLISECOND : UINT64_MAX;
 	volatile __s64 *offset = &skel->bss->realtime_offset;
+	struct ring_buffer *slow = NULL;
 	int watch = clock_watch();
 
+	if (args->triggers)
+		slow = ring_buffer__new(bpf_map__fd(skel->maps.slow_latencies), snapshot_print_slow,
+					NULL, NULL);
 	while (!asked_to_stop && next < end) {
 		next += interval;
-		wait_until(next < end ? next : end, watch, offset);
+		wait_until(next < end ? next : end, watch, offset, slow);
 		if (asked_to_stop || next >= end)
 			break;
 		*offset = clock_realtime_offset();
 		if (!snapshot_print(s, false))
 			return false;
 	}
+	ring_buffer__free(slow);
 	return true;
 }
 

@@ -84,7 +84,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	}
 	received = receive_stamp(core, skb, buffer, l3, v6, now);
-	if (received && !only_process && !only_cgroup && !peer_mask[0] && !peer_mask[1] &&
+	if (received && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
 	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	remember(buffer, PACKET_RECEIVED, received ? received : now, 0, dev->ifindex);
@@ -109,7 +109,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	core->tcp_sk = (__u64)sk;
 	core->tcp_arrival = is_known(p, buffer, PACKET_RECEIVED) ? p->time : 0;
 	core->tcp_ifindex = p->ifindex;
-	if (!wanted(STAGE_TCP_START))
+	if (!wanted(STAGE_TCP_START) || is_short_queue(sk))
 		return 0;
 	if (!core->tcp_arrival) {
 		count(core, COUNT_START_NO_ARRIVAL);
@@ -173,7 +173,7 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 	}
 	l3 = skb->head + skb->network_header;
 	/* Processes and control groups of senders are not looked at. */
-	asked_for = !only_process && !only_cgroup && is_sender_asked_for(skb, dev);
+	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
 	if (asked_for && group_by == BY_PORT)
 		ports = ports_of(l3, v6);
 	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED))
@@ -186,11 +186,34 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		else
 			count(core, COUNT_DELIVERY_FUTURE);
 	}
-	if (is_physical(dev)) {
+	if (is_physical(dev) && !wanted(STAGE_COMPLETION)) {
 		forget(buffer);
 	} else {
-		remember(buffer, PACKET_SENT, now, check_of(l3, v6), 0);
+		__u32 group = 0;
+
+		if (asked_for && wanted(STAGE_COMPLETION))
+			group = group_of_packet(core, dev, ports) + 1;
+		remember(buffer, PACKET_SENT, now, check_of(l3, v6), group);
 	}
+	return 0;
+}
+
+/* A packet that no receive probe has seen since a driver got it: the driver has done with it. */
+SEC("tp_btf/consume_skb")
+int BPF_PROG(on_consume_skb, struct sk_buff *skb)
+{
+	struct core *core = this_core();
+	struct packet *p;
+	__u64 buffer;
+
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_COMPLETION, skb);
+	p = place_of(buffer);
+	if (!is_known(p, buffer, PACKET_SENT) || !p->group_and_1)
+		return 0;
+	observe(STAGE_COMPLETION, p->group_and_1 - 1, bpf_ktime_get_ns() - p->time);
+	p->buffer = 0;
 	return 0;
 }
 

@@ -119,6 +119,21 @@ static void print_counts(const struct snapshot *s)
 	fputs("}", stdout);
 }
 
+int snapshot_print_slow(void *context, void *data, size_t size)
+{
+	const struct slow_latency *slow = data;
+	uint64_t age = clock_ns(CLOCK_MONOTONIC) - slow->end;
+
+	(void)context;
+	if (size < sizeof(*slow) || slow->stage >= N_STAGES)
+		return 0;
+	printf("{\"slow\":{\"stage\":\"%s\",\"group\":%u,\"ns\":%" PRIu64
+	       ",\"monotonic_ns\":%" PRIu64 ",\"realtime_ns\":%" PRIu64 "}}\n",
+	       stage_names[slow->stage], slow->group, (uint64_t)slow->ns, (uint64_t)slow->end,
+	       clock_ns(CLOCK_REALTIME) - age);
+	return fflush(stdout) ? -1 : 0;
+}
+
 bool snapshot_print(const struct snapshot *s, bool last)
 {
 	printf("{\"monotonic_ns\":%" PRIu64 ",\"realtime_ns\":%" PRIu64 ",\"last\":%s,",

@@ -18,6 +18,9 @@ struct snapshot {
 	bool cost;
 };
 
+/* As a callback of libbpf's ring: a line of a slow latency. */
+int snapshot_print_slow(void *context, void *data, size_t size);
+
 /* last: the programs have gone, and the counts are final. False: nobody reads it. */
 bool snapshot_print(const struct snapshot *s, bool last);
 

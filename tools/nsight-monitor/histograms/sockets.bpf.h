@@ -147,7 +147,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	if (only_ifindex && !arrival)
 		return 0;
 	if (arrival && now >= arrival) {
-		if (!only_process || w->ours) {
+		if ((!only_process || w->ours) && !is_short_queue(sk)) {
 			group = group_of(core, sk, w, arrived.ifindex);
 			if (tcp)
 				observe(STAGE_TCP_ENQUEUED, group, now - arrival);
@@ -293,7 +293,7 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	handoff = w->first.handoff;
 	arrival = w->first.arrival;
 	w->ours = !only_process || is_process_asked_for();
-	if (w->ours && now >= handoff) {
+	if (w->ours && now >= handoff && !is_short_queue(sk)) {
 		group_by_reader(core, w);
 		group = group_of(core, sk, w, 0);
 		observe(STAGE_HANDOFF_READ, group, now - handoff);

@@ -36,14 +36,18 @@
 	X(TCP_DRIVER, "tcp-driver", "TCP transmits a segment", "the driver gets it", \
 	  "net_dev_start_xmit", "tstamp_type") \
 	X(QDISC, "qdisc", "the queueing discipline gets the packet", "the driver gets it", \
-	  "qdisc_enqueue net_dev_start_xmit", "")
+	  "qdisc_enqueue net_dev_start_xmit", "") \
+	X(COMPLETION, "driver-to-completion", "the driver gets the packet", "the device has sent it", \
+	  "net_dev_start_xmit netif_receive_skb consume_skb", "") \
+	X(ACCEPT, "accept-queue", "connection established", "accept returns it", \
+	  "inet_sock_set_state sys_exit", "")
 
-/* Stages that no tracepoint shows: what would be needed. */
+/* Measured only if they are named: a program at each packet that is freed, at each system call. */
+#define STAGES_BY_NAME (1u << STAGE_COMPLETION | 1u << STAGE_ACCEPT)
+
+/* Stages that no tracepoint shows, and what would be needed. */
 #define ABSENT_STAGES(X) \
-	X("udp-start", "arrival", "UDP takes the packet", "a function probe on udp_rcv and udpv6_rcv") \
-	X("accept-queue", "connection established", "accept returns it", "a function probe on inet_csk_accept") \
-	X("driver-to-completion", "the driver gets the packet", "the device has sent it", \
-	  "a transmit time stamp of the device (nsight-tx-stamp.bt)")
+	X("udp-start", "arrival", "UDP takes the packet", "a function probe on udp_rcv and udpv6_rcv")
 
 /* Of packets at the receive probe: which stamp they had, and why none */
 #define COUNTS(X) \
@@ -63,6 +67,8 @@
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
 	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
+	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
+	X(SLOW_UNTOLD, "slow_not_reported") /* just after another one of its stage on that core */ \
 	X(GROUP_OTHER, "group_overflow")
 /* clang-format on */
 
@@ -96,15 +102,32 @@ struct histograms {
 	struct histogram of[N_STAGES];
 };
 
+/* A latency that reached its stage's trigger */
+struct slow_latency {
+	__u64 ns, end; /* end: when, on the monotonic clock */
+	__u32 stage, group;
+};
+
 /* Those that look for packets */
-enum program { AT_RECEIVE, AT_TCP, AT_HANDOFF, AT_READ, AT_QDISC, AT_DRIVER, N_PROGRAMS };
+enum program {
+	AT_RECEIVE,
+	AT_TCP,
+	AT_HANDOFF,
+	AT_READ,
+	AT_QDISC,
+	AT_DRIVER,
+	AT_COMPLETION,
+	AT_ESTABLISHED,
+	N_PROGRAMS
+};
 
 /* Of a core; tcp_: the packet that TCP has in its hands */
 struct core {
-	__u64 buffer[N_PROGRAMS]; /* see buffer_of() */
+	__u64 buffer[N_PROGRAMS]; /* see as_number() */
 	__u64 tcp_sk, tcp_arrival;
 	__u32 tcp_ifindex, unused;
 	__u64 counts[N_COUNTS];
+	__u64 told[N_STAGES]; /* when a slow latency was last reported */
 };
 
 enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };

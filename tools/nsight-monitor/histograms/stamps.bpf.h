@@ -37,7 +37,10 @@ struct packet {
 		__u64 handoff; /* RECEIVED; 0: not yet */
 	};
 	__u32 state;
-	__u32 ifindex; /* of the device that received it */
+	union {
+		__u32 ifindex;	   /* RECEIVED: of the device that received it */
+		__u32 group_and_1; /* SENT: 0: its completion is not asked for */
+	};
 };
 
 static struct packet packets[PACKETS];
@@ -47,13 +50,18 @@ static struct packet packets[PACKETS];
  * what comes from a map for a number. Each program has its own place for that, since another one
  * may interrupt it, and it never interrupts itself.
  */
-static __always_inline __u64 buffer_of(struct core *core, enum program program,
-				       const struct sk_buff *skb)
+static __always_inline __u64 as_number(struct core *core, enum program program, const void *pointer)
 {
 	volatile __u64 *number = &core->buffer[program];
 
-	*number = (__u64)skb->head;
+	*number = (__u64)pointer;
 	return *number;
+}
+
+static __always_inline __u64 buffer_of(struct core *core, enum program program,
+				       const struct sk_buff *skb)
+{
+	return as_number(core, program, skb->head);
 }
 
 static __always_inline struct packet *place_of(__u64 buffer)

@@ -7,6 +7,7 @@ import argparse
 import ipaddress
 
 from . import __version__
+from .flight import DEFAULT_TRIGGERS
 
 #: That Prometheus scrapes.
 DEFAULT_PORT = 9435
@@ -99,6 +100,15 @@ def parser() -> argparse.ArgumentParser:
     filters.add_argument(
         "--netns", metavar="NS", help="only this network namespace: name, process in it, or inode number"
     )
+    filters.add_argument(
+        "--min-queue",
+        type=_positive,
+        metavar="PACKETS",
+        help="only messages of sockets in which so many packets wait: at a hand-off with its own, after a read what is left",
+    )
+    filters.add_argument(
+        "--nonempty-queue", action="store_const", const=1, dest="min_queue", help="the same as --min-queue 1"
+    )
     groups = p.add_argument_group("groups")
     groups.add_argument(
         "--group-by",
@@ -128,6 +138,42 @@ def parser() -> argparse.ArgumentParser:
         "--input",
         metavar="FILE",
         help="show what --json printed; -: standard input. Needs no root; no filters",
+    )
+    out.add_argument(
+        "--native-histograms",
+        action="store_true",
+        help="with --prometheus: also native histograms, for who asks for protobuf",
+    )
+    out.add_argument(
+        "--web-config",
+        metavar="FILE",
+        help="with --prometheus: TLS and passwords, as Prometheus's exporters have them in a file",
+    )
+    out.add_argument(
+        "--listen",
+        metavar="PATH",
+        help="serve the lines of --json at a socket of this host, for --input PATH",
+    )
+    flight = p.add_argument_group("flight recorder")
+    flight.add_argument(
+        "--flight",
+        metavar="DIR",
+        help="have the flight recorder that writes to DIR make a window when a latency reaches its trigger",
+    )
+    flight.add_argument(
+        "--trigger",
+        action="append",
+        metavar="STAGE=LATENCY",
+        help="such as handoff-to-read=10ms; several can be given (default: those of the alerts, "
+        + ", ".join(DEFAULT_TRIGGERS)
+        + ")",
+    )
+    flight.add_argument(
+        "--windows-per-hour",
+        type=_positive,
+        default=20,
+        metavar="N",
+        help="at most, evenly: one every 3600/N seconds (default: 20)",
     )
     p.add_argument(
         "--receive-stamps",

@@ -10,22 +10,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from nsight_record.errors import EXIT_INTERRUPTED, EXIT_OK, OutputError, RecordError, Usage
 
-from . import loader, snapshots, terminal
+from . import flight, loader, relay, snapshots, terminal
 from .arguments import parser
 from .snapshots import Header, Snapshot
 from .views import Views
 
-_FILTERS = ("port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost")
+_FILTERS = ("port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost", "flight", "trigger",
+            "min_queue", "listen")  # fmt: skip
 
 
 class _Stop:
-    """Ctrl-C and SIGTERM: the loader ends, and its last line is still shown."""
+    """Ctrl-C and SIGTERM: the loader ends, and its last line is still shown. So it does when the exporter has ended."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -39,77 +40,130 @@ class _Stop:
         if self.asked:
             process.send_signal(signal.SIGTERM)
 
+    def with_child(self, child: relay.Child) -> None:
+        """Also when that one has ended."""
+        signal.signal(signal.SIGCHLD, lambda *_: self._end() if child.ended() else None)
+
     def _on_signal(self, _number: int, _frame: Any) -> None:
         self.asked = True
         if self._process is None:
             raise KeyboardInterrupt
-        try:
+        self._end()
+
+    def _end(self) -> None:
+        if self._process:
             self._process.send_signal(signal.SIGTERM)
-        except PermissionError:
-            raise KeyboardInterrupt from None  # an exporter is nobody by now
 
 
 @contextmanager
 def _lines(args: argparse.Namespace, stop: _Stop) -> Iterator[Iterable[str]]:
     """Of the loader, or of the input."""
     if args.input is None:
+        recorder = flight.Recorder(Path(args.flight), args.windows_per_hour) if args.flight else None
         with loader.running(loader.argv(args, loader.find())) as process:
             stop.watch(process)
             assert process.stdout
-            yield process.stdout
+            yield flight.merged(process.stdout, recorder) if recorder else process.stdout
     elif args.input == "-":
         yield sys.stdin
     else:
         try:
-            file = Path(args.input).open(encoding="utf-8", errors="replace")  # noqa: SIM115 closed below
+            path = Path(args.input)
+            file = relay.connected(path) or path.open(encoding="utf-8", errors="replace")
         except OSError as e:
             raise Usage(f"--input {args.input}: {e.strerror}") from e
         with file:
             yield file
 
 
-def _shown(args: argparse.Namespace, header: Header) -> Callable[[Snapshot], None]:
-    """What to do with each snapshot."""
-    if args.prometheus is not None:
-        return _exported(args, header)
+def _shown(args: argparse.Namespace, header: Header) -> Callable[[snapshots.Line], None]:
+    """What to do with each line."""
     views, screen = Views(header, args.total), terminal.Screen()
     began: list[int] = []
 
-    def show(snapshot: Snapshot) -> None:
-        began.append(snapshot.monotonic_ns - round(args.interval * 1e9))
-        view = views.of(snapshot, began[0])
-        if args.top:
-            sys.stdout.write(screen.draw(view, shutil.get_terminal_size().lines))
-        elif view.rows or not snapshot.last:
-            print(terminal.block(view))
+    def show(line: snapshots.Line) -> None:
+        if isinstance(line, snapshots.GivenNames):
+            views.give(line.names)
+        elif isinstance(line, snapshots.Window):
+            said = terminal.window(line, args.flight)
+            screen.note(said)
+            print(said if not args.top else "", end="" if args.top else "\n")
+        elif isinstance(line, Snapshot):
+            began.append(line.monotonic_ns - round(args.interval * 1e9))
+            view = views.of(line, began[0])
+            if args.top:
+                sys.stdout.write(screen.draw(view, shutil.get_terminal_size().lines))
+            elif view.rows or not line.last:
+                print(terminal.block(view))
         sys.stdout.flush()
 
     return show
 
 
-def _exported(args: argparse.Namespace, header: Header) -> Callable[[Snapshot], None]:
-    from . import exporter  # prometheus_client takes a while to load
+def _export(args: argparse.Namespace, lines: Iterable[str]) -> int:
+    """Serve what the lines say, without privileges, until they end."""
+    from . import exporter, server, web_config  # prometheus_client takes a while to load
 
-    collector = exporter.Collector(header)
-    where = exporter.address(args.prometheus)
-    exporter.drop_privileges()
-    port = exporter.serve(collector, where)
-    print(f"serving http://{where[0]}:{port}/metrics", file=sys.stderr, flush=True)
-    return collector.update
+    try:
+        config = web_config.load(Path(args.web_config)) if args.web_config else web_config.WebConfig()
+        where = exporter.address(args.prometheus)
+        exporter.drop_privileges()
+        header, states = snapshots.read(lines)
+        collector = exporter.Collector(header, args.native_histograms)
+        port = server.serve(collector.answer, where, config)
+        scheme = "https" if config.tls else "http"
+        print(f"serving {scheme}://{where[0]}:{port}/metrics", file=sys.stderr, flush=True)
+        for line in states:
+            collector.update(line)
+    except RecordError as e:
+        return _failed(e)
+    return EXIT_OK
+
+
+def _failed(e: RecordError) -> int:
+    print(f"error: {e}", file=sys.stderr, flush=True)
+    if e.hint:
+        print(f"hint: {e.hint}", file=sys.stderr, flush=True)
+    return e.exit_code
+
+
+def _send(send: Callable[[str], Any], lines: Iterable[str]) -> None:
+    for line in relay.named(lines):
+        send(line)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
 
 
 def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
+    if args.prometheus is not None and args.input is None:
+        child = relay.Child(lambda lines: _export(args, lines))
+        stop.with_child(child)
+        try:
+            with _lines(args, stop) as lines:
+                _send(child.send, lines)
+        except BrokenPipeError:
+            pass  # its exit code says why
+        finally:
+            code = child.end()
+        return code
     with _lines(args, stop) as lines:
+        if args.prometheus is not None:
+            return _export(args, lines)
         if args.json:
-            for line in lines:
-                sys.stdout.write(line)
-                sys.stdout.flush()
+            _send(_print, lines)
+            return EXIT_OK
+        if args.listen is not None:
+            with closing(relay.Relay(Path(args.listen))) as everybody:
+                _send(everybody.send, lines)
             return EXIT_OK
         header, states = snapshots.read(lines)
         show, last = _shown(args, header), False
-        for snapshot in states:
-            show(snapshot)
-            last = snapshot.last
+        for line in states:
+            show(line)
+            last = isinstance(line, Snapshot) and line.last
     if not last and args.input is None and not stop.asked:
         raise OutputError("nsight-histograms ended without its last line")
     return EXIT_OK
@@ -117,15 +171,21 @@ def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises Usage for options that do not go together."""
-    outputs = [name for name in ("top", "json", "prometheus") if getattr(args, name)]
+    outputs = [name for name in ("top", "json", "prometheus", "listen") if getattr(args, name)]
     if len(outputs) > 1:
         raise Usage(f"--{outputs[0]} and --{outputs[1]}: one of them")
     if args.input is not None and (wrong := [name for name in _FILTERS if getattr(args, name)]):
         raise Usage(f"--input: not with --{wrong[0].replace('_', '-')}", "filter where the input is made")
+    if args.trigger and not (args.flight or args.json):
+        raise Usage("--trigger: not without --flight", "--flight DIR names the flight recorder's directory")
+    if args.prometheus is None and (args.web_config or args.native_histograms):
+        raise Usage("--web-config and --native-histograms: not without --prometheus")
+    for text in args.trigger or ():
+        flight.trigger(text)
     if args.prometheus is not None:
         from . import exporter
 
-        exporter.check()
+        exporter.check(args.native_histograms)
         exporter.address(args.prometheus)
 
 
@@ -141,10 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _monitor(args, stop)
         return EXIT_INTERRUPTED if stop.asked else code
     except RecordError as e:
-        print(f"error: {e}", file=sys.stderr)
-        if e.hint:
-            print(f"hint: {e.hint}", file=sys.stderr)
-        return e.exit_code
+        return _failed(e)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK  # whoever reads has seen enough

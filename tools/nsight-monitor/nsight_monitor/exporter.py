@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Prometheus's side: the sums since the beginning, as classic histograms in seconds.
+"""Prometheus's side: the sums since the beginning, as histograms in seconds, in the format that a scrape accepts.
 
 It reads lines and serves them; it needs no privilege, and gives up that of root before it opens its port.
 """
@@ -12,19 +12,25 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from nsight_record.errors import Missing, OutputError, Usage
+from nsight_record.errors import Missing, Usage
 
+from . import native
 from .histogram import N_BUCKETS, Histogram
 from .names import Names
-from .snapshots import Header, Snapshot
+from .snapshots import GivenNames, Header, Line, Snapshot, Window
 
 #: Buckets that are exported: up to 256 ns, each twice as wide, up to 34 s. Finer and coarser ones are in those beside them.
 FIRST, LAST = 8, 35
 NOBODY = "nobody"
+#: Names of stages that are kept for windows: a line may have any.
+MOST_STAGES = 64
+#: Stages and groups that have exemplars.
+MOST_EXEMPLARS = 1 << 16
 
 try:
     import prometheus_client
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    import prometheus_client.exposition
+    from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 except ImportError:  # it is optional
     prometheus_client = None  # type: ignore[assignment]
 
@@ -41,36 +47,64 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def cumulative(h: Histogram) -> list[tuple[str, float]]:
-    """Prometheus's buckets: the upper bound in seconds, and how many latencies are not above it."""
-    found, below = [], 0
+def cumulative(h: Histogram, exemplars: dict[int, Exemplar] | None = None) -> list[Any]:
+    """Prometheus's buckets: the upper bound in seconds, how many latencies are not above it, and its exemplar if it has one.
+
+    ``exemplars`` by the number of the bucket; one beyond the last bound that is exported belongs to +Inf."""
+    found, below, given = [], 0, dict(exemplars or {})
     for bucket in range(N_BUCKETS):
         below += h.n[bucket]
         if FIRST <= bucket <= LAST:
-            found.append((repr((1 << bucket) / 1e9), float(below)))
-    return [*found, ("+Inf", float(below))]
+            inside = [b for b in given if b <= bucket]
+            newest = [given.pop(b) for b in sorted(inside)][-1:]
+            found.append((repr((1 << bucket) / 1e9), float(below), *newest))
+    return [*found, ("+Inf", float(below), *list(given.values())[-1:])]
+
+
+def bucket_of(ns: int) -> int:
+    """Its number: above 2**(b - 1) ns and up to 2**b."""
+    return min((max(ns, 1) - 1).bit_length(), N_BUCKETS - 1)
 
 
 class Collector:
-    """Gives the newest snapshot to whoever scrapes."""
+    """Gives the newest snapshot to whoever scrapes, with the newest window of each bucket as its exemplar."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, native: bool = False) -> None:
         self._group_by = header.group_by
+        self._native = native
         self._names = Names(header.group_by)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._group_names: dict[int, str] = {}
+        self._exemplars: dict[tuple[str, int], dict[int, Exemplar]] = {}
+        self._windows: dict[str, tuple[str, float]] = {}  # the last one of each stage
+        self._n_windows = 0
+        self._answers: dict[str, tuple[bytes, str]] = {}
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, line: Line) -> None:
         """From now on this one."""
-        names = self._names.of(snapshot)
         with self._lock:
-            self._snapshot, self._group_names = snapshot, names
+            if isinstance(line, Snapshot):
+                self._snapshot = line
+            elif isinstance(line, GivenNames):
+                self._names.give(line.names)
+            elif isinstance(line, Window):
+                self._add(line)
+            self._answers.clear()
+
+    def _add(self, window: Window) -> None:
+        self._n_windows += 1
+        for slow in window.slow:
+            if len(self._exemplars) >= MOST_EXEMPLARS and (slow.stage, slow.group) not in self._exemplars:
+                continue
+            at = slow.realtime_ns / 1e9
+            of = self._exemplars.setdefault((slow.stage, slow.group), {})
+            of[bucket_of(slow.ns)] = Exemplar({"window": window.name}, slow.ns / 1e9, at)
+            if len(self._windows) < MOST_STAGES or slow.stage in self._windows:
+                self._windows[slow.stage] = (window.name, at)
 
     def collect(self) -> Iterator[Any]:
         """As prometheus_client wants it: one family after the other."""
-        with self._lock:
-            snapshot, names = self._snapshot, self._group_names
+        snapshot = self._snapshot
         labels = ["stage", *([self._group_by] if self._group_by else [])]
         latency = HistogramMetricFamily(
             "nsight_stage_latency_seconds", "Time that messages and packets took for a stage.", labels=labels
@@ -90,15 +124,47 @@ class Collector:
         updated = GaugeMetricFamily(
             "nsight_monitor_update_timestamp_seconds", "When the counts were read from the kernel."
         )
+        windows = CounterMetricFamily(
+            "nsight_flight_windows", "Windows of the flight recorder that hold slow latencies."
+        )
+        last = GaugeMetricFamily(
+            "nsight_flight_window_timestamp_seconds", "The last slow latency of a stage that a window holds, and its name.",
+            labels=["stage", "window"],
+        )  # fmt: skip
         if snapshot:
-            for (stage, group), histogram in snapshot.histograms.items():
-                of = [names.get(group, str(group))] if self._group_by else []
-                latency.add_metric([stage, *of], cumulative(histogram), histogram.sum_ns / 1e9)
+            for (stage, group), labelled, histogram in self._histograms(snapshot):
+                buckets = cumulative(histogram, self._exemplars.get((stage, group)))
+                latency.add_metric(list(labelled.values()), buckets, histogram.sum_ns / 1e9)
             for name, n in snapshot.counts.items():
                 (stamps if "stamp_" in name else exceptions).add_metric([name], n)
             missed.add_metric([], snapshot.missed)
             updated.add_metric([], snapshot.realtime_ns / 1e9)
-        yield from (latency, stamps, exceptions, missed, updated)
+            windows.add_metric([], self._n_windows)
+        for stage, (name, at) in self._windows.items():
+            last.add_metric([stage, name], at)
+        yield from (latency, stamps, exceptions, missed, updated, windows, last)
+
+    def _histograms(self, snapshot: Snapshot) -> Iterator[tuple[tuple[str, int], dict[str, str], Histogram]]:
+        names = self._names.of(snapshot)
+        for (stage, group), histogram in snapshot.histograms.items():
+            of = {self._group_by: names.get(group, str(group))} if self._group_by else {}
+            yield (stage, group), {"stage": stage, **of}, histogram
+
+    def answer(self, accept: str) -> tuple[bytes, str]:
+        """Body and content type: OpenMetrics, which carries exemplars, where it is accepted; each is made once for a snapshot."""
+        protobuf = self._native and "proto=io.prometheus.client.MetricFamily" in accept.replace(" ", "")
+        encode: Any
+        encode, kind = (
+            (None, native.CONTENT_TYPE) if protobuf else prometheus_client.exposition.choose_encoder(accept)
+        )
+        with self._lock:
+            if kind not in self._answers:
+                self._answers[kind] = (encode(self) if encode else self._protobuf(), kind)
+            return self._answers[kind]
+
+    def _protobuf(self) -> bytes:
+        found = self._histograms(self._snapshot) if self._snapshot else ()
+        return native.exposition(self.collect(), ((labels, h) for _, labels, h in found))
 
 
 def drop_privileges(name: str = NOBODY) -> None:
@@ -116,24 +182,15 @@ def drop_privileges(name: str = NOBODY) -> None:
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
 
 
-def check() -> None:
-    """Raises Missing where Prometheus's library is not there."""
+def check(protobuf: bool = False) -> None:
+    """Raises Missing where Prometheus's library, or that of ``protobuf``, is not there."""
     if prometheus_client is None:
         raise Missing(
             "--prometheus: the Python package prometheus_client is not installed",
             "apt install python3-prometheus-client, or pip install prometheus-client",
         )
-
-
-def serve(collector: Collector, where: tuple[str, int]) -> int:
-    """Answer scrapes from a thread of its own; returns the port. Raises OutputError."""
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(collector)  # type: ignore[arg-type]
-    try:
-        started = prometheus_client.start_http_server(where[1], addr=where[0], registry=registry)
-    except OSError as e:
-        raise OutputError(
-            f"--prometheus {where[0]}:{where[1]}: {e.strerror}",
-            "another program has the port: take another one",
-        ) from None
-    return started[0].server_port if started else where[1]
+    if protobuf and native.descriptor_pb2 is None:
+        raise Missing(
+            "--native-histograms: the Python package protobuf is not installed",
+            "apt install python3-protobuf, or pip install protobuf",
+        )

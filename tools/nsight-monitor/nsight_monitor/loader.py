@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from nsight_record import netns, plan, programs
 from nsight_record.errors import Missing, RecordError, ToolDied, Usage
+
+from .flight import DEFAULT_TRIGGERS, trigger
 
 PROGRAM = "nsight-histograms"
 _BIN = Path(__file__).parent / "bin"
@@ -65,10 +67,14 @@ def argv(args: argparse.Namespace, program: str) -> list[str]:
         "--group-by": args.group_by,
         "--groups": args.groups,
         "--stages": args.stages,
+        "--queue": args.min_queue,
     }
     command = [program]
     for option, value in options.items():
         command += [option, str(value)] if value else []
+    triggers = args.trigger or (DEFAULT_TRIGGERS if args.flight else ())
+    for stage, ns in map(trigger, triggers):
+        command += ["--trigger", f"{stage}={ns}"]
     if args.receive_stamps == "on" or (args.receive_stamps == "auto" and has_nic()):
         command.append("--receive-stamps")
     if args.cost:
@@ -104,10 +110,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         if process.poll() is None:
-            with suppress(
-                PermissionError
-            ):  # an exporter is nobody by now: without a reader it ends by itself
-                process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
         if process.stdout:
             process.stdout.close()
         stderr = process.stderr.read() if process.stderr else ""

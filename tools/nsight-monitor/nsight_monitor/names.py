@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the numbers of groups are called: cgroups by their paths, network namespaces and interfaces by their names."""
+"""What the numbers of groups are called: cgroups by their containers, services or paths, network namespaces and interfaces by their names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from nsight_record import netns
 from nsight_record.errors import RecordError
 
+from . import containers
 from .snapshots import NONE, OTHER, Snapshot
 
-CGROUPS = Path("/sys/fs/cgroup")
+MOUNTS = Path("/proc/self/mounts")
 
 
 def plain(name: str) -> str:
@@ -40,7 +41,13 @@ def _namespace(key: int) -> str:
     return _labels().get(key, str(key)) or "(this)"
 
 
-def cgroups(root: Path = CGROUPS) -> dict[int, str]:
+def cgroup_root() -> Path:
+    """Where control groups of version 2 are mounted; on a machine that has both versions that is not /sys/fs/cgroup."""
+    fields = (line.split() for line in MOUNTS.read_text().splitlines())
+    return next((Path(f[1]) for f in fields if len(f) > 2 and f[2] == "cgroup2"), Path("/sys/fs/cgroup"))
+
+
+def cgroups(root: Path) -> dict[int, str]:
     """Paths by number, which is that of the directory's inode."""
     found = {}
     for directory, below, _ in os.walk(root):
@@ -57,24 +64,40 @@ _OWN = {OTHER: "(others)", NONE: "(none)"}
 class Names:
     """Of one ``group_by``. A name once found stays, also when what has it is gone."""
 
-    def __init__(self, group_by: str) -> None:
+    def __init__(self, group_by: str, cgroups_at: Path | None = None, root: Path = Path("/")) -> None:
         self.group_by = group_by
+        self._cgroups_at, self._root = cgroups_at, root
         self._known: dict[int, str] = {}
         self._find: Callable[[int], str] = {"netns": _namespace, "iface": _interface}.get(group_by, str)
+
+    def give(self, names: dict[int, str]) -> None:
+        """Those that somebody with more privileges has found."""
+        for n, name in names.items():
+            if n not in _OWN and n not in self._known:
+                self._add(n, name)
 
     def of(self, snapshot: Snapshot) -> dict[int, str]:
         """Of each group's number, its name; two groups never have the same."""
         if not self.group_by:
             return {OTHER: ""}
         new = {n: key for n, key in snapshot.groups.items() if n not in self._known}
-        paths = cgroups() if new and self.group_by == "cgroup" else {}
+        paths = self._cgroups() if new and self.group_by == "cgroup" else {}
         for n, key in new.items():
             if type(key) is str:
-                name = plain(key)
+                self._add(n, key)
             elif self.group_by == "cgroup":
-                name = plain(paths.get(int(key), str(key)))
+                self._add(n, paths.get(int(key), str(key)))
             else:
-                name = plain(self._find(int(key)))
-            taken = name in _OWN.values() or name in self._known.values()
-            self._known[n] = f"{name} #{n}" if taken else name
+                self._add(n, self._find(int(key)))
         return {**_OWN, **self._known}
+
+    def _cgroups(self) -> dict[int, str]:
+        found = containers.Containers(self._root)
+        return {
+            number: found.name(path) for number, path in cgroups(self._cgroups_at or cgroup_root()).items()
+        }
+
+    def _add(self, n: int, name: str) -> None:
+        name = plain(name)
+        taken = name in _OWN.values() or name in self._known.values()
+        self._known[n] = f"{name} #{n}" if taken else name

@@ -15,6 +15,8 @@ from .histogram import N_BUCKETS, Histogram
 FORMAT = 1
 #: Of a line; one with 4,096 groups has some MiB.
 MOST_LINE = 64 << 20
+#: Of a window's name; exemplars of OpenMetrics take no more than 128 characters.
+MOST_NAME = 64
 _U64 = 1 << 64
 #: Groups with a meaning of their own, as stages.h has them; what is not grouped is all in the first one.
 OTHER, NONE = 0, 1
@@ -62,6 +64,35 @@ class Snapshot:
     cost: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Slow:
+    """A latency that reached its stage's trigger. ``monotonic_ns``, ``realtime_ns``: its end on both clocks."""
+
+    stage: str
+    group: int
+    ns: int
+    monotonic_ns: int
+    realtime_ns: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers."""
+
+    name: str
+    slow: tuple[Slow, ...]
+
+
+@dataclass(frozen=True)
+class GivenNames:
+    """Names of groups by number, which somebody with more privileges has found."""
+
+    names: dict[int, str]
+
+
+Line = Snapshot | Window | Slow | GivenNames
+
+
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _U64:
         raise ValueError(f"{value!r} is no count")
@@ -84,6 +115,11 @@ def _histogram(row: dict[str, Any]) -> tuple[tuple[str, int], Histogram]:
     return (_text(row["stage"]), _number(row["group"])), Histogram(tuple(n), _number(row["sum_ns"]))
 
 
+def _slow(row: dict[str, Any]) -> Slow:
+    numbers = (_number(row[name]) for name in ("group", "ns", "monotonic_ns", "realtime_ns"))
+    return Slow(_text(row["stage"]), *numbers)
+
+
 def header(line: str) -> Header:
     """The first line. Raises BadLine."""
     row = _parsed(line)
@@ -102,9 +138,26 @@ def header(line: str) -> Header:
 
 
 def snapshot(line: str) -> Snapshot:
-    """Each other line. Raises BadLine."""
+    """The sums of a line. Raises BadLine."""
+    found = other(line)
+    if not isinstance(found, Snapshot):
+        raise BadLine("a line has no sums", _HINT)
+    return found
+
+
+def other(line: str) -> Line:
+    """Each line but the first. Raises BadLine."""
     row = _parsed(line)
     try:
+        if "slow" in row:
+            return _slow(row["slow"])
+        if "window" in row:
+            window = row["window"]
+            if len(_text(window["name"])) > MOST_NAME:
+                raise ValueError("no name of a window is so long")
+            return Window(window["name"], tuple(map(_slow, window["slow"])))
+        if "names" in row:
+            return GivenNames({int(n): _text(name) for n, name in row["names"].items()})
         return Snapshot(
             monotonic_ns=_number(row["monotonic_ns"]),
             realtime_ns=_number(row["realtime_ns"]),
@@ -140,10 +193,10 @@ def _parsed(line: str) -> dict[str, Any]:
     return row
 
 
-def read(lines: Iterable[str]) -> tuple[Header, Iterator[Snapshot]]:
-    """Header, and the snapshots as they come. A last line that was cut, as by a crash, ends them. Raises BadLine."""
+def read(lines: Iterable[str]) -> tuple[Header, Iterator[Line]]:
+    """Header, and the other lines as they come. A last line that was cut, as by a crash, ends them. Raises BadLine."""
     every = iter(lines)
     first = next(every, "")
     if not first:
         raise BadLine("the input is empty", _HINT)
-    return header(first), (snapshot(line) for line in every if line.endswith("\n"))
+    return header(first), (other(line) for line in every if line.endswith("\n"))

@@ -6,9 +6,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .histogram import PERCENTILES, Histogram, bounds_text, text
-from .snapshots import Header
+from .names import plain
+from .snapshots import Header, Window
 from .views import NO_STAMP, Row, View
 
 _LABELS = [f"p{p / 100:g}" for p in PERCENTILES]
@@ -58,14 +60,23 @@ def block(view: View) -> str:
 
 
 def stages(header: Header) -> str:
-    """Which stages this kernel has, and what the others lack."""
+    """Which stages this kernel has, which of them are measured only if they are named, and what the others lack."""
     width = max(len(s.name) for s in header.stages)
     lines = []
     for s in header.stages:
-        lines.append(f"{s.name:{width}}  {'no' if s.missing else 'yes':3}  from: {s.begin}; to: {s.end}")
+        has = "no" if s.missing else "yes" if s.measured else "by name"
+        lines.append(f"{s.name:{width}}  {has:7}  from: {s.begin}; to: {s.end}")
         if s.missing:
-            lines.append(f"{'':{width}}       needs {s.missing}")
+            lines.append(f"{'':{width}}           needs {s.missing}")
     return "\n".join(lines)
+
+
+def window(of: Window, directory: str | None) -> str:
+    """What a window of the flight recorder holds, the slowest first, and how to ask why."""
+    slowest = sorted(of.slow, key=lambda s: -s.ns)
+    what = ", ".join(f"{plain(s.stage)} {text(s.ns)}" for s in slowest[:3])
+    more = f" and {len(slowest) - 3} more" if len(slowest) > 3 else ""
+    return f"window: {what}{more}: nsight-report {plain(str(Path(directory or '.', of.name)))}"
 
 
 class Screen:
@@ -73,6 +84,11 @@ class Screen:
 
     def __init__(self) -> None:
         self._history: dict[tuple[str, str], deque[int]] = {}
+        self._notes: deque[str] = deque(maxlen=3)
+
+    def note(self, line: str) -> None:
+        """One of the last lines of the screen from now on."""
+        self._notes.append(line)
 
     def draw(self, view: View, height: int) -> str:
         """What to write to a terminal of ``height`` lines."""
@@ -82,7 +98,7 @@ class Screen:
         rows = sorted(view.rows, key=lambda r: (-_tail(r.histogram), -r.histogram.mean_ns))
         head, *lines = table(rows)
         lines = [f"{line}  {self._sparks((r.stage, r.group))}" for line, r in zip(lines, rows, strict=True)]
-        after = list(remarks(view))
+        after = [*remarks(view), *self._notes]
         room = max(height - len(after) - 3, 1)
         when = time.strftime("%H:%M:%S", time.localtime(view.realtime_ns / 1e9))
         top = f"nsight-monitor  {when}  {view.duration_ns / 1e9:.1f} s  slowest first; Ctrl-C ends"

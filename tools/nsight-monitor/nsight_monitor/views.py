@@ -43,6 +43,10 @@ class Views:
         self._totals = totals
         self._before: Snapshot | None = None
 
+    def give(self, names: dict[int, str]) -> None:
+        """Names of groups that somebody with more privileges has found."""
+        self._names.give(names)
+
     def of(self, now: Snapshot, began_ns: int) -> View:
         """``began_ns``: when the first interval began, on the monotonic clock."""
         before = None if self._totals else self._before

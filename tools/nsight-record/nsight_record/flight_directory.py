@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from . import ownership
@@ -87,13 +87,14 @@ def registered(root: Path) -> Iterator[None]:
             os.close(fd)
 
 
-def ask_all(root: Path) -> list[int]:
-    """Have every flight recorder of this machine write a window now; their process ids. Raises RecordError."""
+def ask_all(root: Path, only: Container[int] | None = None) -> list[int]:
+    """Have every flight recorder of this machine, or ``only`` these processes, write a window now; their process ids.
+    Raises RecordError."""
     asked = []
     directory = root / STATE
     for path in sorted(directory.glob("flight-*")):
         pid = path.name.partition("-")[2]
-        if not pid.isdecimal():
+        if not pid.isdecimal() or (only is not None and int(pid) not in only):
             continue
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""nsight-monitor's sums against nstat, after 10^6 packets.
+
+    .venv/bin/python tests/evaluation/monitor/sums.py [--packets N]        make monitor-sums
+
+Datagrams and, a tenth of them, messages of TCP there and back cross a veth pair of namespaces, over IPv4. What the monitor has counted in the
+server's namespace is compared with the kernel's counters of that namespace. Exit codes: 0 all are equal, 1 one is not, 2 usage,
+4 not root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+sys.path[:0] = [
+    str(ROOT / "tests"), str(ROOT / "tests/monitor"), str(ROOT), str(ROOT / "tools/nsight-monitor"), str(ROOT / "tools/nsight-demo")
+]  # fmt: skip
+
+from machinery.harness import private  # noqa: E402
+from machinery.testbed.ports import reserved  # noqa: E402
+from nsight_demo.processes import BedError, run  # noqa: E402
+
+BURST = 50  # datagrams, which fit into the socket
+
+
+def nstat(netns: str) -> dict[str, int]:
+    """The kernel's counters of a namespace since it was made."""
+    text = run(["nsenter", f"--net=/run/netns/{netns}", "--", "nstat", "-a", "-s", "-z", "-j"])
+    found: dict[str, int] = json.loads(text)["kernel"]
+    return found
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--packets", type=int, default=1_000_000, metavar="N", help="datagrams (default: 10^6)"
+    )
+    args = parser.parse_args()
+    if os.geteuid():
+        print("error: BPF programs and namespaces need root\nhint: sudo make monitor-sums", file=sys.stderr)
+        return 4
+    private.mounts()
+    from monitored import Watch, connected, inode, link  # what tests use; pytest comes with it
+
+    bursts = -(-args.packets // BURST)
+    try:
+        with link("sums") as veth, reserved(2) as (udp, tcp):
+            before = nstat(veth.server)
+            with Watch("--netns", inode(veth.server)) as watch:
+                with connected(veth, False, False, udp) as (client, server):
+                    for _ in range(bursts):
+                        for _ in range(BURST):
+                            client.send(b"x" * 50)
+                        for _ in range(BURST):
+                            server.recv(64)
+                with connected(veth, True, False, tcp) as (client, server):
+                    for _ in range(bursts * BURST // 10):
+                        client.send(b"x" * 50)
+                        server.send(server.recv(64))
+                        client.recv(64)
+            new = {name: n - before.get(name, 0) for name, n in nstat(veth.server).items()}
+    except BedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    rows = [
+        ("ip-start and packets without a timestamp", watch.n("ip-start") + without(watch.result.counts),
+         "IpInReceives + Ip6InReceives", new["IpInReceives"] + new["Ip6InReceives"]),
+        ("udp-socket-enqueued", watch.n("udp-socket-enqueued"), "UdpInDatagrams", new["UdpInDatagrams"]),
+        ("udp-socket-read", watch.n("udp-socket-read"), "UdpInDatagrams", new["UdpInDatagrams"]),
+        ("tcp-socket-enqueued", watch.n("tcp-socket-enqueued"), "messages sent", bursts * BURST // 10),
+        ("tcp-socket-read", watch.n("tcp-socket-read"), "messages sent", bursts * BURST // 10),
+        ("request", watch.n("request"), "replies sent", bursts * BURST // 10),
+        ("runs left out by the kernel", watch.result.missed, "", 0),
+        ("UdpRcvbufErrors", new["UdpRcvbufErrors"], "", 0),
+    ]  # fmt: skip
+    for what, ours, of, theirs in rows:
+        print(f"{'equal ' if ours == theirs else 'DIFFER'}  {what:42} {ours:>10,}  {of:28} {theirs:>10,}")
+    return 0 if all(ours == theirs for _, ours, _, theirs in rows) else 1
+
+
+def without(counts: dict[str, int]) -> int:
+    """Packets that have no ip-start, as none had a timestamp."""
+    return sum(n for name, n in counts.items() if name.startswith("no_stamp"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

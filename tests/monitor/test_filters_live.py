@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Filters by the length of a socket's queue, triggers, and what goes while it is watched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machinery.testbed.ports import reserved
+from monitored import Watch, connected, inode, link
+from nsight_demo.namespaces import Link
+from nsight_monitor import names, snapshots
+from nsight_monitor.snapshots import Slow
+
+from conftest import skip_or_fail
+
+pytestmark = pytest.mark.live
+STALL_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def veth() -> Iterator[Link]:
+    with link("filt") as made:
+        yield made
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved() as (number,):
+        yield number
+
+
+@pytest.mark.parametrize(("least", "handed_off", "read"), [(1, 4, 3), (2, 3, 2), (4, 1, 0), (5, 0, 0)])
+def test_a_queue_is_as_long_as_datagrams_wait_in_it(
+    veth: Link, port: int, least: int, handed_off: int, read: int
+) -> None:
+    """Four datagrams, then four reads: the queue has 1, 2, 3, 4 of them at the hand-offs and 3, 2, 1, 0 after the reads."""
+    with (
+        Watch("--netns", inode(veth.server), "--port", port, "--queue", least) as watch,
+        Watch("--netns", inode(veth.server), "--port", port) as every,
+    ):
+        with connected(veth, False, False, port) as (client, server):
+            for _ in range(4):
+                client.send(b"x")
+            for _ in range(4):
+                server.recv(1)
+    assert every.n("udp-socket-enqueued") == every.n("udp-socket-read") == 4
+    assert watch.n("udp-socket-enqueued") == handed_off
+    assert watch.n("udp-socket-read") == watch.n("handoff-to-read") == read
+    assert watch.n("ip-start") == 0
+
+
+def test_a_stream_that_is_read_in_parts_has_a_queue_until_the_last(veth: Link, port: int) -> None:
+    with Watch("--netns", inode(veth.server), "--port", port, "--queue", 1) as watch:
+        with connected(veth, True, False, port) as (client, server):
+            client.send(b"x" * 100)
+            for _ in range(4):
+                server.recv(25)
+    assert watch.n("tcp-socket-read") == 3
+
+
+def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a_second(
+    veth: Link, port: int
+) -> None:
+    """Two stalls of 20 ms without pause, one after a pause, and quick reads between them: two reports; one is counted as not
+    reported."""
+    options = ("--netns", inode(veth.server), "--port", port, "--interval-ms", 3_600_000)
+    with Watch(*options, "--trigger", f"handoff-to-read={int(STALL_S * 1e9)}") as watch:
+        begin = time.monotonic_ns()
+        with connected(veth, False, False, port) as (client, server):
+            for n in range(3):
+                for stall in (STALL_S, 0.0) if n < 2 else (STALL_S,):
+                    client.send(b"x")
+                    time.sleep(stall)
+                    server.recv(1)
+                if n == 1:
+                    time.sleep(0.2)
+        end = time.monotonic_ns()
+        assert watch.process.stdout
+        found = [snapshots.other(watch.process.stdout.readline()) for _ in range(2)]
+    for slow in found:
+        assert isinstance(slow, Slow)
+        assert (slow.stage, slow.group) == ("handoff-to-read", 0)
+        assert STALL_S * 1e9 <= slow.ns < slow.monotonic_ns - begin
+        assert begin < slow.monotonic_ns < end
+        assert abs(slow.realtime_ns - slow.monotonic_ns - (time.time_ns() - time.monotonic_ns())) < 1e9
+    assert watch.n("handoff-to-read") == 5
+    assert watch.result.counts["slow_not_reported"] == 1
+
+
+SENDS = """
+import os, socket, sys
+with open(sys.argv[1] + "/cgroup.procs", "w") as f:
+    f.write(str(os.getpid()))
+server, client = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+server.bind(("127.0.0.1", int(sys.argv[2])))
+client.connect(("127.0.0.1", int(sys.argv[2])))
+for _ in range(10):
+    client.send(b"x")
+    server.recv(1)
+"""
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[Path]:
+    """Where control groups of version 2 are mounted."""
+    if os.geteuid():
+        skip_or_fail("root", "mounting needs root")
+    done = subprocess.run(["mount", "-t", "cgroup2", "none", tmp_path], capture_output=True, text=True)
+    if done.returncode:
+        skip_or_fail("bpf", done.stderr)
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_a_control_group_that_goes_while_it_is_watched_leaves_its_counts_and_name(
+    groups: Path, port: int
+) -> None:
+    group = groups / f"nsight-{port}.service"
+    group.mkdir()
+    try:
+        number = group.stat().st_ino
+        with (
+            Watch("--cgroup", number) as filtered,
+            Watch("--port", port, "--group-by", "cgroup", "--interval-ms", 50) as watch,
+        ):
+            subprocess.run([sys.executable, "-c", SENDS, str(group), str(port)], check=True)
+            assert watch.process.stdout
+            line = next(row for row in iter(watch.process.stdout.readline, "") if f":{number}" in row)
+            found = names.Names("cgroup", groups)
+            before = found.of(snapshots.snapshot(line))
+            group.rmdir()
+    finally:
+        if group.exists():
+            group.rmdir()
+    assert filtered.n("udp-socket-read") == watch.n("udp-socket-read") == 10
+    assert list(watch.result.groups.values()) == [number]
+    assert found.of(watch.result) == before
+    assert f"nsight-{port}.service" in before.values()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""--listen: readers come and go, the counts go on; names of groups come from whoever may find them."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from pathlib import Path
+
+import lines
+import pytest
+from nsight_monitor import names, relay, snapshots
+from nsight_record.errors import OutputError
+
+HEADER, NAMES = lines.header("port"), json.dumps({"names": {"2": "web"}}) + "\n"
+WINDOW = json.dumps({"window": {"name": "20261122T184906Z-1-1.nsight", "slow": []}}) + "\n"
+
+
+def sums(n: int) -> str:
+    return lines.snapshot(n, lines.histogram("ip-start", 2, n, b1=n), groups={"2": 80})
+
+
+def connected(path: Path):
+    found = relay.connected(path)
+    assert found is not None
+    return found
+
+
+def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(tmp_path: Path) -> None:
+    made = relay.Relay(tmp_path / "s")
+    for line in (HEADER, sums(1), WINDOW, NAMES, sums(2)):
+        made.send(line)
+    with connected(tmp_path / "s") as reader:
+        assert [reader.readline() for _ in range(4)] == [HEADER, WINDOW, NAMES, sums(2)]
+        made.send(sums(3))
+        assert reader.readline() == sums(3)
+        made.close()
+        assert reader.read() == ""
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_reader_that_goes_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
+    made = relay.Relay(tmp_path / "s")
+    made.send(HEADER)
+    with connected(tmp_path / "s") as first:
+        assert first.readline() == HEADER
+    for n in range(1, 100):
+        made.send(sums(n))
+    with connected(tmp_path / "s") as second:
+        header, states = snapshots.read(second)
+        found = next(states)
+        assert isinstance(found, snapshots.Snapshot)
+        assert (header.group_by, found.histograms["ip-start", 2].count) == ("port", 99)
+        made.close()
+
+
+def test_a_slow_reader_misses_sums_and_no_others_wait_for_it(tmp_path: Path) -> None:
+    made = relay.Relay(tmp_path / "s")
+    made.send(HEADER)
+    many = lines.snapshot(1, counts={f"count{i}": i for i in range(20_000)})  # more than a socket takes
+    with connected(tmp_path / "s") as reader:
+        assert reader.readline() == HEADER
+        for _ in range(200):
+            made.send(many)
+        made.send(sums(5))
+        closing = threading.Thread(target=made.close)
+        closing.start()
+        rest = reader.readlines()
+        closing.join()
+    assert rest[-1] == sums(5)
+    assert len(rest) < 200
+
+
+def test_the_socket_is_its_owners_alone_and_replaces_one_that_was_left(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    first = relay.Relay(path)
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    second = relay.Relay(path)
+    second.send(HEADER)
+    with connected(path) as reader:
+        assert reader.readline() == HEADER
+        second.close()
+    first.close()
+
+
+def test_a_path_that_is_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError) as error:
+        relay.Relay(tmp_path / "file")
+    assert error.value.hint and (tmp_path / "file").read_text() == "mine"
+
+
+def test_names_stand_in_front_of_the_first_sums_that_have_them() -> None:
+    found = list(relay.named([HEADER, sums(1), sums(2)]))
+    assert found == [
+        HEADER,
+        json.dumps({"names": {"0": "(others)", "1": "(none)", "2": "80"}}) + "\n",
+        sums(1),
+        sums(2),
+    ]
+    ungrouped = [lines.header(), lines.snapshot(1)]
+    assert list(relay.named(ungrouped)) == ungrouped
+
+
+def test_a_given_name_is_taken_and_still_two_groups_never_have_one() -> None:
+    found = names.Names("cgroup")
+    given = snapshots.other(json.dumps({"names": {"0": "x", "2": "web", "3": "web", "4": "a\u001b"}}))
+    assert isinstance(given, snapshots.GivenNames)
+    found.give(given.names)
+    sums = snapshots.snapshot(lines.snapshot(1, groups={"2": 1, "3": 2, "4": 3}))
+    assert found.of(sums) == {0: "(others)", 1: "(none)", 2: "web", 3: "web #3", 4: "a?"}

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Lines for other processes: a child that gives up its privileges, and whoever connects to a socket of this host."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from nsight_record.errors import OutputError
+
+from . import snapshots
+from .names import Names
+from .snapshots import Snapshot
+
+_MOST_READERS = 16
+_KEPT_WINDOWS = 64
+#: A reader that takes nothing for so long is left.
+_PATIENCE_S = 30.0
+
+
+def named(lines: Iterable[str]) -> Iterator[str]:
+    """With names of groups in front of the first line that has them: readers may lack the right to find them."""
+    every = iter(lines)
+    first = next(every, "")
+    yield first
+    if not first or not (group_by := snapshots.header(first).group_by):
+        yield from every
+        return
+    names = Names(group_by)
+    known: dict[int, str] = {}
+    for line in every:
+        found = snapshots.other(line) if line.endswith("\n") else None
+        if isinstance(found, Snapshot) and (new := names.of(found)) != known:
+            known = new
+            yield json.dumps({"names": known}) + "\n"
+        yield line
+
+
+class Child:
+    """A process of its own that does ``work`` with the lines it gets, if there is one."""
+
+    def __init__(self, work: Callable[[Iterable[str]], int]) -> None:
+        reads, writes = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                # It ends with its lines, also when Ctrl-C goes to both.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.close(writes)
+                with os.fdopen(reads, encoding="utf-8", errors="replace") as lines:
+                    first = lines.readline()
+                    code = work(itertools.chain([first], lines)) if first else 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(reads)
+        self._lines = os.fdopen(writes, "w", encoding="utf-8")
+        self._pidfd = os.pidfd_open(self.pid)
+
+    def ended(self) -> bool:
+        """Whether it has; ``end`` takes its exit code."""
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def send(self, line: str) -> None:
+        """Raises BrokenPipeError when it has ended."""
+        self._lines.write(line)
+        self._lines.flush()
+
+    def end(self) -> int:
+        """Its exit code, once it has read everything."""
+        try:
+            self._lines.close()
+        except BrokenPipeError:
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+class Relay:
+    """A socket at ``path``, for its owner alone. Who connects gets the header, the last windows and names, and the newest sums; then
+    what comes. A slow reader misses sums, and gets newer ones: they are totals. Raises OutputError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._changed = threading.Condition()
+        self._n, self._ended = 0, False
+        self._header = self._names = self._sums = (0, "")
+        self._windows: deque[tuple[int, str]] = deque(maxlen=_KEPT_WINDOWS)
+        self._readers: list[threading.Thread] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+                path.unlink()  # an earlier one's
+            umask = os.umask(0o177)
+            try:
+                self._socket.bind(str(path))
+            finally:
+                os.umask(umask)
+        except OSError as e:
+            raise OutputError(
+                f"--listen {path}: {e.strerror or e}", "name a socket in a directory that exists"
+            ) from e
+        self._socket.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def send(self, line: str) -> None:
+        """To everybody."""
+        with self._changed:
+            self._n += 1
+            mark = (self._n, line)
+            if self._n == 1:
+                self._header = mark
+            elif line.startswith('{"window"'):
+                self._windows.append(mark)
+            elif line.startswith('{"names"'):
+                self._names = mark
+            else:
+                self._sums = mark
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """When every reader has the last line."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._socket.shutdown(socket.SHUT_RDWR)  # which wakes up who accepts
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+        for reader in self._readers:
+            reader.join(_PATIENCE_S)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            self._readers = [r for r in self._readers if r.is_alive()]
+            if len(self._readers) >= _MOST_READERS:
+                connection.close()
+                continue
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._readers.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        seen = 0
+        with connection:
+            connection.settimeout(_PATIENCE_S)
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda n=seen: self._n > n or self._ended)  # type: ignore[misc]
+                    marks = [self._header, *self._windows, self._names, self._sums]
+                    new, seen_before = "".join(line for n, line in marks if n > seen), seen
+                    seen = self._n
+                    ended = self._ended
+                try:
+                    connection.sendall(new.encode())
+                except OSError:
+                    return  # it has gone, or takes nothing
+                if ended and seen_before == seen:
+                    return
+
+
+def connected(path: Path) -> TextIO | None:
+    """Lines of a relay; None where the path is no socket. Raises OSError."""
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.connect(str(path))
+        return s.makefile("r", encoding="utf-8", errors="replace")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Answers scrapes: a small HTTP server, with TLS and passwords where --web-config has them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from nsight_record.errors import OutputError
+
+from .web_config import WebConfig
+
+#: Connections at once; more are closed unanswered. One that says nothing for so long is closed, too.
+MOST_CONNECTIONS, PATIENCE_S = 128, 10.0
+_PAGE = b"<!DOCTYPE html><title>nsight-monitor</title><a href=metrics>metrics</a>\n"
+
+#: Of an Accept header: body and content type.
+Answer = Callable[[str], tuple[bytes, str]]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
+
+    def __init__(self, where: tuple[str, int], answer: Answer, config: WebConfig) -> None:
+        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        self.answer, self.config = answer, config
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(where, _Handler)
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name that http.server does."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, while there are not too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """As the library's."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """TLS begins here, in the connection's own thread, so that a slow client holds up nobody."""
+        if not self.config.tls:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(PATIENCE_S)
+        with self.config.tls.wrap_socket(request, server_side=True) as secure:
+            super().finish_request(secure, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes, or speaks no TLS, is its own affair."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = PATIENCE_S
+    server_version, sys_version = "nsight-monitor", ""
+
+    def do_GET(self) -> None:
+        """/metrics, and a page that names it."""
+        if not self.server.config.admits(self.headers.get("Authorization", "")):
+            self._send(401, b"Unauthorized\n", "text/plain", {"WWW-Authenticate": "Basic"})
+            return
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            body, kind = self.server.answer(self.headers.get("Accept", ""))
+            self._send(200, body, kind)
+        elif path == "/":
+            self._send(200, _PAGE, "text/html; charset=utf-8")
+        else:
+            self._send(404, b"Not Found\n", "text/plain")
+
+    def _send(self, code: int, body: bytes, kind: str, more: dict[str, str] | None = None) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are no news."""
+
+
+def serve(answer: Answer, where: tuple[str, int], config: WebConfig) -> int:
+    """From a thread of its own; returns the port. Raises OutputError."""
+    try:
+        server = _Server(where, answer, config)
+    except OSError as e:
+        raise OutputError(
+            f"--prometheus {where[0]}:{where[1]}: {e.strerror}",
+            "another program has the port: take another one",
+        ) from None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_port
