@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import select
@@ -11,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, points, settings, stamp
+from . import __version__, account, alone, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
@@ -61,7 +63,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
         "leave": int(args.leave),
         "keep": int(args.keep),
     }
-    session = secrets.randbelow(1 << 16)
+    session = args.session or secrets.randbelow(0xFFFF) + 1
     options = [*_place_options(devices), "--ring-kb", str(args.ring_kb), "--session", str(session)]
     group = settings.cgroup(args.cgroup) if args.cgroup else None
     if group:
@@ -101,9 +103,24 @@ def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: 
 def _stamp(args: argparse.Namespace, argv: Sequence[str], progress: Progress) -> int:
     devices = points.with_boundary(points.choose(args.point, args.netns), args.boundary)
     if args.restore:
-        progress.say(f"marks taken from {stamp.clear(_place_options(devices))} connections")
+        with alone.taken():
+            cleared = stamp.clear(_place_options(devices))
+        progress.say(f"marks taken from {cleared} connections")
         return EXIT_OK
     stamp.program()
+    with contextlib.ExitStack() as held:
+        lock = None if args.match else held.enter_context(alone.taken())
+        return _run(args, argv, devices, lock, progress)
+
+
+def _run(
+    args: argparse.Namespace,
+    argv: Sequence[str],
+    devices: Sequence[points.Device],
+    lock: FileIO | None,
+    progress: Progress,
+) -> int:
+    """One run, into a new directory. nsight-stamp holds the lock too, should it live longer."""
     options, described = _options(args, devices)
     name = default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")).removesuffix(".nsight")
     output = Path(args.output or f"{name}.capsules")
@@ -117,8 +134,8 @@ def _stamp(args: argparse.Namespace, argv: Sequence[str], progress: Progress) ->
             clocks=[{"id": 0, "name": "monotonic", "boot_id": described_host["boot_id"], "bound_ns": 0}],
         )  # fmt: skip
         capture.save()
-        directory = int(capture.directory.name)
-        run = stamp.Stamp(options, capture.directory, capture.create(stamp.LOG), (directory,))
+        fds = [int(capture.directory.name), *([lock.fileno()] if lock else [])]
+        run = stamp.Stamp(options, capture.directory, capture.create(stamp.LOG), fds)
         try:
             run.ready()
             capture.manifest["start"] = host.Clocks().now()

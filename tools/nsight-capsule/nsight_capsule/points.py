@@ -17,12 +17,14 @@ from nsight_record.netns import Netns
 #: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
+#: Devices that software made and that lead to another kernel: a guest's.
+_GUESTS = ("tun", "macvtap", "ipvtap")
 DIRECTIONS = ("in", "out")
 
 
 @dataclass(frozen=True)
 class Device:
-    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made: it leads out of the host."""
+    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: it leads to another kernel."""
 
     netns: Netns
     space: int
@@ -61,7 +63,7 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
     return Device(
         ns, space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
-        boundary=not kind and not loopback,
+        boundary=kind in _GUESTS or not kind and not loopback,
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
     )  # fmt: skip
 
