@@ -127,6 +127,7 @@ struct nsc_config {
 	__u32 cgroup_level;
 	__u32 protocols;
 	__u32 port;	  /* 0 any; on either side */
+	__u32 points;	  /* bit n: point n takes a time, between birth and end */
 	__u32 most_bytes; /* of an IP packet with its capsule: the smallest MTU of the points */
 	__u32 address[4], mask[4];
 	__u16 vxlan_port, geneve_port;

@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--change",
         metavar="DIR",
-        help="change --rate, --port, --address, --protocol of the nsight-capsule that writes DIR; what is not given stays",
+        help="change --rate, --port, --address, --protocol, --only of the nsight-capsule that writes DIR; what is not given stays",
     )
     p.add_argument(
         "--restore",
@@ -159,6 +159,13 @@ def _add_filter(p: argparse.ArgumentParser) -> None:
         type=settings.prefix,
         metavar="PREFIX",
         help="only this address or prefix, on either side",
+    )
+    p.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NETNS:DEV",
+        help="take times only at these of the points, and where packets begin and end; all: at every one (default)",
     )
     p.add_argument("--cgroup", metavar="PATH", help="only senders of this cgroup (version 2)")
     p.add_argument("--protocol", choices=tuple(settings.PROTOCOLS), help="(default: both)")

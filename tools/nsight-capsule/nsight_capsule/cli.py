@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import secrets
 import select
@@ -29,8 +30,8 @@ FORMAT = "nsight-capsules"
 VERSION = 1
 
 
-def _words(args: argparse.Namespace) -> str:
-    """Settings that are given."""
+def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
+    """Settings that are given. ``labels``: of all devices, in order."""
     address, mask = args.address or (None, None)
     return settings.words(
         threshold=None if args.rate is None else settings.threshold(args.rate),
@@ -38,15 +39,29 @@ def _words(args: argparse.Namespace) -> str:
         address=address,
         mask=mask,
         protocols=settings.PROTOCOLS[args.protocol] if args.protocol else None,
+        points=points.mask(labels, args.only) if args.only else None,
     )
 
 
 def _change(args: argparse.Namespace) -> int:
-    words = _words(args)
+    directory = Path(args.change)
+    known = points.labels(_manifest(directory).get("points")) if args.only else ()
+    words = _words(args, known)
     if not words:
-        raise Usage("--change: nothing to change", "give --rate, --port, --address or --protocol")
-    stamp.ask(Path(args.change), words)
+        raise Usage("--change: nothing to change", "give --rate, --port, --address, --protocol or --only")
+    stamp.ask(directory, words)
     return EXIT_OK
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    """Of an nsight-capsule that runs. Raises Usage."""
+    try:
+        made = json.loads((directory / "manifest.json").read_text())
+    except (OSError, ValueError) as error:
+        raise Usage(
+            f"{directory}/manifest.json: {error}", "--change takes the directory of one that runs"
+        ) from error
+    return made if isinstance(made, dict) else {}
 
 
 def _place_options(devices: Sequence[points.Device]) -> list[str]:
@@ -76,10 +91,10 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
         options.append("--match")
     elif args.protocol != "udp":
         options += ["--cgroup", str(group.path if group else settings.cgroup_root())]
-    options += ["--set", f"{_words(args)} {settings.words(**chosen)}"]
+    options += ["--set", f"{_words(args, [d.label() for d in devices])} {settings.words(**chosen)}"]
     described = {
         "rate": str(rate), "port": args.port, "protocol": args.protocol or "both", "match": args.match,
-        "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
+        "only": args.only or None, "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
     }  # fmt: skip
     return options, described
 

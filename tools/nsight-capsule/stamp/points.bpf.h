@@ -219,6 +219,8 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 			return;
 		}
 		depart(capsule, now);
+	} else if (!(c->points >> point & 1)) {
+		return;
 	} else if (free_slot(capsule) == NSC_SLOTS) {
 		count(point,
 		      record(skb, p, NSC_DUMP, now, capsule, 0) ? NSC_C_DUMPED : NSC_C_DUMP_LOST);
@@ -325,6 +327,8 @@ int at_match(struct __sk_buff *skb)
 	__u64 key;
 
 	if (!c)
+		return GO_ON;
+	if (!(c->points >> point & 1))
 		return GO_ON;
 	parse(skb, ethernet, c->vxlan_port, &p);
 	if (p.fragment) {

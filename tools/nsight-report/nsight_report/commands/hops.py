@@ -17,7 +17,7 @@ from ..hops import Collection, layers, load_all
 from ..names import printable
 from ..tables.data_frames import each
 from ..tables.store import writing
-from ..units import counted, duration, percent
+from ..units import bounded, counted, duration, error, percent
 
 PERCENTILES = (50, 90, 99)
 #: A layer is named when it has this share of what slow packets took longer.
@@ -204,15 +204,6 @@ def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
         )
 
 
-def _bounded(bound: int | None) -> str:
-    """An error bound as a suffix; nothing within one kernel.
-
-    >>> _bounded(0), _bounded(2000), _bounded(None)
-    ('', ' ±2.00 us', ' above the smallest')
-    """
-    return " above the smallest" if bound is None else f" ±{duration(bound)}" if bound else ""
-
-
 def _print_layers(made: dict[str, Any], console: Console) -> None:
     console.print(Text("Layers, by what the slow packets took longer there", style="bold"))
     titles = [f">p{p}" for p in PERCENTILES]
@@ -237,7 +228,7 @@ def _print_layers(made: dict[str, Any], console: Console) -> None:
         table.add_row(
             Text(printable(r["layer"])), Text(printable(r["what"])), f"{r['n']:,}",
             *(duration(r[f"p{p}_ns"]) for p in PERCENTILES), duration(r["max_ns"]),
-            *([_bounded(r["bound_ns"]).strip() or "0"] if several else []),
+            *([error(r["bound_ns"]) or "0"] if several else []),
             "" if share is None else percent(share), "" if share is None else bar(console, share),
         )  # fmt: skip
     print_table(console, table)
@@ -254,8 +245,8 @@ def _print_slowest(slowest: list[dict[str, Any]], console: Console) -> None:
         share = most["ns"] / p["latency_ns"] if p["latency_ns"] else 0.0
         again = ", sent again" if p["again"] else ""
         table.add_row(
-            f"{p['packet']:,}", duration(p["latency_ns"]) + _bounded(p["bound_ns"]), Text(printable(p["from"])), Text(printable(p["to"])),
-            bar(console, share), Text(f"{printable(most['layer'])} {duration(most['ns'])}{_bounded(most['bound_ns'])}{again}"),
+            f"{p['packet']:,}", bounded(p["latency_ns"], p["bound_ns"]), Text(printable(p["from"])), Text(printable(p["to"])),
+            bar(console, share), Text(f"{printable(most['layer'])} {bounded(most['ns'], most['bound_ns'])}{again}"),
         )  # fmt: skip
     print_table(console, table)
 

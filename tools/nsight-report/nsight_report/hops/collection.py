@@ -87,7 +87,7 @@ class Collection:
     """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name.
 
     Points are known by POINTS times their kernel (the number of its directory, ``hops.clock``) plus their number. ``crossings``: by
-    kernel, all but the first. ``apart``: see ``between``.
+    kernel, all but the first. ``apart``: see ``between``. ``boot_id``: of the first kernel's boot.
     """
 
     path: Path
@@ -99,6 +99,7 @@ class Collection:
     hops: pd.DataFrame
     losses: pa.Table
     kernels: tuple[str, ...]
+    boot_id: str
     crossings: dict[int, Crossing] = field(default_factory=dict)
     apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
 
@@ -128,9 +129,20 @@ def load(path: Path) -> Collection:
     packets, hops = (made.of_sightings if by_fields else made.of_capsules)(found, ledger)
     names = pd.Categorical.from_codes(hops["number"].to_numpy(np.int64), pd.Index([p.name for p in points]))
     hops = hops.assign(point=names, clock=0, bound_ns=0)
+    host = raw.get("host")
+    boot_id = str(host.get("boot_id") or "")[:64] if isinstance(host, dict) else ""
     kernel = printable(path.resolve().name.removesuffix(".capsules"), 64)
     return Collection(
-        path, dict(enumerate(points)), counts, by_fields, cut, packets, hops, ledger.table(), (kernel,)
+        path,
+        dict(enumerate(points)),
+        counts,
+        by_fields,
+        cut,
+        packets,
+        hops,
+        ledger.table(),
+        (kernel,),
+        boot_id,
     )
 
 
