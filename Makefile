@@ -30,13 +30,13 @@ NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-cap
 LOAD := tools/nsight-demo/load tests/machinery/load
 
 .PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
-	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc kernel-check \
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc capsule-demo capsule-truth capsule-matrix kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
 	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums" \
-		"bench case-study spsc kernel-check kernel-boot clean distclean"
+		"bench case-study spsc capsule-demo capsule-truth capsule-matrix kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -202,6 +202,22 @@ spsc: deps-demo
 	@$(MAKE) -s build
 	@$(MAKE) -s -C tools/nsight-interval/spsc
 	@tools/nsight-interval/spsc/explain
+
+# Two guests talk through this host, one layer on the way is stalled: LAYER=link or guest, or one is drawn.
+LAYER ?= any
+capsule-demo: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/capsule/guests.py --layer $(LAYER)
+
+# Delays of known size at drawn layers; and traffic compared byte by byte while nsight-capsule comes and goes: PACKETS=10000000 is its goal.
+PACKETS ?= 100000
+capsule-truth: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/capsule/truth.py
+
+capsule-matrix: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/capsule/matrix.py --packets $(PACKETS)
 
 bench: deps-test
 	@$(MAKE) -s build

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nsight_report import hops
 
 from capsule.bed import MTU, Bed, exchange, run
 from capsule.stamping import Stamping, first_sent, skipped, total
@@ -147,6 +148,28 @@ def test_the_filter_chooses_and_can_be_changed_meanwhile(
     assert total(manifest, "born") == total(manifest, "ended")
     # Both ends of the first one.
     assert manifest["counted"]["existing"] == 2
+
+
+def test_points_are_chosen_while_it_runs(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
+    """A datagram's birth at a:eth0 and its end at b:eth0 are always there, and of the six devices between the chosen ones."""
+    bed.offloads(True)
+    client, server = bed.datagrams(socket.AF_INET, 7008)
+    chosen = [word for place in ("h1:u0", "h2:u1") for word in ("--only", bed.name(place))]
+
+    def ten() -> None:
+        for _ in range(10):
+            client.send(b"datagram")
+            assert server.recv(99) == b"datagram"
+
+    with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7008", *chosen) as stamping:
+        ten()
+        stamping.change("--only", "all")
+        ten()
+        stamping.change("--only", bed.name("h1:va"))
+        ten()
+        stamping.end()
+    collection = hops.load(tmp_path / "out")
+    assert collection.hops.groupby("packet").size().tolist() == [4] * 10 + [8] * 10 + [3] * 10
 
 
 def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:

@@ -12,6 +12,13 @@
 #define NSC_SLOTS  3
 #define NSC_POINTS 32 /* numbers of points, 5 bits; 0 is the sender's socket */
 
+/*
+ * In place of a point, in the first slot: the packet came from another kernel, which it left at
+ * this time of that kernel's clock. Points of two kernels may have the same number, so that no
+ * other slot goes with a packet from one to the other.
+ */
+#define NSC_ELSEWHERE 31
+
 /* Its first word: kind 254 (RFC 4727), length 28, "NS" (RFC 6994), in the order of the bytes. */
 #define NSC_KIND    254
 #define NSC_MAGIC_0 0x4e
@@ -45,7 +52,7 @@ struct nsc_capsule {
 enum nsc_record_kind {
 	NSC_END = 1, /* the packet reached its receiver's host stack */
 	NSC_DUMP,    /* its slots were full */
-	NSC_LEFT,    /* it left the host: the capsule was taken off, unless asked otherwise */
+	NSC_LEFT,    /* it left this kernel: the capsule was taken off, unless asked otherwise */
 	NSC_MATCH,   /* read-only mode: the packet was seen; there is no capsule */
 };
 
@@ -94,6 +101,7 @@ enum nsc_count {
 	NSC_C_STAMPED,	 /* passed the point, and the capsule says so */
 	NSC_C_DUMPED,
 	NSC_C_DUMP_LOST, /* the ring was full */
+	NSC_C_CAME,	 /* from another kernel */
 	NSC_C_ENDED,
 	NSC_C_END_LOST,
 	NSC_C_LEFT,
@@ -119,10 +127,11 @@ struct nsc_config {
 	__u32 cgroup_level;
 	__u32 protocols;
 	__u32 port;	  /* 0 any; on either side */
+	__u32 points;	  /* bit n: point n takes a time, between birth and end */
 	__u32 most_bytes; /* of an IP packet with its capsule: the smallest MTU of the points */
 	__u32 address[4], mask[4];
 	__u16 vxlan_port, geneve_port;
-	__u8 leave; /* do not take capsules off where packets leave the host */
+	__u8 leave; /* do not take capsules off where packets leave this kernel */
 	__u8 keep;  /* do not take capsules off at the receiver */
 	__u8 unused[2];
 };

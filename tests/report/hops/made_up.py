@@ -93,3 +93,7 @@ def directory(path: Path, body: bytes, session: int = SESSION, **changed: Any) -
     head["magic"], head["record_size"], head["session"] = records.MAGIC, records.RECORD.itemsize, session
     (path / "capsules").write_bytes(head.tobytes() + body)
     return path
+
+
+#: One segment's record.
+GOOD_WAY = segment(T0, T0 + 1, T0 + 2, T0 + 3, T0 + 4)

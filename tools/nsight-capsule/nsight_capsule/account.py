@@ -20,7 +20,7 @@ SKIPPED = {
 #: What is wrong when it is counted, and the key of its loss.
 TROUBLE = {
     "end_lost": "arrived, and lost: the ring buffer was full",
-    "left_lost": "left the host, and lost: the ring buffer was full",
+    "left_lost": "left this kernel, and lost: the ring buffer was full",
     "dump_lost": "parts of capsules lost: the ring buffer was full",
     "match_lost": "packets seen, and lost: the ring buffer was full",
     "foreign": "capsules of another run passed",
@@ -34,7 +34,7 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Account:
-    """``drawn`` = ``born`` + ``skipped``; ``born`` = ``ended`` + ``left`` + ``end_lost`` + ``open``.
+    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``.
 
     ``open``: dropped on the way, received where no point was, or still on their way. It is negative when a packet arrived
     more than once: behind DNAT, or copied by a network.
@@ -43,6 +43,7 @@ class Account:
     drawn: int
     born: int
     skipped: dict[str, int]
+    came: int
     ended: int
     left: int
     lost: int
@@ -68,10 +69,19 @@ def of(counts: Counts) -> Account:
 
     skipped = {name: get(f"skip_{name}") for name in SKIPPED if get(f"skip_{name}")}
     lost = get("end_lost") + get("left_lost")
-    opened = get("born") - get("ended") - get("left") - lost
+    opened = get("born") + get("came") - get("ended") - get("left") - lost
     trouble = {name: get(name) for name in TROUBLE if get(name)}
     return Account(
-        get("drawn"), get("born"), skipped, get("ended"), get("left"), lost, opened, get("matched"), trouble
+        get("drawn"),
+        get("born"),
+        skipped,
+        get("came"),
+        get("ended"),
+        get("left"),
+        lost,
+        opened,
+        get("matched"),
+        trouble,
     )
 
 
@@ -80,10 +90,11 @@ def lines(account: Account) -> Iterator[str]:
     if account.matched and not account.drawn:
         yield f"{account.matched} sightings of packets"
         return
-    where = f", {account.left} left the host" if account.left else ""
+    came = f", and {account.came} that came from another kernel" if account.came else ""
+    where = f", {account.left} left this kernel" if account.left else ""
     yield (
         f"{account.drawn} packets chosen: {account.born} stamped, {sum(account.skipped.values())} skipped; "
-        f"of those stamped {account.ended} arrived{where}, {account.lost} lost, {account.open} not seen to arrive"
+        f"of those stamped{came} {account.ended} arrived{where}, {account.lost} lost, {account.open} not seen to arrive"
     )
     for name, n in account.skipped.items():
         yield f"skipped: {n} {SKIPPED[name]}"

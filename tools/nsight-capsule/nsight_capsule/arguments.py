@@ -46,6 +46,14 @@ def _power(text: str) -> int:
     return value
 
 
+def _session(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 65536:
+        raise ValueError
+    return value
+
+
+_session.__name__ = "number from 1 to 65535"
 _seconds.__name__, _port.__name__, _power.__name__ = "number of seconds", "port", "power of two from 64"
 
 DEFAULT_RATE = Fraction(1, 100)
@@ -76,7 +84,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--leave",
         action="store_true",
-        help="let capsules leave the host (default: they are taken off where packets do)",
+        help="let capsules leave this kernel (default: they are taken off where packets do)",
+    )
+    p.add_argument(
+        "--session",
+        type=_session,
+        metavar="N",
+        help="the number that marks capsules as ours, the same in each kernel on their way (default: random)",
     )
     p.add_argument(
         "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"
@@ -94,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--change",
         metavar="DIR",
-        help="change --rate, --port, --address, --protocol of the nsight-capsule that writes DIR; what is not given stays",
+        help="change --rate, --port, --address, --protocol, --only of the nsight-capsule that writes DIR; what is not given stays",
     )
     p.add_argument(
         "--restore",
@@ -126,7 +140,7 @@ def _add_places(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NETNS:DEV",
-        help="packets that go out here leave the host (default: devices that no software made)",
+        help="packets that go out here leave this kernel (default: devices that no software made, and taps of guests)",
     )
 
 
@@ -145,6 +159,13 @@ def _add_filter(p: argparse.ArgumentParser) -> None:
         type=settings.prefix,
         metavar="PREFIX",
         help="only this address or prefix, on either side",
+    )
+    p.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NETNS:DEV",
+        help="take times only at these of the points, and where packets begin and end; all: at every one (default)",
     )
     p.add_argument("--cgroup", metavar="PATH", help="only senders of this cgroup (version 2)")
     p.add_argument("--protocol", choices=tuple(settings.PROTOCOLS), help="(default: both)")

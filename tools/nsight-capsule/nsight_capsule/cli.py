@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import secrets
 import select
@@ -11,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +23,15 @@ from nsight_record.errors import EXIT_INTERRUPTED, EXIT_IO, EXIT_OK, RecordError
 from nsight_record.progress import Progress
 from nsight_record.supervisor import Signals
 
-from . import __version__, account, points, settings, stamp
+from . import __version__, account, alone, points, settings, stamp
 from .arguments import DEFAULT_RATE, parser
 
 FORMAT = "nsight-capsules"
 VERSION = 1
 
 
-def _words(args: argparse.Namespace) -> str:
-    """Settings that are given."""
+def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
+    """Settings that are given. ``labels``: of all devices, in order."""
     address, mask = args.address or (None, None)
     return settings.words(
         threshold=None if args.rate is None else settings.threshold(args.rate),
@@ -36,15 +39,29 @@ def _words(args: argparse.Namespace) -> str:
         address=address,
         mask=mask,
         protocols=settings.PROTOCOLS[args.protocol] if args.protocol else None,
+        points=points.mask(labels, args.only) if args.only else None,
     )
 
 
 def _change(args: argparse.Namespace) -> int:
-    words = _words(args)
+    directory = Path(args.change)
+    known = points.labels(_manifest(directory).get("points")) if args.only else ()
+    words = _words(args, known)
     if not words:
-        raise Usage("--change: nothing to change", "give --rate, --port, --address or --protocol")
-    stamp.ask(Path(args.change), words)
+        raise Usage("--change: nothing to change", "give --rate, --port, --address, --protocol or --only")
+    stamp.ask(directory, words)
     return EXIT_OK
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    """Of an nsight-capsule that runs. Raises Usage."""
+    try:
+        made = json.loads((directory / "manifest.json").read_text())
+    except (OSError, ValueError) as error:
+        raise Usage(
+            f"{directory}/manifest.json: {error}", "--change takes the directory of one that runs"
+        ) from error
+    return made if isinstance(made, dict) else {}
 
 
 def _place_options(devices: Sequence[points.Device]) -> list[str]:
@@ -61,7 +78,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
         "leave": int(args.leave),
         "keep": int(args.keep),
     }
-    session = secrets.randbelow(1 << 16)
+    session = args.session or secrets.randbelow(0xFFFF) + 1
     options = [*_place_options(devices), "--ring-kb", str(args.ring_kb), "--session", str(session)]
     group = settings.cgroup(args.cgroup) if args.cgroup else None
     if group:
@@ -74,10 +91,10 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
         options.append("--match")
     elif args.protocol != "udp":
         options += ["--cgroup", str(group.path if group else settings.cgroup_root())]
-    options += ["--set", f"{_words(args)} {settings.words(**chosen)}"]
+    options += ["--set", f"{_words(args, [d.label() for d in devices])} {settings.words(**chosen)}"]
     described = {
         "rate": str(rate), "port": args.port, "protocol": args.protocol or "both", "match": args.match,
-        "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
+        "only": args.only or None, "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
     }  # fmt: skip
     return options, described
 
@@ -101,9 +118,24 @@ def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: 
 def _stamp(args: argparse.Namespace, argv: Sequence[str], progress: Progress) -> int:
     devices = points.with_boundary(points.choose(args.point, args.netns), args.boundary)
     if args.restore:
-        progress.say(f"marks taken from {stamp.clear(_place_options(devices))} connections")
+        with alone.taken():
+            cleared = stamp.clear(_place_options(devices))
+        progress.say(f"marks taken from {cleared} connections")
         return EXIT_OK
     stamp.program()
+    with contextlib.ExitStack() as held:
+        lock = None if args.match else held.enter_context(alone.taken())
+        return _run(args, argv, devices, lock, progress)
+
+
+def _run(
+    args: argparse.Namespace,
+    argv: Sequence[str],
+    devices: Sequence[points.Device],
+    lock: FileIO | None,
+    progress: Progress,
+) -> int:
+    """One run, into a new directory. nsight-stamp holds the lock too, should it live longer."""
     options, described = _options(args, devices)
     name = default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")).removesuffix(".nsight")
     output = Path(args.output or f"{name}.capsules")
@@ -117,8 +149,8 @@ def _stamp(args: argparse.Namespace, argv: Sequence[str], progress: Progress) ->
             clocks=[{"id": 0, "name": "monotonic", "boot_id": described_host["boot_id"], "bound_ns": 0}],
         )  # fmt: skip
         capture.save()
-        directory = int(capture.directory.name)
-        run = stamp.Stamp(options, capture.directory, capture.create(stamp.LOG), (directory,))
+        fds = [int(capture.directory.name), *([lock.fileno()] if lock else [])]
+        run = stamp.Stamp(options, capture.directory, capture.create(stamp.LOG), fds)
         try:
             run.ready()
             capture.manifest["start"] = host.Clocks().now()

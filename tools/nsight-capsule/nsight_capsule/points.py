@@ -17,12 +17,15 @@ from nsight_record.netns import Netns
 #: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
+#: Devices that software made and that lead to another kernel: a guest's.
+_GUESTS = ("tun", "macvtap", "ipvtap")
 DIRECTIONS = ("in", "out")
+ALL_POINTS = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
 class Device:
-    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made: it leads out of the host."""
+    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: it leads to another kernel."""
 
     netns: Netns
     space: int
@@ -61,7 +64,7 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
     return Device(
         ns, space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
-        boundary=not kind and not loopback,
+        boundary=kind in _GUESTS or (not kind and not loopback),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
     )  # fmt: skip
 
@@ -143,6 +146,32 @@ def with_boundary(devices: Iterable[Device], boundary: Sequence[str]) -> list[De
     if wanted:
         raise Usage(f"--boundary {min(wanted)}: not among the points", "give it as --point as well")
     return made
+
+
+def mask(labels: Sequence[str], only: Sequence[str]) -> int:
+    """The points of some devices, a bit each; ``labels``: of all devices, in order. ``all`` is every one. Raises Usage.
+
+    >>> bin(mask(["web:eth0", "web:eth1"], ["web:eth1"]))
+    '0b11000'
+    """
+    if "all" in only:
+        return ALL_POINTS
+    places = {label: i for i, label in enumerate(labels)}
+    if unknown := [name for name in only if name not in places]:
+        raise Usage(f"--only {unknown[0]}: not among the points", f"one of {', '.join(labels)}, or all")
+    return sum(3 << (1 + 2 * places[name]) for name in set(only))
+
+
+def labels(manifest_points: object) -> list[str]:
+    """``NETNS:DEV`` of each device, of ``manifest.points``. Raises Usage."""
+    rows = manifest_points if isinstance(manifest_points, list) else []
+    found = [row for row in rows if isinstance(row, dict) and row.get("direction") == DIRECTIONS[0]]
+    if not found:
+        raise Usage("its manifest.json has no points", "give the directory of an nsight-capsule that runs")
+    return [
+        f"{row.get('netns')}:{row.get('device')}" if row.get("netns") else str(row.get("device"))
+        for row in found
+    ]
 
 
 def vxlan_port(devices: Iterable[Device]) -> int:

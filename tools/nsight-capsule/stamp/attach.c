@@ -46,6 +46,7 @@ static const char *const count_names[] = {
 	[NSC_C_STAMPED] = "stamped",
 	[NSC_C_DUMPED] = "dumped",
 	[NSC_C_DUMP_LOST] = "dump_lost",
+	[NSC_C_CAME] = "came",
 	[NSC_C_ENDED] = "ended",
 	[NSC_C_END_LOST] = "end_lost",
 	[NSC_C_LEFT] = "left",

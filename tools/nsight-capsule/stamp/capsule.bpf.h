@@ -162,6 +162,7 @@ static __always_inline __u32 free_slot(const struct nsc_capsule *c)
 	return points & 0x1f << 10 ? NSC_SLOTS : 2;
 }
 
+/* There is a free slot. */
 static __always_inline void stamp(struct nsc_capsule *c, __u64 now)
 {
 	__u32 slot = free_slot(c);
@@ -176,10 +177,29 @@ static __always_inline void stamp(struct nsc_capsule *c, __u64 now)
 		c->times[2] = time;
 }
 
+static __always_inline bool came(const struct nsc_capsule *c)
+{
+	return (bpf_ntohs(c->points) & 0x1f) == NSC_ELSEWHERE;
+}
+
+/* What says that the packet came from another kernel stays. */
 static __always_inline void empty(struct nsc_capsule *c)
 {
-	c->points &= bpf_htons(NSC_AGAIN);
-	c->times[0] = c->times[1] = c->times[2] = 0;
+	if (came(c)) {
+		c->points &= bpf_htons(NSC_AGAIN | 0x1f);
+	} else {
+		c->points &= bpf_htons(NSC_AGAIN);
+		c->times[0] = 0;
+	}
+	c->times[1] = c->times[2] = 0;
+}
+
+/* For the next kernel, which has other points and another clock. */
+static __always_inline void depart(struct nsc_capsule *c, __u64 now)
+{
+	c->points = (c->points & bpf_htons(NSC_AGAIN)) | bpf_htons(NSC_ELSEWHERE);
+	c->times[0] = bpf_htonl((__u32)now);
+	c->times[1] = c->times[2] = 0;
 }
 
 /* A record of the packet at this point; false: the ring is full. */

@@ -24,9 +24,16 @@ static const struct {
 #field, offsetof(struct nsc_config, field),                                        \
 			sizeof(((struct nsc_config *)0)->field), most                              \
 	}
-	KEY(threshold, 1ull << 32), KEY(cgroup, UINT64_MAX), KEY(cgroup_level, 255),
-	KEY(protocols, 3),	    KEY(port, 65535),	     KEY(most_bytes, 65535),
-	KEY(vxlan_port, 65535),	    KEY(leave, 1),	     KEY(keep, 1),
+	KEY(threshold, 1ull << 32),
+	KEY(cgroup, UINT64_MAX),
+	KEY(cgroup_level, 255),
+	KEY(points, UINT32_MAX),
+	KEY(protocols, 3),
+	KEY(port, 65535),
+	KEY(most_bytes, 65535),
+	KEY(vxlan_port, 65535),
+	KEY(leave, 1),
+	KEY(keep, 1),
 #undef KEY
 };
 

@@ -212,7 +212,8 @@ static void end(const struct arguments *args, const struct attached *attached)
 int main(int argc, char **argv)
 {
 	static struct arguments args = {.ring_kb = 4096, .every_ms = 10, .grace_ms = 200};
-	struct nsc_config config = {.most_bytes = 1500, .vxlan_port = 4789, .protocols = 3};
+	struct nsc_config config = {
+		.most_bytes = 1500, .vxlan_port = 4789, .protocols = 3, .points = ~0u};
 	struct sigaction action = {.sa_handler = on_signal};
 	static char counts[1 << 16];
 	uint64_t existing = 0, refused = 0;

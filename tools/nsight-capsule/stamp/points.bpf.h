@@ -114,21 +114,18 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 	return NSC_C_BORN;
 }
 
-/* Put a capsule behind the datagram: the IP length grows, that of UDP stays. */
-static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct packet *p)
+/* Put the capsule behind the datagram: the IP length grows, that of UDP stays. */
+static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct packet *p,
+					     struct nsc_capsule *capsule)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct nsc_capsule capsule;
 	__u32 length = skb->len;
 
-	born(&capsule, now, bpf_get_prandom_u32(), false);
-	stamp(&capsule, now);
-	neutralize(&capsule, wanted_sum(IPPROTO_UDP, p->payload));
+	neutralize(capsule, wanted_sum(IPPROTO_UDP, p->payload));
 	if (bpf_skb_change_tail(skb, length + NSC_BYTES, 0))
 		return NSC_C_SKIP_MEMORY;
 	/* The second and third do not fail where the first did not: the header's memory is the
 	 * same. */
-	if (bpf_skb_store_bytes(skb, length, &capsule, NSC_BYTES, 0) ||
+	if (bpf_skb_store_bytes(skb, length, capsule, NSC_BYTES, 0) ||
 	    !set_ip_length(skb, p, p->end + NSC_BYTES) || !correct_checksum(skb, p, NSC_BYTES)) {
 		bpf_skb_change_tail(skb, length, 0);
 		return NSC_C_SKIP_MEMORY;
@@ -139,15 +136,29 @@ static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct
 static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_config *c,
 				       struct packet *p)
 {
+	struct nsc_capsule capsule, first;
+	__u64 now = bpf_ktime_get_ns();
 	enum nsc_count what;
 
-	if (!drawn(c) || !datagram_targeted(skb, c, p))
+	/* Where the first device leads out, only the next kernel has a use for it. */
+	if ((boundary && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);
-	if (what == NSC_C_BORN)
-		what = extend(skb, p);
+	if (what == NSC_C_BORN) {
+		born(&capsule, now, bpf_get_prandom_u32(), false);
+		first = capsule;
+		if (boundary)
+			depart(&capsule, now);
+		else
+			stamp(&capsule, now);
+		what = extend(skb, p, &capsule);
+	}
 	count(point, what);
+	if (what != NSC_C_BORN || !boundary)
+		return;
+	neutralize(&first, wanted_sum(IPPROTO_UDP, p->payload));
+	count(point, record(skb, p, NSC_LEFT, now, &first, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
 }
 
 /* Take the capsule off: the datagram is what it was, and the segment has NOP in its place. */
@@ -186,6 +197,8 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 	__u64 now = bpf_ktime_get_ns();
 	bool end, leaves = boundary && egress;
 
+	if (boundary && !egress && came(capsule))
+		count(point, NSC_C_CAME);
 	parse_addresses(skb, p);
 	end = arrived(p);
 
@@ -205,8 +218,9 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 				count(point, NSC_C_NOT_STRIPPED);
 			return;
 		}
-		empty(capsule);
-		stamp(capsule, now);
+		depart(capsule, now);
+	} else if (!(c->points >> point & 1)) {
+		return;
 	} else if (free_slot(capsule) == NSC_SLOTS) {
 		count(point,
 		      record(skb, p, NSC_DUMP, now, capsule, 0) ? NSC_C_DUMPED : NSC_C_DUMP_LOST);
@@ -313,6 +327,8 @@ int at_match(struct __sk_buff *skb)
 	__u64 key;
 
 	if (!c)
+		return GO_ON;
+	if (!(c->points >> point & 1))
 		return GO_ON;
 	parse(skb, ethernet, c->vxlan_port, &p);
 	if (p.fragment) {

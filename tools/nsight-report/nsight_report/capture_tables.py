@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from .tables import schema
 from .tables.data_frames import to_pandas
 
 if TYPE_CHECKING:
+    from .hops.ways import Ways
     from .selection.windows import Window
     from .tables.intervals import IntervalTable
     from .tables.messages import Messages
@@ -152,6 +154,13 @@ class CaptureTables:
         if not self._analysed:
             self.analyse()
         return self.pipeline.requests()
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The packets of messages, of directories of nsight-capsule in the capture."""
+        from .hops.ways import of_capture
+
+        return of_capture(self.path, self.manifest.text("host", "boot_id"), self.stored_messages)
 
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""

@@ -28,6 +28,24 @@ def duration(ns: int | float | None) -> str:
     return f"{ns:.0f} ns"
 
 
+def error(bound_ns: int | None) -> str:
+    """An error bound beside a duration; nothing where there is none.
+
+    >>> error(0), error(2000), error(None)
+    ('', '±2.00 us', 'above the smallest')
+    """
+    return "above the smallest" if bound_ns is None else f"±{duration(bound_ns)}" if bound_ns else ""
+
+
+def bounded(ns: int, bound_ns: int | None) -> str:
+    """A duration with its error bound.
+
+    >>> bounded(1500, 0), bounded(1500, 200)
+    ('1.50 us', '1.50 us ±200 ns')
+    """
+    return f"{duration(ns)} {error(bound_ns)}".rstrip()
+
+
 def percent(share: float) -> str:
     """A share as whole percent; what is there but rounds to nothing is not called nothing.
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ..export.terminal import bar, columns, print_table
-from ..hops import Collection, layers, load
+from ..hops import Collection, layers, load_all
 from ..names import printable
 from ..tables.data_frames import each
 from ..tables.store import writing
-from ..units import counted, duration, percent
+from ..units import bounded, counted, duration, error, percent
 
 PERCENTILES = (50, 90, 99)
 #: A layer is named when it has this share of what slow packets took longer.
@@ -27,23 +27,27 @@ _PROTOCOLS = {6: "TCP", 17: "UDP"}
 
 def make(args: argparse.Namespace) -> dict[str, Any]:
     """What is printed; with --output the tables are written as well. Raises BadInput, OutputError."""
-    collection = load(args.directory)
+    collection = load_all(args.directories)
     rows = layers.passages(collection)
     what = layers.words(collection, rows)
     slow = layers.chosen(collection.packets, 100 - args.slow, 100)
-    usual = layers.chosen(collection.packets, 25, 75)
+    usual = layers.usual(collection)
     excess = layers.excess(collection, rows, slow, usual)
     if args.output:
         _write(collection, args.output)
     return {
-        "directory": str(args.directory), "match": collection.match, "cut": collection.cut,
+        "directories": [str(path) for path in args.directories], "match": collection.match, "cut": collection.cut,
         "n_packets": len(collection.packets), "n_arrived": int(collection.packets["arrived"].sum()),
-        "latency": _distribution(collection.packets.loc[collection.packets["arrived"], "latency_ns"]),
+        "latency": {
+            **_distribution(collection.packets.loc[collection.packets["arrived"], "latency_ns"]),
+            "bound_ns": _widest(collection.packets.loc[collection.packets["arrived"], "bound_ns"]),
+        },
         "slow_percent": args.slow, "n_slow": len(slow),
         "slow_excess_ns": int(slow["latency_ns"].mean() - usual["latency_ns"].median()) if len(slow) else 0,
-        "layers": _layers(rows, what, excess),
+        "layers": _layers(collection, rows, what, excess),
         "slowest": _slowest(rows, slow, args.rows),
         "seconds": layers.by_second(collection.packets).to_dict("records"),
+        "clocks": _clocks(collection),
         "bursts": layers.bursts(collection.packets).head(args.rows or len(rows)).to_dict("records"),
         "accounting": {name: collection.total(name) for name in _accounted(collection)},
         "losses": [
@@ -51,6 +55,30 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
             for row in collection.losses.to_pylist()
         ],
     }  # fmt: skip
+
+
+def _clocks(collection: Collection) -> list[dict[str, Any]]:
+    """How the clock of each kernel but the first is known, from which packets."""
+    names, rows = collection.kernels, []
+    for kernel, crossing in sorted(collection.crossings.items()):
+        offset = crossing.offset
+        at = np.linspace(offset.at_ns[0], offset.at_ns[-1], 257).astype(np.int64)
+        ns, bound = offset.of(at)
+        rows.append({
+            "kernel": names[kernel], "against": names[crossing.nearer], "offset_ns": int(ns[len(ns) // 2]),
+            "drift_ppb": round(offset.drift() * 1e9), "bound_ns": int(bound.max()) if offset.two_way else None,
+            "there": offset.there, "back": offset.back,
+        })  # fmt: skip
+    return rows
+
+
+def _widest(bounds: pd.Series[int]) -> int | None:
+    """The largest bound; None if one is unknown."""
+    return None if (bounds < 0).any() else int(bounds.max()) if len(bounds) else 0
+
+
+def _known(bound: int) -> int | None:
+    return int(bound) if bound >= 0 else None
 
 
 def _accounted(collection: Collection) -> list[str]:
@@ -68,12 +96,15 @@ def _distribution(values: pd.Series[int]) -> dict[str, int | None]:
     return {"n": n, **ranks, "max_ns": int(ns[-1]) if n else None}
 
 
-def _layers(rows: pd.DataFrame, what: dict[str, str], excess: pd.DataFrame) -> list[dict[str, Any]]:
+def _layers(
+    collection: Collection, rows: pd.DataFrame, what: dict[str, str], excess: pd.DataFrame
+) -> list[dict[str, Any]]:
     """By layer, those first that slow packets waited longest in."""
     of_slow = {str(e.layer): e for e in each(excess)}
     found = [
         {
-            "layer": str(name), "what": what[str(name)], **_distribution(group["dur_ns"]),
+            "layer": str(name), "what": what[str(name)], **_distribution(group["dur_ns"]), "bound_ns": _widest(group["bound_ns"]),
+            "excess_bound_ns": layers.excess_bound(collection, int(group["before"].iloc[0]), int(group["after"].iloc[0])),
             "excess_ns": int(of_slow[str(name)].excess_ns) if str(name) in of_slow else 0,
             "share": float(of_slow[str(name)].share) if str(name) in of_slow else 0.0,
         }
@@ -88,10 +119,10 @@ def _slowest(rows: pd.DataFrame, slow: pd.DataFrame, n: int) -> list[dict[str, A
     parts = dict(list(rows[rows["packet"].isin(worst["packet"])].groupby("packet")))
     return [
         {
-            "packet": int(p.packet), "born_ns": int(p.born_ns), "latency_ns": int(p.latency_ns), "bound_ns": int(p.bound_ns),
+            "packet": int(p.packet), "born_ns": int(p.born_ns), "latency_ns": int(p.latency_ns), "bound_ns": _known(p.bound_ns),
             "proto": _PROTOCOLS.get(int(p.proto), str(p.proto)), "from": f"{p.saddr}:{p.sport}", "to": f"{p.daddr}:{p.dport}",
             "length": int(p.length), "again": bool(p.again),
-            "layers": [{"layer": str(h.layer), "ns": int(h.dur_ns)} for h in each(parts[p.packet])] if p.packet in parts else [],
+            "layers": [{"layer": str(h.layer), "ns": int(h.dur_ns), "bound_ns": _known(h.bound_ns)} for h in each(parts[p.packet])] if p.packet in parts else [],
         }
         for p in each(worst)
     ]  # fmt: skip
@@ -118,16 +149,26 @@ def verdict(made: dict[str, Any]) -> str:
     if not made["layers"] or made["layers"][0]["share"] < NAMED:
         return f"{slow} took {duration(made['slow_excess_ns'])} longer than usual; no layer has most of it."
     first = made["layers"][0]
+    bound = (
+        ""
+        if first["excess_bound_ns"] == 0 or not made["clocks"]
+        else f" ({_error(first['excess_bound_ns'])})"
+    )
     return (
         f"{slow} took {duration(made['slow_excess_ns'])} longer than usual: {percent(first['share'])} of it in "
-        f"{printable(first['what'])} ({printable(first['layer'])})."
+        f"{printable(first['what'])} ({printable(first['layer'])}){bound}."
     )
+
+
+def _error(bound: int | None) -> str:
+    """Of an excess of a layer between kernels: offsets cancel in it, drift does not."""
+    return "the clocks' drift is unknown" if bound is None else f"each packet ±{duration(bound)}"
 
 
 def print_for_people(made: dict[str, Any], console: Console) -> None:
     """The same as text."""
     console.print(
-        Text(f"{printable(made['directory'], 200)}: {counted(made['n_packets'], 'packet')}, {made['n_arrived']:,} arrived",
+        Text(f"{', '.join(printable(path, 200) for path in made['directories'])}: {counted(made['n_packets'], 'packet')}, {made['n_arrived']:,} arrived",
              style="bold"),
         soft_wrap=True,
     )  # fmt: skip
@@ -135,6 +176,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
         console.print(
             Text("  " + ", ".join(f"{name} {n:,}" for name, n in made["accounting"].items())), soft_wrap=True
         )
+    _print_clocks(made["clocks"], console)
     console.print(Text("\n" + verdict(made) + "\n"), soft_wrap=True)
     for loss in made["losses"]:
         console.print(
@@ -146,10 +188,37 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
     _print_seconds(made, console)
 
 
+def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
+    """What each kernel's times are worth beside those of the others."""
+    for c in clocks:
+        packets = f"{counted(c['there'], 'packet')} there and {c['back']:,} back"
+        if c["bound_ns"] is None:
+            what = "offset unknown: from the smallest delay on, latencies between the two are relative"
+        else:
+            what = f"bound {duration(c['bound_ns'])}, drift {c['drift_ppb'] / 1000:+.2f} ppm"
+        console.print(
+            Text(
+                f"  clock of {printable(c['kernel'])} against {printable(c['against'])}: {what} ({packets})"
+            ),
+            soft_wrap=True,
+        )
+
+
 def _print_layers(made: dict[str, Any], console: Console) -> None:
     console.print(Text("Layers, by what the slow packets took longer there", style="bold"))
     titles = [f">p{p}" for p in PERCENTILES]
-    table = columns(console, "layer", "what", ">packets", *titles, ">max", ">of delay", "")
+    several = bool(made["clocks"])
+    table = columns(
+        console,
+        "layer",
+        "what",
+        ">packets",
+        *titles,
+        ">max",
+        *([">error"] if several else []),
+        ">of delay",
+        "",
+    )
     rows: list[dict[str, Any]] = [
         *made["layers"],
         {"layer": "all", "what": "", **made["latency"], "share": None},
@@ -159,6 +228,7 @@ def _print_layers(made: dict[str, Any], console: Console) -> None:
         table.add_row(
             Text(printable(r["layer"])), Text(printable(r["what"])), f"{r['n']:,}",
             *(duration(r[f"p{p}_ns"]) for p in PERCENTILES), duration(r["max_ns"]),
+            *([error(r["bound_ns"]) or "0"] if several else []),
             "" if share is None else percent(share), "" if share is None else bar(console, share),
         )  # fmt: skip
     print_table(console, table)
@@ -170,13 +240,13 @@ def _print_slowest(slowest: list[dict[str, Any]], console: Console) -> None:
     console.print(Text("\nSlowest packets and where they waited", style="bold"))
     table = columns(console, ">packet", ">latency", "from", "to", "", "most of it in")
     for p in slowest:
-        none: dict[str, Any] = {"layer": "", "ns": 0}
+        none: dict[str, Any] = {"layer": "", "ns": 0, "bound_ns": 0}
         most = max(p["layers"], key=lambda h: h["ns"], default=none)
         share = most["ns"] / p["latency_ns"] if p["latency_ns"] else 0.0
         again = ", sent again" if p["again"] else ""
         table.add_row(
-            f"{p['packet']:,}", duration(p["latency_ns"]), Text(printable(p["from"])), Text(printable(p["to"])),
-            bar(console, share), Text(f"{printable(most['layer'])} {duration(most['ns'])}{again}"),
+            f"{p['packet']:,}", bounded(p["latency_ns"], p["bound_ns"]), Text(printable(p["from"])), Text(printable(p["to"])),
+            bar(console, share), Text(f"{printable(most['layer'])} {bounded(most['ns'], most['bound_ns'])}{again}"),
         )  # fmt: skip
     print_table(console, table)
 

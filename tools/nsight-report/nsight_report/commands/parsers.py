@@ -231,11 +231,18 @@ def import_(common: Common) -> argparse.ArgumentParser:
 def hops(common: Common) -> argparse.ArgumentParser:
     """``nsight-report hops``, whose packets are no messages."""
     p = _new(
-        "hops", "Say which layer delayed which packet, from what nsight-capsule collected.", "DIRECTORY",
+        "hops", "Say which layer delayed which packet, from what nsight-capsule collected.", "DIRECTORY...",
         "  nsight-report hops slow.capsules\n"
+        "  nsight-report hops sender.capsules host.capsules receiver.capsules\n"
         "  nsight-report hops slow.capsules --slowest 0.1 -n 20 -o tables",
     )  # fmt: skip
-    p.add_argument("directory", metavar="DIRECTORY", type=Path, help="directory written by nsight-capsule")
+    p.add_argument(
+        "directories",
+        metavar="DIRECTORY",
+        type=Path,
+        nargs="+",
+        help="directory written by nsight-capsule; one of each kernel on the packets' way, whose times then are in the first one's clock",
+    )
     p.add_argument(
         "--slowest",
         metavar="PERCENT",

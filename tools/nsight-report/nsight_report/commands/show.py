@@ -21,7 +21,7 @@ from ..report_text import no_cause
 from ..requests.figures import NAMES, OF_CLIENT
 from ..tables.data_frames import each, plain, record
 from ..timeline.calls_of_message import calls_of
-from ..units import duration, percent
+from ..units import bounded, duration, percent
 from .call_tree import lines, tree
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
         "calls": [
             {"depth": depth, **record(node, *_CALL)} for root in roots for node, depth in root.walk(least)
         ],
+        "ways": capture.ways.packets_of(number),
+        "ways_problem": capture.ways.problem or None,
         "neighbours": _neighbours(capture, message),
     }
 
@@ -207,6 +209,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
     console.print(Text("  " + _standing(made)), soft_wrap=True)
     if made["request"]:
         console.print(Text("  " + _of_request(made["request"])), soft_wrap=True)
+    _print_ways(made, console)
     _print_marks(made, console)
     _print_segments(made, console)
     _print_causes(made, console)
@@ -246,6 +249,30 @@ def _of_request(r: dict[str, Any]) -> str:
 def _title(console: Console, text: str) -> None:
     console.print()
     console.print(Text(text, style="bold"))
+
+
+def _print_ways(made: dict[str, Any], console: Console) -> None:
+    """What nsight-capsule saw of its packets: before it arrived, or after it was sent."""
+    if made["ways_problem"]:
+        console.print(
+            Text(f"  its packets are unknown: {printable(made['ways_problem'], 400)}"), soft_wrap=True
+        )
+    if not made["ways"]:
+        return
+    received = made["message"]["direction"] == "rx"
+    _title(console, "Way of its packets before it arrived" if received else "Way of its packets")
+    table = columns(console, ">packet", ">time", "layer", "what", "")
+    for way in made["ways"]:
+        again = ", sent again" if way["again"] else ""
+        table.add_row(
+            f"{way['packet']:,}", bounded(way["latency_ns"], way["bound_ns"]), f"whole{again}", "", ""
+        )
+        for layer in way["layers"]:
+            share = layer["ns"] / way["latency_ns"] if way["latency_ns"] else 0.0
+            table.add_row(
+                "", bounded(layer["ns"], layer["bound_ns"]), Text(printable(layer["layer"])), Text(printable(layer["what"])), bar(console, share)
+            )  # fmt: skip
+    print_table(console, table)
 
 
 def _print_marks(made: dict[str, Any], console: Console) -> None:

@@ -291,9 +291,23 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     where = sheet.capture.intervals(rows)
     for at, (number, calls) in enumerate(zip(in_order, read, strict=True)):
         message = rows.iloc[at]
-        made[number] = embedded(_lifetime(message, calls, drawn.parts(message, where[at], calls), usual))
+        life = _lifetime(message, calls, drawn.parts(message, where[at], calls), usual)
+        made[number] = embedded({**life, "ways": _ways(sheet.capture.ways.packets_of(number))})
     sizes = np.cumsum([len(made[number]) for number in wanted])
     return {number: made[number] for number, size in zip(wanted, sizes) if size <= room}
+
+
+def _ways(packets: list[dict[str, Any]]) -> list[list[Any]]:
+    """Of each packet of a message: number, ns, error bound (-1: unknown), whether it was sent again, layers: name, what, ns, bound."""
+
+    def known(bound: int | None) -> int:
+        return -1 if bound is None else bound
+
+    return [
+        [p["packet"], p["latency_ns"], known(p["bound_ns"]), p["again"],
+         [[printable(of["layer"], _NAME), printable(of["what"], _NAME), of["ns"], known(of["bound_ns"])] for of in p["layers"]]]
+        for p in packets
+    ]  # fmt: skip
 
 
 def _lifetime(

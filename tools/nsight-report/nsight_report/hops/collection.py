@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -18,9 +19,13 @@ from ..names import printable
 from ..tables import schema
 from . import packets as made
 from . import records
+from .offsets import UNKNOWN, Offset
 
+Ints = npt.NDArray[np.int64]
 VERSIONS = (1,)
-_MOST_POINTS = 32
+#: Points of a kernel have numbers below it.
+POINTS = 32
+_MOST_POINTS = POINTS - 1
 _AGAIN = "stamp again with nsight-capsule"
 #: What nsight-stamp counts, and the loss that it is.
 COUNTED = (
@@ -38,7 +43,7 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the manifest; ``kind`` is that of its device."""
+    """A point of the manifest; ``kind`` is that of its device. ``kernel``: where several were recorded, which."""
 
     number: int
     name: str
@@ -46,20 +51,57 @@ class Point:
     device: str
     direction: str
     kind: str
+    kernel: str = ""
+
+    def within(self, kernel: str) -> Point:
+        """The same, named among points of several kernels."""
+        return replace(self, name=f"{kernel}/{self.name}", kernel=kernel)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """How the clock of a kernel is known: against that of ``nearer``, a kernel that is nearer to the first."""
+
+    nearer: int
+    offset: Offset
+
+
+def between(
+    apart: npt.NDArray[np.bool_], clock: Ints, bound: Ints, other_clock: Ints, other_bound: Ints
+) -> Ints:
+    """Error bounds of differences of times of two kernels, from the bound of each against the first kernel; UNKNOWN if one is.
+
+    ``apart``: by two kernels, whether none is on the other's way to the first.
+    """
+    both = np.where(apart[clock, other_clock], bound + other_bound, np.abs(bound - other_bound))
+    known = (bound >= 0) & (other_bound >= 0) | (clock == other_clock)
+    return np.where(clock == other_clock, 0, np.where(known, both, UNKNOWN)).astype(np.int64)
+
+
+def _alone() -> npt.NDArray[np.bool_]:
+    return np.zeros((1, 1), bool)
 
 
 @dataclass(frozen=True)
 class Collection:
-    """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name."""
+    """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name.
+
+    Points are known by POINTS times their kernel (the number of its directory, ``hops.clock``) plus their number. ``crossings``: by
+    kernel, all but the first. ``apart``: see ``between``. ``boot_id``: of the first kernel's boot.
+    """
 
     path: Path
-    points: tuple[Point, ...]
+    points: dict[int, Point]
     counts: dict[int, dict[str, int]]
     match: bool
     cut: bool
     packets: pd.DataFrame
     hops: pd.DataFrame
     losses: pa.Table
+    kernels: tuple[str, ...]
+    boot_id: str
+    crossings: dict[int, Crossing] = field(default_factory=dict)
+    apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
 
     def arrow(self, name: str) -> pa.Table:
         """Table ``packets`` or ``hops`` as its schema says."""
@@ -87,7 +129,21 @@ def load(path: Path) -> Collection:
     packets, hops = (made.of_sightings if by_fields else made.of_capsules)(found, ledger)
     names = pd.Categorical.from_codes(hops["number"].to_numpy(np.int64), pd.Index([p.name for p in points]))
     hops = hops.assign(point=names, clock=0, bound_ns=0)
-    return Collection(path, points, counts, by_fields, cut, packets, hops, ledger.table())
+    host = raw.get("host")
+    boot_id = str(host.get("boot_id") or "")[:64] if isinstance(host, dict) else ""
+    kernel = printable(path.resolve().name.removesuffix(".capsules"), 64)
+    return Collection(
+        path,
+        dict(enumerate(points)),
+        counts,
+        by_fields,
+        cut,
+        packets,
+        hops,
+        ledger.table(),
+        (kernel,),
+        boot_id,
+    )
 
 
 def _checked(path: Path, raw: Any) -> dict[str, Any]:

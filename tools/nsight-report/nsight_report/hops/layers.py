@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
-from .collection import Collection, Point
+from .collection import POINTS, Collection, Point, between
 
 
 def what(before: Point, after: Point) -> str:
@@ -20,14 +20,16 @@ def what(before: Point, after: Point) -> str:
     >>> what(a, b)
     'queue and link of web:eth0'
     """
+    if before.kernel != after.kernel:
+        return f"queue, driver and device from {before.kernel} to {after.kernel}"
     if before.number == 0:
-        return "sending stack"
+        return f"sending stack of {before.kernel}" if before.kernel else "sending stack"
     place = before.name.rpartition(" ")[0]
     ways = before.direction, after.direction
     if ways == ("out", "in"):
         return f"queue and link of {place}"
     if ways == ("in", "out"):
-        return f"forwarding in {after.netns or 'this namespace'}"
+        return f"forwarding in {after.netns or after.kernel or 'this namespace'}"
     if ways == ("out", "out"):
         return f"encapsulation by {place}" if before.kind == "vxlan" else f"upper device {place}"
     return (
@@ -38,25 +40,30 @@ def what(before: Point, after: Point) -> str:
 
 
 def passages(collection: Collection) -> pd.DataFrame:
-    """One row for each packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns, first and second point.
+    """One row for each packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns and its bound_ns, and the keys in
+    ``collection.points`` of the first and the second point.
 
     The sum of a packet's is its latency.
     """
     hops = collection.hops
-    packet, number = hops["packet"].to_numpy(np.int64), hops["number"].to_numpy(np.int64)
-    ts = hops["ts_ns"].to_numpy(np.int64)
+    packet, ts, clock, bound = (
+        hops[name].to_numpy(np.int64) for name in ("packet", "ts_ns", "clock", "bound_ns")
+    )
+    point = clock * POINTS + hops["number"].to_numpy(np.int64)
+    stride = POINTS * len(collection.kernels)
     same = np.flatnonzero(packet[1:] == packet[:-1])
-    pair = number[same] * 32 + number[same + 1]
+    pair = point[same] * stride + point[same + 1]
     known, codes = np.unique(pair, return_inverse=True)
-    names = [_name(collection.points, int(n)) for n in known]
+    names = [_name(collection.points, *divmod(int(n), stride)) for n in known]
     return pd.DataFrame(
         {"packet": packet[same], "layer": pd.Categorical.from_codes(codes, pd.Index(names, dtype=object)), "dur_ns": ts[same + 1] - ts[same],
-         "before": number[same], "after": number[same + 1]}
+         "before": point[same], "after": point[same + 1],
+         "bound_ns": between(collection.apart, clock[same], bound[same], clock[same + 1], bound[same + 1])}
     )  # fmt: skip
 
 
-def _name(points: Sequence[Point], pair: int) -> str:
-    return f"{points[pair // 32].name} -> {points[pair % 32].name}"
+def _name(points: Mapping[int, Point], before: int, after: int) -> str:
+    return f"{points[before].name} -> {points[after].name}"
 
 
 def words(collection: Collection, rows: pd.DataFrame) -> dict[str, str]:
@@ -76,6 +83,20 @@ def chosen(packets: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
     first = min(int(np.floor(n * low / 100)), max(n - 1, 0))
     last = max(int(np.ceil(n * high / 100)), first + 1)
     return whole.iloc[first:last]
+
+
+def usual(collection: Collection, low: float = 0.25, high: float = 0.75) -> pd.DataFrame:
+    """Packets that arrived and were neither quick nor slow among those from and to the same points: ways differ in length."""
+    packets = collection.packets
+    code = collection.hops["clock"] * POINTS + collection.hops["number"]
+    first, last = (
+        code.groupby(collection.hops["packet"]).agg(end).reindex(packets["packet"]).to_numpy()
+        for end in ("first", "last")
+    )
+    whole = packets.assign(first=first, last=last)[packets["arrived"].to_numpy(bool)]
+    rank = whole.groupby(["first", "last"])["latency_ns"].rank(method="first", pct=True)
+    size = whole.groupby(["first", "last"])["latency_ns"].transform("size")
+    return whole[((rank > low) & (rank <= high)) | (size < 4)].drop(columns=["first", "last"])
 
 
 def excess(
@@ -99,6 +120,28 @@ def excess(
         {"layer": sums.index, "excess_ns": sums["sum"].to_numpy(np.int64), "n": sums["size"].to_numpy(np.int64),
          "share": sums["sum"].clip(lower=0).to_numpy(float) / positive if positive else 0.0}
     )  # fmt: skip
+
+
+def excess_bound(collection: Collection, before: int, after: int) -> int | None:
+    """Error bound of ``excess`` of a layer: what two clocks can have moved against each other. None: unknown.
+
+    Their offset does not matter: it is in slow packets as it is in usual ones. Two points of one kernel: 0.
+    """
+    total = 0
+    ways = [list(_way(collection, point // POINTS)) for point in (before, after)]
+    for kernel in set(ways[0]) ^ set(ways[1]):
+        offset = collection.crossings[kernel].offset
+        if not offset.two_way:
+            return None
+        total += offset.wander_ns
+    return total
+
+
+def _way(collection: Collection, kernel: int) -> Iterator[int]:
+    """Kernels from one to the first, without that."""
+    while kernel:
+        yield kernel
+        kernel = collection.crossings[kernel].nearer
 
 
 def by_second(packets: pd.DataFrame) -> pd.DataFrame:

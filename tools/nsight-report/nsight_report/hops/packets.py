@@ -25,13 +25,17 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class Found:
-    """One row a hop, in no order: ``record`` is the row of ``records`` that it came from, ``place`` its order there."""
+    """One row a hop, in no order: ``record`` is the row of ``records`` that it came from, ``place`` its order there.
+
+    ``left``: the packet left its kernel there.
+    """
 
     record: Ints
     number: Ints
     ts_ns: Ints
     place: Ints
     written: npt.NDArray[np.bool_]
+    left: npt.NDArray[np.bool_]
 
 
 def _completed(low: Ints, now: Ints) -> Ints:
@@ -40,26 +44,33 @@ def _completed(low: Ints, now: Ints) -> Ints:
 
 
 def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
-    """All stamps of records with a capsule; birth of each record; whether its times are in order."""
+    """All stamps of records with a capsule; birth of each record; whether its times are in order.
+
+    Of a packet from another kernel the birth is in the clock of that one: its low bits, since nobody knows the others here.
+    """
     now = r["time"].astype(np.int64)
     capsule = r["capsule"]
-    birth = _completed(capsule["birth"].astype(np.int64), now)
+    came = records.came(capsule)
+    birth = np.where(came, capsule["birth"], _completed(capsule["birth"].astype(np.int64), now))
     numbers = records.slots(capsule).astype(np.int64)
+    numbers[came, 0] = 0
     times = _completed(capsule["times"].astype(np.int64), now[:, None])
     used = numbers != 0
-    line = np.column_stack([birth, times, now])
+    line = np.column_stack([np.where(came, 0, birth), times, now])
     for i in range(1, line.shape[1] - 1):  # a free slot has the time before it
         line[:, i] = np.where(used[:, i - 1], line[:, i], line[:, i - 1])
     ordered = np.asarray((np.diff(line, axis=1) >= 0).all(axis=1), bool)
     rows = np.arange(len(r))
     row, slot = np.nonzero(used)
-    born = np.flatnonzero(r["proto"] == records.TCP)
+    born = np.flatnonzero((r["proto"] == records.TCP) & ~came)
+    n_written = len(born) + len(row)
     made = Found(
         np.concatenate([born, row, rows]),
         np.concatenate([np.full(len(born), SOCKET), numbers[row, slot], r["point"].astype(np.int64)]),
         np.concatenate([birth[born], times[row, slot], now]),
         np.concatenate([np.zeros(len(born), np.int64), slot + 1, np.full(len(rows), 9)]),
-        np.concatenate([np.ones(len(born) + len(row), bool), np.zeros(len(rows), bool)]),
+        np.concatenate([np.ones(n_written, bool), np.zeros(len(rows), bool)]),
+        np.concatenate([np.zeros(n_written, bool), r["kind"] == records.LEFT]),
     )
     return made, birth, ordered
 
@@ -76,19 +87,24 @@ def _numbered(*keys: Ints) -> Ints:
 
 
 def of_capsules(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Frames (packets, hops) of the records of a run that stamped. One packet is one birth and one number."""
+    """Frames (packets, hops) of the records of a run that stamped. One packet is one birth and one number.
+
+    Besides the columns of the tables: ``birth`` and ``number16``, what the capsule says of them; ``origin``, the low bits of when the
+    packet left the kernel that it came from, -1 if it was born here; of hops ``left``, where it left this kernel.
+    """
     found, birth, ordered = _in_capsules(r)
     ledger.add("hops_times_out_of_order", int(np.count_nonzero(~ordered)))
     keep = ordered[found.record]
-    packet = _numbered(birth, r["capsule"]["seq"].astype(np.int64), r["proto"].astype(np.int64))
+    origin = np.where(records.came(r["capsule"]), r["capsule"]["times"][:, 0].astype(np.int64), -1)
+    packet = _numbered(birth, r["capsule"]["seq"].astype(np.int64), r["proto"].astype(np.int64), origin)
     hops = pd.DataFrame(
         {"packet": packet[found.record], "number": found.number, "ts_ns": found.ts_ns, "place": found.place,
-         "record": found.record, "flags": (r["flags"][found.record] & 6).astype(np.int32) | found.written * _WRITTEN}
+         "record": found.record, "left": found.left, "flags": (r["flags"][found.record] & 6).astype(np.int32) | found.written * _WRITTEN}
     )[keep]  # fmt: skip
     hops = hops.sort_values(["packet", "ts_ns", "place"], kind="stable")
     # A segment that arrives twice (DNAT) brings the same stamps again; a network may copy a packet.
     hops = hops.drop_duplicates(["packet", "number", "ts_ns"])
-    return _finish(r, hops, np.isin(r["kind"], (records.END, records.LEFT)))
+    return _finish(r, hops, np.isin(r["kind"], (records.END, records.LEFT)), origin)
 
 
 def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -113,7 +129,7 @@ def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame
     frame["place"] = 0
     frame["flags"] = (r["flags"][frame["record"]] & 6).astype(np.int32)
     hops = frame.sort_values(["packet", "ts_ns"], kind="stable")
-    return _finish(r, hops, np.ones(len(r), bool))
+    return _finish(r, hops.assign(left=False), np.ones(len(r), bool), np.full(len(r), -1))
 
 
 def _keys(r: Records) -> npt.NDArray[np.uint64]:
@@ -121,7 +137,9 @@ def _keys(r: Records) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(raw).view("<u8").reshape(-1)
 
 
-def _finish(r: Records, hops: pd.DataFrame, ends: npt.NDArray[np.bool_]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _finish(
+    r: Records, hops: pd.DataFrame, ends: npt.NDArray[np.bool_], origin: Ints
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Number packets by birth, and make their table from their last record."""
     by = hops.groupby("packet", sort=True)
     packets = pd.DataFrame(
@@ -137,6 +155,7 @@ def _finish(r: Records, hops: pd.DataFrame, ends: npt.NDArray[np.bool_]) -> tupl
         packet=np.arange(len(packets)), latency_ns=lambda p: p["last_ns"] - p["born_ns"], arrived=ends[of], again=again,
         proto=r["proto"][of].astype(np.int32), sport=r["sport"][of].astype(np.int32), dport=r["dport"][of].astype(np.int32),
         saddr=_addresses(r["saddr"][of]), daddr=_addresses(r["daddr"][of]),
+        birth=r["capsule"]["birth"][of].astype(np.int64), number16=r["capsule"]["seq"][of].astype(np.int64), origin=origin[of],
         seq=r["seq"][of].astype(np.int64), length=r["length"][of].astype(np.int64), bound_ns=0,
     )  # fmt: skip
     return packets.drop(columns="record"), hops.drop(columns=["place", "record"], errors="ignore")

@@ -16,6 +16,8 @@ MAGIC = b"NSIGHTC1"
 END, DUMP, LEFT, MATCH = 1, 2, 3, 4
 N_SLOTS = 3
 AGAIN = 0x8000
+#: In place of a point, in the first slot: the packet came from another kernel, and left it at this time.
+ELSEWHERE = 31
 TCP, UDP = 6, 17
 #: One's-complement sums of a capsule's words in network byte order: of a segment, behind an even and an odd datagram.
 SUM_TCP, SUM_UDP, SUM_UDP_ODD = 0x0E0E, 0xFFE3, 0xE3FF
@@ -83,6 +85,11 @@ def slots(capsule: Records) -> npt.NDArray[np.uint16]:
     return np.stack([points >> np.uint16(5 * i) & np.uint16(31) for i in range(N_SLOTS)], axis=1)
 
 
+def came(capsule: Records) -> npt.NDArray[np.bool_]:
+    """Whether each packet came from another kernel."""
+    return np.asarray((capsule["points"] & 31) == ELSEWHERE, bool)
+
+
 def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     """Of this session, with the sum that it must have, known points, and no slot behind an empty one."""
     capsule = r["capsule"]
@@ -90,6 +97,7 @@ def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
     sums = words.astype(np.uint32).sum(axis=1) % 0xFFFF
     wanted = np.where(r["proto"] == TCP, SUM_TCP, np.where(r["length"] & 1, SUM_UDP_ODD, SUM_UDP))
     numbers = slots(capsule)
+    numbers[:, 0] = np.where(came(capsule), 1, numbers[:, 0])
     gap = (numbers[:, :-1] == 0) & (numbers[:, 1:] != 0)
     magic = np.frombuffer(CAPSULE_MAGIC, ">u2")
     good = (words[:, :2] == magic).all(axis=1) & (sums == wanted) & (capsule["session"] == session)

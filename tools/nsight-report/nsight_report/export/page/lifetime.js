@@ -116,6 +116,15 @@ function boxText(life, [, , from, to, kind, name, flags]) {
 	return `${life.names[name]} (${life.kinds[kind]}): ${duration(to - from)} from +${duration(from)}${flags & 1 ? ", an end is inferred" : ""}${flags & 2 ? ", took longer than usual" : ""}`;
 }
 
+/* The way of a message's packets: one row a packet, and one for each layer that it passed. */
+function drawWays(ways) {
+	const time = (ns, bound) => duration(ns) + (bound < 0 ? " above the smallest" : bound ? ` ±${duration(bound)}` : "");
+	const row = (...texts) => element("tr", {}, ...texts.map((text, i) => element("td", {className: i === 0 || i === 3 ? "n" : "", textContent: text})));
+	return ways.flatMap(([packet, ns, bound, again, layers]) => [
+		row(packet, "whole way", again ? "sent again" : "", time(ns, bound)),
+		...layers.map(([layer, what, part, error]) => row("", layer, what, time(part, error)))]);
+}
+
 /* The call tree as nested lists that open and close; paths that took most longer are open. */
 function drawTree(rows) {
 	const root = element("ul", {className: "tree"}), stack = [root];

@@ -222,6 +222,8 @@
 		$("#one-none").hidden = !!life;
 		if (life) {
 			redrawLife();
+			$("#ways-part").hidden = !life.ways.length;
+			$("#ways tbody").replaceChildren(...drawWays(life.ways));
 			$("#tree").replaceChildren(life.tree.length ? drawTree(life.tree) : "No call is known.");
 			$("#left-out").textContent = life.left_out.length ? `Not drawn: ${life.left_out.join(", ")}.` : "";
 		} else $("#one-none").textContent = `The lifetime of this message is not in this file, which holds those of the slowest messages and of the three that each cause delayed most. `

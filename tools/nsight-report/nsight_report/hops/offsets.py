@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Clock of one kernel against that of another, from the packets that went between them: offset, drift, and how wrong both can be.
+
+A packet arrives after it was sent. So each that went from a to b, sent at ``t`` of clock a, says that b's clock was at most so much
+ahead of a's at ``t``, and each that went back says that it was at least so much ahead when it arrived. Between packets the difference
+is a straight line, within what clocks drift. All lines that contradict no packet are kept: at any time the true difference is
+between the lowest and the highest of them, the estimate is the middle of the two, and the bound half their distance. Nothing is
+assumed of how the delay is shared between there and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Two clocks drift apart by no more: adjtimex bends each by 0.0005, and a guest's calibration of its TSC is nearer than that.
+MOST_DRIFT = 1e-3
+UNKNOWN = -1
+_BINS, _ROUNDS, _MOST_POINTS, _GRID, _MOST_SPLITS = 512, 64, 256, 65, 6
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Clock b less clock a, over times ``at_ns`` of clock a, linear between them: at least ``low``, at most ``high``, less ``base``.
+
+    ``wander_ns`` bounds how much the error changes between any two times, which is the error of a difference of two delays. Where
+    packets went one way only, the offset is such that the quickest took no time, and its error is ``UNKNOWN``.
+    """
+
+    at_ns: Ints
+    low: Floats
+    high: Floats
+    base: int
+    there: int
+    back: int
+    wander_ns: int
+    contradictions: int
+
+    @property
+    def two_way(self) -> bool:
+        """Whether there is a bound."""
+        return bool(self.there and self.back)
+
+    def of(self, ns: Ints) -> tuple[Ints, Ints]:
+        """Offset at each of these times of clock a, and its bound."""
+        low, high = np.interp(ns, self.at_ns, self.low), np.interp(ns, self.at_ns, self.high)
+        offset = self.base + np.rint((low + high) / 2).astype(np.int64)
+        bound = np.ceil((high - low) / 2).astype(np.int64) + 1
+        return offset, bound if self.two_way else np.full(len(ns), UNKNOWN, np.int64)
+
+    def back_to_a(self, ns: Ints) -> tuple[Ints, Ints]:
+        """Times of clock b in clock a, and the bound of each."""
+        a = ns - self.base
+        for _ in range(3):  # each step is nearer by a factor of the drift
+            offset, bound = self.of(a)
+            a = ns - offset
+        return a, bound
+
+    def drift(self) -> float:
+        """Of the estimate, from its first to its last time: ns a ns."""
+        middle, span = (self.low + self.high) / 2, int(self.at_ns[-1] - self.at_ns[0])
+        return float(middle[-1] - middle[0]) / span if span else 0.0
+
+
+def _turn(t: Floats, f: Floats) -> npt.NDArray[np.intp]:
+    """Lower convex hull of points in order of ``t``, each ``t`` once: their indices."""
+    kept: list[int] = []
+    for i in range(len(t)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (f[b] - f[a]) * (t[i] - t[a]) < (f[i] - f[a]) * (t[b] - t[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.array(kept, np.intp)
+
+
+def lower_hull(t: Floats, f: Floats) -> tuple[Floats, Floats]:
+    """The points that a line below all points can touch, in order of ``t``.
+
+    Few points are looked at one by one: the lowest of each of some intervals, and then those that are below the hull so far.
+    """
+    order = np.lexsort((f, t))
+    t, f = t[order], f[order]
+    first = np.concatenate([[True], np.diff(t) > 0])
+    t, f = t[first], f[first]
+    bins = np.minimum(((t - t[0]) / max(t[-1] - t[0], 1e-9) * _BINS).astype(np.int64), _BINS - 1)
+    chosen = np.zeros(len(t), bool)
+    chosen[[0, -1]] = True
+    chosen[_lowest(bins, f)] = True
+    for _ in range(_ROUNDS):
+        points = np.flatnonzero(chosen)
+        hull = points[_turn(t[points], f[points])]
+        below = np.flatnonzero(f < np.interp(t, t[hull], f[hull]) - 1e-6)
+        if not len(below):
+            break
+        chosen[:] = False
+        chosen[hull] = True
+        chosen[below[_lowest(bins[below], f[below])]] = True
+    if len(hull) > _MOST_POINTS:
+        hull = hull[np.linspace(0, len(hull) - 1, _MOST_POINTS).astype(np.intp)]
+    return t[hull], f[hull]
+
+
+def _lowest(bins: Ints, f: Floats) -> npt.NDArray[np.intp]:
+    """Index of the lowest of each bin."""
+    order = np.lexsort((f, bins))
+    return order[np.concatenate([[True], np.diff(bins[order]) > 0])]
+
+
+def _lines(there: tuple[Floats, Floats], back: tuple[Floats, Floats], scale: float) -> Floats:
+    """Corners (a, b) of the set of lines a + b * t that are below all of ``there`` and above all of ``back``; empty: there is none."""
+    most = MOST_DRIFT * scale
+    normal = np.concatenate(
+        [np.column_stack([np.ones(len(there[0])), there[0] / scale]), np.column_stack([-np.ones(len(back[0])), -back[0] / scale]),
+         [[0.0, 1.0], [0.0, -1.0]]]
+    )  # fmt: skip
+    limit = np.concatenate([there[1], -back[1], [most, most]])
+    i, j = np.triu_indices(len(limit), 1)
+    p, q = normal[i], normal[j]
+    det = p[:, 0] * q[:, 1] - p[:, 1] * q[:, 0]
+    good = np.abs(det) > 1e-12
+    p, q, det, u, v = p[good], q[good], det[good], limit[i][good], limit[j][good]
+    corners = np.column_stack([u * q[:, 1] - v * p[:, 1], p[:, 0] * v - q[:, 0] * u]) / det[:, None]
+    inside = np.ones(len(corners), bool)
+    for n, c in zip(normal, limit):
+        inside &= corners @ n <= c + 0.5
+    return corners[inside] / [1.0, scale]
+
+
+def _piece(t: Floats, lines: Floats) -> tuple[Floats, Floats]:
+    values = lines[:, :1] + lines[:, 1:] * t[None, :]
+    return values.min(axis=0), values.max(axis=0)
+
+
+@dataclass
+class _Grid:
+    t: list[Floats]
+    low: list[Floats]
+    high: list[Floats]
+    wander: float = 0.0
+    contradictions: int = 0
+
+
+def _fit(there: Floats, back: Floats, begin: float, end: float, grid: _Grid, splits: int) -> None:
+    """Points (t, f) of both directions, by rows. Where no line goes between them, each half has one of its own."""
+    lines = _lines(lower_hull(*there), _upper(back), max(end - begin, 1.0))
+    middle = (begin + end) / 2
+    early = [points[:, points[0] < middle] for points in (there, back)]
+    late = [points[:, points[0] >= middle] for points in (there, back)]
+    if not len(lines) and splits and all(points.shape[1] for points in (*early, *late)):
+        _fit(early[0], early[1], begin, middle, grid, splits - 1)
+        _fit(late[0], late[1], middle, end, grid, splits - 1)
+        return
+    t = np.linspace(begin, end, _GRID)
+    if len(lines):
+        low, high = _piece(t, lines)
+        error = lines[:, :1] + lines[:, 1:] * t[None, :] - (low + high) / 2
+        wander = float((error.max(axis=1) - error.min(axis=1)).max())
+    else:  # a clock was stepped: the offset was within these before and after
+        grid.contradictions += 1
+        ends = np.sort([back[1].min(), there[1].max()])
+        low, high = np.full(_GRID, ends[0]), np.full(_GRID, ends[1])
+        wander = 0.0
+    grid.wander = max(
+        grid.wander, wander, *([2 * float((high - low).max())] if grid.t or not len(lines) else [])
+    )
+    grid.t.append(t)
+    grid.low.append(low)
+    grid.high.append(high)
+
+
+def _upper(back: Floats) -> tuple[Floats, Floats]:
+    t, f = lower_hull(back[0], -back[1])
+    return t, -f
+
+
+def _one_way(points: tuple[Floats, Floats]) -> Floats:
+    """The line below the middle of a hull, as (a, b)."""
+    t, f = points
+    if len(t) < 2:
+        return np.array([[f[0], 0.0]])
+    i = min(max(int(np.searchsorted(t, (t[0] + t[-1]) / 2)), 1), len(t) - 1)
+    b = float(np.clip((f[i] - f[i - 1]) / (t[i] - t[i - 1]), -MOST_DRIFT, MOST_DRIFT))
+    return np.array([[float((f - b * t).min()), b]])
+
+
+def fit(there_ns: tuple[Ints, Ints], back_ns: tuple[Ints, Ints], span: tuple[int, int]) -> Offset:
+    """From packets a to b, and packets b to a: when each was sent and came, in the clock of its place.
+
+    ``span``: times of clock a that will be asked about. There must be a packet.
+    """
+    (sent_a, came_b), (sent_b, came_a) = there_ns, back_ns
+    base = int(came_b[0] - sent_a[0]) if len(sent_a) else int(sent_b[0] - came_a[0])
+    begin = min(span[0], *(int(x.min()) for x in (sent_a, came_a) if len(x)))
+    end = max(span[1], *(int(x.max()) for x in (sent_a, came_a) if len(x)))
+    there = np.array([sent_a - begin, came_b - sent_a - base], float)
+    back = np.array([came_a - begin, sent_b - came_a - base], float)
+    grid = _Grid([], [], [])
+    if len(sent_a) and len(sent_b):
+        _fit(there, back, 0.0, float(end - begin), grid, _MOST_SPLITS)
+    else:
+        line = _one_way(lower_hull(*there)) if len(sent_a) else _one_way(_upper(back))
+        if not len(sent_a):
+            line[0, 0] = float((back[1] - line[0, 1] * back[0]).max())
+        t = np.array([0.0, float(end - begin)])
+        low, high = _piece(t, line)
+        grid.t, grid.low, grid.high, grid.wander = [t], [low], [high], float(UNKNOWN)
+    return Offset(
+        begin + np.rint(np.concatenate(grid.t)).astype(np.int64), np.concatenate(grid.low), np.concatenate(grid.high), base,
+        len(sent_a), len(sent_b), int(np.ceil(grid.wander)), grid.contradictions,
+    )  # fmt: skip
