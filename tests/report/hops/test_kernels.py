@@ -230,3 +230,31 @@ def test_a_stepped_clock_gets_a_line_on_each_side_and_a_bound_that_covers_the_st
     assert (np.abs(offset - true(at)) <= bound + 1).all()
     assert np.median(bound) < 40_000
     assert fit.contradictions
+
+
+def test_damaged_files_of_several_kernels_give_a_report_or_an_error_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes of good records are changed, times above all: the file's only part without a checksum."""
+    numbers = np.random.default_rng(8)
+    paths = way(tmp_path, {9: 1_000_000})
+    whole = [(path / "capsules").read_bytes() for path in paths]
+    size = records.RECORD.itemsize
+    codes = set()
+    for _ in range(10):
+        for path, data in zip(paths, whole):
+            damaged = bytearray(data[: numbers.integers(64, len(data))])
+            for _ in range(numbers.integers(1, 60)):
+                at = (
+                    64
+                    + numbers.integers(0, 2 * N) * size
+                    + numbers.integers(0, 8 if numbers.random() < 0.7 else size)
+                )
+                if at < len(damaged):
+                    damaged[at] = numbers.integers(0, 256)
+            (path / "capsules").write_bytes(damaged)
+        codes.add(main(["hops", *map(str, paths), "--json"]))
+        said = capsys.readouterr()
+        assert "internal error" not in said.err, said.err
+    assert 0 in codes
+    assert codes <= {0, 3}
