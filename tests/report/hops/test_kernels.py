@@ -232,6 +232,18 @@ def test_a_stepped_clock_gets_a_line_on_each_side_and_a_bound_that_covers_the_st
     assert fit.contradictions
 
 
+@pytest.mark.parametrize("rate", [1, 10])
+def test_times_of_a_clock_that_runs_away_are_converted_back(rate: int) -> None:
+    """Clock b stands 5 s ahead, and then runs ``rate`` times as fast: no step towards the answer is nearer by the drift."""
+    at = np.array([T0, T0 + 1_000_000_000, T0 + 3_000_000_000])
+    middle = np.array([0.0, 0.0, 2e9 * (rate - 1)])
+    offset = offsets.Offset(at, middle - 10, middle + 10, 5_000_000_000, 9, 9, 20, 0)
+    a = T0 + np.arange(-1_000, 3_000_000_000, 7_654_321)
+    found, bound = offset.back_to_a(a + offset.of(a)[0])
+    assert np.abs(found - a).max() <= 1
+    assert set(bound) == {11}
+
+
 def test_damaged_files_of_several_kernels_give_a_report_or_an_error_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
