@@ -46,6 +46,12 @@ LAYERS = {
 }  # fmt: skip
 STALLS = 6
 READY_S = 300.0
+TRIES = 3
+EXIT_GUEST = 125  # of tests/machinery/guest/run
+
+
+class EmulatorError(Exception):
+    """A guest died, or its clock ran away: emulated guests do now and then, and are started again."""
 
 
 class Host:
@@ -178,11 +184,29 @@ def record(
         took["boot and attach"] = time.monotonic() - began
         stall(layer, host, guests[1], seconds)
         for process in guests:
-            if process.wait():
+            if process.wait() == EXIT_GUEST:
+                raise EmulatorError(f"{directory}/*.log say what happened to a guest")
+            if process.returncode:
                 raise RuntimeError(f"a guest failed: {directory}/*.log say why")
         here.end()
     took["traffic"] = time.monotonic() - began - took["boot and attach"]
     return LAYERS[layer][1].format(space=host.space), took
+
+
+def again(
+    layer: str, directory: Path, seconds: float, series: tuple[str, str]
+) -> tuple[Path, tuple[str, dict[str, float]]]:
+    """``record``, until no emulator failed; where it is: each try has a directory of its own."""
+    for n in range(1, TRIES + 1):
+        place = directory / str(n)
+        place.mkdir()
+        try:
+            return place, record(layer, place, seconds, series)
+        except EmulatorError as error:
+            print(f"try {n} of {TRIES}: {error}", file=sys.stderr)
+            if n == TRIES:
+                raise
+    raise AssertionError
 
 
 def main() -> int:
@@ -198,7 +222,13 @@ def main() -> int:
     p.add_argument(
         "--kernels", nargs=2, default=("6.12", "newest"), metavar="SERIES", help="of client and server"
     )
-    p.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the captures in this new directory")
+    p.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="keep the captures in directories 1, 2, ... of this new one, a try each",
+    )
     a = p.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if a.seed is None else a.seed
     layer = random.Random(seed).choice(sorted(LAYERS)) if a.layer == "any" else a.layer
@@ -210,8 +240,8 @@ def main() -> int:
         directory.mkdir(exist_ok=True)
         print(f"two guests are booting; to be stalled: {layer} (seed {seed})", file=sys.stderr)
         try:
-            wanted, took = record(layer, directory.resolve(), a.seconds, tuple(a.kernels))
-        except (RuntimeError, kernels.GuestError) as error:
+            directory, (wanted, took) = again(layer, directory.resolve(), a.seconds, tuple(a.kernels))
+        except (EmulatorError, RuntimeError, kernels.GuestError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
         captures = [str(directory / f"{name}.capsules") for name in ("client", "host", "server")]

@@ -230,3 +230,43 @@ def test_a_stepped_clock_gets_a_line_on_each_side_and_a_bound_that_covers_the_st
     assert (np.abs(offset - true(at)) <= bound + 1).all()
     assert np.median(bound) < 40_000
     assert fit.contradictions
+
+
+@pytest.mark.parametrize("rate", [1, 10])
+def test_times_of_a_clock_that_runs_away_are_converted_back(rate: int) -> None:
+    """Clock b stands 5 s ahead, and then runs ``rate`` times as fast: no step towards the answer is nearer by the drift."""
+    at = np.array([T0, T0 + 1_000_000_000, T0 + 3_000_000_000])
+    middle = np.array([0.0, 0.0, 2e9 * (rate - 1)])
+    offset = offsets.Offset(at, middle - 10, middle + 10, 5_000_000_000, 9, 9, 20, 0)
+    a = T0 + np.arange(-1_000, 3_000_000_000, 7_654_321)
+    found, bound = offset.back_to_a(a + offset.of(a)[0])
+    assert np.abs(found - a).max() <= 1
+    assert set(bound) == {11}
+
+
+def test_damaged_files_of_several_kernels_give_a_report_or_an_error_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes of good records are changed, times above all: the file's only part without a checksum."""
+    numbers = np.random.default_rng(8)
+    paths = way(tmp_path, {9: 1_000_000})
+    whole = [(path / "capsules").read_bytes() for path in paths]
+    size = records.RECORD.itemsize
+    codes = set()
+    for _ in range(10):
+        for path, data in zip(paths, whole):
+            damaged = bytearray(data[: numbers.integers(64, len(data))])
+            for _ in range(numbers.integers(1, 60)):
+                at = (
+                    64
+                    + numbers.integers(0, 2 * N) * size
+                    + numbers.integers(0, 8 if numbers.random() < 0.7 else size)
+                )
+                if at < len(damaged):
+                    damaged[at] = numbers.integers(0, 256)
+            (path / "capsules").write_bytes(damaged)
+        codes.add(main(["hops", *map(str, paths), "--json"]))
+        said = capsys.readouterr()
+        assert "internal error" not in said.err, said.err
+    assert 0 in codes
+    assert codes <= {0, 3}

@@ -149,20 +149,23 @@ def verdict(made: dict[str, Any]) -> str:
     if not made["layers"] or made["layers"][0]["share"] < NAMED:
         return f"{slow} took {duration(made['slow_excess_ns'])} longer than usual; no layer has most of it."
     first = made["layers"][0]
-    bound = (
-        ""
-        if first["excess_bound_ns"] == 0 or not made["clocks"]
-        else f" ({_error(first['excess_bound_ns'])})"
-    )
+    bound = _error(first["excess_bound_ns"], made["slow_excess_ns"]) if made["clocks"] else ""
     return (
         f"{slow} took {duration(made['slow_excess_ns'])} longer than usual: {percent(first['share'])} of it in "
         f"{printable(first['what'])} ({printable(first['layer'])}){bound}."
     )
 
 
-def _error(bound: int | None) -> str:
-    """Of an excess of a layer between kernels: offsets cancel in it, drift does not."""
-    return "the clocks' drift is unknown" if bound is None else f"each packet ±{duration(bound)}"
+def _error(bound: int | None, excess: int) -> str:
+    """Of an excess of a layer between kernels: offsets cancel in it, drift does not.
+
+    >>> _error(0, 5_000), _error(2_000, 5_000), _error(9_000, 5_000)
+    ('', ' (each packet ±2.00 us)', ' (each packet ±9.00 us: it can be the clocks)')
+    """
+    if bound is None:
+        return " (the clocks' drift is unknown)"
+    doubt = ": it can be the clocks" if bound >= excess else ""
+    return f" (each packet ±{duration(bound)}{doubt})" if bound else ""
 
 
 def print_for_people(made: dict[str, Any], console: Console) -> None:

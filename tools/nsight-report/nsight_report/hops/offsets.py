@@ -55,11 +55,15 @@ class Offset:
 
     def back_to_a(self, ns: Ints) -> tuple[Ints, Ints]:
         """Times of clock b in clock a, and the bound of each."""
-        a = ns - self.base
-        for _ in range(3):  # each step is nearer by a factor of the drift
-            offset, bound = self.of(a)
-            a = ns - offset
-        return a, bound
+        first = int(self.at_ns[0])
+        a = (self.at_ns - first).astype(np.float64)
+        # What b showed at each of these times; where it was stepped back, it showed the later ones twice.
+        b = np.maximum.accumulate(a + (self.low + self.high) / 2)
+        wanted = (ns - self.base - first).astype(np.float64)
+        inside = np.interp(wanted, b, a)
+        before, after = np.minimum(wanted - b[0], 0), np.maximum(wanted - b[-1], 0)
+        found = first + np.rint(inside + before + after).astype(np.int64)
+        return found, self.of(found)[1]
 
     def drift(self) -> float:
         """Of the estimate, from its first to its last time: ns a ns."""
