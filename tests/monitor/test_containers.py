@@ -41,6 +41,7 @@ def machine(tmp_path: Path) -> Path:
         (f"/system.slice/docker-{A}.scope", "web"),
         (f"/docker/{A}", "web"),
         (f"/docker/{A}/init.scope", "web/init.scope"),
+        (f"/docker/{A}/docker/{C}", "db"),
         (f"/system.slice/docker-{D}.scope", D[:12]),
         (f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-{B}.scope", "shop/front-1/nginx"),
         (f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/crio-{B}.scope", "shop/front-1/nginx"),

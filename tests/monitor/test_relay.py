@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import lines
@@ -15,6 +17,16 @@ from nsight_record.errors import OutputError
 
 HEADER, NAMES = lines.header("port"), json.dumps({"names": {"2": "web"}}) + "\n"
 WINDOW = json.dumps({"window": {"name": "20261122T184906Z-1-1.nsight", "slow": []}}) + "\n"
+
+
+HANGS_S = 120
+
+
+@pytest.fixture(autouse=True)
+def no_socket_waits_for_ever() -> Iterator[None]:
+    socket.setdefaulttimeout(HANGS_S)
+    yield
+    socket.setdefaulttimeout(None)
 
 
 def sums(n: int) -> str:
