@@ -174,6 +174,8 @@ extern "C" {
     pub fn pt_blk_free_decoder(decoder: *mut BlockDecoder);
     pub fn pt_blk_sync_set(decoder: *mut BlockDecoder, offset: u64) -> Status;
     pub fn pt_blk_get_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
+    /// Of libipt/patches.
+    pub fn pt_blk_get_ip(decoder: *const BlockDecoder, ip: *mut u64) -> Status;
     pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
     pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
     pub fn pt_blk_next(decoder: *mut BlockDecoder, block: *mut Block, size: usize) -> Status;

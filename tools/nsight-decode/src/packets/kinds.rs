@@ -40,12 +40,14 @@ pub fn packet(bytes: &[u8]) -> Option<(Kind, usize)> {
                 (if second & 0x80 == 0 { Kind::Other } else { Kind::Bound }, length)
                 // PTW
             }
-            0x13 => (Kind::Other, 4),  // CFE
-            0x93 => (Kind::Bound, 4),  // CFE with FUP
+            // CFE, with a FUP of its own or without
+            0x13 => (if bytes.get(2)? & 0x80 == 0 { Kind::Other } else { Kind::Bound }, 4),
             0x53 => (Kind::Other, 11), // EVD
             _ => (Kind::Other, index::status_packet(bytes)?),
         },
-        0x99 => (if bytes.get(1)? >> 5 == 1 { Kind::Bound } else { Kind::Other }, 2), // MODE.TSX, .Exec
+        // MODE.TSX, but of an abort, which is followed as an interrupt is; MODE.Exec has a FUP where it tells of the interrupt
+        // flag, and else a TIP.
+        0x99 => (if bytes.get(1)? & 0xe2 == 0x22 { Kind::Other } else { Kind::Bound }, 2),
         _ if first & 1 == 0 && first > 2 => (Kind::Tnt(branches(u64::from(first) >> 1)), 1),
         _ => match first & 0x1f {
             0x0d => (Kind::Tip, index::length(bytes)),
@@ -91,7 +93,11 @@ mod tests {
             (&[2, 0xf3], Kind::Overflow, 2),
             (&[2, 0x23], Kind::PsbEnd, 2),
             (&[2, 0xe2], Kind::Bound, 2),
-            (&[0x99, 1], Kind::Other, 2),
+            (&[0x99, 1], Kind::Bound, 2),
+            (&[0x99, 0x21], Kind::Bound, 2),
+            (&[0x99, 0x22], Kind::Other, 2),
+            (&[2, 0x13, 1, 14], Kind::Other, 4),
+            (&[2, 0x13, 0x82, 0], Kind::Bound, 4),
             (&[0x0b], Kind::Other, 1),
             (&[0], Kind::Other, 1),
         ] {

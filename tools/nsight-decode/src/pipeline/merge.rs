@@ -130,7 +130,16 @@ impl<'a> Merger<'a> {
         if let Some((mut held, end)) = track.held.take() {
             if place.continues {
                 match join(&mut held, end, &mut output) {
-                    Joint::Seamless => seamless = true,
+                    Joint::Seamless => {
+                        seamless = true;
+                        // The slice behind this one may find it, too.
+                        let beyond = held.items.iter().rposition(|i| i.offset <= place.slice.end);
+                        let mut shared = held.items.split_off(beyond.map_or(0, |at| at + 1));
+                        if !shared.is_empty() {
+                            shared.append(&mut output.items);
+                            output.items = shared;
+                        }
+                    }
                     Joint::Anew => {}
                     Joint::Contradiction => {
                         self.counts.losses.add(Loss::SlicesContradict, 1);

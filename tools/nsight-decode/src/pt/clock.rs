@@ -19,13 +19,17 @@ pub struct Rates {
 pub struct Clock {
     rates: Rates,
     cbr: Option<[u8; 2]>,
+    /// How often it became another one.
+    n_changes: u32,
     /// TSC at the last packet that told it, and cycles since.
     tsc: Option<u64>,
     cycles: u64,
     /// CTC at a known TSC: 16 bits.
     ctc: Option<(u16, u64)>,
-    /// Ticks and cycles up to the next packet that tells a TSC, and that TSC.
-    ahead: Option<(u64, u64, u64)>,
+    /// Ticks and cycles up to the next packet that tells a TSC.
+    ahead: Option<(u64, u64)>,
+    /// That TSC.
+    next: Option<u64>,
 }
 
 /// CBR tells a ratio in whole steps: the one between two packets that tell a TSC may differ by one part in so many. By
@@ -34,7 +38,7 @@ const STEP: u64 = 8;
 
 impl Clock {
     pub fn new(rates: Rates) -> Self {
-        Self { rates, cbr: None, tsc: None, cycles: 0, ctc: None, ahead: None }
+        Self { rates, cbr: None, n_changes: 0, tsc: None, cycles: 0, ctc: None, ahead: None, next: None }
     }
 
     pub fn rates(&self) -> Rates {
@@ -46,15 +50,18 @@ impl Clock {
         matches!(packet, [0x19 | 0x59, ..])
     }
 
-    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just before that one.
-    pub fn look_ahead(&mut self, mut next: Self, packet: &[u8]) {
+    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just before that one. `lost`: packets
+    /// are between, and maybe cycles.
+    pub fn look_ahead(&mut self, mut next: Self, packet: &[u8], lost: bool) {
         let cycles = next.cycles;
         next.take(packet);
+        self.next = next.tsc;
         self.ahead = match (self.tsc, next.tsc) {
-            (Some(from), Some(to)) if self.cbr == next.cbr => {
-                let (ticks, by_cbr) = (to.saturating_sub(from), self.by_cbr(cycles));
+            // Behind a PSB, CBR may come after TSC.
+            (Some(from), Some(to)) if self.n_changes == next.n_changes && !lost => {
+                let (ticks, by_cbr) = (to.saturating_sub(from), next.by_cbr(cycles));
                 let near = cycles > 0 && ticks.abs_diff(by_cbr) <= by_cbr / STEP;
-                Some(if near { (ticks, cycles, to) } else { (by_cbr, cycles, to) })
+                Some((if near { ticks } else { by_cbr }, cycles))
             }
             _ => None,
         };
@@ -77,14 +84,15 @@ impl Clock {
 
     /// Cycles before it were those of the frequency before it.
     fn set_cbr(&mut self, cbr: [u8; 2]) {
-        if self.cbr.is_some_and(|before| before != cbr) {
+        if self.cycles > 0 && self.cbr.is_some_and(|before| before != cbr) {
             (self.tsc, self.cycles, self.ahead) = (self.now(), 0, None);
+            self.n_changes += 1;
         }
         self.cbr = Some(cbr);
     }
 
     fn set_tsc(&mut self, tsc: u64) {
-        (self.tsc, self.cycles, self.ctc, self.ahead) = (Some(tsc), 0, None, None);
+        (self.tsc, self.cycles, self.ctc, self.ahead, self.next) = (Some(tsc), 0, None, None, None);
     }
 
     /// An MTC has 8 bits of the CTC, and comes when these change.
@@ -97,7 +105,7 @@ impl Clock {
         let mask = (1_u32 << (shift + 8)) - 1;
         let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
         let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
-        (self.tsc, self.cycles, self.ahead) = (Some(tsc), 0, None);
+        (self.tsc, self.cycles, self.ahead, self.next) = (Some(tsc), 0, None, None);
         self.ctc = Some((ctc.wrapping_add(ticks as u16), tsc));
     }
 
@@ -109,13 +117,15 @@ impl Clock {
 
     /// At the last packet that was read. None: before the first that tells it.
     pub fn now(&self) -> Option<u64> {
-        self.tsc.map(|tsc| match self.ahead {
-            Some((ticks, cycles @ 1.., to)) => {
+        let tsc = self.tsc?;
+        let passed = match self.ahead {
+            Some((ticks, cycles @ 1..)) => {
                 let passed = u128::from(self.cycles) * u128::from(ticks) / u128::from(cycles);
-                tsc.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)).min(to)
+                u64::try_from(passed).unwrap_or(u64::MAX)
             }
-            _ => tsc.saturating_add(self.by_cbr(self.cycles)),
-        })
+            _ => self.by_cbr(self.cycles),
+        };
+        Some(tsc.saturating_add(passed).min(self.next.unwrap_or(u64::MAX)))
     }
 
     /// What a PSB+ says of time; not before TSC `least`.
@@ -167,7 +177,7 @@ mod tests {
         let mut now = clock();
         let mut next = now.clone();
         (0..10).for_each(|_| next.take(&cycles(10)));
-        now.look_ahead(next, &tsc(next_tsc));
+        now.look_ahead(next, &tsc(next_tsc), false);
         let mut at = || {
             now.take(&cycles(10));
             now.now().unwrap()
@@ -196,7 +206,7 @@ mod tests {
         clock.take(&cycles(10));
         assert_eq!(clock.now(), Some(1000 + 20 + 10));
         let before = clock.clone();
-        clock.look_ahead(before, &tsc(1033));
+        clock.look_ahead(before, &tsc(1033), false);
         assert_eq!(clock.now(), Some(1030));
     }
 

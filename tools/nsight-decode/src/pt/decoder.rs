@@ -84,6 +84,13 @@ impl Decoder {
         unsafe { libipt::pt_blk_event(self.pointer, event, std::mem::size_of::<libipt::Event>()) }
     }
 
+    /// Where execution has come to: behind the last block, or where its branch led.
+    pub fn ip(&self) -> u64 {
+        let mut ip = 0;
+        unsafe { libipt::pt_blk_get_ip(self.pointer, &mut ip) };
+        ip
+    }
+
     /// How far the packets are read. 0: nothing yet.
     pub fn offset(&self) -> usize {
         let mut offset = 0;

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod decoder;
 pub mod item;
+pub mod mark;
 pub mod replay;
 pub mod resync;
 #[cfg(test)]

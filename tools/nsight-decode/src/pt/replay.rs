@@ -5,6 +5,7 @@
 //! version and on what follows: here the packets are read once more, one for each branch and event that libipt tells.
 
 use super::clock::{Clock, Rates};
+use super::mark::Mark;
 use crate::packets::index;
 use crate::packets::kinds::{packet, Kind};
 
@@ -26,6 +27,7 @@ pub enum Need {
     Disable,
     /// With the address at which tracing goes on, or without.
     Overflow(bool),
+    Mark(Mark),
 }
 
 /// What they told.
@@ -33,7 +35,9 @@ pub enum Need {
 pub enum Told {
     /// Another packet than before.
     Packet,
-    /// Nothing new: the rest of a packet, or none.
+    /// More of the packet before.
+    Rest,
+    /// There is none: it did not happen.
     Nothing,
     /// Not what libipt reports.
     Contradiction,
@@ -44,19 +48,40 @@ pub struct Replay {
     clock: Clock,
     /// The first packet that is not used yet, and has more than time.
     pub at: usize,
+    /// The first one from there on that tells of a branch or event.
+    pub next: usize,
     /// Branches of the last TNT packet that are still to come.
     branches: u32,
     /// TSC at the last packet with a branch or event.
     pub tsc: Option<u64>,
     /// What the first TSC packet behind that one tells, if it stands before the next one.
     pub next_tsc: Option<u64>,
+    /// What the last packet that tells a TSC did tell, and what it told before the last overflow.
+    told_tsc: Option<u64>,
+    pub before_overflow: Option<u64>,
+    /// TSC at the last CBR packet.
+    pub cbr_tsc: Option<u64>,
+    /// A FUP that comes next belongs to a packet that was used.
+    bound: bool,
     /// Packets looked at ahead.
     n_ahead: u64,
 }
 
 impl Replay {
     pub fn new(rates: Rates) -> Self {
-        Self { clock: Clock::new(rates), at: 0, branches: 0, tsc: None, next_tsc: None, n_ahead: 0 }
+        Self {
+            clock: Clock::new(rates),
+            at: 0,
+            next: 0,
+            branches: 0,
+            tsc: None,
+            next_tsc: None,
+            told_tsc: None,
+            before_overflow: None,
+            cbr_tsc: None,
+            bound: false,
+            n_ahead: 0,
+        }
     }
 
     /// Begins at a PSB, whose time it is.
@@ -64,13 +89,33 @@ impl Replay {
         let tsc = index::header(&trace[at..]).tsc;
         *self = Self { at, tsc, n_ahead: self.n_ahead, ..Self::new(self.clock.rates()) };
         self.pass(trace);
+        self.next = self.look_beside(trace);
+    }
+
+    /// Passes what tells neither: where a PSB lies between, a decoder that begins there comes to the same packet.
+    fn look_beside(&self, trace: &[u8]) -> usize {
+        let (mut at, mut bound, mut header) = (self.at, self.bound, false);
+        while let Some((kind, length)) = trace.get(at..).and_then(packet) {
+            match kind {
+                Kind::Psb => header = true,
+                Kind::PsbEnd => header = false,
+                Kind::Overflow => break,
+                _ if header => {}
+                Kind::Bound => bound = true,
+                Kind::Fup if bound => bound = false,
+                Kind::Other => {}
+                _ => break,
+            }
+            at += length;
+        }
+        at
     }
 
     /// Uses the packet with a branch or event.
     pub fn take(&mut self, trace: &[u8], need: Need) -> Told {
         if self.branches > 0 && matches!(need, Need::Taken | Need::Return) {
             self.branches -= 1;
-            return Told::Nothing;
+            return Told::Rest;
         }
         // As a rule it is the first one.
         match (trace.get(self.at..).and_then(packet), need) {
@@ -88,25 +133,56 @@ impl Replay {
         let mut next = self.clone();
         let told = next.find(trace, need);
         if told == Told::Packet {
+            let bound = next.bound;
             next.use_up_to(trace, next.at);
+            if bound && matches!(need, Need::Mark(_)) {
+                next.bound = true;
+                next.next = next.look_beside(trace);
+            }
             *self = next;
         }
         told
     }
 
+    /// TSC at a packet that tells no branch, the next of its kind before one that does. Execution need not have come there.
+    pub fn mark(&mut self, trace: &[u8], mark: Mark) -> Option<u64> {
+        let before = self.tsc;
+        self.take(trace, Need::Mark(mark));
+        std::mem::replace(&mut self.tsc, before)
+    }
+
     fn use_up_to(&mut self, trace: &[u8], end: usize) {
         self.tsc = self.clock.now();
-        (self.at, self.next_tsc) = (end, None);
+        (self.at, self.next_tsc, self.bound) = (end, None, false);
         self.pass(trace);
+        self.next = self.look_beside(trace);
     }
 
     fn find(&mut self, trace: &[u8], need: Need) -> Told {
         let is_branch = matches!(need, Need::Taken | Need::Target | Need::Return);
-        let (mut bound, mut overflow) = (false, false);
+        let mut overflow = false;
         loop {
             self.pass(trace);
             let Some((kind, length)) = trace.get(self.at..).and_then(packet) else { return Told::Nothing };
+            let bytes = &trace[self.at..self.at + length];
+            if let Need::Mark(mark) = need {
+                self.bound |= kind == Kind::Bound;
+                match kind {
+                    _ if mark.is_in(bytes) => {}
+                    Kind::Fup if self.bound => self.bound = false,
+                    Kind::Bound | Kind::Other | Kind::Psb | Kind::PsbEnd => {}
+                    _ => return Told::Nothing,
+                }
+                self.at += length;
+                if mark.is_in(bytes) {
+                    return Told::Packet;
+                }
+                continue;
+            }
             self.at += length;
+            if kind == Kind::Overflow {
+                self.before_overflow = self.told_tsc;
+            }
             match (kind, need) {
                 (Kind::Tnt(0), _) => {}
                 (Kind::Tnt(n), Need::Taken | Need::Return) => {
@@ -124,8 +200,8 @@ impl Replay {
                     overflow = true;
                 }
                 (Kind::Fup, Need::Overflow(true)) if overflow => return Told::Packet,
-                (Kind::Fup, _) if bound || !is_branch => bound = false,
-                (Kind::Bound, _) => bound = true,
+                (Kind::Fup, _) if self.bound || !is_branch => self.bound = false,
+                (Kind::Bound, _) => self.bound = true,
                 (Kind::Other | Kind::Psb | Kind::PsbEnd, _) => {}
                 // An event comes first: of the branch there is no packet.
                 (Kind::Fup | Kind::Enable | Kind::Disable | Kind::Overflow, _) if is_branch => {
@@ -151,10 +227,14 @@ impl Replay {
                 _ => self.clock.take(bytes),
             }
             self.at += length;
+            if matches!(bytes, [2, 0x03, ..]) {
+                self.cbr_tsc = self.clock.now();
+            }
             if matches!(bytes, [0x19, ..]) && self.next_tsc.is_none() {
                 self.next_tsc = self.clock.now();
             }
             if Clock::is_told_by(bytes) {
+                self.told_tsc = self.clock.now();
                 self.look_ahead(trace);
             }
         }
@@ -162,18 +242,16 @@ impl Replay {
 
     /// From one packet that tells a TSC to the next, the clock runs so that it is right at both.
     fn look_ahead(&mut self, trace: &[u8]) {
-        let (mut clock, mut at) = (self.clock.clone(), self.at);
+        let (mut clock, mut at, mut lost) = (self.clock.clone(), self.at, false);
         let most = AHEAD * trace.len() as u64;
         while let Some((kind, length)) = trace.get(at..).filter(|_| self.n_ahead < most).and_then(packet) {
             self.n_ahead += 1;
             let bytes = &trace[at..at + length];
             if Clock::is_told_by(bytes) {
-                self.clock.look_ahead(clock, bytes);
+                self.clock.look_ahead(clock, bytes, lost);
                 return;
             }
-            if kind == Kind::Overflow {
-                return;
-            }
+            lost |= kind == Kind::Overflow;
             clock.take(bytes);
             at += length;
         }
@@ -228,16 +306,13 @@ mod tests {
                 (Told::Packet, 1001),
                 // It may come behind branches of what runs later.
                 (Told::Packet, 1002),
-                (Told::Nothing, 1002),
-                (Told::Nothing, 1002),
+                (Told::Rest, 1002),
+                (Told::Rest, 1002),
                 (Told::Packet, 1003),
                 (Told::Nothing, 1003),
             ]
         );
-        assert_eq!(
-            told(&trace(&[THREE, TIP]), &[Target, Taken]),
-            [(Told::Packet, 1002), (Told::Nothing, 1002)]
-        );
+        assert_eq!(told(&trace(&[THREE, TIP]), &[Target, Taken]), [(Told::Packet, 1002), (Told::Rest, 1002)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod errors;
 mod events;
+mod pending;
 mod process;
 mod recent;
 mod resume;
@@ -15,7 +16,7 @@ use std::rc::Rc;
 use super::clock::Rates;
 use super::decoder::{Decoder, Status};
 use super::item::{Item, What};
-use super::replay::{Need, Replay};
+use super::replay::{Need, Replay, Told};
 use super::resync::{Place, Scanner};
 use super::switches::{Cursor, Task};
 use super::tail_calls::Instructions;
@@ -27,6 +28,7 @@ use crate::libipt::{self, error, iclass, status, Block};
 use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
 use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
+use pending::Pending;
 use recent::Recent;
 
 pub use slice::{Output, Slice, Track};
@@ -40,16 +42,6 @@ const MAX_ENDLESS: u32 = if cfg!(fuzzing) { 2 } else { 8 };
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
 const STALL_RATE: u64 = 20;
-
-/// A branch whose target is the next block's begin. It is in the function that `State` says runs.
-#[derive(Clone, Copy)]
-struct Pending {
-    from: u64,
-    /// None: a jump, which may be a tail call.
-    kind: Option<Kind>,
-    time: u64,
-    offset: usize,
-}
 
 /// How decoding of an interval ended.
 enum End {
@@ -110,6 +102,7 @@ impl<'a> Walker<'a> {
             overflowed: None,
             untold: None,
             offset: slice.begin,
+            next: slice.begin,
             read: slice.begin,
             function: NOWHERE,
             pending: None,
@@ -166,8 +159,10 @@ struct State<'w, 'a> {
     overflowed: Option<u64>,
     /// Items from here on have a time that is not told yet: an overflow ended with the first.
     untold: Option<usize>,
-    /// Offset of the next packet that has more than time, and up to where libipt has read.
+    /// Offset of the next packet that has more than time, of the next one that tells of a branch or event, and up to where
+    /// libipt has read.
     offset: usize,
+    next: usize,
     read: usize,
     /// The function that runs.
     function: Found,
@@ -208,7 +203,7 @@ impl State<'_, '_> {
                 self.begin_at(place);
             }
             if at == self.base {
-                self.output.first_branch = self.base + psb.branch;
+                self.output.first_branch = self.next;
             }
             let end = if status < 0 { End::Failed(-status) } else { self.decode(status)? };
             let End::Failed(code) = end else { return Ok(()) };
@@ -257,12 +252,13 @@ impl State<'_, '_> {
         let mut block: Block = unsafe { std::mem::zeroed() };
         loop {
             while status & status::EVENT_PENDING != 0 {
+                let ip = self.decoder.ip();
                 status = self.decoder.event(&mut event);
                 if status < 0 {
                     return Ok(End::Failed(-status));
                 }
                 self.is_moved();
-                self.event(&event)?;
+                self.event(&event, ip)?;
                 if self.in_guest {
                     return Ok(End::Failed(GUEST));
                 }
@@ -333,13 +329,12 @@ impl State<'_, '_> {
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
             self.leave_within(block)?;
         }
-        let moved = self.is_moved();
+        self.is_moved();
         if status < 0 {
             // The way out of the block is unknown.
             return Ok(());
         }
         let transfer = match block.iclass {
-            iclass::CALL if !moved => Transfer::Call(Reach::Direct),
             iclass::RETURN => Transfer::Return,
             iclass::COND_JUMP => Transfer::Jump(Some(0)),
             _ => self.walker.insns.end(block),
@@ -350,7 +345,8 @@ impl State<'_, '_> {
             Transfer::Return if self.walker.recording.config.ret_compression => Some(Need::Return),
             _ => Some(Need::Target),
         };
-        if need.is_some_and(|need| self.is_told(need)) {
+        let told = need.map(|need| self.told_by(need));
+        if told == Some(Told::Packet) {
             self.advance(self.packet_time)?;
         }
         let kind = match transfer {
@@ -362,7 +358,8 @@ impl State<'_, '_> {
             Transfer::Iret => Some(Kind::Iret),
             Transfer::Interrupt => Some(Kind::SoftInterrupt),
         };
-        self.pending = Some(Pending { from: block.end_ip, kind, time: self.now, offset: self.offset });
+        let (from, executed) = (block.end_ip, told != Some(Told::Nothing));
+        self.pending = Some(Pending { from, kind, executed, time: self.now, offset: self.next });
         if kind == Some(Kind::Sysret) || kind == Some(Kind::Iret) && self.leads_to_user() {
             self.show_image(true)?;
         }
@@ -379,7 +376,7 @@ impl State<'_, '_> {
     fn leave_within(&mut self, block: &Block) -> Result<()> {
         for &(from, to) in self.walker.insns.jumps(block).iter() {
             if !(self.function.start..self.function.end).contains(&to) {
-                self.jump(from, to, self.function, self.now, self.offset)?;
+                self.jump(from, to, self.function, self.now, self.next)?;
             }
         }
         if !(self.function.start..self.function.end).contains(&block.end_ip) {
@@ -393,7 +390,7 @@ impl State<'_, '_> {
     }
 
     fn push_edge(&mut self, what: What, from: u64, to: u64, from_sym: u32, to_sym: u32) {
-        let (time, offset) = (self.now, self.offset);
+        let (time, offset) = (self.now, self.next);
         self.output.items.push(Item { time, from, to, from_sym, to_sym, what, offset });
     }
 }

@@ -489,6 +489,15 @@ int pt_blk_get_offset(const struct pt_block_decoder *decoder, uint64_t *offset)
 	return pt_evt_get_offset(&decoder->evdec, offset);
 }
 
+int pt_blk_get_ip(const struct pt_block_decoder *decoder, uint64_t *ip)
+{
+	if (!decoder || !ip)
+		return -pte_invalid;
+
+	*ip = decoder->ip;
+	return 0;
+}
+
 int pt_blk_get_sync_offset(const struct pt_block_decoder *decoder,
 			   uint64_t *offset)
 {

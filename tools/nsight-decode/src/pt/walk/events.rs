@@ -4,10 +4,12 @@
 use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
 use crate::edges::power;
 use crate::libipt::{self, event};
+use crate::pt::mark::Mark;
 use crate::pt::replay::Need;
 
 impl State<'_, '_> {
-    pub(super) fn event(&mut self, e: &libipt::Event) -> Result<()> {
+    /// `ip`: where execution had come to before it.
+    pub(super) fn event(&mut self, e: &libipt::Event, ip: u64) -> Result<()> {
         match e.kind {
             // What a PSB repeats has not happened there; libipt tells it since 2.1.
             event::ENABLED | event::DISABLED if e.status_update() => {}
@@ -50,11 +52,16 @@ impl State<'_, '_> {
                 self.push_edge(What::Edge(Kind::Interrupt), from, to, from_sym, to_sym);
             }
             event::OVERFLOW => {
-                self.pending = None;
-                self.push(What::Event(Code::Overflow), 0, 0);
+                self.leave_at_loss(ip)?;
                 self.recent.clear();
+                self.told_by(Need::Overflow(!e.ip_suppressed()));
+                // It began behind the last packet of time, too.
+                if let Some(tsc) = self.replay.before_overflow.filter(|_| !self.contradicted) {
+                    self.go_on(self.in_ns(tsc))?;
+                }
                 self.overflowed = Some(self.now);
-                self.told(Need::Overflow(!e.ip_suppressed()))?;
+                self.push(What::Event(Code::Overflow), 0, 0);
+                self.advance(self.packet_time)?;
                 if !e.ip_suppressed() {
                     self.end_overflow()?;
                     self.entry = false;
@@ -74,22 +81,32 @@ impl State<'_, '_> {
                 self.in_guest = guest;
             }
             event::STOP => {}
-            event::PTWRITE => self.mark(e, Code::Ptwrite, e.variant[2], e.variant[0]),
-            event::CBR => self.mark(e, Code::Cbr, e.variant[0] & 0xffff, 0),
+            event::PTWRITE => {
+                let tsc = self.mark_tsc(Mark::Ptwrite, e);
+                self.mark(tsc, Code::Ptwrite, e.variant[2], e.variant[0]);
+            }
+            event::CBR => {
+                let tsc = if self.contradicted { own_tsc(e) } else { self.replay.cbr_tsc };
+                self.mark(tsc, Code::Cbr, e.variant[0] & 0xffff, 0);
+            }
             event::MWAIT => {
+                let tsc = self.mark_tsc(Mark::Mwait, e);
                 let (hints, extensions) = (e.variant[1] & 0xff, (e.variant[1] >> 32) & 0xff);
-                self.mark(e, Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
+                self.mark(tsc, Code::Power, power::MWAIT | hints | extensions << 32, e.variant[0]);
             }
             event::PWRE => {
-                let v = e.variant[0];
+                let (tsc, v) = (self.mark_tsc(Mark::Pwre, e), e.variant[0]);
                 let value = v & 0xffff | (v >> 32 & 1) << 16;
-                self.mark(e, Code::Power, power::PWRE | value, 0);
+                self.mark(tsc, Code::Power, power::PWRE | value, 0);
             }
-            event::EXSTOP => self.mark(e, Code::Power, power::EXSTOP, e.variant[0]),
+            event::EXSTOP => {
+                let tsc = self.mark_tsc(Mark::Exstop, e);
+                self.mark(tsc, Code::Power, power::EXSTOP, e.variant[0]);
+            }
             event::PWRX => {
-                let v = e.variant[0];
+                let (tsc, v) = (self.mark_tsc(Mark::Pwrx, e), e.variant[0]);
                 let value = v & 0xffff | (v >> 32 & 7) << 16;
-                self.mark(e, Code::Power, power::PWRX | value, 0);
+                self.mark(tsc, Code::Power, power::PWRX | value, 0);
             }
             _ => {}
         }
@@ -98,7 +115,7 @@ impl State<'_, '_> {
 
     /// What an event's packets tell: execution has come there.
     fn told(&mut self, need: Need) -> Result<()> {
-        self.is_told(need);
+        self.told_by(need);
         self.advance(self.packet_time)
     }
 
@@ -117,10 +134,27 @@ impl State<'_, '_> {
         self.function = NOWHERE;
     }
 
+    /// Packets are lost from here on. The last branch is known if it was executed, even where no code follows.
+    fn leave_at_loss(&mut self, ip: u64) -> Result<()> {
+        if self.pending.as_ref().is_some_and(|p| p.executed) {
+            self.arrive(ip)?;
+        }
+        self.pending = None;
+        Ok(())
+    }
+
+    /// The time of its packet: libipt's own is an estimate.
+    fn mark_tsc(&mut self, mark: Mark, e: &libipt::Event) -> Option<u64> {
+        if self.contradicted {
+            return own_tsc(e);
+        }
+        self.replay.mark(self.decoder.trace(), mark)
+    }
+
     /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
-    fn mark(&mut self, e: &libipt::Event, code: Code, from: u64, to: u64) {
-        let time = if e.has_tsc() { self.in_ns(e.tsc) } else { self.packet_time };
-        let (offset, what) = (self.offset, What::Event(code));
+    fn mark(&mut self, tsc: Option<u64>, code: Code, from: u64, to: u64) {
+        let time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
+        let (offset, what) = (self.next, What::Event(code));
         let item = Item { time, from, to, from_sym: 0, to_sym: 0, what, offset };
         if time <= self.now {
             self.output.items.push(Item { time: self.now, ..item });
@@ -128,4 +162,8 @@ impl State<'_, '_> {
             self.marks.push(item);
         }
     }
+}
+
+fn own_tsc(e: &libipt::Event) -> Option<u64> {
+    e.has_tsc().then_some(e.tsc)
 }

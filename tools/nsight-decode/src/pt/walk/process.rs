@@ -32,7 +32,7 @@ impl State<'_, '_> {
 
     pub(super) fn task(&mut self) {
         let Task { pid, tid } = self.cursor.task;
-        let (time, offset) = (self.now, self.offset);
+        let (time, offset) = (self.now, self.next);
         let (from_sym, to_sym) = (pid as u32, tid as u32);
         self.output.items.push(Item { time, from: 0, to: 0, from_sym, to_sym, what: What::Task, offset });
     }

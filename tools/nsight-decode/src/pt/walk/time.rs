@@ -11,21 +11,21 @@ impl State<'_, '_> {
         self.replay.begin(self.decoder.trace(), at - self.base);
         self.contradicted = false;
         self.is_moved();
-        self.offset = self.base + self.replay.at;
+        (self.offset, self.next) = (self.base + self.replay.at, self.base + self.replay.next);
         self.set_time(self.replay.tsc);
         self.go_on(self.packet_time)
     }
 
-    /// Whether a packet that was not used yet has a branch or event: its time is `packet_time` now.
-    pub(super) fn is_told(&mut self, need: Need) -> bool {
+    /// What packets tell of a branch or event; that of one that was not used yet has its time in `packet_time`.
+    pub(super) fn told_by(&mut self, need: Need) -> Told {
         if !self.contradicted {
             match self.replay.take(self.decoder.trace(), need) {
                 Told::Packet => {
-                    self.offset = self.base + self.replay.at;
+                    (self.offset, self.next) = (self.base + self.replay.at, self.base + self.replay.next);
                     self.set_time(self.replay.tsc);
-                    return true;
+                    return Told::Packet;
                 }
-                Told::Nothing => return false,
+                told @ (Told::Rest | Told::Nothing) => return told,
                 // libipt goes round an erratum of the processor: it is believed until the next begin.
                 Told::Contradiction => {
                     self.contradicted = true;
@@ -34,10 +34,14 @@ impl State<'_, '_> {
             }
         }
         let moved = self.offset != self.read;
-        self.offset = self.read;
+        (self.offset, self.next) = (self.read, self.read);
         let tsc = self.decoder.tsc();
         self.set_time(tsc);
-        moved
+        if moved {
+            Told::Packet
+        } else {
+            Told::Rest
+        }
     }
 
     /// Whether libipt has read packets since it was asked last.
@@ -62,7 +66,7 @@ impl State<'_, '_> {
     /// Up to the time that libipt tells.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         self.is_moved();
-        self.offset = self.read;
+        (self.offset, self.next) = (self.read, self.read);
         let tsc = self.decoder.tsc();
         self.set_time(tsc);
         self.go_on(self.packet_time)
@@ -89,6 +93,7 @@ impl State<'_, '_> {
         }
         self.recent.clear();
         self.insns_since = 0;
+        self.marks.iter_mut().for_each(|mark| mark.time = mark.time.min(time));
         self.output.items.append(&mut self.marks);
         if self.cursor.pass(self.now) {
             self.task();
@@ -105,10 +110,11 @@ impl State<'_, '_> {
         let Some(since) = self.overflowed.take().filter(|&since| since >= self.now) else { return Ok(()) };
         if let Some(tsc) = self.replay.next_tsc.filter(|_| !self.contradicted) {
             self.set_time(Some(tsc));
-            self.go_on(self.packet_time)?;
+            return self.go_on(self.packet_time);
         }
         if self.now <= since {
-            self.untold = Some(self.output.items.len());
+            // Of two that nothing lies between, the first.
+            self.untold.get_or_insert(self.output.items.len());
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ impl State<'_, '_> {
             self.push_edge(What::Entry, 0, ip, 0, to_sym);
         }
         // By reference: a copy as a whole would wait for each field to be written.
-        let Some(&Pending { from, kind, time, offset }) = self.pending.as_ref() else { return Ok(()) };
+        let Some(&Pending { from, kind, time, offset, .. }) = self.pending.as_ref() else { return Ok(()) };
         self.pending = None;
         let Some(kind) = kind else {
             if !(self.function.start..self.function.end).contains(&ip) {
