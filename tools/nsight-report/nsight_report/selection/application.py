@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..errors import BadInput
 from ..interval_joins import Int
+from ..tables.data_frames import column
 from ..tables.messages import Messages
 from .options import Selection
 
@@ -30,11 +32,12 @@ class App(NamedTuple):
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid, pid."""
+        """By rows in the table's order: message_id, conn_id, tid, begin_tid, pid."""
         ids, conn, tid, pid = (
             messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
         )
-        return App(ids, conn, np.unique(tid), np.unique(pid[pid >= 0]))
+        began = column(messages["begin_tid"])
+        return App(ids, conn, np.union1d(tid, began[began > 0]), np.unique(pid[pid >= 0]))
 
 
 def choose_app(messages: Messages, options: Selection) -> Int:
@@ -78,7 +81,17 @@ def choose_app(messages: Messages, options: Selection) -> Int:
 def of_app(messages: Messages, options: Selection, names: Sequence[str]) -> pd.DataFrame:
     """Some columns (as ``Messages.columns`` has them) of the messages of the application that ``choose_app`` chooses."""
     ids = choose_app(messages, options)
-    return messages.columns(["message_id", *names], lambda rows: np.isin(rows["message_id"].to_numpy(), ids))
+
+    def is_of_app(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        numbers = rows["message_id"].to_numpy()  # both ascend
+        low, high = np.searchsorted(ids, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
+        return (
+            np.isin(numbers, ids[low:high], assume_unique=True)
+            if high - low < len(numbers)
+            else np.ones(len(numbers), bool)
+        )
+
+    return messages.columns(["message_id", *names], is_of_app)
 
 
 def _apps(messages: pd.DataFrame) -> list[str]:

@@ -28,7 +28,17 @@ MIN_BASELINE = 10
 #: What times of messages, from begin to end (ns), cannot be told from others by, in ns.
 Noise = Callable[[Int, Int], Int]
 
-_COMPARED = ("message_id", "conn_id", "first_ns", "last_ns", "pid", "tid", "comm", "request_type")
+_COMPARED = (
+    "message_id",
+    "conn_id",
+    "first_ns",
+    "last_ns",
+    "pid",
+    "tid",
+    "begin_tid",
+    "comm",
+    "request_type",
+)
 
 
 class Members(NamedTuple):

@@ -19,7 +19,7 @@ from .. import drops
 from ..interval_joins import Int, overlaps
 from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
-from . import Detours, arrival, detours, entered, exposure, occupancy
+from . import Detours, arrival, detours, entered, exposure, occupancy, threads_of
 from .machine import Machine, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, pieces
@@ -117,8 +117,7 @@ class Activity:
             yield int(part[0]), int(part[-1])
 
     def _thread_states(self, rows: Int) -> pd.DataFrame:
-        chosen = self.messages.iloc[rows]
-        tid, first, last = (column(chosen[c]) for c in ("tid", "first_ns", "last_ns"))
+        tid, first, last = threads_of(self.messages.iloc[rows])
         # What a thread did next tells where one that waited was woken.
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)
