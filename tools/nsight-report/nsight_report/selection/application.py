@@ -46,36 +46,57 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
     the one whose own port more peers talk to than it talks to itself; ties by message count.
     """
-    every = messages.columns(_OF_APP)
-    chosen = (every["direction"] == options.direction).to_numpy(bool)
-    if options.port is not None:
-        chosen = chosen & (every["lport"] == options.port).to_numpy(bool)
-    if options.app is not None:
-        by_pid = options.app.isdigit()
-        of = every["pid"] == int(options.app) if by_pid else every["comm"] == options.app
-        chosen = chosen & of.to_numpy(bool)
-    if not chosen.any():
+    counts: list[pd.DataFrame] = []
+
+    def count(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        found = rows.loc[_asked(rows, options), ["pid", "lport", "rport"]]
+        counts.append(found.value_counts().rename("n").reset_index())
+        return np.zeros(len(rows), bool)
+
+    # Some rows at a time: what stays in memory are processes and ports.
+    messages.columns(_OF_APP, count)
+    kinds = pd.concat(counts).groupby(["pid", "lport", "rport"])["n"].sum().reset_index()
+    if kinds.empty:
         raise BadInput(
             "no complete message matches the selection",
             "see the losses, and which applications, ports and directions the capture has: "
-            + (", ".join(_apps(every)) or "none"),
+            + (", ".join(_apps(messages.columns(_OF_APP))) or "none"),
         )
+    own = None
     if options.app is None:
         # One listening port serves many peer ports; a client uses many own ports for one peer port.
-        groups = (
-            every.loc[chosen, ["pid", "lport", "rport"]]
-            .groupby("pid")
-            .agg(
-                n=("pid", "size"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
-            )
+        groups = kinds.groupby("pid").agg(
+            n=("n", "sum"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
         )
         groups["serves"] = groups["own"] <= groups["peers"]
-        groups = groups.sort_values(["serves", "n", "low"], ascending=[False, False, True])
+        groups = pd.DataFrame(groups).sort_values(["serves", "n", "low"], ascending=[False, False, True])
         best = groups.iloc[0]
         same = groups[(groups["serves"] == best["serves"]) & (groups["low"] == best["low"])]
         # Worker processes of one server (nginx) listen on one port: they are one application.
-        chosen = chosen & np.isin(every["pid"].to_numpy(), same.index.to_numpy())
-    return every["message_id"].to_numpy()[chosen]
+        own = same.index.to_numpy()
+
+    found: list[Int] = []
+
+    def is_own(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        asked = _asked(rows, options)
+        if own is not None:
+            asked = asked & np.isin(rows["pid"].to_numpy(), own)
+        found.append(rows["message_id"].to_numpy()[asked])
+        return np.zeros(len(rows), bool)
+
+    messages.columns(_OF_APP, is_own)
+    return np.concatenate(found)
+
+
+def _asked(messages: pd.DataFrame, options: Selection) -> npt.NDArray[np.bool_]:
+    chosen = (messages["direction"] == options.direction).to_numpy(bool)
+    if options.port is not None:
+        chosen = chosen & (messages["lport"] == options.port).to_numpy(bool)
+    if options.app is not None:
+        by_pid = options.app.isdigit()
+        of = messages["pid"] == int(options.app) if by_pid else messages["comm"] == options.app
+        chosen = chosen & of.to_numpy(bool)
+    return chosen
 
 
 def of_app(messages: Messages, options: Selection, names: Sequence[str]) -> pd.DataFrame:

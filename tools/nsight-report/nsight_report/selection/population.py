@@ -124,7 +124,9 @@ def select(
         )
     slow = _slow(chosen, origin, options, ledger)
     baseline = options.baseline.rows(usual, usual_origin)
-    baseline = _thinned(np.setdiff1d(baseline, slow) if usual is chosen else baseline, options, ledger)
+    baseline = _thinned(
+        np.setdiff1d(baseline, slow, assume_unique=True) if usual is chosen else baseline, options, ledger
+    )
     _not_empty(baseline, usual, "baseline", options.baseline)
     if usual is chosen:
         group = _groups(chosen["request_type"], slow, baseline, ledger)
@@ -221,7 +223,8 @@ def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose
             "no message lies in the time that perf traced",
             "perf.data is cut or of another recording: record again",
         )
-    return messages[inside].reset_index(drop=True)
+    # It grows with the recording: a copy only where some are left out.
+    return messages if inside.all() else messages[inside].reset_index(drop=True)
 
 
 def _groups(

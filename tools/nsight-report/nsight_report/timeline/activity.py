@@ -55,7 +55,10 @@ class Activity:
         softirqs = self._contexts.where("kind", ["softirq"] if self.has_functions else [], ["call_id"])
         self.softirqs = softirqs["call_id"].to_numpy()
         asked = Asked.of(messages)
-        every = recording.every().columns(occupancy.COLUMNS)
+        # Sent messages and intervals say nothing of what readers and receive cores worked on.
+        every = recording.every().columns(
+            occupancy.COLUMNS, lambda rows: (rows["direction"] == "rx").to_numpy(bool)
+        )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
         received = every.loc[
             np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "pid", "comm"]
