@@ -30,13 +30,13 @@ NATIVE := tools/nsight-record/clock tools/nsight-record/collect tools/nsight-cap
 LOAD := tools/nsight-demo/load tests/machinery/load
 
 .PHONY: help demo test test-fast flake fuzz fuzzers lint format build native load install uninstall completions deb deb-source test-packages emulation decoder fixtures figures lock pins scripts vendor native-clean clean distclean \
-	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc capsule-demo capsule-truth capsule-matrix kernel-check \
+	deps-build deps-demo deps-test deps-kernel trixie check-clocks truth flight-truth soak monitor-article monitor-sums bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check \
 	kernel-boot
 
 help:
 	@sed -n '3,5s/^# //p' Makefile
 	@echo "Also: install uninstall deb deb-source test-packages flake fuzz build emulation decoder fixtures lint format figures lock pins scripts vendor check-clocks truth flight-truth soak monitor-article monitor-sums" \
-		"bench case-study spsc capsule-demo capsule-truth capsule-matrix kernel-check kernel-boot clean distclean"
+		"bench case-study spsc jitter capsule-demo capsule-truth capsule-matrix kernel-check kernel-boot clean distclean"
 
 deps-build deps-demo deps-test: deps-%:
 	@PACKAGES="$(DEPS_$(shell echo $* | tr a-z A-Z))" tools/install-packages
@@ -196,6 +196,11 @@ case-study: deps-test
 # The kernel series and that of perf, on every base or BASE: kernel-patches/README.md has the times.
 kernel-check kernel-boot: kernel-%:
 	@$(MAKE) -C kernel-patches $* BASE=$(BASE)
+
+# Documentation/accuracy.md: causes of jitter in steps of a program, one at a time.
+jitter: deps-test
+	@$(MAKE) -s build
+	@$(PY) tests/evaluation/jitter/run.py
 
 # The queue between two threads: its statistics on two cores and on one, and what delayed the outliers.
 spsc: deps-demo

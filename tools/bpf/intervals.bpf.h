@@ -10,10 +10,15 @@
 #define PT_REGS_IP(ctx) 0
 #include <bpf/usdt.bpf.h>
 
-/* When a thread's intervals began; 0: it is not in that one. */
+/* An interval that was begun: when, 0: none was; when it was handed over, 0: not yet; where. */
+struct opened {
+	__u64 at, handover;
+	__u32 tid, cpu;
+};
+
+/* Those of a thread that are paired by it. */
 struct begun {
-	__u64 at[NSR_INTERVALS];
-	__u64 marked; /* the waits of its process are recorded */
+	struct opened of[NSR_INTERVALS];
 };
 
 struct {
@@ -23,51 +28,299 @@ struct {
 	__type(value, struct begun);
 } begun SEC(".maps");
 
-/* The cookie of a mark: twice the interval's number, and 1 at its end. */
-static __always_inline int mark(__u64 cookie)
-{
-	__u64 now = bpf_ktime_get_ns(), number = cookie >> 1 & (NSR_INTERVALS - 1), since_then;
-	struct nsr_control *c = control();
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct begun *thread;
+/* What pairs marks that name a key: an argument, within a process. */
+struct interval_key {
+	__u64 argument;
+	__u32 number, tgid;
+};
 
-	if (!c || stopped)
-		return 0;
-	thread = bpf_task_storage_get(&begun, current, NULL,
-				      cookie & 1 ? 0 : BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!(cookie & 1)) {
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, NSR_KEYS);
+	__type(key, struct interval_key);
+	__type(value, struct opened);
+} begun_keys SEC(".maps");
+
+/* The thread's process is not of interest yet: its waits are recorded from now on. */
+static __always_inline void mark_once(struct task_struct *current)
+{
+	if (!thread_of(current))
+		mark_process(current);
+}
+
+static __always_inline void put_interval(struct nsr_control *c, __u64 now, __u32 number,
+					 struct task_struct *current, const struct opened *from)
+{
+	__u64 took = since(from->at, now), who = (__u64)current->pid << NSR_DUR_BITS, other = 0;
+
+	if (from->tid != (__u32)current->pid)
+		other = (__u64)from->tid << 16 | (__u64)(from->cpu & 0xffff) << (16 + NSR_TID_BITS);
+	put2(c, NSR_INTERVAL, now, took | who, number | other,
+	     from->handover ? since(from->at, from->handover) | 1ull << 63 : 0);
+}
+
+static __always_inline struct opened here(struct task_struct *current, __u64 now)
+{
+	return (struct opened){.at = now, .tid = current->pid, .cpu = bpf_get_smp_processor_id()};
+}
+
+/* One that its thread pairs. */
+static __always_inline int mark_thread(struct nsr_control *c, __u64 now, __u32 number, __u32 which)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct begun *thread =
+		bpf_task_storage_get(&begun, current, NULL,
+				     which == NSR_MARK_BEGIN ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	struct opened *from = thread ? &thread->of[number] : NULL;
+
+	if (which == NSR_MARK_BEGIN) {
 		__sync_fetch_and_add(&c->intervals[number].begun, 1);
-		if (!thread)
+		if (!from) {
+			__sync_fetch_and_add(&c->intervals[number].unpaired, 1);
 			return 0;
-		if (!thread->marked) {
-			thread->marked = 1;
-			mark_process(current);
 		}
-		if (thread->at[number])
+		mark_once(current);
+		if (from->at)
 			__sync_fetch_and_add(&c->intervals[number].again, 1);
-		thread->at[number] = now;
-		return 0;
+		*from = here(current, now);
+	} else if (!from || !from->at) {
+		if (which == NSR_MARK_END)
+			__sync_fetch_and_add(&c->intervals[number].alone, 1);
+	} else if (which == NSR_MARK_HANDOVER) {
+		from->handover = now;
+	} else {
+		put_interval(c, now, number, current, from);
+		from->at = 0;
 	}
-	if (!thread || !thread->at[number]) {
-		__sync_fetch_and_add(&c->intervals[number].alone, 1);
-		return 0;
-	}
-	since_then = since(thread->at[number], now);
-	thread->at[number] = 0;
-	put2(c, NSR_INTERVAL, now, since_then | (__u64)current->pid << NSR_DUR_BITS, number, 0);
 	return 0;
+}
+
+/* One that an argument pairs, whichever threads of its process come to the marks. */
+static __always_inline int mark_key(struct nsr_control *c, __u64 now, __u32 number, __u32 which,
+				    __u64 argument)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct interval_key key = {argument, number, current->tgid};
+	struct opened *from, new;
+
+	if (which == NSR_MARK_BEGIN) {
+		__sync_fetch_and_add(&c->intervals[number].begun, 1);
+		mark_once(current);
+		new = here(current, now);
+		if (!bpf_map_update_elem(&begun_keys, &key, &new, BPF_NOEXIST))
+			return 0;
+		from = bpf_map_lookup_elem(&begun_keys, &key);
+		if (!from) {
+			__sync_fetch_and_add(&c->intervals[number].unpaired, 1);
+			return 0;
+		}
+		__sync_fetch_and_add(&c->intervals[number].again, 1);
+		*from = new;
+		return 0;
+	}
+	from = bpf_map_lookup_elem(&begun_keys, &key);
+	if (!from) {
+		if (which == NSR_MARK_END)
+			__sync_fetch_and_add(&c->intervals[number].alone, 1);
+		return 0;
+	}
+	if (which == NSR_MARK_HANDOVER) {
+		from->handover = now;
+		return 0;
+	}
+	mark_once(current);
+	new = *from;
+	/* Of two ends of one key at the same time one has it. */
+	if (bpf_map_delete_elem(&begun_keys, &key))
+		__sync_fetch_and_add(&c->intervals[number].alone, 1);
+	else
+		put_interval(c, now, number, current, &new);
+	return 0;
+}
+
+#define NUMBER(cookie) ((cookie) >> 2 & (NSR_INTERVALS - 1))
+#define KEY(cookie)    ((cookie) >> 8 & 0xff)
+
+/* Registers are read as memory: where one lies is known when it runs, and ctx takes fixed offsets
+ * only. */
+static __always_inline __u64 argument_of(struct pt_regs *ctx, __u64 number)
+{
+	__u64 value = 0;
+
+#if defined(__TARGET_ARCH_x86)
+	switch (number) {
+	case 0:
+		bpf_core_read(&value, sizeof(value), &ctx->di);
+		break;
+	case 1:
+		bpf_core_read(&value, sizeof(value), &ctx->si);
+		break;
+	case 2:
+		bpf_core_read(&value, sizeof(value), &ctx->dx);
+		break;
+	case 3:
+		bpf_core_read(&value, sizeof(value), &ctx->cx);
+		break;
+	case 4:
+		bpf_core_read(&value, sizeof(value), &ctx->r8);
+		break;
+	default:
+		bpf_core_read(&value, sizeof(value), &ctx->r9);
+	}
+#else
+	bpf_core_read(&value, sizeof(value), &ctx->user_regs.regs[number & 7]);
+#endif
+	return value;
 }
 
 SEC("uprobe")
 int on_function_mark(struct pt_regs *ctx)
 {
-	return mark(bpf_get_attach_cookie(ctx));
+	__u64 now = bpf_ktime_get_ns(), cookie = bpf_get_attach_cookie(ctx);
+	struct nsr_control *c = control();
+
+	if (!c || stopped)
+		return 0;
+	if (!KEY(cookie))
+		return mark_thread(c, now, NUMBER(cookie), cookie & 3);
+	return mark_key(c, now, NUMBER(cookie), cookie & 3, argument_of(ctx, KEY(cookie) - 1));
 }
 
 SEC("usdt")
 int on_usdt_mark(struct pt_regs *ctx)
 {
-	return mark(bpf_usdt_cookie(ctx));
+	__u64 now = bpf_ktime_get_ns(), cookie = bpf_usdt_cookie(ctx);
+	struct nsr_control *c = control();
+	long argument = 0;
+
+	if (!c || stopped)
+		return 0;
+	if (!KEY(cookie))
+		return mark_thread(c, now, NUMBER(cookie), cookie & 3);
+	if (bpf_usdt_arg(ctx, KEY(cookie) - 1, &argument)) {
+		__sync_fetch_and_add(&c->intervals[NUMBER(cookie)].unpaired, 1);
+		return 0;
+	}
+	return mark_key(c, now, NUMBER(cookie), cookie & 3, argument);
+}
+
+/* -- timers: from when one was to fire to when the thread that it woke ran -- */
+
+struct nsr_timers timers[NSR_INTERVALS];
+
+/* The timer that fires on a core: when it was to, CLOCK_MONOTONIC; 0: none does. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} firing SEC(".maps");
+
+/* A thread that a timer woke, and that has not run since. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct opened);
+} timer_woke SEC(".maps");
+
+static __always_inline void set_firing(__u64 due)
+{
+	__u32 zero = 0;
+	__u64 *now = bpf_map_lookup_elem(&firing, &zero);
+
+	if (now)
+		*now = due;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_timer_expires, struct hrtimer *timer)
+{
+	set_firing(timer->_softexpires - timer->base->offset);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(on_timer_expired, struct hrtimer *timer)
+{
+	set_firing(0);
+	return 0;
+}
+
+static __always_inline bool is_of(const struct nsr_timers *of, struct task_struct *task)
+{
+	if (of->pid)
+		return of->pid == (__u32)task->tgid;
+	if (!of->comm[0])
+		return false;
+	for (int i = 0; i < 16; i++) {
+		if (of->comm[i] != task->comm[i])
+			return false;
+		if (!of->comm[i])
+			break;
+	}
+	return true;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_timer_wakes, struct task_struct *task)
+{
+	__u32 zero = 0;
+	__u64 *due = bpf_map_lookup_elem(&firing, &zero);
+	struct nsr_control *c;
+	struct opened *woke;
+
+	if (!due || !*due || stopped)
+		return 0;
+	for (__u32 i = 0; i < NSR_INTERVALS; i++) {
+		if (!is_of(&timers[i], task))
+			continue;
+		c = control();
+		mark_once(task);
+		woke = bpf_task_storage_get(&timer_woke, task, NULL,
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!c)
+			return 0;
+		__sync_fetch_and_add(&c->intervals[i].begun, 1);
+		if (!woke) {
+			__sync_fetch_and_add(&c->intervals[i].unpaired, 1);
+			return 0;
+		}
+		if (woke->at)
+			__sync_fetch_and_add(&c->intervals[i].again, 1);
+		*woke = (struct opened){.at = *due, .tid = task->pid, .cpu = i};
+		/* It was about to sleep, past the time itself: nothing will switch to it. */
+		if (task == bpf_get_current_task_btf()) {
+			put_interval(c, bpf_ktime_get_ns(), i, task, woke);
+			woke->at = 0;
+		}
+		return 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_timers_thread_runs, bool preempt, struct task_struct *prev,
+	     struct task_struct *next)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct opened *woke;
+	struct nsr_control *c;
+
+	/* One that was awake when its timer fired, and leaves its core now, was not late. */
+	woke = prev->bpf_storage ? bpf_task_storage_get(&timer_woke, prev, NULL, 0) : NULL;
+	if (woke)
+		woke->at = 0;
+	if (!next->bpf_storage)
+		return 0;
+	woke = bpf_task_storage_get(&timer_woke, next, NULL, 0);
+	if (!woke || !woke->at)
+		return 0;
+	c = control();
+	if (c && !stopped)
+		put_interval(c, now, woke->cpu, next, woke);
+	woke->at = 0;
+	return 0;
 }
 
 #endif

@@ -17,7 +17,7 @@
 
 struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
-	unsigned long di;
+	unsigned long r9, r8, cx, dx, si, di;
 	unsigned long orig_ax;
 #elif defined(__TARGET_ARCH_arm64)
 	struct user_pt_regs user_regs;
@@ -63,6 +63,15 @@ struct task_struct {
 		unsigned long pcount;	      /* how often it was given a core */
 		unsigned long long run_delay; /* ns that it was runnable and not running */
 	} sched_info;
+};
+
+struct hrtimer_clock_base {
+	long long offset; /* of its clock to CLOCK_MONOTONIC */
+};
+
+struct hrtimer {
+	long long _softexpires; /* what was asked for: it may fire later by the thread's slack */
+	struct hrtimer_clock_base *base;
 };
 
 struct ns_common {

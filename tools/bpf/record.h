@@ -60,7 +60,9 @@
  *                 the others; the port that most of them went to (0: none had a majority)
  * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
  *                 OTHERS
- * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 48 unused; 64 unused
+ * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 22 tid of who began it (0: the
+ *                 same), 16 core on which that did; 40 ns from its begin to its hand-over, 23
+ *                 unused, 1: it was handed over
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
@@ -146,8 +148,20 @@ struct nsr_message {
 /* Counts of what is no record, in this order in NSR_COUNTS */
 enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
 
-#define NSR_CHUNKS    128 /* of a ring at most */
-#define NSR_INTERVALS 16  /* kinds that are recorded at a time, a power of two */
+#define NSR_CHUNKS    128   /* of a ring at most */
+#define NSR_INTERVALS 16    /* kinds that are recorded at a time, a power of two */
+#define NSR_KEYS      65536 /* intervals that are paired by a key and not ended */
+
+/* The cookie of a mark: which end of which interval, and the argument that is its key, from 1; 0:
+   its thread is. */
+enum nsr_mark { NSR_MARK_BEGIN, NSR_MARK_END, NSR_MARK_HANDOVER };
+#define NSR_COOKIE(number, mark, key) ((__u64)(number) << 2 | (mark) | (__u64)(key) << 8)
+
+/* Of which threads the timers are an interval: of a process, or of a name; 0 and empty: of none. */
+struct nsr_timers {
+	__u32 pid;
+	char comm[16];
+};
 
 /*
  * The head of a ring: what BPF programs count. produced and lost are counts of records by type;
@@ -184,10 +198,11 @@ struct nsr_control {
 		__u8 proto, unused;
 		__u64 asked; /* when a name of a reader was last asked for */
 	} packets;
-	/* Begins of intervals; those that were followed by another begin in their thread; ends
-	   without a begin. No file has them: nsight-collect prints them. */
+	/* Begins of intervals; those that were followed by another begin of their thread or key;
+	   ends without a begin; those with no room for them, or no argument of their key's number.
+	   No file has them: nsight-collect prints them. */
 	struct {
-		__u64 begun, again, alone;
+		__u64 begun, again, alone, unpaired;
 	} intervals[NSR_INTERVALS];
 	__u64 produced[NSR_N_TYPES];
 	__u64 lost[NSR_N_TYPES];

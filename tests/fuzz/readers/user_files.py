@@ -52,7 +52,7 @@ def _intervals() -> None:
     reader = Reader(PATH, CLOCK, Ledger("lifetimes"))
     for some in reader:
         assert ((some.start >= 0) & (some.start <= some.stop)).all()
-        assert ((some.tid > 0) | (some.cpu >= 0)).all()
+        assert ((some.tid > 0) | (some.cpu >= 0) | (some.pid is not None)).all()
         assert (some.name < len(reader.names)).all()
 
 

@@ -186,7 +186,7 @@ class World:
                 "cause": f"{category} (A)", "core": "A", "category": category, "subject": subject, "subject_share": 1.0, "n_messages": len(values),
                 "median_deviation_ns": values[len(values) // 2], "max_deviation_ns": values[-1],
                 "total_deviation_ns": sum(values), "share": sum(values) / max(whole, 1),
-                "advice": "pin it to another core",
+                "advice": "pin it to another core", "command": "taskset -pc CPU PID", "check": "it is not there",
             })  # fmt: skip
         return sorted(rows, key=lambda r: -r["total_deviation_ns"])
 

@@ -245,10 +245,26 @@ def test_malformed_lines_are_named_with_their_number_and_a_fix(tmp_path, line):
 def test_every_category_has_advice_and_all_advice_is_of_a_category():
     used = {r.category for r in categories.read(categories.BUILT_IN)} - {"{name}"}
     used |= {r[0] for r in csv_rows(kernel_functions.BUILT_IN)}
-    advice = categories.read_advice(categories.ADVICE)
-    assert used == set(advice)
+    advice = categories.read_advice()
+    # Of a category that is the subject's name the kind of context says what to do.
+    named = {f"{{{r.kind}}}" for r in categories.read(categories.BUILT_IN) if r.category == "{name}"}
+    assert used | named == set(advice)
     assert list(advice) == sorted(advice)
-    assert [c for c, text in advice.items() if not text.endswith(".") or len(text) < 30] == []
+    assert [c for c, a in advice.items() if not a.change.endswith(".") or len(a.change) < 30] == []
+    # A command to copy, and something to look at afterwards that is not the same text.
+    assert [
+        c
+        for c, a in advice.items()
+        if a.command.endswith(".") or a.check.endswith(".") or a.check == a.command
+    ] == []
+
+
+def test_causes_come_with_the_command_of_their_category_or_kind():
+    known = load()
+    assert known.steps("softirq", "Receive processing")[0].startswith("ethtool -L")
+    assert known.steps("thread", "nginx")[0].startswith("taskset -pc OTHER_CPUS")
+    assert known.steps("sibling", "nginx")[0] == "taskset -pc CPU TID"
+    assert known.steps("function", "a category of my own") == ("", "")
 
 
 def test_no_built_in_row_is_hidden_by_an_earlier_one():

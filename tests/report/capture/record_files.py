@@ -126,8 +126,18 @@ def reader(ts: int, port: int, proto: int, name: bytes) -> bytes:
     return record(TYPE["READER"], ts, port | proto << 16, *struct.unpack("<QQ", name.ljust(16, b"\0")[:16]))
 
 
-def interval(begin: int, end: int, tid: int, number: int) -> bytes:
-    return record(TYPE["INTERVAL"], end, min(end - begin, SATURATED) | tid << 40, number, 0)
+def interval(
+    begin: int, end: int, tid: int, number: int, begun_by: int = 0, on: int = 0, handover: int | None = None
+) -> bytes:
+    """One that thread ``begun_by`` began on core ``on`` and handed over; 0: ``tid`` did it alone."""
+    handed = 0 if handover is None else handover - begin | 1 << 63
+    return record(
+        TYPE["INTERVAL"],
+        end,
+        min(end - begin, SATURATED) | tid << 40,
+        number | begun_by << 16 | on << 38,
+        handed,
+    )
 
 
 #: Types of two units.

@@ -43,12 +43,23 @@ def test_an_interval_is_its_threads_and_of_the_core_of_its_end(tmp_path: Path) -
     assert losses(records, tmp_path / "out") == {}
 
 
+def test_who_began_it_where_and_when_that_handed_it_over_are_told(tmp_path: Path) -> None:
+    handed = rf.interval(9_500, 10_000, 7, 0, begun_by=4_194_303, on=65_535, handover=9_600)
+    kept = rf.interval(9_500, 10_001, 7, 0, begun_by=8, on=1)
+    at_once = rf.interval(9_500, 10_002, 7, 0, begun_by=8, handover=9_500)
+    late = rf.interval(9_500, 10_003, 7, 0, begun_by=8, handover=10_004)  # after its end
+    records = rf.write(tmp_path, TASKS, cpu0=rf.whole(0, handed + kept + at_once + late))
+    rows = [row for some, _ in raw_records.intervals(records) for row in some]
+    told = [tuple(int(row[of]) for of in ("begin_tid", "begin_cpu", "handover")) for row in rows]
+    assert told == [(4_194_303, 65_535, 9_600), (8, 1, 0), (8, 0, 9_500), (8, 0, 0)]
+
+
 def test_activity_and_messages_come_without_them(tmp_path: Path) -> None:
     both = rf.interval(9_500, 10_000, 7, 0) + rf.message("A", 10_200)
     records = rf.write(tmp_path, TASKS, cpu0=rf.whole(0, both))
     _, stamps, info = rf.decode(records, tmp_path / "out")
     assert (len(stamps), info["n_messages"], info["n_intervals"]) == (1, 1, 1)
-    assert (tmp_path / "out/intervals.bin").stat().st_size == 32
+    assert (tmp_path / "out/intervals.bin").stat().st_size == 48
     _, _, without = rf.decode(rf.write(tmp_path / "none", TASKS, cpu0=rf.whole(0, b"")), tmp_path / "b")
     assert info["n_events"] == without["n_events"]
 

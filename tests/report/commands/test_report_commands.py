@@ -395,7 +395,7 @@ def test_compare_explains_nothing_of_a_side_that_is_not_slower() -> None:
     from nsight_report.commands.compare import verdict
 
     side = {"coverage_median": None, "n_errors": 0, "mode": "tracepoints"}
-    quiet = {"percentiles": [], "causes": [], "before": side, "after": side}
+    quiet = {"percentiles": [], "causes": [], "settings": [], "before": side, "after": side}
     assert (
         verdict(quiet)[-1]
         == "Confidence: no slow message is slower than usual, so there is nothing to explain."

@@ -156,6 +156,46 @@ def test_a_sleep_is_named_after_the_system_call_it_was_in(recording: Path) -> No
     assert anomalies["deviation_ns"].tolist() == [200 * US] * 10
 
 
+def test_an_interval_that_is_handed_over_is_the_first_threads_until_then(recording: Path) -> None:
+    # Begun by the flusher, which the slow ones wait for while it sleeps in futex for 200 us; the engine has it for 15 us.
+    # Meanwhile the hog has the engine's core for 50 us, which delays nobody.
+    head = "name,start,stop,thread,begin_thread,begin_core,handover\n"
+    waited = [(start, 200 * US if slow(n) else 0) for n, (start, _) in enumerate(map(match, range(N)))]
+    text = head + "".join(
+        f"job,{start},{start + more + 30 * US},{ENGINE},{FLUSHER},0,{start + more + 15 * US}\n"
+        for start, more in waited
+    )
+    pipeline = diagnosed(recording, text, slow="type:job+100us-", baseline="type:job+p25-75")
+    anomalies = to_pandas(pipeline.table("anomalies"))
+    assert anomalies["subject"].astype(str).tolist() == ["sleeping in futex"] * 10
+    assert anomalies["deviation_ns"].tolist() == [200 * US] * 10
+    rows = to_pandas(pipeline.table("messages"))
+    assert rows["begin_tid"].tolist() == [FLUSHER] * N
+    assert rows["stamps"].astype(str).unique().tolist() == ["bhe"]
+
+
+def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) -> None:
+    """The recording knows threads 100 and 101 of process 100, and the hog alone in process 200."""
+    start, stop = match(0)
+
+    def batch(pid: int, *threads: int | None) -> dict[str, Any]:
+        def number(key: str, of: int) -> dict[str, Any]:
+            return {"key": key, "value": {"intValue": of}}
+
+        spans = [
+            {"name": "s", "startTimeUnixNano": start, "endTimeUnixNano": stop, "attributes": [] if of is None else [number("thread.id", of)]}
+            for of in threads
+        ]  # fmt: skip
+        return {"resource": {"attributes": [number("process.pid", pid)]}, "scopeSpans": [{"spans": spans}]}
+
+    resources = [batch(ENGINE, FLUSHER, 23, HOG, 140_737_353_000_000, None), batch(HOG, 23, FLUSHER)]
+    pipeline = diagnosed(recording, "# clock monotonic\n" + json.dumps({"resourceSpans": resources}))
+    rows = to_pandas(pipeline.table("messages"))
+    assert sorted(rows["tid"].tolist()) == [ENGINE, FLUSHER, HOG, HOG]
+    counted = {row["key"]: row["count"] for row in pipeline.losses().to_pylist()}
+    assert counted["interval_thread_not_of_process"] == 3
+
+
 def test_intervals_of_different_names_are_compared_with_their_own(recording: Path) -> None:
     # The slowest 20 of all: 10 flushes of 220 us, 10 matches of 60. Held against flushes, a match was not slow at all.
     pipeline = diagnosed(recording, lines(), slow="50us-")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from machinery.made_up.tables import context, message, table
 from nsight_report.tables.data_frames import to_pandas
 from nsight_report.tables.intervals import IntervalTable
-from nsight_report.timeline import Detours, Place, detours, sections
+from nsight_report.timeline import A, Detours, Place, detours, sections, threads_at, threads_of
 
 #: NIC at 1,000, arrival at 1,400 on core 0, hand-off at 2,000, read at 5,000 on core 1 by process 100.
 STAMPS = {"arrival_ns": 1400, "arrival_last_ns": 1400}
@@ -114,6 +114,36 @@ def test_sent_by_the_thread_then_queued_then_in_the_driver() -> None:
     assert told(sent(app_ns=3500)) == [("APPLICATION", 1, 1000, 3000), ("DRIVER", 0, 3000, 4000)]
 
 
+def interval(**over: object) -> pd.DataFrame:
+    """Thread 7 on core 1 from 1,000 to 4,000."""
+    return sent(
+        **{
+            "direction": "interval",
+            "driver_ns": None,
+            "completion_ns": None,
+            "app_ns": 4000,
+            "recv_cpu": None,
+            "tid": 7,
+            **over,
+        }
+    )
+
+
+def test_an_interval_is_its_threads_and_before_the_hand_over_the_one_s_that_began_it() -> None:
+    assert told(interval()) == [("APPLICATION", 1, 1000, 4000)]
+    handed = interval(begin_tid=8, handoff_ns=1500, recv_cpu=0)
+    assert told(handed) == [("BEGINNER", 0, 1000, 1500), ("APPLICATION", 1, 1500, 4000)]
+    assert sections(handed).side.tolist() == [A, A]
+    assert threads_at(handed, np.zeros(3, np.int64), np.array([1000, 1499, 1500])).tolist() == [8, 8, 7]
+    assert sorted(zip(*(values.tolist() for values in threads_of(handed)), strict=True)) == [
+        (7, 1500, 4000),
+        (8, 1000, 1500),
+    ]
+    # Nothing says when it was handed over, or who began it.
+    assert told(interval(begin_tid=8, recv_cpu=0)) == [("APPLICATION", 1, 1000, 4000)]
+    assert told(interval(handoff_ns=1500)) == [("APPLICATION", 1, 1000, 4000)]
+
+
 _TIME = st.one_of(st.none(), st.integers(0, 50))
 _CORE = st.one_of(st.none(), st.integers(0, 2))
 
@@ -122,13 +152,15 @@ _CORE = st.one_of(st.none(), st.integers(0, 2))
     st.lists(
         st.fixed_dictionaries(
             {
-                "direction": st.sampled_from(["rx", "tx"]),
+                "direction": st.sampled_from(["rx", "tx", "interval"]),
                 "first_ns": st.integers(0, 20),
                 "last_ns": st.integers(20, 50),
                 **dict.fromkeys(
                     ["arrival_ns", "arrival_last_ns", "handoff_ns", "app_ns", "driver_ns"], _TIME
                 ),
                 **dict.fromkeys(["recv_cpu", "handoff_cpu", "app_cpu"], _CORE),
+                "tid": st.just(7),
+                "begin_tid": st.one_of(st.none(), st.just(8)),
             }
         ),
         min_size=1,

@@ -7,7 +7,10 @@
 
 struct nsight_collect_bpf;
 
-/* usdt:FILE:PROVIDER:MARK..MARK or uprobe:FILE:FUNCTION..FUNCTION; exits if it is neither. */
+/*
+ * usdt:FILE:PROVIDER:MARK..MARK, uprobe:FILE:FUNCTION..FUNCTION, either with a hand-over between
+ * both and ,argN behind, or timer:PID|THREAD; exits if it is none.
+ */
 void intervals_add(const char *spec);
 
 /* Load the programs that are needed. */
@@ -16,7 +19,8 @@ void intervals_choose(struct nsight_collect_bpf *skel);
 /* At the marks; exits if a file has no such mark. */
 void intervals_attach(struct nsight_collect_bpf *skel);
 
-/* A line for each: its number, begins, those followed by another begin, ends without a begin. */
+/* A line for each: its number, begins, those followed by another begin, ends without a begin, those
+ * with no room or no key. */
 void intervals_print(const struct rings *rings);
 
 #endif

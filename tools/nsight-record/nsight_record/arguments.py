@@ -165,7 +165,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         metavar="[NAME=]WHERE",
         help="also intervals of threads, from one place of a program to another: usdt:FILE:PROVIDER:MARK..MARK or "
-        "uprobe:FILE:FUNCTION..FUNCTION (recorder bpf; can be given several times)",
+        "uprobe:FILE:FUNCTION..FUNCTION, behind either ,argN if that argument is their key; or from when a timer was due: "
+        "timer:PID|THREAD (recorder bpf; can be given several times)",
     )
     p.add_argument(
         "--compress",

@@ -13,6 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+#: Groups of resctrl that are told; processors have as many classes or fewer.
+MOST_GROUPS = 64
+
 # rdtsc; shl rdx,32; or rax,rdx; ret. Python has no other way to read the counter.
 _RDTSC = bytes.fromhex("0f3148c1e2204809d0c3")
 
@@ -55,6 +58,42 @@ def _idle_states(root: Path) -> list[dict[str, Any]]:
     return states
 
 
+def _idle_limit(root: Path) -> int | None:
+    """The exit latency that C-states may have at most by request (PM QoS), in us; None: unknown."""
+    try:
+        limit = (root / "dev/cpu_dma_latency").open("rb").read(4)
+    except OSError:
+        return None
+    return int.from_bytes(limit, "little", signed=True) if len(limit) == 4 else None
+
+
+def _turbo(cpu: Path) -> bool | None:
+    boost, none = _read(cpu / "cpufreq/boost"), _read(cpu / "intel_pstate/no_turbo")
+    if boost in ("0", "1"):
+        return boost == "1"
+    return none == "0" if none in ("0", "1") else None
+
+
+def _affinity() -> list[int]:
+    """Cores that the recorded command may use: the ones that nsight-record may."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _numa_nodes(root: Path) -> dict[str, str]:
+    """Cores of each memory node."""
+    nodes = sorted((root / "sys/devices/system/node").glob("node[0-9]*"))
+    return {node.name: _read(node / "cpulist") or "" for node in nodes}
+
+
+def _resctrl(root: Path) -> dict[str, str] | None:
+    """Allocation of caches and memory bandwidth by group ('' is the default one); None: not mounted."""
+    top = root / "sys/fs/resctrl"
+    if not (top / "schemata").exists():
+        return None
+    groups = [top, *sorted(path.parent for path in top.glob("*/schemata"))][:MOST_GROUPS]
+    return {str(of.relative_to(top)).removeprefix("."): _read(of / "schemata") or "" for of in groups}
+
+
 def describe(root: Path = Path("/")) -> dict[str, Any]:
     """``manifest.host``. What cannot be read is null."""
     cpu = root / "sys/devices/system/cpu"
@@ -73,7 +112,17 @@ def describe(root: Path = Path("/")) -> dict[str, Any]:
         "governor": _read(cpu / "cpu0/cpufreq/scaling_governor"),
         "idle_driver": _read(cpu / "cpuidle/current_driver"),
         "idle_states": _idle_states(root),
+        "idle_limit_us": _idle_limit(root),
+        "turbo": _turbo(cpu),
         "smt": _read(cpu / "smt/control"),
+        "isolated": _read(cpu / "isolated"),
+        "nohz_full": _read(cpu / "nohz_full"),
+        "affinity": _affinity(),
+        "numa_nodes": _numa_nodes(root),
+        "numa_balancing": _read(root / "proc/sys/kernel/numa_balancing"),
+        "huge_pages": _read(root / "sys/kernel/mm/transparent_hugepage/enabled"),
+        "resctrl": _resctrl(root),
+        "pmu": (root / "sys/bus/event_source/devices/cpu").exists(),
         "lockdown": _read(root / "sys/kernel/security/lockdown"),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``--interval``: from one mark of a program to another in the same thread, as recorder bpf takes it."""
+"""``--interval``: from one mark of a program to another, or from when a timer was due, as recorder bpf takes it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from .errors import Usage
 #: As tools/bpf/record.h has it.
 MOST = 16
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_WORD = r"[^:\s]+?"
-_FORM = re.compile(
-    rf"(?:(?P<name>[^=:/]+)=)?(?:usdt:(?P<usdt>.+):(?P<provider>{_WORD})|uprobe:(?P<uprobe>.+)):(?P<begin>{_WORD})\.\.(?P<end>{_WORD})"
+_WORD = r"[^:,\s]+?"
+_KEYS = r"arg\d+(?:\.\.arg\d+)*"
+_MARKS = re.compile(
+    rf"(?:(?P<name>[^=:/]+)=)?(?:usdt:(?P<usdt>.+):(?P<provider>{_WORD})|uprobe:(?P<uprobe>.+)):"
+    rf"(?P<begin>{_WORD})\.\.(?:(?P<handover>{_WORD})\.\.)?(?P<end>{_WORD})(?:,(?P<keys>{_KEYS}))?"
 )
+_TIMER = re.compile(r"(?:(?P<name>[^=:/]+)=)?timer:(?P<of>[^\s:/]{1,15})")
 _HINT = (
-    "write usdt:FILE:PROVIDER:MARK..MARK or uprobe:FILE:FUNCTION..FUNCTION, with NAME= before it if you like"
+    "write usdt:FILE:PROVIDER:MARK..MARK, uprobe:FILE:FUNCTION..FUNCTION (behind either ,argN if that argument is the key) or "
+    "timer:PID|THREAD, with NAME= before it if you like"
 )
-_COUNTS = re.compile(r"^interval (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
+_COUNTED = ("begun", "again", "alone", "unpaired")
+_COUNTS = re.compile(r"^interval (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,23 +40,34 @@ class Interval:
     @staticmethod
     def parse(text: str) -> Interval:
         """What the user wrote, with the program found on PATH. Raises Usage."""
-        found = _FORM.fullmatch(text)
+        if timer := _TIMER.fullmatch(text):
+            return Interval(_named(timer["name"] or f"timer-{timer['of']}", text), f"timer:{timer['of']}")
+        found = _MARKS.fullmatch(text)
         if not found:
             raise Usage(f"--interval {text}: not understood", _HINT)
         given = found["usdt"] or found["uprobe"]
         path = given if "/" in given and Path(given).is_file() else shutil.which(given)
         if path is None:
             raise Usage(f"--interval {text}: {given}: no such program or library", "give its path")
-        name = found["name"] or _between(found["begin"], found["end"])
-        if not _NAME.fullmatch(name):
-            raise Usage(f"--interval {text}: {name!r} is no name", "use up to 64 of A-Z a-z 0-9 _ . -")
-        marks = f"{found['begin']}..{found['end']}"
+        marks = [found["begin"], *([found["handover"]] if found["handover"] else []), found["end"]]
+        if found["keys"] and found["keys"].count("..") not in (0, len(marks) - 1):
+            raise Usage(
+                f"--interval {text}: {found['keys']} is not for {len(marks)} marks",
+                "name one key, or one for each",
+            )
         where = (
             f"usdt:{Path(path).resolve()}:{found['provider']}"
             if found["usdt"]
             else f"uprobe:{Path(path).resolve()}"
         )
-        return Interval(name, f"{where}:{marks}")
+        name = _named(found["name"] or _between(found["begin"], found["end"]), text)
+        return Interval(name, f"{where}:{'..'.join(marks)}" + (f",{found['keys']}" if found["keys"] else ""))
+
+
+def _named(name: str, text: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise Usage(f"--interval {text}: {name!r} is no name", "use up to 64 of A-Z a-z 0-9 _ . -")
+    return name
 
 
 def _between(begin: str, end: str) -> str:
@@ -89,5 +105,5 @@ def told(intervals: Sequence[Interval], log: Path | None = None) -> list[dict[st
         counted = []
     for number, *counts in counted:
         if int(number) < len(rows):
-            rows[int(number)] |= dict(zip(("begun", "again", "alone"), map(int, counts), strict=True))
+            rows[int(number)] |= dict(zip(_COUNTED, map(int, counts), strict=True))
     return rows

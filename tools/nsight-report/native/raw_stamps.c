@@ -90,9 +90,14 @@ void raw_write_intervals(struct raw_recording *rec, FILE *out)
 				.tid = raw_syscall_tid(p),
 				.cpu = file->cpu,
 				.name = (uint16_t)raw_word(p, 2),
+				.begin_tid = raw_word(p, 2) >> 16 & RAW_TID_MASK,
+				.begin_cpu = (uint16_t)(raw_word(p, 2) >> (16 + NSR_TID_BITS)),
 			};
+			uint64_t after = raw_word(p, 3);
 
 			interval.start = interval.stop - raw_dur(p);
+			if (after >> 63 && (after & RAW_DUR_MASK) <= raw_dur(p))
+				interval.handover = interval.start + (after & RAW_DUR_MASK);
 			raw_threads_at(&rec->threads, interval.tid, interval.stop, &interval.comm,
 				       &interval.pid);
 			fwrite(&interval, sizeof(interval), 1, out);

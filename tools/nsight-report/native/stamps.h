@@ -40,13 +40,17 @@ _Static_assert(sizeof(struct nsight_stamp) == 120, "np.fromfile relies on 120 by
 /* An interval of a thread, in the order in which its core wrote it: intervals.bin. */
 struct nsight_interval {
 	uint64_t start, stop; /* CLOCK_MONOTONIC, ns */
+	uint64_t handover;    /* likewise; 0: none */
 	int32_t pid;	      /* -1: unknown */
-	uint32_t tid;
-	uint32_t comm; /* as of a stamp */
-	uint16_t cpu;  /* of its end */
-	uint16_t name; /* number in the recorder's options */
+	uint32_t tid;	      /* that ended it */
+	uint32_t begin_tid;   /* that began it; 0: the same */
+	uint32_t comm;	      /* as of a stamp */
+	uint16_t cpu;	      /* of its end */
+	uint16_t begin_cpu;   /* if another thread began it */
+	uint16_t name;	      /* number in the recorder's options */
+	uint16_t unused;
 };
 
-_Static_assert(sizeof(struct nsight_interval) == 32, "np.fromfile relies on 32 bytes");
+_Static_assert(sizeof(struct nsight_interval) == 48, "np.fromfile relies on 48 bytes");
 
 #endif

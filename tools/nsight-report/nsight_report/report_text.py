@@ -128,4 +128,8 @@ def next_steps(s: Summary) -> list[str]:
         ]
     if not len(s.causes):
         return ["Compare with a capture of a better time (--against), or choose other messages (--slow)."]
-    return [f"{', '.join(names)}: {text}" for names, text in advice(s.causes)]
+    return [
+        f"{', '.join(a.names)}: {a.change}"
+        + (f" Command: {a.command}. It helped if: {a.check}." if a.command else "")
+        for a in advice(s.causes)
+    ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -252,12 +252,23 @@ def cause_with_subject(row: Any) -> str:
     return name if not subject or subject == row.category else f"{name}: {subject}"
 
 
-def advice(causes: pd.DataFrame) -> list[tuple[list[str], str]]:
+class Advice(NamedTuple):
+    """What to do about some causes; ``command`` and ``check`` are '' of categories of one's own."""
+
+    names: list[str]
+    change: str
+    command: str
+    check: str
+
+
+def advice(causes: pd.DataFrame) -> list[Advice]:
     """What to check, with the causes it is for: once for each text, for causes that are worth acting on."""
-    texts: dict[str, list[str]] = {}
+    texts: dict[tuple[str, str, str], list[str]] = {}
     for row in each(causes[causes["share"] >= _ACT]):
-        texts.setdefault(str(row.advice), []).append(printable(row.cause))
-    return [(names, printable(text, 600)) for text, names in texts.items() if text]
+        if row.advice:
+            said = (printable(row.advice, 600), printable(row.command, 300), printable(row.check, 300))
+            texts.setdefault(said, []).append(printable(row.cause))
+    return [Advice(names, *said) for said, names in texts.items()]
 
 
 def compared(s: Summary) -> str:

@@ -43,6 +43,15 @@ class Category:
     dso: str = ""
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What a user would change; the command that shows or changes it (words in capitals are the user's); what shows that it helped."""
+
+    change: str = ""
+    command: str = ""
+    check: str = ""
+
+
 class Categories:
     """All rows in the order in which they are asked, and what was found so far."""
 
@@ -51,7 +60,7 @@ class Categories:
         own: Sequence[Category],
         built_in: Sequence[Category],
         kernel: kernel_functions.KernelFunctions,
-        advice: dict[str, str],
+        advice: dict[str, Advice],
     ) -> None:
         self._own = _Rows(own)
         self._built_in = _Rows(built_in)
@@ -61,7 +70,12 @@ class Categories:
 
     def advice(self, category: str) -> str:
         """The advice of a category, '' without one."""
-        return self._advice.get(category, "")
+        return self._advice.get(category, Advice()).change
+
+    def steps(self, kind: str, category: str) -> tuple[str, str]:
+        """Command and check of a category; of one that is the subject's name, those of the ``kind`` of context. '' without."""
+        found = self._advice.get(category) or self._advice.get(f"{{{kind}}}", Advice())
+        return found.command, found.check
 
     def find(self, kind: str, subject: str, dso: str = "") -> tuple[str, str]:
         """Category and advice: the user's rows, then the kernel's functions, then the built-in rows."""
@@ -81,12 +95,12 @@ class Categories:
         if row is None and kernel:
             category = self._kernel.category(names[-1])
             if category:
-                return category, self._advice.get(category, "")
+                return category, self.advice(category)
         row = row or self._built_in.first(kind, names, dso)
         if row is None:
-            return "Other", self._advice.get("Other", "")
+            return "Other", self.advice("Other")
         category = row.category.replace("{name}", subject)
-        return category, row.advice or self._advice.get(category, "")
+        return category, row.advice or self.advice(category)
 
 
 class _Rows:
@@ -190,15 +204,16 @@ def read(path: Path) -> list[Category]:
     return rows
 
 
-def read_advice(path: Path) -> dict[str, str]:
-    """Advice by category, from a file of lines category,advice."""
-    advice: dict[str, str] = {}
+def read_advice(path: Path = ADVICE) -> dict[str, Advice]:
+    """Advice by category, from a file of lines category,advice,command,check."""
+    advice: dict[str, Advice] = {}
     for number, fields in _lines(path):
-        if len(fields) != 2 or not all(fields) or fields[0] in advice:
+        if len(fields) != 4 or not all(fields) or fields[0] in advice:
             raise BadInput(
-                f"{path}:{number}: expected category,advice, each category once", "repair the line"
+                f"{path}:{number}: expected category,advice,command,check, each category once",
+                "repair the line",
             )
-        advice[fields[0]] = fields[1]
+        advice[fields[0]] = Advice(*fields[1:])
     return advice
 
 

@@ -20,6 +20,8 @@ LOW_COVERAGE = 0.87
 # Category of what the recording itself took (section 6.2).
 OWN_COST = "NSight's own cost"
 KERNEL = "[kernel.kallsyms]"
+#: What a user would do about a cause: columns of ``causes``.
+_TO_DO = ["advice", "command", "check"]
 #: Categories that tell where the time went, and not why; so does any other of the message's own work. A function is more.
 PLACES = frozenset(
     [
@@ -80,9 +82,14 @@ def attribute(
     ]
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
     pairs["located"] = (pairs["category"].isin(PLACES) & (pairs["kind"] != FUNCTION)) | (pairs["kind"] == OWN)
+    steps = [
+        rows.steps(kind, category) for kind, category in zip(pairs["kind"], pairs["category"], strict=True)
+    ]
+    pairs["command"], pairs["check"] = [c for c, _ in steps], [c for _, c in steps]
     frame = frame.drop(columns=["category", "located"]).merge(pairs, on=what)
     ours = frame["path"].astype(str).isin(_through_probes(frame["path"].astype(str).unique(), rows))
-    frame.loc[ours, ["category", "advice", "located"]] = OWN_COST, rows.advice(OWN_COST), False
+    ours_to_do = (rows.advice(OWN_COST), *rows.steps(OWN, OWN_COST))
+    frame.loc[ours, ["category", *_TO_DO, "located"]] = OWN_COST, *ours_to_do, False
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 
     explained, located = (
@@ -104,7 +111,7 @@ def attribute(
     ).sort_values("message_id")
     ledger.add("slow_messages_poorly_explained", int((share < LOW_COVERAGE).sum()), low_coverage=LOW_COVERAGE)
     return (
-        _table("anomalies", frame.drop(columns="advice")),
+        _table("anomalies", frame.drop(columns=_TO_DO)),
         _table("coverage", coverage),
         _table("causes", _causes(frame, int(late.sum()))),
         ledger.table(),
@@ -130,7 +137,7 @@ def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
         .agg(
             deviation_ns=("deviation_ns", "sum"),
             located_ns=("located_ns", "sum"),
-            advice=("advice", "first"),
+            **{name: (name, "first") for name in _TO_DO},
         )
         .reset_index()
     )
@@ -141,7 +148,7 @@ def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
         max_deviation_ns=("deviation_ns", "max"),
         total_deviation_ns=("deviation_ns", "sum"),
         located_ns=("located_ns", "sum"),
-        advice=("advice", "first"),
+        **{name: (name, "first") for name in _TO_DO},
     ).reset_index()
     subjects = (
         anomalies.groupby(["category", "side", "subject"], observed=True)["deviation_ns"].sum().reset_index()

@@ -63,11 +63,15 @@ INTERVAL = np.dtype(
     [
         ("start", "<i8"),
         ("stop", "<i8"),
+        ("handover", "<i8"),
         ("pid", "<i4"),
         ("tid", "<u4"),
+        ("begin_tid", "<u4"),
         ("comm", "<u4"),
         ("cpu", "<u2"),
+        ("begin_cpu", "<u2"),
         ("name", "<u2"),
+        ("pad", "V2"),
     ]
 )
 

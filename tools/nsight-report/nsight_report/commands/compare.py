@@ -24,6 +24,7 @@ from ..summary import PERCENTILES, beyond_noise, selected
 from ..tables import schema
 from ..tables.data_frames import to_pandas
 from ..units import duration, percent, percentile, supported
+from . import settings
 
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
@@ -72,6 +73,7 @@ def make(before: Side, after: Side) -> dict[str, Any]:
             _percentile(p, *latencies) for p in PERCENTILES if supported(min(map(len, latencies)), p)
         ],
         "causes": causes,
+        "settings": settings.differences(before.capture.manifest, after.capture.manifest, causes),
     }
 
 
@@ -207,6 +209,7 @@ def verdict(made: dict[str, Any]) -> list[str]:
     sure = f"Confidence: of the slow messages' delays (medians) the causes explain {' and '.join(covered)}"
     if not covered:
         sure = "Confidence: no slow message is slower than usual, so there is nothing to explain"
+    lines += settings.sentences(made["settings"])
     errors = sum(s["n_errors"] for s in sides)
     lines.append(
         f"{sure}; {errors} errors among the losses (see each capture's summary)." if errors else f"{sure}."

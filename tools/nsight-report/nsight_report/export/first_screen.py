@@ -13,7 +13,7 @@ from ..names import printable
 from ..plots.figures import Sheet
 from ..plots.style import DARK
 from ..report_text import confidence, next_steps
-from ..summary import MODE, Summary, advice, cause_with_subject, compared, only_located
+from ..summary import MODE, Advice, Summary, advice, cause_with_subject, compared, only_located
 from ..tables.data_frames import each
 from ..units import counted, duration
 
@@ -35,11 +35,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Answer:
-    """``kind``: what, much, sure or next. ``text``: a sentence, or for each piece of advice its causes and words."""
+    """``kind``: what, much, sure or next. ``text``: a sentence, or advice."""
 
     kind: str
     question: str
-    text: str | list[tuple[list[str], str]]
+    text: str | list[Advice]
 
 
 def facts(sheet: Sheet) -> dict[str, str]:

@@ -22,6 +22,9 @@ _CAUSE_FIELDS = (
     "max_deviation_ns",
     "total_deviation_ns",
     "located_ns",
+    "advice",
+    "command",
+    "check",
 )
 _BLOCKING_FIELDS = (
     "cause",

@@ -33,7 +33,11 @@ MARKS = {
         ("driver_ns", "driver", "recv_cpu"),
         ("completion_ns", "NIC done", None),
     ),
-    "interval": (("call_ns", "begin", "app_cpu"), ("app_ns", "end", "app_cpu")),
+    "interval": (
+        ("call_ns", "begin", "app_cpu"),
+        ("handoff_ns", "hand-over", "recv_cpu"),
+        ("app_ns", "end", "app_cpu"),
+    ),
 }
 
 

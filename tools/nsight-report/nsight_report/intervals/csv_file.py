@@ -17,10 +17,11 @@ from pyarrow import csv as arrow_csv
 
 from .. import files
 from ..errors import BadInput
+from . import perf_script
 from .declarations import Declarations
 
 #: Columns in which an interval may be described; the first three must be there.
-COLUMNS = ("name", "start", "stop", "clock", "thread", "core")
+COLUMNS = ("name", "start", "stop", "clock", "thread", "core", "handover", "begin_thread", "begin_core")
 _NEEDED = COLUMNS[:3]
 #: What memcached writes as the authors of the NSight paper changed it.
 MEMCACHED = ("id", "rx_app", "rx_nic", "tx_app", "tx_nic", "rx_ht", "completed")
@@ -29,30 +30,40 @@ _WORDS = ("name", "clock")
 _LONGEST_LINE = 4096
 _MOST_COMMENTS = 1000
 _BLOCK = 8 << 20
-_HINT = f"a header line {','.join(COLUMNS)} (thread or core may be left out, clock too), then one interval a line, times in ns"
+_HINT = (
+    f"a header line {','.join(COLUMNS[:6])} (thread or core may be left out, clock too), then one interval a line, times in ns; "
+    "or spans in OTLP JSON, or text of perf script"
+)
+_CLOCKS = {"memcached": "realtime", "otlp": "realtime"}
 
 
 @dataclass(frozen=True)
 class File:
-    """Where the lines begin: ``columns`` of the header, behind ``n_before`` lines with it and ``place`` bytes."""
+    """Where the lines begin: ``columns`` of the header, behind ``n_before`` lines with it and ``place`` bytes.
+
+    ``form``: csv, memcached (the columns of the authors'), otlp (spans in JSON), or perf (text of perf script).
+    """
 
     path: Path
     columns: tuple[str, ...]
     declared: Declarations
     n_before: int
     place: int
+    form: str = "csv"
 
     @property
-    def is_memcached(self) -> bool:
-        """Whether it has the columns of the authors' memcached."""
-        return self.columns == MEMCACHED
+    def clock(self) -> str:
+        """The clock of lines that name none."""
+        return self.declared.clock or _CLOCKS.get(self.form, "monotonic")
 
 
 def open_file(path: Path) -> File:
-    """Read the comments and the header of a file. Raises BadInput for what is no CSV of intervals."""
+    """Read the comments of a file, and of a CSV the header. Raises BadInput for what has no intervals."""
     with _opened(path) as stream:
         declared, number = Declarations(), 0
         while True:
+            if form := _form(stream):
+                return File(path, (), declared, number, stream.tell(), form)
             number += 1
             where = f"{path}:{number}"
             text = _text(stream.readline(_LONGEST_LINE + 1), where)
@@ -67,7 +78,15 @@ def open_file(path: Path) -> File:
         place = stream.tell()
     if columns != MEMCACHED:
         _check_header(columns, where)
-    return File(path, columns, declared, number, place)
+    return File(path, columns, declared, number, place, "memcached" if columns == MEMCACHED else "csv")
+
+
+def _form(stream: BufferedReader) -> str:
+    """otlp or perf if that begins here; empty: it does not."""
+    ahead = stream.peek(_LONGEST_LINE)[:_LONGEST_LINE].lstrip()
+    if ahead.startswith(b"{"):
+        return "otlp"
+    return "perf" if not ahead.startswith(b"#") and perf_script.EVENT.match(ahead) else ""
 
 
 def _check_header(columns: tuple[str, ...], where: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines ``# ...`` before the header of a CSV of intervals: what holds for every line, and foreign clocks.
+"""Lines ``# ...`` before the intervals of a file: what holds for every line, and foreign clocks.
 
 ::
 
@@ -7,6 +7,7 @@
     # thread 4711                                 of lines that name no thread
     # core 3                                      of lines that name no core
     # offset dsp 120000 monotonic 88000120000     clock dsp showed 120000 when monotonic showed 88000120000
+    # pair order probe_x:submit probe_x:done      of perf script: these two events begin and end an order
 
 Any other comment is ignored.
 """
@@ -23,7 +24,7 @@ MOST_TID = (1 << 22) - 1  # PID_MAX_LIMIT of 64-bit kernels
 MOST_CORE = (1 << 16) - 1
 _MOST_CLOCKS = 64
 
-_FORMS = "write '# clock NAME', '# thread TID', '# core N' or '# offset CLOCK NS KNOWN_CLOCK NS'"
+_FORMS = "write '# clock NAME', '# thread TID', '# core N', '# offset CLOCK NS KNOWN_CLOCK NS' or '# pair NAME BEGIN END'"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Declarations:
     thread: int = -1
     core: int = -1
     offsets: dict[str, Offset] = field(default_factory=dict)
+    pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def with_line(self, words: list[str], where: str) -> Declarations:
         """The same and one more comment, in words. Raises BadInput naming ``where`` for one that is half understood."""
@@ -58,6 +60,10 @@ class Declarations:
                     raise BadInput(f"{where}: clock {name!r} cannot be declared", _FORMS)
                 pair = Offset(_number(foreign, MOST_NS, where), domain, _number(known, MOST_NS, where))
                 return replace(self, offsets={**self.offsets, name: pair})
+            case ["pair", name, begin, end] if len(self.pairs) < _MOST_CLOCKS and begin != end:
+                return replace(self, pairs={**self.pairs, name: (begin, end)})
+            case ["pair", *_]:
+                raise BadInput(f"{where}: a pair is a name and two different events", _FORMS)
             case ["offset", *_]:
                 raise BadInput(f"{where}: an offset is a pair of times of two clocks", _FORMS)
         return self

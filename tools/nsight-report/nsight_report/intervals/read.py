@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines of a CSV of intervals to intervals in CLOCK_MONOTONIC, with names, threads and cores; what is rejected is counted."""
+"""Intervals of a file in CLOCK_MONOTONIC, with names, threads and cores; what is rejected is counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from ..clocks import ClockMap
 from ..errors import BadInput
 from ..losses import Ledger
-from . import csv_file
+from . import csv_file, otlp, perf_script
 from .declarations import MOST_CORE, MOST_NS, MOST_TID
 
 I64 = npt.NDArray[np.int64]
@@ -34,20 +35,31 @@ _PARTS = (("receive", "rx_nic", "rx_app"), ("service", "rx_app", "tx_app"), ("tr
 
 @dataclass(frozen=True)
 class Intervals:
-    """Some intervals: ``name`` is a place in the names of their reader; times in ns, monotonic; -1: unknown."""
+    """Some intervals: ``name`` is a place in the names of their reader; times in ns, monotonic; -1: unknown.
+
+    The last four are None where nothing says them: the process of ``tid``, of spans only; when ``begin_tid`` on ``begin_cpu``
+    handed it over to ``tid``.
+    """
 
     name: I64
     start: I64
     stop: I64
     tid: I64
     cpu: I64
+    pid: I64 | None = None
+    handover: I64 | None = None
+    begin_tid: I64 | None = None
+    begin_cpu: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.name)
 
     def take(self, rows: Mask) -> Intervals:
         """The chosen rows."""
-        return Intervals(*(getattr(self, of)[rows] for of in self.__dataclass_fields__))
+        if rows.all():
+            return self
+        columns: dict[str, Any] = {of: getattr(self, of) for of in self.__dataclass_fields__}
+        return replace(self, **{of: values[rows] for of, values in columns.items() if values is not None})
 
 
 class Reader:
@@ -57,35 +69,48 @@ class Reader:
         self._file = csv_file.open_file(path)
         self._clock, self._ledger = clock, ledger
         self._declared = self._file.declared
-        if self._file.is_memcached and self._declared.clock is None:
-            self._declared = replace(self._declared, clock="realtime")
         self.names: list[str] = []
         self._number: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Intervals]:
         n_lines = 0
-        for table in csv_file.tables(self._file):
+        for table in self._tables():
             n_lines += table.num_rows
             if n_lines > MOST_LINES:
                 raise BadInput(
                     f"{self._file.path}: more than {MOST_LINES:,} lines", "cut the file into parts"
                 )
-            if self._file.is_memcached:
+            if self._file.form == "memcached":
                 yield from self._requests(table)
             else:
                 yield self._good(*self._line(table))
 
+    def _tables(self) -> Iterator[pa.Table]:
+        file = self._file
+        if file.form == "otlp":
+            return otlp.tables(file.path, file.place, file.n_before)
+        if file.form == "perf":
+            return perf_script.tables(file.path, file.place, file.declared.pairs, self._ledger)
+        return csv_file.tables(file)
+
     def _line(self, table: pa.Table) -> tuple[Intervals, dict[str, Mask]]:
         """Every line of a table, and by clock which of them are its."""
         n, declared = table.num_rows, self._declared
+        there = {
+            of: _numbers(table, column, -1) if column in table.column_names else None
+            for of, column in (
+                ("pid", "process"), ("handover", "handover"), ("begin_tid", "begin_thread"), ("begin_cpu", "begin_core")
+            )
+        }  # fmt: skip
         intervals = Intervals(
             self._names(table["name"]),
             _numbers(table, "start", -1),
             _numbers(table, "stop", -1),
             _numbers(table, "thread", declared.thread),
             _numbers(table, "core", declared.core),
+            **there,
         )
-        default = declared.clock or "monotonic"
+        default = self._file.clock
         if "clock" not in table.column_names:
             return intervals, {default: np.ones(n, bool)}
         clocks = pc.fill_null(
@@ -114,7 +139,7 @@ class Reader:
                 np.full(n, self._declared.thread),
                 np.full(n, self._declared.core),
             ).take(stamped)
-            yield self._good(every, {self._declared.clock or "realtime": np.ones(len(every), bool)})
+            yield self._good(every, {self._file.clock: np.ones(len(every), bool)})
 
     def _names(self, column: pa.ChunkedArray) -> I64:
         parts = [np.zeros(0, np.int64)]
@@ -136,28 +161,55 @@ class Reader:
 
     def _good(self, found: Intervals, by_clock: dict[str, Mask]) -> Intervals:
         """Those that can be used, in CLOCK_MONOTONIC."""
-        start, stop, ok = (
-            np.zeros(len(found), np.int64),
-            np.zeros(len(found), np.int64),
-            np.zeros(len(found), bool),
-        )
         sane = (found.start >= 0) & (found.start <= found.stop) & (found.stop <= MOST_NS)
         self._ledger.add("interval_impossible", int(np.count_nonzero(~sane)))
-        for name, of in by_clock.items():
-            rows = np.flatnonzero(of & sane)
-            for times, into in ((found.start, start), (found.stop, stop)):
-                into[rows], good = self._monotonic(times[rows], name)
-                ok[rows] = good & (ok[rows] | (into is start))
+        start, started = self._all_monotonic(found.start, sane, by_clock)
+        stop, ok = self._all_monotonic(found.stop, started, by_clock)
         self._ledger.add("interval_outside_clock_map", int(np.count_nonzero(sane & ~ok)))
         # Two ends of one interval, each off by the clocks' bound, may change places.
         swapped = ok & (stop < start)
         self._ledger.add("interval_shorter_than_clocks_tell", int(np.count_nonzero(swapped)))
         stop = np.where(swapped, start, stop)
-        tid = np.where((found.tid > 0) & (found.tid <= MOST_TID), found.tid, -1)
-        cpu = np.where((found.cpu >= 0) & (found.cpu <= MOST_CORE), found.cpu, -1)
-        placed = (tid > 0) | (cpu >= 0)
+        tid, cpu = _within(found.tid, 1, MOST_TID), _within(found.cpu, 0, MOST_CORE)
+        pid = None if found.pid is None else _within(found.pid, 1, MOST_TID)
+        if pid is not None:
+            # Of a process alone it is the first thread's. A number that is none of a thread stays for who knows the process.
+            tid = np.where((pid > 0) & (tid < 0), np.where(found.tid == -1, pid, 0), tid)
+        placed = (tid > 0) | (cpu >= 0) | ((tid == 0) & (pid is not None))
         self._ledger.add("interval_without_place", int(np.count_nonzero(ok & ~placed)))
-        return Intervals(found.name, start, stop, tid, cpu).take(ok & placed)
+        good = Intervals(
+            found.name, start, stop, tid, cpu, pid, **self._handed(found, start, stop, ok, by_clock)
+        )
+        return good.take(ok & placed)
+
+    def _handed(
+        self, found: Intervals, start: I64, stop: I64, ok: Mask, by_clock: dict[str, Mask]
+    ) -> dict[str, I64 | None]:
+        """Hand-overs within their intervals; others are entered."""
+        if found.handover is None or found.begin_tid is None:
+            return {}
+        begin_tid = _within(found.begin_tid, 1, MOST_TID)
+        asked = ok & (begin_tid > 0) & (found.handover != -1)
+        at, known = self._all_monotonic(found.handover, asked, by_clock)
+        known &= (start <= at) & (at <= stop)
+        self._ledger.add("interval_handover_impossible", int(np.count_nonzero(asked & ~known)))
+        cpu = found.begin_cpu if found.begin_cpu is not None else np.full(len(at), -1)
+        cpu = np.where(known, _within(cpu, 0, MOST_CORE), -1)
+        return {
+            "handover": np.where(known, at, -1),
+            "begin_tid": np.where(known, begin_tid, -1),
+            "begin_cpu": cpu,
+        }
+
+    def _all_monotonic(self, times: I64, rows: Mask, by_clock: dict[str, Mask]) -> tuple[I64, Mask]:
+        """Times of some rows in CLOCK_MONOTONIC, by the clock of each, and of which it is known."""
+        if len(by_clock) == 1 and rows.all():
+            return self._monotonic(times, next(iter(by_clock)))
+        into, ok = np.zeros(len(times), np.int64), np.zeros(len(times), bool)
+        for name, of in by_clock.items():
+            at = np.flatnonzero(of & rows)
+            into[at], ok[at] = self._monotonic(times[at], name)
+        return into, ok
 
     def _monotonic(self, times: I64, name: str) -> tuple[I64, Mask]:
         pair = self._declared.offsets.get(name)
@@ -180,3 +232,7 @@ def _numbers(table: pa.Table, name: str, default: int) -> I64:
     if name not in table.column_names:
         return np.full(table.num_rows, default, np.int64)
     return pc.fill_null(table[name], default).to_numpy()  # type: ignore[no-any-return]
+
+
+def _within(values: I64, least: int, most: int) -> I64:
+    return np.where((values >= least) & (values <= most), values, -1)

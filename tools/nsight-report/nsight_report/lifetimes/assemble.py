@@ -22,7 +22,7 @@ _DIRECTIONS = ["rx", "tx", "interval"]
 _STAMPS = {  # letter, column, for each direction
     "rx": (("n", "nic_ns"), ("a", "arrival_ns"), ("h", "handoff_ns"), ("r", "app_ns")),
     "tx": (("s", "app_ns"), ("d", "driver_ns"), ("c", "completion_ns")),
-    "interval": (("b", "call_ns"), ("e", "app_ns")),
+    "interval": (("b", "call_ns"), ("h", "handoff_ns"), ("e", "app_ns")),
 }
 _TIMES = (
     "nic_ns",
@@ -113,13 +113,13 @@ class Messages:
 
     def add_intervals(self, columns: Columns, names: list[str], comms: list[str]) -> None:
         """Intervals of threads, after all datagrams: ``name`` is a place in ``names``, which have no connection but are one
-        each; ``comm`` in ``comms``. Both lists may grow from call to call, and keep what they had.
+        each; ``comm`` in ``comms``. Both lists may grow from call to call, and keep what they had. ``begin_tid``, ``recv_cpu``
+        and ``handoff_ns`` may be left out: none was handed over.
         """
-        n_rows = len(columns["name"])
-        rows = np.zeros(n_rows, _ROW)
-        for name in (*_TIMES, "fd"):
-            rows[name] = NONE
-        for name in ("pid", "tid", "call_ns", "app_ns", "app_cpu"):
+        rows = np.zeros(len(columns["name"]), _ROW)
+        for name in (*_TIMES, "fd", "begin_tid"):
+            rows[name] = columns.get(name, NONE)
+        for name in ("pid", "tid"):
             rows[name] = columns[name]
         for name in ("byte_start", "byte_end", "n_reads", "n_in_read"):
             rows[name] = 1  # of what has no bytes
@@ -127,7 +127,7 @@ class Messages:
         rows["first_ns"], rows["last_ns"] = columns["call_ns"], columns["app_ns"]
         rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
         rows["direction"] = _DIRECTIONS.index("interval")
-        rows["stamps"] = _STAMP_WORDS["be"]
+        rows["stamps"] = np.where(rows["handoff_ns"] == NONE, _STAMP_WORDS["be"], _STAMP_WORDS["bhe"])
         rows["request_type"] = self._places("request_type", names)[columns["name"]]
         rows["comm"] = self._places("comm", comms)[columns["comm"]]
         rows["laddr"] = rows["raddr"] = self._places("laddr", [""])
@@ -151,6 +151,7 @@ class Messages:
         rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
         for name in (*_TIMES, *_PLAIN, "direction", "comm", "nic_source", "request_type"):
             rows[name] = columns[name]
+        rows["begin_tid"] = NONE
         rows["conn_id"] += n_before
         rows["netns"] = self._vocabulary.namespaces[columns["netns"]] if len(rows) else 0
         for side, text, port in (("local", "laddr", "lport"), ("remote", "raddr", "rport")):

@@ -7,6 +7,7 @@ Each belongs to a thread, or where none is named to a core.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,19 @@ import numpy as np
 from ..capture import raw_records
 from ..clocks import ClockMap
 from ..errors import BadInput
+from ..intervals import read
 from ..intervals.read import LONGEST_NAME, Reader
 from ..intervals.threads import Threads, core_at
 from ..losses import Ledger
 from ..manifest import Manifest
 from ..tables.intervals import IntervalTable
+from .columns import NONE
 from .options import Intervals
 
 #: Kinds of intervals that the recorder takes at a time, at most.
 MOST_RECORDED = 16
+#: What the manifest counts of each.
+_COUNTED = ("begun", "again", "alone", "unpaired")
 
 
 def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: Ledger) -> Iterator[Intervals]:
@@ -38,6 +43,7 @@ def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: L
     comm = np.array([*(number[name] for name in threads.comm), 0], np.int64)
     n_found, reader = 0, Reader(path, clock, ledger)
     for some in reader:
+        some = _of_process(some, threads, ledger) if states is not None else some
         rows = threads.rows(some.tid)
         cpu = some.cpu
         if states is not None:
@@ -48,9 +54,25 @@ def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: L
         n_found += len(some)
         columns = {"name": some.name, "call_ns": some.start, "app_ns": some.stop, "app_cpu": cpu}
         columns |= {"pid": pids[rows], "tid": some.tid, "comm": comm[rows]}
+        if some.handover is not None and some.begin_tid is not None and some.begin_cpu is not None:
+            handed = {"handoff_ns": some.handover, "begin_tid": some.begin_tid, "recv_cpu": some.begin_cpu}
+            columns |= {name: np.where(values >= 0, values, NONE) for name, values in handed.items()}
         yield columns, reader.names, comms
     if not n_found:
         raise _none(path, ledger)
+
+
+def _of_process(some: read.Intervals, threads: Threads, ledger: Ledger) -> read.Intervals:
+    """Spans whose thread is one of their process. A runtime's own number of a thread is none of the kernel's."""
+    if some.pid is None:
+        return some
+    rows = threads.rows(some.tid)
+    strange = (some.pid > 0) & ((rows < 0) | (np.append(threads.pid, -1)[rows] != some.pid))
+    # Its first thread is the whole process if nobody saw another one.
+    pids, counts = np.unique(threads.pid, return_counts=True)
+    single = np.isin(some.pid, pids[counts == 1]) & (threads.rows(some.pid) >= 0)
+    ledger.add("interval_thread_not_of_process", int(np.count_nonzero(strange & ~single)))
+    return replace(some, tid=np.where(strange, some.pid, some.tid)).take(~strange | single)
 
 
 def _none(path: Path, ledger: Ledger) -> BadInput:
@@ -71,24 +93,32 @@ def recorded(manifest: Manifest) -> list[str]:
 def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[Intervals]:
     """The same of intervals that the recorder took itself. Begins and ends that have no partner are entered."""
     names = recorded(manifest)
-    n_found = n_strange = 0
+    n_found = n_strange = n_unseen = 0
     for some, comms in raw_records.intervals(records):
         known = some["name"] < len(names)
         n_strange += int(np.count_nonzero(~known))
         some = some[known]
         n_found += len(some)
         columns = {"name": "name", "call_ns": "start", "app_ns": "stop", "app_cpu": "cpu"}
-        columns |= {"pid": "pid", "tid": "tid", "comm": "comm"}
-        yield {name: some[of].astype(np.int64) for name, of in columns.items()}, names, comms
+        columns |= {name: name for name in ("pid", "tid", "comm")}
+        found = {name: some[of].astype(np.int64) for name, of in columns.items()}
+        other, handed = some["begin_tid"] > 0, some["handover"] > 0
+        found["begin_tid"] = np.where(other, some["begin_tid"].astype(np.int64), NONE)
+        found["recv_cpu"] = np.where(other, some["begin_cpu"].astype(np.int64), NONE)
+        found["handoff_ns"] = np.where(other & handed, some["handover"], NONE)
+        n_unseen += int(np.count_nonzero(other & ~handed))
+        yield found, names, comms
     ledger.add("interval_of_no_name", n_strange)
-    told = [
-        [_count(row.get(what)) for what in ("begun", "again", "alone")] for row in manifest.list("intervals")
-    ]
-    begun, again, alone = (sum(counts) for counts in zip(*told, strict=True))  # there is one at least
+    ledger.add("interval_handover_unknown", n_unseen)
+    told = [[_count(row.get(what)) for what in _COUNTED] for row in manifest.list("intervals")]
+    begun, again, alone, unpaired = (
+        sum(counts) for counts in zip(*told, strict=True)
+    )  # there is one at least
+    ledger.add("interval_unpaired", unpaired)
     ledger.add("interval_begun_again", again)
     ledger.add("interval_end_alone", alone)
     lost = _count(manifest.mapping("records").get("lost"))
-    ledger.add("interval_not_ended", max(0, begun - again - n_found - n_strange - lost))
+    ledger.add("interval_not_ended", max(0, begun - again - unpaired - n_found - n_strange - lost))
 
 
 def _count(value: object) -> int:

@@ -74,7 +74,7 @@ _MARKS = {
         ("driver_ns", "driver"),
         ("completion_ns", "NIC done"),
     ),
-    "interval": (("call_ns", "begin"), ("app_ns", "end")),
+    "interval": (("call_ns", "begin"), ("handoff_ns", "hand-over"), ("app_ns", "end")),
 }
 
 

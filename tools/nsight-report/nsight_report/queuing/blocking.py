@@ -32,7 +32,7 @@ from .self_time import Inside
 #: The fastest messages: this share, but not fewer and not more than so many.
 FASTEST, FEWEST, MOST = 0.05, 10, 500
 
-_COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid", "pid")
+_COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid", "begin_tid", "pid")
 
 
 @dataclass(frozen=True)

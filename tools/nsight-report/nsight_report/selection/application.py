@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..errors import BadInput
 from ..interval_joins import Int
+from ..tables.data_frames import column
 from ..tables.messages import Messages
 from .options import Selection
 
@@ -30,11 +32,12 @@ class App(NamedTuple):
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid, pid."""
+        """By rows in the table's order: message_id, conn_id, tid, begin_tid, pid."""
         ids, conn, tid, pid = (
             messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
         )
-        return App(ids, conn, np.unique(tid), np.unique(pid[pid >= 0]))
+        began = column(messages["begin_tid"])
+        return App(ids, conn, np.union1d(tid, began[began > 0]), np.unique(pid[pid >= 0]))
 
 
 def choose_app(messages: Messages, options: Selection) -> Int:
@@ -43,42 +46,73 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
     the one whose own port more peers talk to than it talks to itself; ties by message count.
     """
-    every = messages.columns(_OF_APP)
-    chosen = (every["direction"] == options.direction).to_numpy(bool)
-    if options.port is not None:
-        chosen = chosen & (every["lport"] == options.port).to_numpy(bool)
-    if options.app is not None:
-        by_pid = options.app.isdigit()
-        of = every["pid"] == int(options.app) if by_pid else every["comm"] == options.app
-        chosen = chosen & of.to_numpy(bool)
-    if not chosen.any():
+    counts: list[pd.DataFrame] = []
+
+    def count(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        found = rows.loc[_asked(rows, options), ["pid", "lport", "rport"]]
+        counts.append(found.value_counts().rename("n").reset_index())
+        return np.zeros(len(rows), bool)
+
+    # Some rows at a time: what stays in memory are processes and ports.
+    messages.columns(_OF_APP, count)
+    kinds = pd.concat(counts).groupby(["pid", "lport", "rport"])["n"].sum().reset_index()
+    if kinds.empty:
         raise BadInput(
             "no complete message matches the selection",
             "see the losses, and which applications, ports and directions the capture has: "
-            + (", ".join(_apps(every)) or "none"),
+            + (", ".join(_apps(messages.columns(_OF_APP))) or "none"),
         )
+    own = None
     if options.app is None:
         # One listening port serves many peer ports; a client uses many own ports for one peer port.
-        groups = (
-            every.loc[chosen, ["pid", "lport", "rport"]]
-            .groupby("pid")
-            .agg(
-                n=("pid", "size"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
-            )
+        groups = kinds.groupby("pid").agg(
+            n=("n", "sum"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
         )
         groups["serves"] = groups["own"] <= groups["peers"]
-        groups = groups.sort_values(["serves", "n", "low"], ascending=[False, False, True])
+        groups = pd.DataFrame(groups).sort_values(["serves", "n", "low"], ascending=[False, False, True])
         best = groups.iloc[0]
         same = groups[(groups["serves"] == best["serves"]) & (groups["low"] == best["low"])]
         # Worker processes of one server (nginx) listen on one port: they are one application.
-        chosen = chosen & np.isin(every["pid"].to_numpy(), same.index.to_numpy())
-    return every["message_id"].to_numpy()[chosen]
+        own = same.index.to_numpy()
+
+    found: list[Int] = []
+
+    def is_own(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        asked = _asked(rows, options)
+        if own is not None:
+            asked = asked & np.isin(rows["pid"].to_numpy(), own)
+        found.append(rows["message_id"].to_numpy()[asked])
+        return np.zeros(len(rows), bool)
+
+    messages.columns(_OF_APP, is_own)
+    return np.concatenate(found)
+
+
+def _asked(messages: pd.DataFrame, options: Selection) -> npt.NDArray[np.bool_]:
+    chosen = (messages["direction"] == options.direction).to_numpy(bool)
+    if options.port is not None:
+        chosen = chosen & (messages["lport"] == options.port).to_numpy(bool)
+    if options.app is not None:
+        by_pid = options.app.isdigit()
+        of = messages["pid"] == int(options.app) if by_pid else messages["comm"] == options.app
+        chosen = chosen & of.to_numpy(bool)
+    return chosen
 
 
 def of_app(messages: Messages, options: Selection, names: Sequence[str]) -> pd.DataFrame:
     """Some columns (as ``Messages.columns`` has them) of the messages of the application that ``choose_app`` chooses."""
     ids = choose_app(messages, options)
-    return messages.columns(["message_id", *names], lambda rows: np.isin(rows["message_id"].to_numpy(), ids))
+
+    def is_of_app(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        numbers = rows["message_id"].to_numpy()  # both ascend
+        low, high = np.searchsorted(ids, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
+        return (
+            np.isin(numbers, ids[low:high], assume_unique=True)
+            if high - low < len(numbers)
+            else np.ones(len(numbers), bool)
+        )
+
+    return messages.columns(["message_id", *names], is_of_app)
 
 
 def _apps(messages: pd.DataFrame) -> list[str]:

@@ -28,7 +28,17 @@ MIN_BASELINE = 10
 #: What times of messages, from begin to end (ns), cannot be told from others by, in ns.
 Noise = Callable[[Int, Int], Int]
 
-_COMPARED = ("message_id", "conn_id", "first_ns", "last_ns", "pid", "tid", "comm", "request_type")
+_COMPARED = (
+    "message_id",
+    "conn_id",
+    "first_ns",
+    "last_ns",
+    "pid",
+    "tid",
+    "begin_tid",
+    "comm",
+    "request_type",
+)
 
 
 class Members(NamedTuple):
@@ -114,7 +124,9 @@ def select(
         )
     slow = _slow(chosen, origin, options, ledger)
     baseline = options.baseline.rows(usual, usual_origin)
-    baseline = _thinned(np.setdiff1d(baseline, slow) if usual is chosen else baseline, options, ledger)
+    baseline = _thinned(
+        np.setdiff1d(baseline, slow, assume_unique=True) if usual is chosen else baseline, options, ledger
+    )
     _not_empty(baseline, usual, "baseline", options.baseline)
     if usual is chosen:
         group = _groups(chosen["request_type"], slow, baseline, ledger)
@@ -211,7 +223,8 @@ def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose
             "no message lies in the time that perf traced",
             "perf.data is cut or of another recording: record again",
         )
-    return messages[inside].reset_index(drop=True)
+    # It grows with the recording: a copy only where some are left out.
+    return messages if inside.all() else messages[inside].reset_index(drop=True)
 
 
 def _groups(

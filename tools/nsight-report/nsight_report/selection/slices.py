@@ -92,6 +92,8 @@ class Slice:
             elif condition.by != "percentile":
                 chosen &= _MEETS[condition.by](messages, condition)
         found = np.flatnonzero(chosen)
+        if not any(condition.by == "percentile" for condition in self.conditions):
+            return found
         latency = messages["latency_ns"].to_numpy(np.int64)[found]
         # By rank, so that equal latencies do not make a slice larger than asked.
         rank = np.empty(len(found), np.int64)

@@ -77,7 +77,7 @@ class Runs:
 
     def add(self, rows: Rows) -> None:
         """Keep ``rows`` as one more run."""
-        rows = rows[self._order(rows)]
+        rows = self._in_order(rows)
         with writing(self._path), self._path.open("ab") as file:
             rows.tofile(file)
         for first in range(0, len(rows), UNIT_ROWS):
@@ -97,8 +97,7 @@ class Runs:
                 n_held += len(held[-1])
                 if limit is not None and n_held < enough:
                     continue
-                rows = np.concatenate(held)
-                rows = rows[self._order(rows)]
+                rows = self._in_order(np.concatenate(held))
                 # What is still to be read comes behind these.
                 n_ready = len(rows) if limit is None else int(np.searchsorted(rows[self._keys[0]], limit))
                 if n_ready:
@@ -106,6 +105,12 @@ class Runs:
                 held = [rows[n_ready:]]
                 # Twice, so that runs which all overlap are looked through a few times only.
                 n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
+
+    def _in_order(self, rows: Rows) -> Rows:
+        first = np.ascontiguousarray(rows[self._keys[0]])
+        if (first[1:] > first[:-1]).all():
+            return rows  # as what comes in order of time, of which a copy would cost as much as the sort
+        return rows[self._order(rows)]
 
     def _order(self, rows: Rows) -> npt.NDArray[np.int64]:
         return np.lexsort([np.ascontiguousarray(rows[key]) for key in reversed(self._keys)])

@@ -19,7 +19,7 @@ from .. import drops
 from ..interval_joins import Int, overlaps
 from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
-from . import Detours, arrival, detours, entered, exposure, occupancy
+from . import Detours, arrival, detours, entered, exposure, occupancy, threads_of
 from .machine import Machine, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, pieces
@@ -55,7 +55,10 @@ class Activity:
         softirqs = self._contexts.where("kind", ["softirq"] if self.has_functions else [], ["call_id"])
         self.softirqs = softirqs["call_id"].to_numpy()
         asked = Asked.of(messages)
-        every = recording.every().columns(occupancy.COLUMNS)
+        # Sent messages and intervals say nothing of what readers and receive cores worked on.
+        every = recording.every().columns(
+            occupancy.COLUMNS, lambda rows: (rows["direction"] == "rx").to_numpy(bool)
+        )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
         received = every.loc[
             np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "pid", "comm"]
@@ -117,8 +120,7 @@ class Activity:
             yield int(part[0]), int(part[-1])
 
     def _thread_states(self, rows: Int) -> pd.DataFrame:
-        chosen = self.messages.iloc[rows]
-        tid, first, last = (column(chosen[c]) for c in ("tid", "first_ns", "last_ns"))
+        tid, first, last = threads_of(self.messages.iloc[rows])
         # What a thread did next tells where one that waited was woken.
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)

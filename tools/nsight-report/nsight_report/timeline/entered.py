@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..interval_joins import Int
 from ..tables.data_frames import column, to_pandas
 from ..tables.intervals import IntervalTable, union
-from . import occupancy
+from . import occupancy, threads_of
 from .machine import USER_CODE
 from .occupancy import Asked, Reads
 
@@ -41,7 +41,7 @@ def find(
     that begins there, and not the rest of one behind what interrupted it. ``source``: ``contexts``, where they tell of
     system calls, else ``calls``; ``states``: ``thread_states``; ``tids``: the application's threads.
     """
-    tid, first, last = (column(messages[c]) for c in ("tid", "first_ns", "last_ns"))
+    tid, first, last = threads_of(messages)
     began = states.overlapping(tid, first, last, ["start_ns"])["start_ns"].to_numpy()
     low, high = union(np.append(first, began), np.append(last, began) + 1)
     asked = replace(asked, low=low, high=high)

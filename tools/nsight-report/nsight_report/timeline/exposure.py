@@ -38,7 +38,7 @@ import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import A, arrival
+from . import A, arrival, threads_at
 from .machine import (
     IN_ABSENT,
     IN_EXCEPTION,
@@ -192,7 +192,7 @@ def _rules(
     row = pieces.row[piece]
     ids, conn = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id"))
     kind, a_side = m.kind[ctx], pieces.side[piece] == A
-    own = a_side & (column(messages["tid"])[row] == m.tid[ctx])
+    own = a_side & (threads_at(messages, row, pieces.start[piece]) == m.tid[ctx])
     runs_other = a_side & ~own & (m.tid[ctx] > 0)
     same_process = column(messages["pid"])[row] == m.pid[ctx]
     other_worked = (worked >= 0) & (worked != ids[row])
@@ -295,7 +295,7 @@ def _waits(pieces: Pieces, at: Int) -> Int:
 def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
     """``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
     state = pieces.state[at]
-    last = m.was_in(column(messages["tid"])[pieces.row[at]], pieces.start[at])
+    last = m.was_in(threads_at(messages, pieces.row[at], pieces.start[at]), pieces.start[at])
     last = np.where(last < 0, m.names.code("an unknown call"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import A, Detours, Place, R, sections
+from . import OF_THREADS, A, Detours, Place, R, sections, threads_at
 
 
 class State(IntEnum):
@@ -81,11 +81,11 @@ def pieces(
     if found is not None:
         found = Detours(found.left_ns[rows], found.in_backlog[rows])
     parts = sections(chosen, found)
-    of_app = parts.place == Place.APPLICATION
+    of_app = np.isin(parts.place, OF_THREADS)
     elsewhere = _outside_the_thread(chosen, parts.row[~of_app], parts.place[~of_app], parts.cpu[~of_app],
                                     parts.start[~of_app], parts.end[~of_app], None if told is None else told[rows])  # fmt: skip
     row, app_cpu, app_start, app_end = (v[of_app] for v in (parts.row, parts.cpu, parts.start, parts.end))
-    tid = column(chosen["tid"])[row]
+    tid = threads_at(chosen, row, app_start)
     rx = (chosen["direction"] == "rx").to_numpy(bool)[row]
     states = thread_states[thread_states["tid"].isin(np.unique(tid[tid > 0]))]
     code = pd.Categorical(states["state"].astype(str), categories=_NAMES).codes.astype(np.int64)

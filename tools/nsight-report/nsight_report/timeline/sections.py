@@ -32,7 +32,8 @@ class Place(IntEnum):
     """Parts of a lifetime, in order of time for each direction.
 
     Received: RECEIVE, then one of SECOND_CORE and BACKLOG where there was one, then APPLICATION. Sent: APPLICATION up to the
-    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion. Intervals of threads: APPLICATION.
+    end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion. Intervals of threads: BEGINNER up to
+    the hand-over where another thread began it, then APPLICATION.
     """
 
     RECEIVE = 0
@@ -41,9 +42,12 @@ class Place(IntEnum):
     APPLICATION = 3
     TRANSMIT_QUEUE = 4
     DRIVER = 5
+    BEGINNER = 6
 
 
-_SIDE = np.array([R, R, A, A, R, R])
+_SIDE = np.array([R, R, A, A, R, R, A])
+#: Where a thread counts, wherever it is, and not a core: ``threads_at`` says which.
+OF_THREADS = (Place.APPLICATION, Place.BEGINNER)
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,15 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
     returned = np.clip(np.where(app >= 0, app, at_driver), first, at_driver)
 
     rx = ~tx & ~of_thread
+    taken = np.where(of_thread, np.clip(_taken_over(messages), first, last), first)
     parts: list[tuple[Place, npt.NDArray[np.bool_], Int, Int, Int]] = [
         (Place.RECEIVE, rx, recv_cpu, first, left),
         (Place.SECOND_CORE, rx & ~waited, handoff_cpu, left, cut),
         (Place.BACKLOG, rx & waited, handoff_cpu, left, cut),
         (Place.APPLICATION, rx, app_cpu, cut, last),
         (Place.APPLICATION, tx, app_cpu, first, returned),
-        (Place.APPLICATION, of_thread, app_cpu, first, last),
+        (Place.BEGINNER, of_thread, recv_cpu, first, taken),
+        (Place.APPLICATION, of_thread, app_cpu, taken, last),
         (Place.TRANSMIT_QUEUE, tx, recv_cpu, returned, at_driver),
         (Place.DRIVER, tx, recv_cpu, at_driver, last),
     ]
@@ -110,3 +116,26 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
     end = np.concatenate([part[4][rows] for part, rows in zip(parts, there, strict=True)])
     order = np.lexsort((start, row))
     return Sections(*(values[order] for values in (row, place, _SIDE[place], cpu, start, end)))
+
+
+def threads_at(messages: pd.DataFrame, row: Int, at: Int) -> Int:
+    """Which thread counts for the messages at positions ``row`` at a time each."""
+    begun = at < _taken_over(messages)[row]
+    return np.where(begun, column(messages["begin_tid"])[row], column(messages["tid"])[row])
+
+
+def threads_of(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
+    """Threads of messages, and from when to when each counts: (tid, begin, end)."""
+    tid, first, last = (column(messages[c]) for c in ("tid", "first_ns", "last_ns"))
+    taken = _taken_over(messages)
+    begun = np.flatnonzero(taken > first)
+    return (
+        np.append(tid, column(messages["begin_tid"])[begun]),
+        np.append(np.maximum(first, taken), first[begun]),
+        np.append(last, np.minimum(taken, last)[begun]),
+    )
+
+
+def _taken_over(messages: pd.DataFrame) -> Int:
+    """When each one's ``tid`` took over from its ``begin_tid``; -1: it was the only one."""
+    return np.where(column(messages["begin_tid"]) > 0, column(messages["handoff_ns"]), -1)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Intervals that other tools wrote: spans of OpenTelemetry, and pairs of events that perf script printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nsight_report.errors import BadInput
+from nsight_report.intervals import otlp, perf_script
+from nsight_report.intervals.read import Reader
+from nsight_report.losses import Ledger
+from test_interval_csv import CLOCK, EPOCH, intervals
+
+# -- spans ------------------------------------------------------------------------------------
+
+
+def attribute(key: str, value: Any) -> dict[str, Any]:
+    return {
+        "key": key,
+        "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+    }
+
+
+def span(name: str, start: int, stop: int, *attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": stop,
+        "attributes": list(attributes),
+    }
+
+
+def batch(*spans: dict[str, Any], pid: int | None = 40) -> dict[str, Any]:
+    resource = {"attributes": [attribute("process.pid", pid)] if pid else []}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": list(spans)}]}]}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_span_is_an_interval_of_its_thread_or_of_its_process_first_one(
+    tmp_path: Path, indent: int | None
+) -> None:
+    spans = batch(
+        span("GET /", EPOCH + 7000, EPOCH + 7250, attribute("thread.id", 41)),
+        span("query", EPOCH + 7100, EPOCH + 7200),
+    )
+    found, counted = intervals(tmp_path / "i", json.dumps(spans, indent=indent))
+    assert found == [("GET /", 7000, 7250, 41, -1), ("query", 7100, 7200, 40, -1)]
+    assert counted == {}
+
+
+def test_batches_stand_in_lines_and_comments_before_them_hold_for_all(tmp_path: Path) -> None:
+    lines = [json.dumps(batch(span(name, at, at + 50), pid=None)) for name, at in (("a", 100), ("b", 200))]
+    text = "# clock theirs\n# offset theirs 100 monotonic 7000\n# thread 9\n" + "\n\n".join(lines)
+    found, counted = intervals(tmp_path / "i", text)
+    # Nothing says the thread in the span, and the file says it for all.
+    assert found == [("a", 7000, 7050, 9, -1), ("b", 7100, 7150, 9, -1)]
+    assert counted == {"interval_clock_by_offset": 4}
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        batch(span("a", -5, 7), span("a", 9, 8), {"name": "a"}, span("a", 5, 1 << 80)),
+        batch(span("a", "x", None), {"name": "a", "startTimeUnixNano": True, "endTimeUnixNano": 1.5}),
+    ],
+)  # fmt: skip
+def test_spans_of_impossible_times_are_counted(tmp_path: Path, spans: dict[str, Any]) -> None:
+    found, counted = intervals(tmp_path / "i", json.dumps(spans))
+    assert found == []
+    n = len(spans["resourceSpans"][0]["scopeSpans"][0]["spans"])
+    assert counted == {"interval_impossible": n}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", ":1: not a batch of spans in JSON"),
+        ('{"resourceSpans": []}\n[]\n', ":2: not a batch of spans in JSON"),
+        ('{"resourceSpans": 7}', ":1: resourceSpans is not a list of objects"),
+        ('{"resourceSpans": [{"scopeSpans": [null]}]}', ":1: scopeSpans is not a list of objects"),
+        ('{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": []}]}]}]}', ":1: a span without a name"),
+        ('{"a":' + "[" * 100_000, ":1: not a batch of spans in JSON"),
+        (b'{"a": "\xff"}', ":1: not a batch of spans in JSON"),
+    ],
+)
+def test_what_is_no_batch_of_spans_is_an_error_that_names_its_line(
+    tmp_path: Path, text: Any, says: str
+) -> None:
+    with pytest.raises(BadInput) as error:
+        intervals(tmp_path / "i", text)
+    assert says in str(error.value)
+
+
+def test_hostile_attributes_and_names_are_no_error(tmp_path: Path) -> None:
+    odd = [None, {"key": "thread.id"}, {"key": "thread.id", "value": {}}, {"key": 5, "value": []}]
+    text = json.dumps(batch({**span("\ud800", EPOCH + 7000, EPOCH + 7001), "attributes": odd}))
+    found, counted = intervals(tmp_path / "i", text)
+    # A thread.id that is no number: of the process, but nobody can say which thread (0).
+    assert found == [("?", 7000, 7001, 0, -1)]
+    assert counted == {}
+
+
+def test_a_document_that_is_too_large_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(otlp, "MOST_BYTES", 1000)
+    for text in (
+        json.dumps(batch(*[span("a", 1, 2)] * 50)),
+        json.dumps(batch(*[span("a", 1, 2)] * 50), indent=1),
+    ):
+        with pytest.raises(BadInput, match="more than 0 MiB in one JSON document"):
+            intervals(tmp_path / "i", text)
+
+
+# -- perf script ------------------------------------------------------------------------------
+
+PROBES = """\
+# made by perf script --ns
+my server  41/42   [003]     0.000007000:  probe_server:order: (55d0c8a01189)
+           42 [003]     0.000007100:  probe_server:order: (55d0c8a01189)
+            55d0c8a01189 order+0x0 (/usr/bin/server)
+my server  41/43   [001]     0.000007150:  probe_server:order: (55d0c8a01189)
+my server  41/42   [003]     0.000007200:  probe_server:order__return: (55d0c8a0118e <- 55d0c8a011f0)
+my server  41/42   [002]     0.000007300:  probe_server:order__return: (55d0c8a0118e <- 55d0c8a011f0)
+my server  41/44   [000]     0.000007400:  probe_server:order__return: (55d0c8a0118e <- 55d0c8a011f0)
+"""
+
+
+def test_a_probe_and_its_return_are_an_interval_and_nest(tmp_path: Path) -> None:
+    found, counted = intervals(tmp_path / "i", PROBES)
+    # Thread 42 calls itself: the inner call ends first. Of thread 43 the end is missing, of 44 the begin.
+    assert found == [("order", 7000, 7300, 42, 2), ("order", 7100, 7200, 42, 3)]
+    assert counted == {"interval_end_alone": 1, "interval_not_ended": 1, "perf_script_line_without_event": 1}
+
+
+def test_pairs_are_what_the_file_says_and_ptwrite_is_named_after_its_payload(tmp_path: Path) -> None:
+    text = (
+        "# clock tsc\n# pair order ptwrite:0x1 ptwrite:0x2\n"
+        "srv 7 [000] 0.000002000:  ptwrite:  IP: 0 payload: 0x1  401136 main (/srv)\n"
+        "srv 7 [000] 0.000002100:  ptwrite:  IP: 0 payload: 0x3  401136 main (/srv)\n"
+        "srv 7 [000] 0.000002250:  ptwrite:  IP: 0 payload: 0x2  401140 main (/srv)\n"
+    )
+    found, counted = intervals(tmp_path / "i", text)
+    assert found == [("order", 7000, 7250, 7, 0)]
+    assert counted == {}
+
+
+@pytest.mark.parametrize(("begin", "end"), perf_script._ENDS)
+def test_names_of_events_say_which_belong_together(tmp_path: Path, begin: str, end: str) -> None:
+    text = f"x 7 [000] 1.000001: sdt_x:step{begin}: (1)\nx 7 [000] 1.000002: sdt_x:step{end}: (1)\n"
+    found, _ = intervals(tmp_path / "i", text)
+    assert found == [("step", 1_000_001_000, 1_000_002_000, 7, 0)]
+
+
+def test_events_that_do_not_belong_together_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no two events in it belong together \(sdt_x:a\)"):
+        intervals(tmp_path / "i", "x 7 [000] 1.000001: sdt_x:a: (1)\n")
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="a line is longer than 65536 bytes"):
+        intervals(tmp_path / "i", "x 7 [000] 1.000001: a:b: (1)\n" + "y" * (9 << 20))
+
+
+def test_brackets_pair_as_a_stack_does_thread_by_thread() -> None:
+    """Against a stack for each thread, 200 random sequences."""
+    rng = np.random.default_rng(7)
+    for n in rng.integers(0, 40, 200):
+        tid, begins = rng.integers(1, 4, n), rng.random(n) < 0.5
+        time = np.sort(rng.integers(0, 30, n))
+        stacks: dict[int, list[int]] = {}
+        pairs, alone = [], 0
+        for i in range(n):
+            stack = stacks.setdefault(int(tid[i]), [])
+            if begins[i]:
+                stack.append(i)
+            elif stack:
+                pairs.append((stack.pop(), i))
+            else:
+                alone += 1
+        first, last, n_alone, n_open = perf_script.nested(tid, time, begins)
+        assert list(zip(first.tolist(), last.tolist(), strict=True)) == sorted(pairs)
+        assert (n_alone, n_open) == (alone, sum(map(len, stacks.values())))
+
+
+# -- CSV with hand-overs ----------------------------------------------------------------------
+
+
+def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> None:
+    text = (
+        "name,start,stop,clock,thread,begin_thread,handover,begin_core\n"
+        "a,2000,2250,tsc,1,2,2100,3\n"  # 5000 later in monotonic
+        "a,2000,2250,tsc,1,2,2251,3\n"  # after its end
+        "a,2000,2250,tsc,1,,2100,\n"  # nobody began it
+    )
+    (file := tmp_path / "i").write_text(text)
+    ledger = Ledger("lifetimes")
+    (some,) = Reader(file, CLOCK, ledger)
+    assert some.handover is not None
+    assert some.begin_tid is not None
+    assert some.begin_cpu is not None
+    assert list(zip(some.handover, some.begin_tid, some.begin_cpu, strict=True)) == [
+        (7100, 2, 3),
+        (-1, -1, -1),
+        (-1, -1, -1),
+    ]
+    assert [(row["key"], row["count"]) for row in ledger.table().to_pylist()] == [
+        ("interval_handover_impossible", 1)
+    ]
