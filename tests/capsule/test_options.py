@@ -155,7 +155,18 @@ def test_every_count_of_the_programs_has_words_and_a_loss() -> None:
     root = Path(__file__).resolve().parents[2]
     names = set(_names(root / "tools/nsight-capsule/stamp/attach.c"))
     assert {f"skip_{name}" for name in account.SKIPPED} | set(account.TROUBLE) <= names
-    known = {"drawn", "born", "came", "stamped", "dumped", "ended", "left", "copies", "matched", "unmatchable"}
+    known = {
+        "drawn",
+        "born",
+        "came",
+        "stamped",
+        "dumped",
+        "ended",
+        "left",
+        "copies",
+        "matched",
+        "unmatchable",
+    }
     assert names - known == {f"skip_{name}" for name in account.SKIPPED} | set(account.TROUBLE)
 
 
