@@ -61,7 +61,7 @@ def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:
 
 
 def test_nsight_stamp_is_told_what_a_device_is(spaces: None) -> None:
-    """Ethernet, boundary, port of a bridge."""
+    """Ethernet, boundary, port of a bridge. A tap leads to another kernel, a tun to a program that sends packets on."""
     flags = {d.name: d.option().rpartition(",")[2] for d in points.choose(["web:lo"], ["web"])}
     assert flags == {"lo": "e", "eth0": "e", "va": "es", "br1": "e", "vx0": "es", "ens1": "eb", "tun0": "b"}
     assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es"
@@ -138,15 +138,15 @@ def test_a_cgroup_is_known_by_its_id_and_depth(tmp_path: Path) -> None:
 
 
 def test_what_was_chosen_is_stamped_or_skipped_and_what_was_stamped_has_an_end() -> None:
-    """10 chosen: 2 + 1 skipped, 7 born; 3 arrived, 2 left, 1 lost: 1 is open."""
+    """10 chosen: 2 + 1 skipped, 7 born, 4 came from another kernel; 6 arrived, 2 left, 1 lost: 2 are open."""
     counts = {
         "0": {"drawn": 6, "born": 4, "skip_room": 2},
         "2": {"drawn": 4, "born": 3, "skip_mtu": 1, "left": 2, "forged": 9},
-        "3": {"ended": 3, "end_lost": 1},
+        "3": {"ended": 6, "end_lost": 1, "came": 4},
     }
     made = account.of(counts)
     assert (made.drawn, made.born, made.skipped) == (10, 7, {"mtu": 1, "room": 2})
-    assert (made.ended, made.left, made.lost, made.open) == (3, 2, 1, 1)
+    assert (made.came, made.ended, made.left, made.lost, made.open) == (4, 6, 2, 1, 2)
     assert made.trouble == {"end_lost": 1, "forged": 9}
     assert next(account.lines(made)).startswith("10 packets chosen: 7 stamped, 3 skipped;")
 
@@ -158,9 +158,9 @@ def test_every_count_of_the_programs_has_words_and_a_loss() -> None:
     known = {
         "drawn",
         "born",
-        "came",
         "stamped",
         "dumped",
+        "came",
         "ended",
         "left",
         "copies",
