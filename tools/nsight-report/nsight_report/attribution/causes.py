@@ -28,6 +28,7 @@ PLACES = frozenset(
         "CPU idle",
         "NIC delay",
         "NIC transmit delay",
+        "Network and peer",
         "Other",
         "Other kernel work",
         "Receive processing",
@@ -81,7 +82,9 @@ def attribute(
     pairs["category"], pairs["advice"] = [c for c, _ in found], [a for _, a in found]
     pairs["located"] = (pairs["category"].isin(PLACES) & (pairs["kind"] != FUNCTION)) | (pairs["kind"] == OWN)
     frame = frame.drop(columns=["category", "located"]).merge(pairs, on=what)
-    ours = frame["path"].astype(str).isin(_through_probes(frame["path"].astype(str).unique(), rows))
+    # The path of a wait tells of threads, which may be called like anything.
+    path = frame["path"].astype(str).where(frame["kind"] != "wait", "")
+    ours = path.isin(_through_probes(path.unique(), rows))
     frame.loc[ours, ["category", "advice", "located"]] = OWN_COST, rows.advice(OWN_COST), False
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..errors import BadInput
 from ..interval_joins import Int
+from ..stage import REQUEST
 from ..tables.messages import Messages
 from .options import Selection
 
@@ -30,11 +31,12 @@ class App(NamedTuple):
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid, pid."""
+        """By rows in the table's order: message_id, conn_id, tid, pid; of requests send_tid, too."""
         ids, conn, tid, pid = (
             messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
         )
-        return App(ids, conn, np.unique(tid), np.unique(pid[pid >= 0]))
+        threads = [tid, messages["send_tid"].to_numpy(np.int64)] if "send_tid" in messages else [tid]
+        return App(ids, conn, np.unique(np.concatenate(threads)), np.unique(pid[pid >= 0]))
 
 
 def choose_app(messages: Messages, options: Selection) -> Int:
@@ -44,6 +46,11 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     the one whose own port more peers talk to than it talks to itself; ties by message count.
     """
     every = messages.columns(_OF_APP)
+    if options.direction == REQUEST and not len(every):
+        raise BadInput(
+            "no request was joined to its reply",
+            "record both directions (without --rx and --tx); --role client is about requests that the process sent",
+        )
     chosen = (every["direction"] == options.direction).to_numpy(bool)
     if options.port is not None:
         chosen = chosen & (every["lport"] == options.port).to_numpy(bool)

@@ -17,6 +17,7 @@ from ..tables.intervals import IntervalTable, union
 from . import occupancy
 from .machine import USER_CODE
 from .occupancy import Asked, Reads
+from .pieces import threads_of
 
 _ENTERED = ("thread", "syscall", "exception")
 _STRETCHES = ("tid", "start_ns", "symbol", "kind", "call_id")
@@ -41,7 +42,7 @@ def find(
     that begins there, and not the rest of one behind what interrupted it. ``source``: ``contexts``, where they tell of
     system calls, else ``calls``; ``states``: ``thread_states``; ``tids``: the application's threads.
     """
-    tid, first, last = (column(messages[c]) for c in ("tid", "first_ns", "last_ns"))
+    tid, first, last = threads_of(messages)
     began = states.overlapping(tid, first, last, ["start_ns"])["start_ns"].to_numpy()
     low, high = union(np.append(first, began), np.append(last, began) + 1)
     asked = replace(asked, low=low, high=high)
