@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A row lock of PostgreSQL: who held it, and what that one did meanwhile: nothing, its client had not committed yet."""
+"""A row lock of PostgreSQL: who held it, and what that one did meanwhile: nothing, its client had not committed yet.
+
+By thread, and by request: the first cause of the slow one is the lock, with its holder.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from machinery.harness import warm
+from machinery.testbed import ports
 from recorder_run import Running, require_live
 
 from conftest import skip_or_fail
@@ -21,13 +25,15 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 #: How long the row stays locked after somebody waits for it; less than deadlock_timeout, at which the waiter looks around.
 HELD_NS = 300_000_000
+#: Requests that wait for nobody: what the slow one is compared with.
+USUAL = 100
 
 
 class Session:
     """One psql with one backend, driven statement by statement."""
 
-    def __init__(self, server: Path) -> None:
-        command = ["psql", "-qAtX", "-h", server, "-U", "postgres", "-d", "postgres"]
+    def __init__(self, server: Path, port: int) -> None:
+        command = ["psql", "-qAtX", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-d", "postgres"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.backend = int(self.ask("SELECT pg_backend_pid();"))
 
@@ -47,8 +53,8 @@ class Session:
 
 
 @pytest.fixture
-def server(tmp_path_factory) -> Iterator[Path]:
-    """The directory of its socket; it listens on no network."""
+def server(tmp_path_factory) -> Iterator[tuple[Path, int]]:
+    """Its directory and its port on loopback."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not binaries or not shutil.which("psql"):
         skip_or_fail("postgresql", "PostgreSQL is not installed")
@@ -68,9 +74,11 @@ def server(tmp_path_factory) -> Iterator[Path]:
 
     try:
         run("initdb", "-A", "trust", "--no-sync")
-        run("pg_ctl", "-w", "-l", str(directory / "log"), "-o", f"-k {directory} -h ''", "start")
+        with ports.reserved(1) as (port,):
+            options = f"-k {directory} -h 127.0.0.1 -p {port}"
+            run("pg_ctl", "-w", "-l", str(directory / "log"), "-o", options, "start")
         try:
-            yield directory
+            yield directory, port
         finally:
             run("pg_ctl", "-w", "-m", "fast", "stop")
     finally:
@@ -79,12 +87,14 @@ def server(tmp_path_factory) -> Iterator[Path]:
 
 def test_row_lock_names_its_holder_who_waited_for_a_client(server, tmp_path):
     """The holder's client waits for us, and we sleep: only then it commits, and the holder's backend wakes the waiter's."""
-    holder, waiter, observer = (Session(server) for _ in range(3))
+    holder, waiter, observer = (Session(*server) for _ in range(3))
     holder.say("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0);")
     assert holder.ask("SELECT n FROM t;") == "0"
-    running = Running(tmp_path / "a.nsight")
+    running = Running(tmp_path / "a.nsight", "--port", str(server[1]))
     running.wait_recording()
     assert holder.ask("BEGIN; UPDATE t SET n = 1 WHERE id = 1 RETURNING n;") == "1"
+    for _ in range(USUAL):
+        assert waiter.ask("SELECT 1;") == "1"
     waiter.say("UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n;")
     asleep = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {waiter.backend};"
     while observer.ask(asleep) != "Lock":
@@ -110,3 +120,19 @@ def test_row_lock_names_its_holder_who_waited_for_a_client(server, tmp_path):
     # idle in transaction: its client had not said COMMIT yet, since nobody had told it to
     assert f"for psql[{holder.process.pid}]" in told["links"][1]
     assert told["links"][-1].startswith("slept in clock_nanosleep")
+    first_cause_of_the_slow_request(tmp_path / "a.nsight", holder)
+
+
+def first_cause_of_the_slow_request(capture: Path, holder: Session) -> None:
+    done = warm.run([capture, "--latency", "request", "--slow", "200ms-", "--json"])
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert (made["latency"], made["causes"][0]["n_messages"]) == ("request", 1)
+    first = made["causes"][0]
+    print(first["cause"], first["total_deviation_ns"], first["chain"])
+    assert first["cause"] == "Lock wait (A)"
+    assert first["total_deviation_ns"] >= HELD_NS * 0.9
+    assert f"for postgres[{holder.backend}]" in first["chain"]
+    assert f"for psql[{holder.process.pid}]" in first["chain"]
+    assert first["chain"].endswith("slept in clock_nanosleep")
+    assert made["coverage"]["median"] >= 0.9

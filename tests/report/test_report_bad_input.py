@@ -260,7 +260,7 @@ def test_pipe_in_a_capture_does_not_block(capture: Path, name: str) -> None:
                 Options(),
                 lambda _name: schema.empty("events"),
                 lambda _name: IntervalTable(schema.empty("calls")),
-                lambda: Messages(schema.empty("messages")),
+                *[lambda: Messages(schema.empty("messages"))] * 3,
             ).raw(name)
 
 

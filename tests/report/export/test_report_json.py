@@ -18,7 +18,7 @@ US = 1_000
 LOSS_KEYS = ["key", "stage", "cause", "severity", "count", "detail", "remedy"]
 CAUSE_KEYS = [
     "cause", "core", "category", "subject", "n_messages", "median_deviation_ns", "max_deviation_ns", "total_deviation_ns", "located_ns",
-    "advice", "command", "check",
+    "chain", "advice", "command", "check",
 ]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "mode", "messages", "requests", "slow", "baseline", "coverage", "causes", "blocking", "drops", "own_cost", "losses",
+        "capture", "mode", "messages", "requests", "slow", "baseline", "coverage", "latency", "causes", "blocking", "drops", "own_cost", "losses",
     ]  # fmt: skip
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]

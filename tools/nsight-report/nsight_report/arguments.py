@@ -11,6 +11,8 @@ from typing import Any
 
 from . import __version__
 
+#: What --latency says in the words of --direction.
+LATENCIES = {"receive": "rx", "request": "request", "transmit": "tx"}
 COMMANDS = ("top", "show", "waits", "compare", "export", "import", "hops")
 
 _EPILOG = """\
@@ -139,6 +141,12 @@ def _common(p: argparse.ArgumentParser) -> None:
         "--direction",
         choices=("rx", "tx", "interval"),
         help="received (default) or sent messages, or intervals (the default with --intervals)",
+    )
+    p.add_argument(
+        "--latency",
+        choices=tuple(LATENCIES),
+        help="what is explained: received messages up to the read (as --direction rx), requests from arrival to reply, or sent "
+        "messages up to the driver (as --direction tx)",
     )
     p.add_argument(
         "--intervals",

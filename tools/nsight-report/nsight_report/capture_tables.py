@@ -114,7 +114,7 @@ class CaptureTables:
         """
         from .timeline.calls_of_message import calls_of_each
 
-        messages = self.stored_messages.rows(np.array(message_ids, np.int64))
+        messages = self.diagnosed_messages.rows(np.array(message_ids, np.int64))
         place = pd.Index(messages["message_id"].to_numpy(np.int64)).get_indexer(pd.Index(message_ids))
         if columns is not None:
             columns = list(dict.fromkeys([*columns, "call_id", "parent_id", "cpu", "start_ns", "dur_ns"]))
@@ -135,8 +135,8 @@ class CaptureTables:
         return intervals_of(messages, detours(messages, self.pipeline.stored("contexts")))
 
     def message(self, message_id: int) -> pd.Series[Any]:
-        """The row of ``messages`` of one message. Raises KeyError when it is not there."""
-        rows = self.stored_messages.rows(np.array([message_id]))
+        """The row of ``messages`` (or of a request in their form) of one. Raises KeyError when it is not there."""
+        rows = self.diagnosed_messages.rows(np.array([message_id]))
         if not len(rows):
             raise KeyError(f"no message {message_id}")
         return rows.iloc[0]
@@ -147,6 +147,13 @@ class CaptureTables:
         if not self._analysed:
             self.analyse()
         return self.pipeline.messages()
+
+    @property
+    def diagnosed_messages(self) -> Messages:
+        """What is diagnosed, to be read in parts: messages, or requests in their form (``--latency request``)."""
+        if not self._analysed:
+            self.analyse()
+        return self.pipeline.compared()
 
     @property
     def stored_requests(self) -> Messages:

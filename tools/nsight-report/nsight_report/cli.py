@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from . import errors
-from .arguments import COMMANDS, command_parser, parser
+from .arguments import COMMANDS, LATENCIES, command_parser, parser
 
 if TYPE_CHECKING:
     from .api import Capture
@@ -90,7 +90,7 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
         "baseline": str(Slice.parse(args.baseline)),
         "app": args.app,
         "port": args.port,
-        "direction": args.direction or ("interval" if args.intervals else "rx"),
+        "direction": _direction(args),
         "intervals": args.intervals,
         "framing": args.framing,
         "categories": args.categories,
@@ -101,6 +101,15 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
         "role": args.role,
     }
     return open_capture(path, output=output, progress=_progress(), **{**chosen, **changes})
+
+
+def _direction(args: argparse.Namespace) -> str:
+    """What is diagnosed: that of --latency, in the words of --direction, which is the older one."""
+    asked = LATENCIES.get(args.latency)
+    if asked and (args.direction or args.intervals) and args.direction != asked:
+        other = f"--direction {args.direction}" if args.direction else "--intervals"
+        raise errors.UsageError(f"--latency {args.latency} does not go with {other}", "leave one of them out")
+    return asked or args.direction or ("interval" if args.intervals else "rx")
 
 
 def _run_command(command: str, args: argparse.Namespace) -> int:
@@ -203,7 +212,7 @@ def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     # Either brings its own intervals; those that the user names are of AFTER.
     before = _open(args, args.before, intervals=None)
     # By itself a capture leaves the slow messages out of the baseline: a yardstick that AFTER has not.
-    if slices_overlap(before.diagnosed(False).stored_messages, Selection.of(before.options)):
+    if slices_overlap(before.diagnosed(False).diagnosed_messages, Selection.of(before.options)):
         before = _open(args, args.before, against=str(args.before), intervals=None)
     after = _open(args, args.capture, against=str(args.before))
     sides = [module.Side.of(capture) for capture in (before, after)]

@@ -48,7 +48,7 @@ def _lifetimes(capture: CaptureTables, numbers: pd.Series[int]) -> list[pd.DataF
         if len(ids)
         else ids
     )
-    spans = capture.stored_messages.rows(ids, ["first_ns", "last_ns"]).astype("int64")
+    spans = capture.diagnosed_messages.rows(ids, ["first_ns", "last_ns"]).astype("int64")
     expected = 2 * capture.calls_per_ns() * float((spans["last_ns"] - spans["first_ns"]).sum())
     # Reading is cheapest in order of time. Where the limit may cut it, in one that is spread over the capture at any point.
     in_order = ids if expected < _MOST_CALLS / 2 else np.random.default_rng(0).permutation(ids)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from . import losses
 from . import manifest as manifests
 from .errors import BadInput
-from .stage import INTERVALS, Context, Options, Stage
+from .stage import INTERVALS, REQUEST, Context, Options, Stage
 from .stages import BY_NAME, DIAGNOSIS, MADE_BY, SPECS, STAGES, in_order
 from .tables import schema
 from .tables.store import Store, Written, place
@@ -182,6 +182,14 @@ class Pipeline:
         path = store.path("requests")
         return Messages(path if store.holds("requests") else self.table("requests"), "requests")
 
+    def compared(self) -> Messages:
+        """What is diagnosed: messages, or requests in their form. Raises as ``table``."""
+        if self.options.direction != REQUEST:
+            return self.messages()
+        from .requests.lifetimes import Lifetimes
+
+        return Lifetimes(self.requests(), self.messages(), self.options.role)
+
     def path(self, name: str) -> Path:
         """The Parquet file of table ``name``, for those who need a part of it only."""
         return self._fresh.get(MADE_BY[name], self.store).directory / f"{name}.parquet"
@@ -214,7 +222,16 @@ class Pipeline:
     def _context(self, scratch: Path | None = None) -> Context:
         other = self._other._context() if self._other else None
         return Context(
-            self.capture, self.manifest, self.options, self.table, self.stored, self.messages, scratch, other
+            self.capture,
+            self.manifest,
+            self.options,
+            self.table,
+            self.stored,
+            self.messages,
+            self.requests,
+            self.compared,
+            scratch,
+            other,
         )
 
     def _find_fresh(self, stage: Stage) -> Store | None:
@@ -247,6 +264,8 @@ class Pipeline:
             return [value, *(entry.get("run", "") for entry in made)]
         if name in ("categories", "intervals") and value:
             return [value, *_stat(Path(value))]
+        if name == "role" and self.options.direction != REQUEST:
+            return None  # messages have none
         # A list of messages can be longer than all else that is remembered.
         long = isinstance(value, str) and len(value) > _LONG
         return hashlib.sha256(value.encode()).hexdigest() if long else value

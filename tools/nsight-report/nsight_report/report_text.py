@@ -13,6 +13,8 @@ from .units import counted, duration, percent
 FEW = 10
 _GOOD = 0.9  # coverage from which a diagnosis counts as whole
 _PERVASIVE = 0.5
+_MUCH = 0.3  # share of what requests take more that is worth a hint
+BEHIND = "service"  # the phase behind the read
 _TOLD = 0.01  # share of the extra latency that is worth a sentence
 
 
@@ -25,9 +27,9 @@ def confidence(s: Summary) -> list[str]:
     said = []
     if s.coverage_median is not None and s.coverage_min is not None:
         covered = (
-            f"The causes explain {percent(s.coverage_median)} of a slower message's extra latency (median)"
+            f"The causes explain {percent(s.coverage_median)} of a slower {s.thing}'s extra latency (median)"
             if s.n_beyond_noise < s.n_slow
-            else f"The causes explain {percent(s.coverage_median)} of a slow message's extra latency (median)"
+            else f"The causes explain {percent(s.coverage_median)} of a slow {s.thing}'s extra latency (median)"
         )
         if s.coverage_min < _GOOD:
             covered += f", but of the worst only {percent(s.coverage_min)}"
@@ -35,7 +37,9 @@ def confidence(s: Summary) -> list[str]:
         if s.located_median and s.located_median >= _TOLD:
             said.append(f"Of {percent(s.located_median)} they tell where it went, and not why.")
     if s.n_slow < FEW:
-        said.append(f"There are only {counted(s.n_slow, 'slow message')}: one delay need not be a pattern.")
+        said.append(
+            f"There are only {counted(s.n_slow, f'slow {s.thing}')}: one delay need not be a pattern."
+        )
     if len(s.causes):
         first = next(each(s.causes.head(1)))
         if s.n_slow >= FEW and first.n_messages < _PERVASIVE * s.n_beyond_noise:
@@ -45,8 +49,8 @@ def confidence(s: Summary) -> list[str]:
     return said + _losses(s)
 
 
-def requests_told(f: Figures) -> list[str]:
-    """How many requests there were and how long they took, as a title and sentences."""
+def requests_told(f: Figures, thing: str = "request") -> list[str]:
+    """How many requests there were and how long they took, as a title and sentences; ``thing``: what is diagnosed."""
     done = "sent by the application" if f.role == "client" else "received and answered"
     said = [f"Requests: {f.n:,} {done}"]
     parts = [f"p{p:g} {duration(ns)}" for p, ns in f.percentiles.items()]
@@ -61,6 +65,8 @@ def requests_told(f: Figures) -> list[str]:
         said.append(
             f"{percent(share)} of what the requests of {f.slow} take more than those of {f.usual} is {phase}"
         )
+        if thing != "request" and (phase, share >= _MUCH) == (BEHIND, True):
+            said.append("why, --latency request tells: what is explained here ends at the read")
     if f.others:
         other = (
             "--role server: the requests that it received"
@@ -113,7 +119,7 @@ def next_steps(s: Summary) -> list[str]:
     """What to do now: the advice for the causes that matter, or what to try where there is none."""
     if not s.n:
         return [
-            "Check --app, --port and --direction; nsight-report top CAPTURE --by message lists the slow messages."
+            "Check --app, --port and --latency; nsight-report top CAPTURE --by message lists the slow messages."
         ]
     if not s.n_slow:
         return [f"Choose slow messages differently: --slow {s.slow} selects none."]

@@ -35,8 +35,11 @@ INTERVALS = "intervals.csv"
 #: Value of ``decode``: Intel PT around slow and baseline messages, and no other.
 CHOSEN = "chosen"
 
+#: Value of ``direction``: whole requests, from arrival to reply, in place of messages.
+REQUEST = "request"
+
 #: Options that say which messages are compared.
-SLICES = ("slow", "baseline", "app", "port", "direction", "decode")
+SLICES = ("slow", "baseline", "app", "port", "direction", "role", "decode")
 #: And how.
 ANALYSIS = (*SLICES, "against", "nested")
 
@@ -64,7 +67,8 @@ class Options:
 class Context:
     """What a running stage sees: the raw files, the manifest, the options, stored tables.
 
-    ``table``: a whole table by name; ``stored``, and ``messages``: the same, read only as far as somebody asks.
+    ``table``: a whole table by name; ``stored``, ``messages`` and ``requests``: the same, read only as far as somebody asks;
+    ``compared``: what is diagnosed, messages or requests in their form.
     ``scratch``: an empty directory on the disk of the tables, for the running stage;
     ``other``: the same of the capture that is compared with.
     """
@@ -75,6 +79,8 @@ class Context:
     table: Callable[[str], pa.Table]
     stored: Callable[[str], IntervalTable]
     messages: Callable[[], Messages]
+    requests: Callable[[], Messages]
+    compared: Callable[[], Messages]
     scratch: Path | None = None
     other: Context | None = None
 
@@ -143,7 +149,7 @@ class Stage:
     def inputs(self, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Stages whose tables it reads with these options, and names of the options it heeds."""
         if self.by_message and options.decode == CHOSEN:
-            return (*self.needs, "messages"), (*self.options, *SLICES)
+            return (*self.needs, "messages", "requests"), (*self.options, *SLICES)
         if self.of_threads and options.intervals and options.decode != CHOSEN:
             return (*self.needs, "contexts"), self.options
         return self.needs, self.options

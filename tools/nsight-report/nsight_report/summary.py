@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +18,11 @@ from .names import printable
 from .requests.figures import Figures, figures
 from .selection.options import Selection
 from .selection.slices import Slice
+from .stage import REQUEST
 from .tables.data_frames import cause_names, each
 from .timeline.recording import TRACEPOINT_NOISE_NS
 from .units import counted, duration, percent, percentile, supported
+from .waits.reasons import is_explained
 
 if TYPE_CHECKING:
     from .capture_tables import CaptureTables
@@ -70,6 +72,14 @@ class SlowMessage:
 
 
 @dataclass(frozen=True)
+class WaitChain:
+    """What most of a cause's time was waited for, through whom; ``n``: in how many messages."""
+
+    text: str
+    n: int
+
+
+@dataclass(frozen=True)
 class OwnCost:
     """What the recording itself cost the slow messages: ns in the median one, share of their whole delay."""
 
@@ -106,6 +116,10 @@ class Summary:
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
     requests: Figures | None = None  # None: there are none, as in a recording of one direction
+    thing: str = "message"  # what is diagnosed, in one word
+    chains: dict[str, WaitChain] = field(
+        default_factory=dict
+    )  # of causes that are waits of requests, by name
 
     @property
     def limitations(self) -> tuple[str, ...]:
@@ -120,7 +134,7 @@ def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.D
     """
     from .selection.application import choose_app, of_app
 
-    every, options = capture.stored_messages, Selection.of(capture.options)
+    every, options = capture.diagnosed_messages, Selection.of(capture.options)
     return every.rows(choose_app(every, options)) if names is None else of_app(every, options, names)
 
 
@@ -162,6 +176,8 @@ def summarise(capture: CaptureTables) -> Summary:
         own_cost=own_cost(capture),
         blocking=blocking(capture.hol),
         requests=_requests(capture, chosen["pid"].unique()),
+        thing="request" if capture.options.direction == REQUEST else "message",
+        chains=wait_chains(capture.anomalies),
         drops=drops.of_messages(capture.drops, selected(capture, ["proto", "lport"])),
     )
 
@@ -234,6 +250,20 @@ def blocking(hol: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["total_deviation_ns", "cause"], ascending=[False, True]).reset_index(drop=True)
 
 
+def wait_chains(anomalies: pd.DataFrame) -> dict[str, WaitChain]:
+    """By cause, of causes that are waits of requests."""
+    text = anomalies[["message_id", "deviation_ns"]].assign(
+        cause=cause_names(anomalies), path=anomalies["path"].astype(str)
+    )
+    text = text[
+        anomalies["subject"].astype(str).map(is_explained).to_numpy(bool)
+        & (text["path"] != "").to_numpy(bool)
+    ]
+    sums = text.groupby(["cause", "path"]).agg(ns=("deviation_ns", "sum"), n=("message_id", "nunique"))
+    most = sums.reset_index().sort_values(["ns", "path"], ascending=[False, True]).drop_duplicates("cause")
+    return {str(row.cause): WaitChain(str(row.path), int(row.n)) for row in each(most)}
+
+
 def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
     """Rows of ``coverage`` of the messages that are explained least, the worst first."""
     low = coverage[coverage["coverage"] < LOW_COVERAGE]
@@ -247,9 +277,9 @@ def _baseline(capture: CaptureTables) -> str:
 
 
 def cause_with_subject(row: Any) -> str:
-    """A row of ``causes`` by name, and what of it took most time where the name does not say so."""
+    """A row of ``causes`` by name, and what of it took most time where neither the name nor a wait chain says so."""
     name, subject = printable(row.cause), printable(row.subject)
-    return name if not subject or subject == row.category else f"{name}: {subject}"
+    return name if not subject or subject == row.category or is_explained(subject) else f"{name}: {subject}"
 
 
 class Advice(NamedTuple):
@@ -274,11 +304,11 @@ def advice(causes: pd.DataFrame) -> list[Advice]:
 def compared(s: Summary) -> str:
     """What was compared with what, and how many were not slower."""
     if not s.n:
-        return "No message matches the options, so there is nothing to explain."
+        return f"No {s.thing} matches the options, so there is nothing to explain."
     if not s.n_slow:
-        return f"{s.n:,} messages were seen, but none is selected by --slow {s.slow}."
+        return f"{s.n:,} {s.thing}s were seen, but none is selected by --slow {s.slow}."
     were = "was" if s.n_slow == 1 else "were"
-    begin = f"Of {s.n:,} messages, the {s.n_slow:,} of {s.slow} {were} compared with those of {s.baseline}."
+    begin = f"Of {s.n:,} {s.thing}s, the {s.n_slow:,} of {s.slow} {were} compared with those of {s.baseline}."
     if not s.n_beyond_noise:
         why = f", since its clocks are known to {duration(s.noise_ns // 2)} only" if s.by_clocks else ""
         return (
@@ -300,7 +330,7 @@ def verdict(s: Summary) -> str:
     if not s.n_beyond_noise or not len(s.causes):
         return begin
     parts = [
-        f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, 'message')}, up to "
+        f"{printable(c.cause)} ({percent(c.share)} of the extra latency, {counted(c.n_messages, s.thing)}, up to "
         f"{duration(c.max_deviation_ns)})"
         for i, c in enumerate(each(s.causes.head(3)))
         if i == 0 or c.share >= _WORTH
@@ -325,7 +355,7 @@ def slowest(capture: CaptureTables, count: int) -> list[SlowMessage]:
     """
     coverage = capture.coverage.sort_values("latency_ns", ascending=False, kind="stable")
     searched = coverage.head(_MOST_SEARCHED)
-    messages = capture.stored_messages.rows(searched["message_id"].to_numpy(np.int64))
+    messages = capture.diagnosed_messages.rows(searched["message_id"].to_numpy(np.int64))
     messages = messages.set_index("message_id", drop=False)
     anomalies = capture.anomalies.set_index("message_id", drop=False)
     taken: list[SlowMessage] = []

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ..interval_joins import Int
-from ..timeline import SIDES
+from ..timeline import SIDES, A, R, T
 from ..timeline.exposure import (
     HOL,
     IDLE,
@@ -95,11 +95,12 @@ def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) ->
     excess = (ns.groupby(row).transform("sum") - row.map(deviation).clip(lower=0)).clip(lower=0)
     side = frame["side"].astype(str).map(SIDES.index)
     give = pd.Series(left.reindex(pd.MultiIndex.from_arrays([row, side])).to_numpy(np.int64), frame.index)
-    # What is too much goes from side A, where most of it is saved, and the rest of it from side R.
-    on_a = side == SIDES.index("A")
+    # What is too much goes from side A, where most of it is saved, and the rest of it from the others.
     most = ns.groupby([row, side]).transform("sum").clip(upper=give)
-    from_a = most.where(on_a, 0).groupby(row).transform("max").clip(upper=excess)
-    give = give.clip(upper=from_a.where(on_a, excess - from_a))
+    for of in (A, T, R):
+        here = side == of
+        given = most.where(here, 0).groupby(row).transform("max").clip(upper=excess)
+        give, excess = give.where(~here, given), excess - given
     before = ns.groupby([row, side]).cumsum() - ns
     frame["deviation_ns"] = ns - np.clip(give - before, 0, ns)
     return frame[frame["deviation_ns"] > 0]

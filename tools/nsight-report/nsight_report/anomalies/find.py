@@ -17,9 +17,10 @@ from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline import SIDES
 from ..timeline.activity import Activity
-from ..timeline.exposure import KINDS, UNTRACED, Exposure
+from ..timeline.exposure import KINDS, UNTRACED, WAIT, Exposure
 from ..timeline.machine import Machine, Names
-from ..timeline.recording import Recording
+from ..timeline.recording import Explain, Recording
+from ..waits.reasons import is_explained
 from . import functions
 from .deviation import (
     adding_up,
@@ -57,7 +58,10 @@ def find(
     ledger.add(
         "slow_messages_with_untraced_time", n_untraced, untraced_ns=sum(int(ns.sum()) for ns in untraced)
     )
-    return population.table(), _table(pd.concat(frames, ignore_index=True), messages), ledger.table()
+    every = pd.concat(frames, ignore_index=True)
+    if recording.explain is not None:
+        every = _with_chains(every, messages, recording.explain)
+    return population.table(), _table(every, messages), ledger.table()
 
 
 class _Compared(NamedTuple):
@@ -71,7 +75,7 @@ class _Compared(NamedTuple):
 
 
 def _population(recordings: list[Recording], options: Selection, ledger: Ledger) -> Population:
-    chosen = select([r.every() for r in recordings], options, ledger, [r.seen for r in recordings])
+    chosen = select([r.compared() for r in recordings], options, ledger, [r.seen for r in recordings])
     return chosen.with_noise([r.noise_from(options.granularity_ns) for r in recordings])
 
 
@@ -102,6 +106,18 @@ def _anomalies(
         frame = pd.concat([_without(frame, looked_into, names), inside])
     late = latencies(of.slow) - median_latency(of.baseline)
     return without_saved(frame, saved(of.slow, usual), late)
+
+
+def _with_chains(frame: pd.DataFrame, requests: pd.DataFrame, explain: Explain) -> pd.DataFrame:
+    """With the wait chain behind the longest interval of each wait as its path."""
+    of_thread = (frame["kind"] == KINDS[WAIT]) & frame["subject"].astype(str).map(is_explained)
+    at = np.flatnonzero(of_thread.to_numpy(bool))
+    of, start, end = (frame[name].to_numpy(np.int64)[at] for name in ("row", "start_ns", "end_ns"))
+    read = column(requests["read_ns"])[of] > start
+    tid = np.where(read, column(requests["tid"])[of], column(requests["send_tid"])[of])
+    path = frame["path"].to_numpy(object)
+    path[at] = explain.chains(tid, start, end)
+    return frame.assign(path=path)
 
 
 def _table(frame: pd.DataFrame, messages: pd.DataFrame) -> pa.Table:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .. import losses
 from ..errors import BadInput
-from ..stage import ANALYSIS, RECORDS, Context, Result, Stage
+from ..stage import ANALYSIS, RECORDS, REQUEST, Context, Result, Stage
 
 
 def _run(ctx: Context) -> Result:
     from ..capture.check import check_together
     from ..selection.options import BASELINE_WITH_CALLS, Selection
     from ..timeline.recording import Recording, granularity_ns, noise_of
+    from ..waits.reasons import Explainer
     from .find import find
 
     # Here and not where the files are read: this is the first stage that sees them all.
@@ -36,8 +38,13 @@ def _run(ctx: Context) -> Result:
     granularity = max(granularity_ns(of) for of in (ctx, ctx.other) if of)
     here = Recording.of(ctx)._replace(noise=noise_of(ctx))
     against = Recording.of(ctx.other)._replace(noise=noise_of(ctx.other)) if ctx.other else None
+    ledger = losses.Ledger("waits")
+    if ctx.options.direction == REQUEST:
+        here = here._replace(explain=Explainer.of(ctx, ledger))
+        if against is not None and ctx.other is not None:
+            against = against._replace(explain=Explainer.of(ctx.other, ledger))
     compared, found, lost = find(here, replace(options, granularity_ns=granularity), against)
-    return {"compared": compared, "found_anomalies": found}, lost
+    return {"compared": compared, "found_anomalies": found}, losses.merge([lost, ledger.table()])
 
 
 def _of_intervals(ctx: Context) -> tuple[int, int] | None:
@@ -51,7 +58,7 @@ def _of_intervals(ctx: Context) -> tuple[int, int] | None:
 STAGE = Stage(
     "anomalies",
     _run,
-    needs=("messages", "contexts", "events", "clocks"),
+    needs=("messages", "requests", "contexts", "events", "clocks"),
     options=ANALYSIS,
     tables=("compared", "found_anomalies"),
     diagnosis=True,

@@ -30,6 +30,7 @@ PLACES = frozenset(
         "CPU idle",
         "NIC delay",
         "NIC transmit delay",
+        "Network and peer",
         "Other",
         "Other kernel work",
         "Receive processing",
@@ -87,7 +88,9 @@ def attribute(
     ]
     pairs["command"], pairs["check"] = [c for c, _ in steps], [c for _, c in steps]
     frame = frame.drop(columns=["category", "located"]).merge(pairs, on=what)
-    ours = frame["path"].astype(str).isin(_through_probes(frame["path"].astype(str).unique(), rows))
+    # The path of a wait tells of threads, which may be called like anything.
+    path = frame["path"].astype(str).where(frame["kind"] != "wait", "")
+    ours = path.isin(_through_probes(path.unique(), rows))
     ours_to_do = (rows.advice(OWN_COST), *rows.steps(OWN, OWN_COST))
     frame.loc[ours, ["category", *_TO_DO, "located"]] = OWN_COST, *ours_to_do, False
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])

@@ -12,7 +12,7 @@ import pandas as pd
 from ..tables.data_frames import words
 
 #: The bottom of every path: on which side of the hand-off.
-ROOTS = {"R": "receive core (R)", "A": "application core (A)"}
+ROOTS = {"R": "receive core (R)", "A": "application core (A)", "T": "transmit (T)"}
 SEPARATOR = ";"
 COLUMNS = ("path", "depth", "name", "kind", "total_ns", "self_ns", "n_calls")
 
@@ -34,15 +34,15 @@ def mean_stacks(lifetimes: Sequence[pd.DataFrame]) -> pd.DataFrame:
         ],
         ignore_index=True,
     )
-    side = (words(calls["side"]) == "A").astype(np.int64)
+    side = pd.Categorical(words(calls["side"]), categories=list(ROOTS)).codes.astype(np.int64)
     caller = _callers(frames, side)
     name, symbols = pd.factorize(words(calls["symbol"]))
     again, names = pd.factorize(np.array([s.replace(SEPARATOR, ":") for s in symbols], object))
     name = again[name]
 
-    # Paths level by level: a path is its caller's path and a name. Numbers 0 and 1 are the two sides.
+    # Paths level by level: a path is its caller's path and a name. The first numbers are the sides.
     path = np.full(len(calls), -1, np.int64)
-    of_path: list[tuple[int, int]] = [(-1, -1), (-1, -1)]
+    of_path: list[tuple[int, int]] = [(-1, -1)] * len(ROOTS)
     now = np.flatnonzero(caller < 0)
     above = side[now]
     order = np.argsort(caller, kind="stable")
@@ -66,7 +66,7 @@ def _callers(frames: list[pd.DataFrame], side: npt.NDArray[np.int64]) -> npt.NDA
     for frame in frames:
         number, parent = (frame[name].to_numpy(np.int64) for name in ("call_id", "parent_id"))
         of = side[offset : offset + len(frame)]
-        for which in (0, 1):
+        for which in range(len(ROOTS)):
             at = np.flatnonzero(of == which)
             place = pd.Index(number[at]).get_indexer(pd.Index(parent[at]))
             hit = place >= 0
@@ -90,13 +90,13 @@ def _table(
     counts = np.bincount(path, minlength=size) / n
     kind = np.full(size, "", object)
     kind[path] = words(calls["kind"])
-    paths, depth = [ROOTS["R"], ROOTS["A"]], [0, 0]
+    paths, depth = list(ROOTS.values()), [0] * len(ROOTS)
     last = list(paths)
-    for above, number in of_path[2:]:
+    for above, number in of_path[len(ROOTS) :]:
         last.append(str(names[number]))
         paths.append(paths[above] + SEPARATOR + last[-1])
         depth.append(depth[above] + 1)
-        if above < 2 and above >= 0:
+        if 0 <= above < len(ROOTS):
             total[above] += total[len(paths) - 1]
     frame = pd.DataFrame(
         {"path": paths, "depth": depth, "name": last, "kind": kind,

@@ -67,7 +67,7 @@ def _chosen(
 
     ends, _error, _good = clock.convert_masked(np.array(traced), "perf", "monotonic")
     seen = int(ends[0]), int(ends[1])
-    messages = ctx.messages()
+    messages = ctx.compared()
     chosen = messages.rows(looked_at(messages, Selection.of(ctx.options), seen))
     intervals = on_cores(chosen, to_pandas(thread_states))
     flat, _error, good = clock.convert_masked(intervals[:, :2].reshape(-1), "monotonic", "perf")

@@ -68,8 +68,8 @@ def tree(calls: pd.DataFrame, anomalies: pd.DataFrame) -> list[Node]:
         node.self_ns += own
         node.n_calls += 1
         place[side, call] = node
-    order = {"R": 0, "A": 1}
-    return sorted(roots.values(), key=lambda n: (order.get(n.side, 2), -n.ns))
+    order = {"R": 0, "A": 1, "T": 2}
+    return sorted(roots.values(), key=lambda n: (order.get(n.side, 3), -n.ns))
 
 
 def lines(calls: list[dict[str, Any]], whole_ns: int) -> Iterator[tuple[str, str | None]]:

@@ -19,6 +19,7 @@ from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..report_text import no_cause
 from ..requests.figures import NAMES, OF_CLIENT
+from ..stage import REQUEST
 from ..tables.data_frames import each, plain, record
 from ..timeline.calls_of_message import calls_of
 from ..units import bounded, duration, percent
@@ -50,7 +51,7 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     """The object of ``show --json``."""
     message = _message(capture, args.message)
     number = int(message["message_id"])
-    rows = capture.stored_messages.rows(np.array([number]))
+    rows = capture.diagnosed_messages.rows(np.array([number]))
     row = next(each(rows))
     parts = capture.intervals(rows)[0]
     calls = calls_of(parts, capture.calls_around(rows))
@@ -101,7 +102,7 @@ def _message(capture: CaptureTables, text: str) -> pd.Series[Any]:
     try:
         return capture.message(int(text))
     except KeyError:
-        raise no_message(int(text), capture.stored_messages.num_rows) from None
+        raise no_message(int(text), capture.diagnosed_messages.num_rows) from None
 
 
 def _request(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any] | None:
@@ -163,7 +164,7 @@ def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, An
         under_way = (rows["first_ns"] < last) & (rows["last_ns"] > first) & (rows["message_id"] != number)
         return (shared & under_way & (rows["direction"] == message["direction"])).to_numpy(bool)
 
-    every = capture.stored_messages.columns(
+    every = capture.diagnosed_messages.columns(
         _NEIGHBOUR, lambda rows: same_connection(rows) | at_the_time(rows)
     )
     same = every[same_connection(every)]
@@ -196,9 +197,12 @@ def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, An
 def print_for_people(made: dict[str, Any], console: Console) -> None:
     """The same as text."""
     m = made["message"]
-    done = {"rx": "received by", "tx": "sent by", "interval": "interval of"}[m["direction"]]
+    done = {"rx": "received by", "tx": "sent by", "interval": "interval of", REQUEST: "read by"}[
+        m["direction"]
+    ]
+    what = "request" if m["direction"] == REQUEST else "message"
     title = (
-        f"message {m['message_id']}: {duration(m['latency_ns'])}, {done} {printable(m['comm'])}[{m['tid']}]"
+        f"{what} {m['message_id']}: {duration(m['latency_ns'])}, {done} {printable(m['comm'])}[{m['tid']}]"
     )
     if m["request_type"]:
         title += f", {printable(m['request_type'])}"
@@ -292,7 +296,7 @@ def _print_marks(made: dict[str, Any], console: Console) -> None:
 
 def _print_segments(made: dict[str, Any], console: Console) -> None:
     _title(console, "On its cores")
-    names = {"R": "(R) receive core", "A": "(A) application core"}
+    names = {"R": "(R) receive core", "A": "(A) application core", "T": "(T) transmit, core"}
     for s in made["segments"]:
         unknown = s["dur_ns"] - s["known_ns"]
         blank = f", {duration(unknown)} untraced" if unknown > 0 else ""
@@ -323,7 +327,7 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
         if c["other_message_id"] >= 0:
             where += f", in the processing of message {c['other_message_id']}"
         console.print(Text("      " + where), soft_wrap=True)
-        if c["path"]:
+        if c["path"] and c["kind"] != "wait":
             console.print(
                 Text(f"      called through {printable(c['path'], 400)}", style="dim"), soft_wrap=True
             )
@@ -332,6 +336,8 @@ def _print_causes(made: dict[str, Any], console: Console) -> None:
 
 
 def _claim(c: dict[str, Any]) -> str:
+    if c["kind"] == "wait" and c["path"]:
+        return f"{printable(c['path'], 400)} ({duration(c['observed_ns'])}, usually {duration(c['baseline_ns'])})"
     subject = printable(c["subject"])
     spent = f"{duration(c['observed_ns'])}, usually {duration(c['baseline_ns'])}"
     if c["anomaly"] == "frequent":

@@ -66,7 +66,7 @@ def _causes(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
 def _messages(capture: CaptureTables, sort: str) -> list[dict[str, Any]]:
     names = ["message_id", "first_ns", "comm", "direction", "request_type", "raddr", "rport", "conn_id"]
     ids = capture.coverage["message_id"].to_numpy(np.int64)
-    coverage = capture.coverage.merge(capture.stored_messages.rows(ids, names), on="message_id")
+    coverage = capture.coverage.merge(capture.diagnosed_messages.rows(ids, names), on="message_id")
     by, ascending = {
         "deviation": (["deviation_ns"], False),
         "coverage": (["coverage", "message_id"], True),

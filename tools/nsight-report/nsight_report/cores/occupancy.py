@@ -94,7 +94,7 @@ class _Cores:
     """One capture: its cores' contexts, named. They are read once, a row group at a time."""
 
     def __init__(self, recording: Recording, options: Selection, rows: Categories) -> None:
-        self._messages, self._contexts = recording.every(), recording.activity("contexts")
+        self._messages, self._contexts = recording.compared(), recording.activity("contexts")
         self._recorder = recording.recorder
         self._own = np.unique(of_app(self._messages, options, ["pid"])["pid"].to_numpy())
         self._rows = rows

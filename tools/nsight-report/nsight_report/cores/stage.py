@@ -21,7 +21,7 @@ def _run(ctx: Context) -> Result:
 STAGE = Stage(
     "cores",
     _run,
-    needs=("messages", "contexts", "anomalies"),
+    needs=("messages", "requests", "contexts", "anomalies"),
     options=(*ANALYSIS, "categories"),
     tables=("cores",),
     diagnosis=True,

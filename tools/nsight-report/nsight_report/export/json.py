@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..requests.figures import Figures
+from ..stage import REQUEST
 from ..summary import Summary, summarise
 from ..tables.data_frames import each, record
 
@@ -26,6 +27,8 @@ _CAUSE_FIELDS = (
     "command",
     "check",
 )
+#: What is diagnosed, by direction.
+_LATENCY = {"rx": "receive", "tx": "transmit", "interval": "interval", REQUEST: "request"}
 _BLOCKING_FIELDS = (
     "cause",
     "subject",
@@ -61,9 +64,13 @@ def summary_object(capture: CaptureTables, summary: Summary | None = None) -> di
             "located_median": s.located_median,
             "worst": [record(row, "message_id", "coverage", "deviation_ns") for row in each(s.worst_covered)],
         },
-        "causes": _rows(
-            s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
-        ),
+        "latency": _LATENCY[capture.options.direction],
+        "causes": [
+            {**row, "chain": s.chains[row["cause"]].text if row["cause"] in s.chains else None}
+            for row in _rows(
+                s.causes.sort_values("total_deviation_ns", ascending=False, kind="stable"), _CAUSE_FIELDS
+            )
+        ],
         "blocking": _rows(s.blocking, _BLOCKING_FIELDS),
         "drops": _rows(s.drops, _DROP_FIELDS),
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,

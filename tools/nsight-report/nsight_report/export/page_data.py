@@ -281,7 +281,7 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     usual = sheet.paths.stacks.set_index("path")["baseline_ns"] if sheet.paths.n_baseline else None
     numbers = np.array(chosen(sheet, MOST_LIFETIMES if most is None else most), np.int64)
     wanted = numbers[np.isin(numbers, sheet.messages["message_id"].to_numpy())].tolist()
-    stored = sheet.capture.stored_messages
+    stored = sheet.capture.diagnosed_messages
     drawn = timeline.Timelines(stored.columns(timeline.OF_MESSAGES), sheet.capture.anomalies)
     made: dict[int, str] = {}
     # Neighbours in time are neighbours in the file.

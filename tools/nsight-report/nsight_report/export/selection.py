@@ -13,6 +13,7 @@ import pandas as pd
 from ..errors import BadInput
 from ..selection.slices import Slice
 from ..selection.windows import Window, around
+from ..stage import REQUEST
 from ..summary import selected
 from ..tables.data_frames import each
 
@@ -32,6 +33,14 @@ MARKS = {
         ("app_ns", "send done", "app_cpu"),
         ("driver_ns", "driver", "recv_cpu"),
         ("completion_ns", "NIC done", None),
+    ),
+    REQUEST: (
+        ("nic_ns", "NIC", None),
+        ("arrival_ns", "arrival", "recv_cpu"),
+        ("handoff_ns", "hand-off", "handoff_cpu"),
+        ("read_ns", "read", "app_cpu"),
+        ("send_ns", "send call", "send_cpu"),
+        ("left_ns", "driver", "driver_cpu"),
     ),
     "interval": (
         ("call_ns", "begin", "app_cpu"),
@@ -92,7 +101,7 @@ def messages_of(capture: CaptureTables, spec: str) -> pd.DataFrame:
     Raises BadInput when there is none.
     """
     spec = _FORMER.get(spec, spec)
-    compared, every = capture.compared, capture.stored_messages
+    compared, every = capture.compared, capture.diagnosed_messages
     if spec == "all":
         found = selected(capture)
     elif spec in ("slow", "baseline"):
@@ -139,7 +148,7 @@ def choose(capture: CaptureTables, spec: str) -> Chosen:
     anomalies, coverage = capture.anomalies, capture.coverage
     return Chosen(
         found,
-        _others(capture.stored_messages, own, windows),
+        _others(capture.diagnosed_messages, own, windows),
         anomalies[anomalies["message_id"].isin(own)],
         coverage[coverage["message_id"].isin(own)],
         _states(capture.frame("thread_states"), found, windows),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, TextIO
 
+import pandas as pd
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 from ..drops import MEANING
 from ..names import printable
 from ..report_text import confidence, next_steps, no_cause, phase_columns, requests_told, slowest_told
+from ..stage import REQUEST
 from ..summary import (
     RECORDED_WITH,
     SlowMessage,
@@ -35,6 +37,7 @@ _BAR = 20
 _CAUSES = 10  # printed
 _BLOCKING, _TOLD = 5, 0.05  # of what head-of-line blocking consists of, and from which share of it on
 _REQUESTS = 3  # of the slowest
+_CHAIN = 400  # characters
 _PLAIN_WIDTH = 110
 #: Behind a cause that is only a place.
 LOCATED = " *"
@@ -202,18 +205,18 @@ def described(row: Any) -> str:
 
 
 def _latencies(console: Console, s: Summary) -> None:
-    _title(console, f"Messages: {s.n:,}")
+    _title(console, f"{s.thing.capitalize()}s: {s.n:,}")
     parts = [f"p{p:g} {duration(ns)}" for p, ns in s.percentiles.items()]
     if s.max_ns is not None:
         parts.append(f"max {duration(s.max_ns)}")
-    console.print("  latency: " + ", ".join(parts) if parts else "  no latency: no message matches")
+    console.print("  latency: " + ", ".join(parts) if parts else "  no latency: none matches")
     if s.unsupported and s.n:
         missing = ", ".join(f"p{p:g}" for p in s.unsupported)
         console.print(f"  too few messages for {missing}", style="dim")
-    console.print(f"  slow messages: {s.slow} ({s.n_slow:,}), baseline: {s.baseline}")
+    console.print(f"  slow {s.thing}s: {s.slow} ({s.n_slow:,}), baseline: {s.baseline}")
     if s.coverage_median is not None and s.coverage_min is not None:
         console.print(
-            f"  coverage: of a slow message's extra latency the causes explain {s.coverage_median:.0%} "
+            f"  coverage: of a slow {s.thing}'s extra latency the causes explain {s.coverage_median:.0%} "
             f"(median; lowest {s.coverage_min:.0%}) and locate {s.located_median or 0:.0%}"
         )
     elif s.n_slow and not s.n_beyond_noise:
@@ -223,14 +226,14 @@ def _latencies(console: Console, s: Summary) -> None:
             f"{row.message_id} ({row.coverage:.0%} of {duration(row.deviation_ns)})"
             for row in each(s.worst_covered)
         ]
-        console.print(f"  explained least: message {', '.join(worst)}", style="dim")
+        console.print(f"  explained least: {s.thing} {', '.join(worst)}", style="dim")
 
 
 def _requests(console: Console, s: Summary) -> None:
     f = s.requests
     if f is None:
         return
-    title, *sentences = requests_told(f)
+    title, *sentences = requests_told(f, s.thing)
     _title(console, title)
     for sentence in sentences:
         console.print(Text("  " + sentence), soft_wrap=True)
@@ -246,15 +249,15 @@ def _requests(console: Console, s: Summary) -> None:
 
 
 def _causes(console: Console, s: Summary) -> None:
-    _title(console, "Causes of the slow messages, by total delay")
+    _title(console, f"Causes of the slow {s.thing}s, by total delay")
     if not len(s.causes):
         console.print(
             "  none found"
             if s.n_beyond_noise
-            else "  none: no message was slower by more than measurement noise"
+            else f"  none: no {s.thing} was slower by more than measurement noise"
         )
         return
-    table = columns(console, "cause", ">share", "", ">messages", ">median", ">max", ">total")
+    table = columns(console, "cause", ">share", "", f">{s.thing}s", ">median", ">max", ">total")
     shown = s.causes.head(_CAUSES)
     for row in each(shown):
         table.add_row(
@@ -267,6 +270,7 @@ def _causes(console: Console, s: Summary) -> None:
             duration(row.total_deviation_ns),
         )
     print_table(console, table)
+    _chains(console, s, shown)
     rest = s.causes["share"].iloc[_CAUSES:]
     if len(rest):
         console.print(
@@ -275,11 +279,22 @@ def _causes(console: Console, s: Summary) -> None:
         )
     if any(only_located(row) for row in each(shown)):
         console.print(f" {LOCATED} tells where the time went, and not why", style="dim")
-    whose = "the slow messages" if s.n_beyond_noise == s.n_slow else "the slower ones"
+    whose = f"the slow {s.thing}s" if s.n_beyond_noise == s.n_slow else "the slower ones"
     console.print(f"  shares are of {duration(s.extra_ns)}, the extra latency of {whose} in all", style="dim")
     if s.own_cost and s.own_cost.share:
         console.print("  " + own_cost_line(s.own_cost))
-    console.print("  (R) receive core: before the hand-off. (A) application core: after it.", style="dim")
+    sides = "(R) receive core: before the hand-off. (A) application core: after it."
+    out = " (T) transmit: from the send call on." if s.thing == "request" else ""
+    console.print(f"  {sides}{out}", style="dim")
+
+
+def _chains(console: Console, s: Summary, causes: pd.DataFrame) -> None:
+    """Whom the requests waited for, and what these did meanwhile."""
+    for row in each(causes[(causes["share"] >= _TOLD).to_numpy(bool)]):
+        chain = s.chains.get(str(row.cause))
+        if chain:
+            text = f"{printable(row.cause)}, {chain.n:,} of {counted(row.n_messages, s.thing)}: {printable(chain.text, _CHAIN)}"
+            _item(console, text)
 
 
 def _blocking(console: Console, s: Summary) -> None:
@@ -305,7 +320,7 @@ def _blocking(console: Console, s: Summary) -> None:
 def _slowest(console: Console, s: Summary) -> None:
     if not s.slowest:
         return
-    _title(console, "Slowest messages (of those delayed together, the slowest)")
+    _title(console, f"Slowest {s.thing}s (of those delayed together, the slowest)")
     for message in s.slowest:
         console.print(Text("  " + describe(message)), soft_wrap=True)
         explained = ", ".join(f"{printable(name)} +{duration(ns)}" for name, ns in message.causes[:4])
@@ -317,7 +332,9 @@ def describe(message: SlowMessage) -> str:
     """One line that identifies a message: number, latency, application, peer, cores."""
     row = message.row
     usual = f" (usual {duration(message.baseline_ns)})" if message.baseline_ns is not None else ""
-    what = f"message {row['message_id']}: {duration(int(row['latency_ns']))}{usual}, {row['direction']}"
+    request = row["direction"] == REQUEST
+    what = f"{'request' if request else 'message'} {row['message_id']}: {duration(int(row['latency_ns']))}{usual}"
+    what += "" if request else f", {row['direction']}"
     who = f"{printable(row['comm'])}[{row['tid']}]"
     if row["direction"] == "interval":
         return f"{what} {printable(peer_of(row))}, {who}"

@@ -259,9 +259,9 @@ def _flames(sheet: Sheet) -> Iterator[Figure]:
 
 def _timelines(sheet: Sheet) -> Iterator[Figure]:
     slowest, capture = sheet.summary.slowest, sheet.capture
-    drawn = timeline.Timelines(capture.stored_messages.columns(timeline.OF_MESSAGES), capture.anomalies)
+    drawn = timeline.Timelines(capture.diagnosed_messages.columns(timeline.OF_MESSAGES), capture.anomalies)
     numbers = [int(slow.row["message_id"]) for slow in slowest]
-    rows = capture.stored_messages.rows(np.array(numbers)).set_index("message_id").loc[numbers]
+    rows = capture.diagnosed_messages.rows(np.array(numbers)).set_index("message_id").loc[numbers]
     read = capture.lifetimes(numbers, timeline.OF_CALLS)
     for slow, where, lifetime in zip(slowest, capture.intervals(rows), read, strict=True):
         yield _timeline(sheet, slow, timeline.as_table(drawn.parts(slow.row, where, lifetime)))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..names import thread_name
+from ..stage import REQUEST
 from ..tables.data_frames import words
 from ..units import counted, duration
 from .folding import fold
@@ -75,7 +76,11 @@ _MARKS = {
         ("completion_ns", "NIC done"),
     ),
     "interval": (("call_ns", "begin"), ("handoff_ns", "hand-over"), ("app_ns", "end")),
-}
+    REQUEST: (
+        ("nic_ns", "NIC"), ("arrival_ns", "arrival"), ("handoff_ns", "hand-off"), ("read_ns", "read"), ("send_ns", "send call"),
+        ("left_ns", "driver"),
+    ),
+}  # fmt: skip
 
 
 def rows(capture: CaptureTables, message_id: int) -> pd.DataFrame:
@@ -86,8 +91,8 @@ def rows(capture: CaptureTables, message_id: int) -> pd.DataFrame:
     ``red`` marks the calls that an anomaly of the message names. Raises KeyError for a message that is not there.
     """
     lifetime = capture.lifetime(message_id)
-    found = capture.stored_messages.rows(np.array([message_id]))
-    drawn = Timelines(capture.stored_messages.columns(OF_MESSAGES), capture.anomalies)
+    found = capture.diagnosed_messages.rows(np.array([message_id]))
+    drawn = Timelines(capture.diagnosed_messages.columns(OF_MESSAGES), capture.anomalies)
     return as_table(drawn.parts(found.iloc[0], capture.intervals(found)[0], lifetime))
 
 
@@ -193,7 +198,12 @@ def tracks(message: pd.Series[Any]) -> dict[int, str]:
     receive = [int(message[c]) for c in ("recv_cpu", "handoff_cpu") if not pd.isna(message[c])]
     app = None if pd.isna(message["app_cpu"]) else int(message["app_cpu"])
     found = {cpu: "R and A" if app in (None, cpu) else "R" for cpu in receive}
-    return found if app is None else {**found, app: found.get(app, "A")}
+    found = found if app is None else {**found, app: found.get(app, "A")}
+    # Of a request, who sent and where it left.
+    for name, side in (("send_cpu", "A"), ("driver_cpu", "T")):
+        if name in message and not pd.isna(message[name]):
+            found.setdefault(int(message[name]), side)
+    return found
 
 
 def track_of_cause(cpu: int | None, side: str, track: dict[int, str]) -> int | None:

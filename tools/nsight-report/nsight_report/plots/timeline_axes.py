@@ -56,6 +56,7 @@ NAMES = {
 _TRACK_NAMES = {
     "R": "receive core (R)",
     "A": "application core (A)",
+    "T": "transmit core (T)",
     "R and A": "receive and application core",
 }
 _WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # keeps lines off labels
@@ -123,7 +124,7 @@ def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
     """Core to (base, levels, track name); application core below, receive core on top."""
     calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
     every = frame[frame["what"] == "call"]
-    order = {"A": 0, "R and A": 1, "R": 2}
+    order = {"T": -1, "A": 0, "R and A": 1, "R": 2}
     least = NARROWEST * float(every["end_ns"].max() - every["start_ns"].min()) if len(every) else 0.0
     bases: Bases = {}
     top = 0.3

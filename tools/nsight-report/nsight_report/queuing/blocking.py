@@ -68,7 +68,7 @@ def break_down(
     found = to_pandas(anomalies.filter(pc.equal(anomalies["anomaly"].cast(pa.string()), "hol")))
     if not len(found):
         return schema.empty("hol")
-    every = recording.every()
+    every = recording.compared()
     of_server = of_app(every, options, _COLUMNS)
     fastest = _fastest(of_server, seen, only)
     messages = every.rows(np.append(fastest, column(found["message_id"])))
@@ -87,7 +87,9 @@ def break_down(
     rows = load(options.categories)
     usual = _usual(own, inside, rows, len(fastest))
     ahead = _ahead(waited, activity.machine)
-    observed = _categorised(waited.row * 2 + waited.side, waited.cpu, waited.start, waited.end, inside, rows)
+    observed = _categorised(
+        waited.row * len(SIDES) + waited.side, waited.cpu, waited.start, waited.end, inside, rows
+    )
     return _table(_rows(observed.frame(), usual, ahead, found, ids))
 
 
@@ -112,10 +114,10 @@ def _own_work(ids: Int, activity: Activity) -> tuple[Int, Int, Int, Int]:
         at = np.flatnonzero(np.isin(tiles.owner, ids) & (tiles.end < np.iinfo(np.int64).max))
         who = order[np.searchsorted(ids[order], tiles.owner[at])]
         if side == R:
-            parts.append((who * 2 + side, tiles.group[at], tiles.start[at], tiles.end[at]))
+            parts.append((who * len(SIDES) + side, tiles.group[at], tiles.start[at], tiles.end[at]))
             continue
         piece, cpu, low, high = activity.cores_of(tiles.group[at], tiles.start[at], tiles.end[at], "running")
-        parts.append((who[piece] * 2 + side, cpu, low, high))
+        parts.append((who[piece] * len(SIDES) + side, cpu, low, high))
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     return joined[0], joined[1], joined[2], joined[3]
 
@@ -133,7 +135,7 @@ def _categorised(of: Int, cpu: Int, start: Int, end: Int, inside: Inside, rows: 
 def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_fastest: int) -> pd.DataFrame:
     """Median ns that one of the fastest messages takes in each category, by side; absence counts as 0."""
     frame = _categorised(*own, inside, rows).frame()
-    frame["side"] = frame["of"] % 2
+    frame["side"] = frame["of"] % len(SIDES)
     frame = frame.sort_values("ns")
     groups = frame.groupby(["side", "category"])["ns"]
     rank = n_fastest // 2 - (n_fastest - groups.transform("size"))
@@ -142,7 +144,7 @@ def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_f
 
 def _ahead(waited: exposure.LabelledIntervals, machine: Machine) -> pd.DataFrame:
     """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
-    key = waited.row * 2 + waited.side
+    key = waited.row * len(SIDES) + waited.side
     frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})
     frame = frame.groupby(["of", "other"])["ns"].sum().reset_index()
     whole = pd.concat(
@@ -152,7 +154,7 @@ def _ahead(waited: exposure.LabelledIntervals, machine: Machine) -> pd.DataFrame
         ]
     )
     whole = whole[(whole["other"] >= 0) & (whole["whole"] > 0)]
-    frame["side"] = frame["of"] % 2
+    frame["side"] = frame["of"] % len(SIDES)
     sums = whole.groupby(["other", "side"])["whole"].sum().reset_index()
     frame = frame.merge(sums, on=["other", "side"], how="left")
     frame["part"] = (frame["ns"] / frame["whole"]).clip(upper=1.0).fillna(1.0)
@@ -164,19 +166,19 @@ def _rows(
 ) -> pd.DataFrame:
     sides = np.array(SIDES, object)
     found = found.assign(
-        of=np.searchsorted(ids, column(found["message_id"])) * 2
-        + (found["side"].astype(str) == SIDES[A]).to_numpy(np.int64)
+        of=np.searchsorted(ids, column(found["message_id"])) * len(SIDES)
+        + found["side"].astype(str).map(SIDES.index).to_numpy(np.int64)
     )
     claimed = found.groupby("of")["deviation_ns"].sum().astype(np.int64).rename("claimed").reset_index()
     frame = observed.merge(claimed, on="of").merge(ahead, on="of")
-    frame["side"] = frame["of"] % 2
+    frame["side"] = frame["of"] % len(SIDES)
     frame = frame.merge(usual, on=["side", "category"], how="left")
     frame["in_fastest"] = frame["one_ns"].fillna(0) > 0
     frame["fastest_ns"] = (frame["one_ns"].fillna(0) * frame["parts"]).round().astype(np.int64)
     frame = frame.rename(columns={"ns": "observed_ns"})
     frame["beyond_ns"] = frame["observed_ns"] - frame["fastest_ns"]
     frame["deviation_ns"] = _shared(frame)
-    frame["message_id"] = ids[frame["of"].to_numpy() // 2]
+    frame["message_id"] = ids[frame["of"].to_numpy() // len(SIDES)]
     frame["side"] = sides[frame["side"].to_numpy()]
     return frame.sort_values(
         ["message_id", "side", "deviation_ns", "category"], ascending=[True, True, False, True]

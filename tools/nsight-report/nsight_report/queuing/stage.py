@@ -18,7 +18,7 @@ def _run(ctx: Context) -> Result:
     compared, anomalies = ctx.table("compared"), ctx.table("anomalies")
     here, there = Recording.of(ctx), Recording.of(ctx.other) if ctx.other else None
     options, span = Selection.of(ctx.options), here.seen
-    only = looked_at(ctx.messages(), options, span) if ctx.options.decode == CHOSEN else None
+    only = looked_at(ctx.compared(), options, span) if ctx.options.decode == CHOSEN else None
     # Neither needs the other, and both wait for what they read.
     with ThreadPoolExecutor(2) as pool:
         found = pool.submit(find, here, compared, there)
@@ -30,7 +30,7 @@ def _run(ctx: Context) -> Result:
 STAGE = Stage(
     "queuing",
     _run,
-    needs=("messages", "contexts", "anomalies", "attribution"),
+    needs=("messages", "requests", "contexts", "anomalies", "attribution"),
     options=(*ANALYSIS, "categories"),
     tables=("queuing", "hol"),
     diagnosis=True,

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..errors import BadInput
 from ..interval_joins import Int
+from ..stage import REQUEST
 from ..tables.data_frames import column
 from ..tables.messages import Messages
 from .options import Selection
@@ -32,12 +33,13 @@ class App(NamedTuple):
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid, begin_tid, pid."""
+        """By rows in the table's order: message_id, conn_id, tid, begin_tid, pid; of requests send_tid, too."""
         ids, conn, tid, pid = (
             messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
         )
-        began = column(messages["begin_tid"])
-        return App(ids, conn, np.union1d(tid, began[began > 0]), np.unique(pid[pid >= 0]))
+        others = [column(messages[name]) for name in ("begin_tid", "send_tid") if name in messages]
+        threads = np.unique(np.concatenate([tid, *(other[other > 0] for other in others)]))
+        return App(ids, conn, threads, np.unique(pid[pid >= 0]))
 
 
 def choose_app(messages: Messages, options: Selection) -> Int:
@@ -47,14 +49,22 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     the one whose own port more peers talk to than it talks to itself; ties by message count.
     """
     counts: list[pd.DataFrame] = []
+    n_rows = 0
 
     def count(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        nonlocal n_rows
+        n_rows += len(rows)
         found = rows.loc[_asked(rows, options), ["pid", "lport", "rport"]]
         counts.append(found.value_counts().rename("n").reset_index())
         return np.zeros(len(rows), bool)
 
     # Some rows at a time: what stays in memory are processes and ports.
     messages.columns(_OF_APP, count)
+    if options.direction == REQUEST and not n_rows:
+        raise BadInput(
+            "no request was joined to its reply",
+            "record both directions (without --rx and --tx); --role client is about requests that the process sent",
+        )
     kinds = pd.concat(counts).groupby(["pid", "lport", "rport"])["n"].sum().reset_index()
     if kinds.empty:
         raise BadInput(

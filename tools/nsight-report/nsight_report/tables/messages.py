@@ -28,7 +28,7 @@ Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
 class Messages(Reader):
     """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
 
-    ``name``: of another table that is read so, by columns only.
+    ``name``: of another table that is read so; ``key``: the column of its rows' numbers.
 
     >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
     >>> messages.columns(["message_id", "latency_ns"])                   # doctest: +SKIP
@@ -37,6 +37,7 @@ class Messages(Reader):
 
     def __init__(self, source: pa.Table | Path, name: str = "messages") -> None:
         super().__init__(source, name)
+        self.key = "request_id" if name == "requests" else "message_id"
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
         """Some columns of every message, or of messages that ``keep`` chooses by these columns; in the table's order.
@@ -77,8 +78,8 @@ class Messages(Reader):
         wanted = np.unique(message_ids)
         names = self.column_names if names is None else list(names)
         found = [self.nothing(names)]
-        for group in self._groups(list(dict.fromkeys([*names, "message_id"])), wanted):
-            hit = np.isin(group["message_id"].to_numpy(), wanted, kind="sort")
+        for group in self._groups(list(dict.fromkeys([*names, self.key])), wanted):
+            hit = np.isin(group[self.key].to_numpy(), wanted, kind="sort")
             found.append(group.select(names).filter(pa.array(hit)))
         return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
 
@@ -95,7 +96,7 @@ class Messages(Reader):
     def _may_have(self, number: int, wanted: I64) -> bool:
         if not self.metadata:
             return True
-        told = self.metadata.row_group(number).column(self.column_names.index("message_id")).statistics
+        told = self.metadata.row_group(number).column(self.column_names.index(self.key)).statistics
         if told is None or not told.has_min_max:
             return True
         at = np.searchsorted(wanted, told.min)

@@ -2,18 +2,6 @@
 """The intervals of cores that belong to each message."""
 
 from .detours import Detours, detours
-from .sections import OF_THREADS, SIDES, A, Place, R, Sections, sections, threads_at, threads_of
+from .sections import SIDES, A, Place, R, Sections, T, sections
 
-__all__ = [
-    "OF_THREADS",
-    "SIDES",
-    "A",
-    "Detours",
-    "Place",
-    "R",
-    "Sections",
-    "detours",
-    "sections",
-    "threads_at",
-    "threads_of",
-]
+__all__ = ["SIDES", "A", "Detours", "Place", "R", "Sections", "T", "detours", "sections"]

@@ -19,11 +19,11 @@ from .. import drops
 from ..interval_joins import Int, overlaps
 from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
-from . import Detours, arrival, detours, entered, exposure, occupancy, threads_of
+from . import Detours, arrival, departure, detours, entered, exposure, occupancy
 from .machine import Machine, Names
 from .occupancy import Asked, Reads
-from .pieces import Pieces, pieces
-from .recording import Recording
+from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
+from .recording import Recording, Waits
 
 #: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
 ROWS = 300_000
@@ -49,7 +49,7 @@ class Activity:
         self._calls, self._contexts, self._states = (
             recording.activity(name) for name in ("calls", "contexts", "thread_states")
         )
-        self._host = recording.host or arrival.Host()
+        self._host, self._explain = recording.host or arrival.Host(), recording.explain
         self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
         self.has_functions = self._calls.holds("kind", "function")
         softirqs = self._contexts.where("kind", ["softirq"] if self.has_functions else [], ["call_id"])
@@ -80,7 +80,10 @@ class Activity:
             chosen = [rows[(rows >= first) & (rows <= last)] for rows in wanted]
             every = np.unique(np.concatenate(chosen))
             states, told, found = self._thread_states(every), self._told(every), self._detours(every)
-            parts = [pieces(self.messages, rows, states, told.at, found) for rows in chosen]
+            parts = [
+                self._explained(self._departed(pieces(self.messages, rows, states, told.at, found)))
+                for rows in chosen
+            ]
             yield parts, replace(self.machine.during(self._cores(parts)), told=told)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
@@ -95,6 +98,30 @@ class Activity:
             tid, start, end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
         )
         return query, column(states["cpu"])[item], low, high
+
+    def _departed(self, found: Pieces) -> Pieces:
+        """With what sent messages waited for on their way to the driver."""
+        at = np.flatnonzero(found.state == State.QUEUED)
+        if not len(at):
+            return found
+        rows, of = np.unique(found.row[at], return_inverse=True)
+        reason = departure.reasons(self.messages.iloc[rows], self._contexts)[of]
+        codes = np.array([*map(self.machine.names.code, departure.SUBJECTS), -1], np.int64)
+        why = found.why.copy()
+        why[at] = codes[reason]
+        return replace(found, why=why)
+
+    def _explained(self, found: Pieces) -> Pieces:
+        """With what their threads waited for, by the table of waits, where it is to be told."""
+        if self._explain is None:
+            return found
+        at = waits_of_threads(found)
+        row = found.row[at]
+        unread = found.end[at] <= column(self.messages["read_ns"])[row]
+        ids = column(self.messages["message_id"])[row]
+        told = self._explain(Waits(found.tid[at], found.start[at], found.end[at], ids, unread))
+        codes = np.array([self.machine.names.code(text) for text in told.texts], np.int64)
+        return because(found, at[told.wait], told.start, told.end, codes[told.text])
 
     def _told(self, rows: Int) -> arrival.Told:
         chosen = self.messages.iloc[rows]
@@ -120,7 +147,8 @@ class Activity:
             yield int(part[0]), int(part[-1])
 
     def _thread_states(self, rows: Int) -> pd.DataFrame:
-        tid, first, last = threads_of(self.messages.iloc[rows])
+        chosen = self.messages.iloc[rows]
+        tid, first, last = threads_of(chosen)
         # What a thread did next tells where one that waited was woken.
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)

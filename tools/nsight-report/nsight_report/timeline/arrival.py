@@ -18,6 +18,7 @@ import pandas as pd
 from ..interval_joins import Int
 from ..selection.windows import MARGIN_NS
 from ..tables.data_frames import column
+from .incoming import are_received
 
 #: An interrupt this shortly before a softirq raised it: between the two there is only the interrupt's exit.
 ADJACENT_NS = 2_000
@@ -93,7 +94,7 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
     nothing = nothing_told(len(messages))
     at, why = nothing.at, nothing.why
     nic, arrival, core = (column(messages[c]) for c in ("nic_ns", "arrival_ns", "recv_cpu"))
-    candidates = (nic >= 0) & (arrival > nic) & (messages["direction"] == "rx").to_numpy(bool)
+    candidates = (nic >= 0) & (arrival > nic) & are_received(messages)
     kind, symbol = contexts["kind"].astype(str), contexts["symbol"].astype(str)
     is_poll = ((kind == "softirq") & (symbol == "NET_RX")).to_numpy()
     is_irq = (kind == "hardirq").to_numpy()

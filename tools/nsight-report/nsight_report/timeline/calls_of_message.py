@@ -20,7 +20,7 @@ _TOGETHER = 200_000  # rows from which they are handed out: a lifetime of a long
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval of one core that belongs to a message; ``side`` R before, A after the hand-off. In ns."""
+    """An interval of one core that belongs to a message; ``side`` R before, A after the hand-off, T on the way out. In ns."""
 
     side: str
     cpu: int
@@ -37,7 +37,13 @@ def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[l
     of: list[list[Interval]] = [[] for _ in range(len(messages))]
     columns = (parts.row, parts.side, parts.cpu, parts.start, parts.end)
     for row, side, cpu, start, end in zip(*(values.tolist() for values in columns), strict=True):
-        if cpu >= 0:
+        if cpu < 0:
+            continue
+        last = of[row][-1] if of[row] else None
+        if last and (last.side, last.cpu, last.end_ns) == (SIDES[side], cpu, start):
+            # One place after another, as at the read of a request: no call is in it twice.
+            of[row][-1] = Interval(last.side, cpu, last.start_ns, end)
+        else:
             of[row].append(Interval(SIDES[side], cpu, start, end))
     return of
 

@@ -12,6 +12,7 @@ import pandas as pd
 from ..interval_joins import Int, latest
 from ..tables.data_frames import column, to_pandas
 from ..tables.intervals import IntervalTable
+from .incoming import are_received
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "pid", "call_id")
 #: How long the rest of a softirq is looked for behind an arrival: more than its budget (net.core.netdev_budget_usecs).
@@ -36,12 +37,12 @@ def detours(messages: pd.DataFrame, contexts: IntervalTable) -> Detours:
     recv_cpu, handoff_cpu = (column(messages[c]) for c in ("recv_cpu", "handoff_cpu"))
     left = np.full(len(messages), -1)
     backlog = np.zeros(len(messages), bool)
-    rows = np.flatnonzero((messages["direction"] == "rx").to_numpy(bool) & (handoff > 0) & (handoff_cpu >= 0))
+    rows = np.flatnonzero(are_received(messages) & (handoff > 0) & (handoff_cpu >= 0))
     if not len(rows):
         return Detours(left, backlog)
     # One that was handed off in the softirq that it arrived in took no detour.
     at = to_pandas(contexts.overlapping(handoff_cpu[rows], handoff[rows], handoff[rows] + 1, _CONTEXTS))
-    place = _innermost(at, handoff_cpu[rows], handoff[rows])
+    place = innermost(at, handoff_cpu[rows], handoff[rows])
     known = place >= 0
     rows, place = rows[known], place[known]
     kind, of = at["kind"].astype(str).to_numpy(object)[place], column(at["pid"])[place]
@@ -51,14 +52,14 @@ def detours(messages: pd.DataFrame, contexts: IntervalTable) -> Detours:
     if len(moved):
         until = np.minimum(handoff[moved], seen[moved] + _SOFTIRQ_NS)
         there = to_pandas(contexts.overlapping(recv_cpu[moved], seen[moved], until + 1, _CONTEXTS))
-        place = _innermost(there, recv_cpu[moved], seen[moved])
+        place = innermost(there, recv_cpu[moved], seen[moved])
         moved, place = moved[place >= 0], place[place >= 0]
         softirq = there["kind"].astype(str).to_numpy(object)[place] == "softirq"
         left[moved[softirq]] = _whole_end(there)[place[softirq]]
     return Detours(left, backlog)
 
 
-def _innermost(contexts: pd.DataFrame, cpu: Int, time: Int) -> Int:
+def innermost(contexts: pd.DataFrame, cpu: Int, time: Int) -> Int:
     """Row of ``contexts`` that each core was in at a time; -1 none. They do not overlap, and are in order of core and time."""
     core, start, end = (column(contexts[c]) for c in ("cpu", "start_ns", "end_ns"))
     place = latest(core, start, cpu, time)

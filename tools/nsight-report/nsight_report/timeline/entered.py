@@ -14,9 +14,10 @@ import pyarrow as pa
 from ..interval_joins import Int
 from ..tables.data_frames import column, to_pandas
 from ..tables.intervals import IntervalTable, union
-from . import occupancy, threads_of
+from . import occupancy
 from .machine import USER_CODE
 from .occupancy import Asked, Reads
+from .pieces import threads_of
 
 _ENTERED = ("thread", "syscall", "exception")
 _STRETCHES = ("tid", "start_ns", "symbol", "kind", "call_id")

@@ -21,7 +21,8 @@ idle          the core had nothing to run: ``before arrival``; ``C-state exit la
               the message (arrival.py): ``interrupt coalescing``, ``C-state exit latency`` or ``interrupt delivery delay``
 host          the host had taken the core away: ``steal``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
-              a system call, an exception (mode intel-pt) or ``user code``; or the message for a ``retransmission``
+              a system call, an exception (mode intel-pt) or ``user code``, or, of requests, ``<kind>: <wait chain>`` (waits/reasons.py);
+              or a sent request ``for the peer's reply``, or on its way to the driver as departure.py tells; or the message for a ``retransmission``
               (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
 untraced        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
@@ -38,7 +39,7 @@ import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import A, arrival, threads_at
+from . import R, arrival
 from .machine import (
     IN_ABSENT,
     IN_EXCEPTION,
@@ -147,9 +148,7 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> LabelledInterv
         pieces.row[np.concatenate([piece, idle, lost])],
         pieces.side[np.concatenate([piece, idle, lost])],
         np.concatenate([kind, _waits(pieces, idle), np.full(len(lost), UNTRACED)]),
-        np.concatenate(
-            [subject, _wait_subject(messages, pieces, idle, m), np.full(len(lost), m.names.code(""))]
-        ),
+        np.concatenate([subject, _wait_subject(pieces, idle, m), np.full(len(lost), m.names.code(""))]),
         np.concatenate([start, pieces.start[idle], gap_start]),
         np.concatenate([end, pieces.end[idle], gap_end]),
         np.concatenate([m.cpu[ctx], pieces.cpu[idle], pieces.cpu[lost]]),
@@ -190,13 +189,13 @@ def _rules(
     """
     name = m.names.code
     row = pieces.row[piece]
-    ids, conn = (messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id"))
-    kind, a_side = m.kind[ctx], pieces.side[piece] == A
-    own = a_side & (threads_at(messages, row, pieces.start[piece]) == m.tid[ctx])
+    conn = messages["conn_id"].to_numpy(np.int64)
+    kind, a_side = m.kind[ctx], pieces.side[piece] != R
+    own = a_side & (pieces.tid[piece] == m.tid[ctx])
     runs_other = a_side & ~own & (m.tid[ctx] > 0)
     same_process = column(messages["pid"])[row] == m.pid[ctx]
-    other_worked = (worked >= 0) & (worked != ids[row])
-    other_received = (received >= 0) & (received != ids[row])
+    other_worked = (worked >= 0) & ~_is_own(messages, row, worked)
+    other_received = (received >= 0) & ~_is_own(messages, row, received)
     app_worked = np.isin(worked, m.app.ids)
     # Whatever its direction and port: with sent messages none of what is received is in ``ids``.
     app_received = np.isin(received, m.app.ids) | np.isin(
@@ -266,6 +265,12 @@ def _rules(
     )
 
 
+def _is_own(messages: pd.DataFrame, row: Int, of: Int) -> npt.NDArray[np.bool_]:
+    """Whether message ``of`` is the one of the row itself; of a request that came in several, whether it is among them."""
+    first, last = ("first_id", "last_id") if "first_id" in messages else ("message_id", "message_id")
+    return (of >= column(messages[first])[row]) & (of <= column(messages[last])[row])
+
+
 def _longest_nested(m: Machine) -> int:
     """How long an interrupt in the application's threads can be to belong to what these do, in ns.
 
@@ -286,22 +291,23 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 def _waits(pieces: Pieces, at: Int) -> Int:
     waits = [
-        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.LOST, State.QUEUED, State.SENDING
+        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.LOST, State.QUEUED, State.SENDING, State.AWAY
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNTRACED)
 
 
-def _wait_subject(messages: pd.DataFrame, pieces: Pieces, at: Int, m: Machine) -> Int:
-    """``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
+def _wait_subject(pieces: Pieces, at: Int, m: Machine) -> Int:
+    """What its thread waited for where that is known, else ``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
     state = pieces.state[at]
-    last = m.was_in(threads_at(messages, pieces.row[at], pieces.start[at]), pieces.start[at])
+    last = m.was_in(pieces.tid[at], pieces.start[at])
     last = np.where(last < 0, m.names.code("an unknown call"), last)
     pairs, inverse = np.unique(np.stack([state, last]), axis=1, return_inverse=True)
     table = np.array(
         [m.names.code(_wait_name(State(s).name.lower(), m.names.list[c])) for s, c in pairs.T], np.int64
     )
     named = table[inverse.reshape(-1)] if len(at) else np.zeros(0, np.int64)
+    named = np.where(pieces.why[at] >= 0, pieces.why[at], named)
     return named if m.lost is None else np.where(state == State.LOST, m.lost[pieces.row[at]], named)
 
 
@@ -311,6 +317,7 @@ def _wait_name(state: str, syscall: str) -> str:
         "lost": LOST,
         "queued": "in the transmit queue",
         "sending": "in the NIC",
+        "away": "for the peer's reply",
     }
     return alone.get(state, f"{state} in {syscall}")
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import OF_THREADS, A, Detours, Place, R, sections, threads_at
+from . import Detours, Place, Sections, sections
+from .incoming import are_received, began_to_come
+from .sections import OF_BEGINNER, OF_READER, OF_SENDER, OF_THREADS, taken_over
 
 
 class State(IntEnum):
@@ -23,7 +27,7 @@ class State(IntEnum):
 
     CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
     interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
-    SENDING: the NIC's until the completion timestamp, whatever the core does.
+    SENDING: the NIC's until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
     """
 
     CORE = 0
@@ -39,6 +43,7 @@ class State(IntEnum):
     UNTOLD = 10
     QUEUED = 11
     SENDING = 12
+    AWAY = 13
 
 
 _NAMES = [state.name.lower() for state in State]
@@ -48,8 +53,9 @@ _NAMES = [state.name.lower() for state in State]
 class Pieces:
     """Intervals of message lifetimes; all arrays have one element per interval.
 
-    ``row``: position of the message in the population; ``side``: R or A; ``cpu``: core that counts
-    (-1 unknown); ``state``: a State; ``start``/``end``: ns, monotonic.
+    ``row``: position of the message in the population; ``side``: R, A or T; ``cpu``: core that counts
+    (-1 unknown); ``state``: a State; ``start``/``end``: ns, monotonic; ``tid``: thread that counts, -1 none; ``why``: name
+    code of what it waits for, -1: only what it was in can tell.
     """
 
     row: Int
@@ -58,9 +64,48 @@ class Pieces:
     state: Int
     start: Int
     end: Int
+    tid: Int
+    why: Int
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @staticmethod
+    def join(parts: list[Pieces]) -> Pieces:
+        """All of them."""
+        return Pieces(*(np.concatenate([getattr(p, f) for p in parts]) for f in Pieces.__dataclass_fields__))
+
+    def take(self, at: npt.NDArray[Any]) -> Pieces:
+        """The chosen ones."""
+        return Pieces(*(getattr(self, f)[at] for f in self.__dataclass_fields__))
+
+
+def threads_of(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
+    """(tid, begin, end): when each thread counts that began intervals, or ended them, read messages or sends replies."""
+    tid, first, last = (column(messages[name]) for name in ("tid", "first_ns", "last_ns"))
+    taken = taken_over(messages)
+    begun = np.flatnonzero(taken > first)
+    found = [
+        (tid, np.maximum(first, taken), last),
+        (column(messages["begin_tid"])[begun], first[begun], np.minimum(taken, last)[begun]),
+    ]
+    if "send_tid" in messages:
+        found.append((column(messages["send_tid"]), first, last))
+    threads, begin, end = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return threads, begin, end
+
+
+def waits_of_threads(found: Pieces) -> Int:
+    """Pieces in which a thread was off its core by itself."""
+    off = (State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING)
+    return np.flatnonzero(np.isin(found.state, off) & (found.tid > 0))
+
+
+def because(found: Pieces, at: Int, start: Int, end: Int, why: Int) -> Pieces:
+    """``found``, of which the parts [start, end) of pieces ``at``, in order and apart, have a reason."""
+    query, low, high = uncovered(at, start, end, found.start, found.end)
+    told = replace(found.take(at), start=start, end=end, why=why)
+    return Pieces.join([told, replace(found.take(query), start=low, end=high)])
 
 
 def pieces(
@@ -82,11 +127,15 @@ def pieces(
         found = Detours(found.left_ns[rows], found.in_backlog[rows])
     parts = sections(chosen, found)
     of_app = np.isin(parts.place, OF_THREADS)
-    elsewhere = _outside_the_thread(chosen, parts.row[~of_app], parts.place[~of_app], parts.cpu[~of_app],
-                                    parts.start[~of_app], parts.end[~of_app], None if told is None else told[rows])  # fmt: skip
-    row, app_cpu, app_start, app_end = (v[of_app] for v in (parts.row, parts.cpu, parts.start, parts.end))
-    tid = threads_at(chosen, row, app_start)
-    rx = (chosen["direction"] == "rx").to_numpy(bool)[row]
+    elsewhere = _outside_the_thread(chosen, parts.take(~of_app), None if told is None else told[rows])
+    row, place, side, app_cpu, app_start, app_end = (
+        v[of_app] for v in (parts.row, parts.place, parts.side, parts.cpu, parts.start, parts.end)
+    )
+    tid = column(chosen["tid"])[row]
+    for name, places in (("begin_tid", OF_BEGINNER), ("send_tid", OF_SENDER)):
+        if name in chosen:
+            tid = np.where(np.isin(place, places), column(chosen[name])[row], tid)
+    rx = are_received(chosen)[row] & np.isin(place, OF_READER)
     states = thread_states[thread_states["tid"].isin(np.unique(tid[tid > 0]))]
     code = pd.Categorical(states["state"].astype(str), categories=_NAMES).codes.astype(np.int64)
     code[code < 0] = State.UNKNOWN
@@ -105,25 +154,26 @@ def pieces(
     )
     state[at] = State.RUNNABLE
     cpu[at[runs]] = column(states["cpu"])[following[runs]]
-    app = Pieces(row[query], np.full(len(query), A), cpu, state, start, end)
+    app = Pieces(row[query], side[query], cpu, state, start, end, tid[query], np.full(len(query), -1))
     rest = uncovered(query, start, end, app_start, app_end)
     # Time of the thread that the scheduler's events do not cover: its core is the best that is known.
     n = len(rest[0])
     unknown = Pieces(
-        row[rest[0]], np.full(n, A), app_cpu[rest[0]], np.full(n, State.UNKNOWN), rest[1], rest[2]
-    )
-    every = [*elsewhere, app, unknown]
-    names = ("row", "side", "cpu", "state", "start", "end")
-    joined = Pieces(*(np.concatenate([getattr(p, name) for p in every]) for name in names))
+        row[rest[0]], side[rest[0]], app_cpu[rest[0]], np.full(n, State.UNKNOWN), rest[1], rest[2],
+        tid[rest[0]], np.full(n, -1),
+    )  # fmt: skip
+    joined = Pieces.join([*elsewhere, app, unknown])
     return replace(joined, row=rows[joined.row])
 
 
-def _outside_the_thread(
-    messages: pd.DataFrame, row: Int, place: Int, cpu: Int, start: Int, end: Int, told: Int | None
-) -> list[Pieces]:
-    """Pieces of sections in which no thread of the application counts; ``row``: position in ``messages``."""
+def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | None) -> list[Pieces]:
+    """Pieces of sections (of ``messages``) in which no thread of the application counts."""
+    row, place, side, cpu, start, end = (
+        parts.row, parts.place, parts.side, parts.cpu, parts.start, parts.end
+    )  # fmt: skip
     # What the core does before a packet that was sent again arrives is no cause.
-    arrived = column(messages["arrival_last_ns"].fillna(messages["first_ns"]))
+    arrived = column(messages["arrival_last_ns"])
+    arrived = np.where(arrived >= 0, arrived, began_to_come(messages))
     again = messages["retransmitted"].fillna(False).to_numpy(bool)
     receive = place == Place.RECEIVE
     here = np.where(receive & again[row], np.clip(arrived[row], start, end), start)
@@ -132,8 +182,10 @@ def _outside_the_thread(
     state = np.full(len(row), State.CORE)
     state[place == Place.TRANSMIT_QUEUE] = State.QUEUED
     state[(place == Place.DRIVER) & completed] = State.SENDING
-    side = np.where(place == Place.BACKLOG, A, R)
-    away = np.isin(state, (State.QUEUED, State.SENDING))
+    state[place == Place.PEER] = State.AWAY
+    away = np.isin(state, (State.QUEUED, State.SENDING, State.AWAY))
+    # Whose backlog it is handed it off.
+    tid = np.where(place == Place.BACKLOG, column(messages["tid"])[row], -1)
     found = []
     for low, high, what in (
         (start, here, np.full(len(row), State.LOST)),
@@ -143,7 +195,10 @@ def _outside_the_thread(
         there = high > low
         nowhere = (what == State.LOST) | away
         on = np.where(nowhere, -1, cpu)
-        found.append(Pieces(row[there], side[there], on[there], what[there], low[there], high[there]))
+        none = np.full(int(there.sum()), -1)
+        found.append(
+            Pieces(row[there], side[there], on[there], what[there], low[there], high[there], tid[there], none)
+        )
     return found
 
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,10 +15,45 @@ from ..interval_joins import Int
 from ..manifest import Manifest
 from ..recorder import NOBODY, Recorder
 from ..selection.population import Noise
-from ..stage import Context
+from ..stage import REQUEST, Context
 from ..tables.intervals import IntervalTable
 from ..tables.messages import Messages
 from .arrival import Host
+
+
+class Reasons(NamedTuple):
+    """What some waits of threads were for: intervals that lie in the waits, in order, and the words for each.
+
+    ``wait``: position in what was asked; ``text``: position in ``texts``.
+    """
+
+    wait: Int
+    start: Int
+    end: Int
+    text: Int
+    texts: list[str]
+
+
+class Waits(NamedTuple):
+    """Intervals in which threads were off their cores by themselves. ``request``: number of the one that waited meanwhile;
+    ``unread``: whether it was not in the thread's hands yet.
+    """
+
+    tid: Int
+    start: Int
+    end: Int
+    request: Int
+    unread: npt.NDArray[np.bool_]
+
+
+class Explain(Protocol):
+    """Tells what threads waited for."""
+
+    def __call__(self, waits: Waits) -> Reasons:
+        """As far as it is known."""
+
+    def chains(self, tid: Int, start: Int, end: Int) -> list[str]:
+        """Of some intervals, through whom, with the numbers of threads; '' if that is not known."""
 
 
 class Recording(NamedTuple):
@@ -25,6 +61,7 @@ class Recording(NamedTuple):
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
     nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
+    ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
     """
 
     messages: pa.Table | Messages
@@ -36,10 +73,16 @@ class Recording(NamedTuple):
     noise: Noise | None = None
     recorder: Recorder = NOBODY
     drops: pa.Table | None = None
+    diagnosed: Messages | None = None
+    explain: Explain | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
         return self.messages if isinstance(self.messages, Messages) else Messages(self.messages)
+
+    def compared(self) -> Messages:
+        """What is diagnosed, to be read in parts."""
+        return self.diagnosed or self.every()
 
     def activity(self, name: str) -> IntervalTable:
         """Its table ``calls``, ``contexts`` or ``thread_states``, to be read in parts."""
@@ -69,6 +112,7 @@ class Recording(NamedTuple):
             host(ctx.manifest),
             recorder=recorder,
             drops=ctx.table("drops"),
+            diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
 
 

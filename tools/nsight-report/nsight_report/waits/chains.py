@@ -28,15 +28,19 @@ MOST_PIECES = 5_000_000
 
 
 def explain(
-    intervals: pa.Table | pd.DataFrame, activity: Activity, depth: int = DEPTH, most: int = MOST_PIECES
+    intervals: pa.Table | pd.DataFrame,
+    activity: Activity,
+    depth: int = DEPTH,
+    most: int = MOST_PIECES,
+    ledger: Ledger | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Table ``wait_pieces`` for intervals of threads (interval_id, tid, start_ns, end_ns), and a losses table.
 
     Pieces of depth 0 tile their interval; those with a ``parent_id`` tile that piece, which is a wait that their thread
     ended. So the pieces that have no others below them (``is_leaf``) tile the interval, too. An interval that ends
-    before it begins is left out and counted.
+    before it begins is left out and counted. ``ledger``: where losses are to be added up, if not in one of its own.
     """
-    ledger = Ledger("waits")
+    ledger = Ledger("waits") if ledger is None else ledger
     frame = to_pandas(intervals) if isinstance(intervals, pa.Table) else intervals
     ids, tid, start, end = (column(frame[name]) for name in ("interval_id", "tid", "start_ns", "end_ns"))
     good = end > start

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Known causes in the service and transmit phases of requests: is each the first one that the diagnosis names?
+
+    causes.py [--seconds S] [--keep DIR] [CASE...]
+
+Each case is a server with one fault (serving.py), or one that is disturbed from outside. Who delays logs when. Every slow
+request that a logged delay overlaps by most of its extra latency counts; ``top-1``: share of those whose largest cause is the
+expected one; ``coverage``: of their deviation, median and least. Cases run as root, in a network namespace of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    _ROOT = Path(__file__).resolve().parents[3]
+    sys.path[:0] = [str(_ROOT / part) for part in ("tools/nsight-report", "tools/nsight-demo", "tests")]
+
+import nsight_report
+import numpy as np
+import pandas as pd
+from machinery.testbed.quota import quota
+from nsight_report.tables.data_frames import cause_names
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORD = ROOT / "tools/nsight-record/nsight-record"
+SERVING = Path(__file__).with_name("serving.py")
+PORT, BACKEND = 7001, 7002
+#: Within which a recording of some seconds ends, unless it hangs.
+END_S = 300
+#: Requests are slow from here on; each fault delays by more.
+SLOW = "3ms-"
+
+Rows = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``serve``: the server's fault; ``cause``: what is expected, by name, and ``said`` in its chain or subject."""
+
+    serve: str
+    cause: tuple[str, ...]
+    said: str = ""
+    disturb: Callable[[int], object] | None = None
+    proxy: bool = False
+    options: tuple[str, ...] = ()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[Rows]:
+    """Stopped for 10 ms, ten times a second."""
+    rows: Rows = []
+    leave = threading.Event()
+
+    def turns() -> None:
+        while not leave.wait(0.1):
+            start = time.monotonic_ns()
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.01)
+            os.kill(pid, signal.SIGCONT)
+            rows.append((0, start, time.monotonic_ns()))
+
+    thread = threading.Thread(target=turns)
+    thread.start()
+    try:
+        yield rows
+    finally:
+        leave.set()
+        thread.join()
+
+
+@contextmanager
+def limited(pid: int) -> Iterator[Rows]:
+    """A tenth of a core, and a helper in the same group that uses it up. Throttling is known to the period."""
+    rows: Rows = []
+    leave = threading.Event()
+    with quota(3_000, 30_000) as group:
+        group.add(pid)
+
+        def look() -> None:
+            last = group.throttled_ns()
+            while not leave.wait(0.002):
+                now, at = group.throttled_ns(), time.monotonic_ns()
+                if now > last:
+                    rows.append((0, at - (now - last), at))
+                last = now
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield rows
+        finally:
+            leave.set()
+            thread.join()
+
+
+@contextmanager
+def slow_link(_pid: int) -> Iterator[Rows]:
+    """Packets leave at 200 Mbit/s: what is large waits in the queue discipline."""
+    shape = ["tbf", "rate", "200mbit", "burst", "70000", "latency", "2s"]
+    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", *shape], check=True)
+    yield []
+
+
+CASES = {
+    "mutex": Case("mutex", ("Lock wait (A)",), "slept in"),
+    "sleep": Case("sleep", ("Application sleeps (A)",), "slept in"),
+    "cold cache": Case("cold", ("Blocked on I/O or memory (A)",)),
+    "blocked loop": Case("loop", ("Application sleeps (A)", "Head-of-line blocking (A)")),
+    # Whose reply it is nobody knows while several are in flight: then the process is named.
+    "slow backend": Case("http", ("Backend reply (A)", "Other processes (A)"), "slept in", proxy=True),
+    "SIGSTOP": Case("quiet", ("Application stopped (A)",), disturb=stopped),
+    "CPU quota": Case("quiet", ("CPU quota (A)",), disturb=limited),
+    "tbf": Case("large", ("Queue discipline (T)",), disturb=slow_link, options=("--syscalls", "messages")),
+    "none": Case("quiet", ()),
+}
+#: Causes of which none may be named where nothing was injected.
+INJECTED = {name for case in CASES.values() for name in case.cause}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one case. ``told``: the expected cause in the words that most of its time has."""
+
+    case: str
+    n: int
+    top: float
+    median: float
+    least: float
+    told: str
+
+
+def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
+    """The capture, and when who was delayed (peer's port or 0 for all, begin, end)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    log, capture = directory / "truth", directory / "run.nsight"
+    with ExitStack() as stack:
+        port = BACKEND if case.proxy else PORT
+        argv = [sys.executable, str(SERVING), "serve", case.serve, str(port), str(log)]
+        server = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "DATA": str(ROOT / "build" / "data")}
+        )
+        stack.callback(server.wait)
+        stack.callback(server.kill)
+        assert server.stdout is not None and server.stdout.readline() == "ready\n"
+        if case.proxy:
+            proxy(directory, stack)
+        rows = stack.enter_context(case.disturb(server.pid)) if case.disturb else []  # type: ignore[arg-type]
+        load = [sys.executable, str(SERVING), "load", str(PORT), f"{seconds:g}", str(int(case.proxy))]
+        done = subprocess.run(
+            [RECORD, "-q", "-f", "-o", capture, *ports(case), *case.options, "--", *load],
+            capture_output=True,
+            text=True,
+            timeout=END_S,
+        )
+        assert done.returncode == 0, done.stderr
+    if log.exists() and not case.disturb:
+        rows = rows + [tuple(map(int, line.split())) for line in log.read_text().splitlines()]  # type: ignore[misc]
+    return capture, rows
+
+
+def ports(case: Case) -> list[str]:
+    """Of a proxy the backend's messages are recorded as well, and nobody's port can be chosen then."""
+    return [] if case.proxy else ["--port", str(PORT)]
+
+
+def proxy(directory: Path, stack: ExitStack) -> None:
+    """nginx before the backend."""
+    conf = directory / "nginx.conf"
+    conf.write_text(
+        f"daemon off; master_process off; pid {directory}/pid; error_log {directory}/error;\n"
+        "events {}\nhttp { access_log off; keepalive_requests 100000000;\n"
+        f"upstream b {{ server 127.0.0.1:{BACKEND}; keepalive 16; }}\n"
+        f"server {{ listen 127.0.0.1:{PORT}; location / {{ proxy_pass http://b; proxy_http_version 1.1; "
+        'proxy_set_header Connection ""; proxy_set_header X-Port $remote_port; } } }\n'
+    )
+    nginx = subprocess.Popen(["nginx", "-c", str(conf), "-p", str(directory)], stderr=subprocess.DEVNULL)
+    stack.callback(nginx.wait)
+    stack.callback(nginx.kill)
+    while not (directory / "pid").exists():
+        time.sleep(0.01)
+
+
+def score(name: str, capture: Path, truth: Rows) -> Score:
+    """Diagnose it, and hold the causes of each slow request that the truth delayed against the expected one."""
+    case = CASES[name]
+    c = nsight_report.open(capture, direction="request", slow=SLOW, port=PORT)
+    rows = c.diagnosed_messages.rows(c.coverage["message_id"].to_numpy(np.int64))
+    delayed = rows[[_delayed(row, truth) for row in rows.itertuples()]] if truth else rows
+    ids = delayed["message_id"].to_numpy(np.int64)
+    anomalies = c.anomalies[c.anomalies["message_id"].isin(ids)].assign(cause=lambda of: cause_names(of))
+    sums = anomalies.groupby(["message_id", "cause"])["deviation_ns"].sum().reset_index()
+    largest = (
+        sums.sort_values("deviation_ns").drop_duplicates("message_id", keep="last").set_index("message_id")
+    )
+    largest = largest["cause"].reindex(ids)
+    right = largest.isin(case.cause) if case.cause else ~largest.isin(INJECTED)
+    said = anomalies[anomalies["cause"].isin(case.cause)].assign(
+        text=lambda of: of["path"].astype(str).where(of["path"].astype(str) != "", of["subject"].astype(str))
+    )
+    texts = said.groupby("text")["deviation_ns"].sum().sort_values().index.tolist()
+    coverage = c.coverage.set_index("message_id").reindex(ids)["coverage"].to_numpy(float)
+    told = texts[-1] if texts else ", ".join(f"{k} {v}" for k, v in largest.value_counts().head(2).items())
+    if case.said and case.said not in told:
+        told = f"WITHOUT {case.said!r}: {told}"
+    none = np.zeros(1)
+    return Score(
+        name, len(ids), float(right.mean()) if len(ids) else 0.0, float(np.median(coverage if len(ids) else none)),
+        float(np.min(coverage if len(ids) else none)), told,
+    )  # fmt: skip
+
+
+def _delayed(row: object, truth: Rows) -> bool:
+    """Whether logged delays cover at least half of the request's latency."""
+    r: pd.Series = row  # type: ignore[assignment]
+    ns = sum(
+        max(0, min(int(r.last_ns), end) - max(int(r.first_ns), start))
+        for port, start, end in truth
+        if port in (0, r.rport)
+    )
+    return 2 * ns >= r.latency_ns
+
+
+def main() -> int:
+    """Print a line for each case; fail if one is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--keep", type=Path, help="directory for captures")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if not args.inside:
+        inner = 'ip link set lo up; mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; exec "$@"'
+        again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
+        return subprocess.run(["unshare", "-n", "-m", "sh", "-c", inner, "sh", *again]).returncode
+    bad = False
+    print(
+        f"{'case':13} {'n':>4} {'top-1':>6} {'coverage: median':>17} {'least':>6}  largest, as told",
+        flush=True,
+    )
+    for name in args.cases or CASES:
+        with tempfile.TemporaryDirectory() as scratch:
+            capture, truth = record(
+                CASES[name], (args.keep or Path(scratch)) / name.replace(" ", "-"), args.seconds
+            )
+            s = score(name, capture, truth)
+        print(f"{s.case:13} {s.n:4} {s.top:6.1%} {s.median:17.1%} {s.least:6.1%}  {s.told[:150]}", flush=True)
+        bad |= s.n > 0 and s.top < 0.95
+        subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], capture_output=True)
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

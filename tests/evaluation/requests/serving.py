@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Small servers with one known fault each, and their client; what was delayed is logged by who delayed it.
+
+    serving.py serve CASE PORT LOG      a line "port start end" (peer's port, CLOCK_MONOTONIC ns) for each delayed request
+    serving.py load PORT SECONDS HTTP   four connections, a request a millisecond each
+
+It imports nothing of the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SIZE, REPLY = 32, 64
+LARGE = 200_000
+HELD_S, EVERY = 0.010, 40
+#: Waits that are shorter are no fault.
+LEAST_NS = 500_000
+
+Note = Callable[[int, int, int], None]
+
+
+class Log:
+    """Lines of delayed requests."""
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path).open("a", buffering=1)  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def __call__(self, port: int, start: int, end: int) -> None:
+        if end - start >= LEAST_NS:
+            with self._lock:
+                self._file.write(f"{port} {start} {end}\n")
+
+
+def received(connection: socket.socket, size: int = SIZE) -> bool:
+    """Whether there was a whole request."""
+    got = 0
+    while got < size:
+        data = connection.recv(size - got)
+        if not data:
+            return False
+        got += len(data)
+    return True
+
+
+class Mutex:
+    """Every request takes a lock; once in a while a thread of its own holds it and sleeps."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        threading.Thread(target=self.hold, daemon=True, name="holder").start()
+
+    def hold(self) -> None:
+        while True:
+            time.sleep(0.1)
+            with self.lock:
+                time.sleep(HELD_S)
+
+    def __call__(self, n: int) -> int:
+        with self.lock:
+            return REPLY
+
+
+class Cold:
+    """Once in a while a request reads a page of a file that no cache holds."""
+
+    def __init__(self) -> None:
+        self.fd = os.open(os.environ["DATA"], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        for _ in range(64):
+            os.write(self.fd, os.urandom(1 << 20))
+        os.fsync(self.fd)
+        self.map = mmap.mmap(self.fd, 64 << 20, prot=mmap.PROT_READ)
+
+    def __call__(self, n: int) -> int:
+        if n % EVERY == 0:
+            self.map.madvise(mmap.MADV_DONTNEED)
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            for place in range(0, 64 << 20, 1 << 22):
+                self.map[place]
+        return REPLY
+
+
+class Sleepy:
+    """Once in a while a request is slept on."""
+
+    def __call__(self, n: int) -> int:
+        if n % EVERY == 0:
+            time.sleep(HELD_S)
+        return REPLY
+
+
+class Plain:
+    """No fault."""
+
+    def __call__(self, n: int) -> int:
+        return REPLY
+
+
+class Large:
+    """Once in a while the reply is large."""
+
+    def __call__(self, n: int) -> int:
+        return LARGE if n % EVERY == 0 else REPLY
+
+
+CASES = {"mutex": Mutex, "cold": Cold, "sleep": Sleepy, "plain": Plain, "large": Large}
+
+
+def serve(case: str, port: int, log: Log) -> None:
+    """A thread for each connection."""
+    work = CASES[case]()
+    server = socket.create_server(("127.0.0.1", port), backlog=64)
+    print("ready", flush=True)
+    turn = iter(range(1, 1 << 40))
+    while True:
+        connection, _ = server.accept()
+        threading.Thread(target=attend, args=(connection, work, turn, log), daemon=True).start()
+
+
+def attend(connection: socket.socket, work: Callable[[int], int], turn: object, log: Log) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    port = connection.getpeername()[1]
+    while received(connection):
+        start = time.monotonic_ns()
+        n = next(turn)  # type: ignore[call-overload]
+        size = work(n)
+        if isinstance(work, Mutex) or n % EVERY == 0:
+            log(port, start, time.monotonic_ns())
+        connection.sendall(size.to_bytes(4, "big") + bytes(size - 4))
+
+
+async def loop(port: int, log: Log, blocks: bool) -> None:
+    """One thread for all; once in a while a request blocks it, if so."""
+    turn = 0
+
+    async def attend_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        peer = writer.get_extra_info("peername")[1]
+        while await reader.read(SIZE):
+            turn += 1
+            if blocks and turn % EVERY == 0:
+                start = time.monotonic_ns()
+                time.sleep(HELD_S)
+                log(peer, start, time.monotonic_ns())
+            writer.write(REPLY.to_bytes(4, "big") + bytes(REPLY - 4))
+
+    await asyncio.start_server(attend_one, "127.0.0.1", port)
+    print("ready", flush=True)
+    await asyncio.sleep(1e6)
+
+
+def http(port: int, log: Log) -> None:
+    """A backend of a proxy that sleeps once in a while."""
+    server = socket.create_server(("127.0.0.1", port), backlog=64)
+    print("ready", flush=True)
+    turn = iter(range(1, 1 << 40))
+
+    def attend_one(connection: socket.socket) -> None:
+        while b"\r\n\r\n" in (asked := connection.recv(65536)):
+            if next(turn) % EVERY == 0:
+                start = time.monotonic_ns()
+                time.sleep(HELD_S)
+                log(int(asked.partition(b"X-Port: ")[2].split(b"\r")[0]), start, time.monotonic_ns())
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    while True:
+        connection, _ = server.accept()
+        threading.Thread(target=attend_one, args=(connection,), daemon=True).start()
+
+
+def load(port: int, seconds: float, is_http: bool) -> None:
+    """Closed loop on four connections."""
+    end = time.monotonic() + seconds
+
+    def ask() -> None:
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while time.monotonic() < end:
+            if is_http:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                got = b""
+                while not got.endswith(b"ok"):
+                    got += connection.recv(65536)
+            else:
+                connection.sendall(bytes(SIZE))
+                size = got_n = 0
+                while not size or got_n < size:
+                    data = connection.recv(1 << 20)
+                    size = size or int.from_bytes(data[:4], "big")
+                    got_n += len(data)
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    if what == "load":
+        load(int(words[0]), float(words[1]), words[2] == "1")
+    elif words[0] in ("loop", "quiet"):
+        asyncio.run(loop(int(words[1]), Log(words[2]), words[0] == "loop"))
+    elif words[0] == "http":
+        http(int(words[1]), Log(words[2]))
+    else:
+        serve(words[0], int(words[1]), Log(words[2]))

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Requests from arrival to reply: what each ns of their phases was spent in, against usual ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from machinery.made_up.scene import Scene
+from machinery.made_up.tables import TID, Row, context, message, state, table
+from nsight_report.anomalies import Recording, Selection, Slice, find
+from nsight_report.attribution import attribute
+from nsight_report.losses import Ledger
+from nsight_report.requests.lifetimes import Lifetimes
+from nsight_report.tables.messages import Messages
+from nsight_report.waits import Activity
+from nsight_report.waits.reasons import Explainer
+
+US, MS = 1_000, 1_000_000
+HOLDER = TID + 1
+USUAL = 40
+
+
+class Served(Scene):
+    """Requests 1 ms apart: in at t, handed off 1 us later, read at 2 us, their reply sent at 10 us and with the driver at 11 us.
+
+    ``one`` adds another that takes longer; ``waits`` has what its thread waited for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Row] = []
+        self.waits: list[Row] = []
+        for i in range(USUAL):
+            self.one(i * MS, 10 * US, 11 * US)
+
+    def one(self, t: int, send: int, driver: int, ran: list[tuple[int, int, str]] | None = None) -> None:
+        """``ran``: what the thread did on core 1 in its service, and how; by default it runs."""
+        i = len(self.messages)
+        self.messages += [
+            message(i, t, t + US, t + 2 * US, conn_id=1),
+            message(
+                i + 1, t + send, t + send, t + send, conn_id=1, direction="tx", first_ns=t + send, last_ns=t + driver, nic_ns=None,
+                arrival_ns=None, arrival_last_ns=None, handoff_ns=None, call_ns=t + send, app_ns=t + send + 500, driver_ns=t + driver,
+                recv_cpu=1,
+            ),
+        ]  # fmt: skip
+        phases = dict(
+            zip(
+                ("receive", "queue", "service", "transmit"),
+                (US, US, send - 2 * US, driver - send),
+                strict=True,
+            )
+        )
+        self.requests.append({
+            "request_id": i, "last_message_id": i, "reply_message_id": i + 1, "last_reply_message_id": i + 1, "conn_id": 1,
+            "role": "server", "certain": True, "pid": TID, "tid": TID, "reply_tid": TID, "comm": "server", "lport": 11211, "rport": 40001,
+            "first_ns": t, "last_ns": t + driver, "latency_ns": driver, "read_ns": t + 2 * US,
+            **{f"{name}_dur_ns": ns for name, ns in phases.items()},
+        })  # fmt: skip
+        end = max(driver + US, 50 * US)
+        self.contexts.append(context(0, t, t + end, "softirq", "NET_RX", 7, "client"))
+        for low, high, how in [
+            (0, US, "sleeping"),
+            *(ran or [(US, send + US, "running")]),
+            (send + US, end, "sleeping"),
+        ]:
+            self.states.append(state(t + low, t + high, how))
+            on = ("thread", "", TID, "server") if how == "running" else ("idle", "idle", 0, "swapper")
+            self.contexts.append(context(1, t + low, t + high, *on))
+
+    def waited(self, start: int, end: int, **over: Any) -> None:
+        """Its thread, and by default for the lock of HOLDER, which sleeps meanwhile."""
+        self.waits.append({
+            "tid": TID, "start_ns": start, "end_ns": end, "state": "sleeping", "place": "futex", "cpu": 1, "waker_tid": HOLDER,
+            "waker_comm": "holder", "waker_cpu": 2, "context": "thread", "device": -1, **over,
+        })  # fmt: skip
+
+    def diagnosed(self, slow: str = "12us-") -> tuple[list[Row], dict[str, int], list[Row]]:
+        """(anomalies, total deviation by cause, coverage)"""
+        messages, calls, contexts, states = self.tables()
+        every = Messages(messages)
+        requests = Messages(table("requests", self.requests), "requests")
+        explain = Explainer(Activity(states, contexts, table("waits", self.waits)), requests, Ledger("waits"))
+        of = Recording(
+            messages, calls, contexts, states, diagnosed=Lifetimes(requests, every, "server"), explain=explain
+        )
+        options = Selection(slow=Slice.parse(slow), granularity_ns=50, direction="request")
+        compared, found, _ = find(of, options)
+        kept, coverage, causes, _ = attribute(found, compared, options)
+        return kept.to_pylist(), _totals(causes), coverage.to_pylist()
+
+
+def _totals(causes: pa.Table) -> dict[str, int]:
+    return {r["cause"]: r["total_deviation_ns"] for r in causes.to_pylist()}
+
+
+def test_lock_wait_in_the_service_names_its_holder_and_what_that_did() -> None:
+    """It waits 400 of the 407 us of its service; the holder sleeps 380 of these, and runs for the rest."""
+    scene = Served()
+    t = USUAL * MS
+    scene.one(
+        t,
+        410 * US,
+        411 * US,
+        [(US, 5 * US, "running"), (5 * US, 405 * US, "sleeping"), (405 * US, 411 * US, "running")],
+    )
+    scene.waited(t + 5 * US, t + 405 * US)
+    for low, high, how in ((0, 10, "running"), (10, 390, "sleeping"), (390, 420, "running")):
+        scene.states.append(
+            state(t + low * US, t + high * US, how, 2, HOLDER) | {"comm": "holder", "pid": TID}
+        )
+        on = ("thread", "", HOLDER, "holder") if how == "running" else ("idle", "idle", 0, "swapper")
+        scene.contexts.append(context(2, t + low * US, t + high * US, *on))
+    slept = {
+        "tid": HOLDER,
+        "waker_tid": -1,
+        "place": "nanosleep",
+        "context": "hardirq",
+        "symbol": "local_timer",
+    }
+    scene.waited(t + 10 * US, t + 390 * US, **slept)
+    anomalies, causes, coverage = scene.diagnosed()
+    assert causes == {"Lock wait (A)": 400 * US}
+    first = max(anomalies, key=lambda a: a["deviation_ns"])
+    assert first["deviation_ns"] == 380 * US
+    assert first["subject"] == "lock: waited in futex for holder (lock), which slept in nanosleep"
+    assert first["path"] == f"waited in futex for holder[{HOLDER}] (lock), which slept in nanosleep"
+    assert coverage[0]["deviation_ns"] == coverage[0]["explained_ns"] == 400 * US
+
+
+def test_running_for_longer_in_the_service_is_the_application_itself() -> None:
+    scene = Served()
+    scene.one(USUAL * MS, 410 * US, 411 * US)
+    _, causes, coverage = scene.diagnosed()
+    assert causes == {"Application processing (A)": 400 * US}
+    assert (coverage[0]["located_ns"], coverage[0]["explained_ns"]) == (400 * US, 0)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "cause"),
+    [("NET_TX", "Queue discipline (T)"), ("NET_RX", "Congestion window (T)"), ("", "Transmit queue (T)")],
+)
+def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(symbol: str, cause: str) -> None:
+    """The send call returns after 500 ns as usual; the driver has the last byte 300 us later."""
+    scene = Served()
+    t = USUAL * MS
+    scene.one(t, 10 * US, 311 * US)
+    scene.contexts = [c for c in scene.contexts if not (c["cpu"] == 1 and c["end_ns"] == t + 312 * US)]
+    of = ("softirq", symbol, TID, "server") if symbol else ("idle", "idle", 0, "swapper")
+    scene.contexts.append(context(1, t + 11 * US, t + 310 * US, "idle", "idle", 0, "swapper"))
+    scene.contexts.append(context(1, t + 310 * US, t + 312 * US, *of))
+    _, causes, coverage = scene.diagnosed()
+    assert causes == {cause: 300 * US}
+    assert coverage[0]["explained_ns" if symbol else "located_ns"] == 300 * US

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Requests as a diagnosis takes them: in the form of messages, with the stamps of both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..stage import REQUEST
+from ..tables.data_frames import column
+from ..tables.messages import Keep, Messages
+from .phases import PHASES
+from .rows import I64
+
+#: What rows have beside the columns of messages. ``in_ns``: first byte of what was received; ``read_ns``: it was read;
+#: ``send_ns``, ``sent_ns``, ``left_ns``: a send call of what was sent (server: the last, client: the first) was entered, it
+#: returned, and the last byte was with the driver. ``tid`` is who read, ``send_tid`` who sent; ``first_id``, ``last_id``:
+#: numbers of the messages that were received.
+BESIDE = (
+    "role",
+    "first_id",
+    "last_id",
+    "send_tid",
+    "in_ns",
+    "read_ns",
+    "send_ns",
+    "sent_ns",
+    "left_ns",
+    "send_cpu",
+    "driver_cpu",
+)
+_ASKED = (
+    "request_id", "role", "last_message_id", "reply_message_id", "last_reply_message_id", "request_type", "tid", "reply_tid", "first_ns", "last_ns",
+    "latency_ns", *PHASES,
+)  # fmt: skip
+
+
+class Lifetimes(Messages):
+    """The requests of one role: ``columns`` and ``rows`` as those of messages.
+
+    A row's message_id is its request_id, its direction ``request``; first_ns, last_ns and latency_ns are the request's.
+    All else is of the last message that it received: of the request, at a client of the reply.
+    """
+
+    def __init__(self, requests: Messages, messages: Messages, role: str) -> None:
+        self._requests, self._messages, self._role = requests, messages, role
+        self.n_read, self.num_rows = 0, messages.num_rows
+        received, sent = ("", "reply_") if role == "server" else ("reply_", "")
+        self._first = "request_id" if role == "server" else "reply_message_id"
+        self._received, self._sent = f"last_{received}message_id", f"last_{sent}message_id"
+        self._named = {
+            "message_id": "request_id", "app_ns": "read_ns", "tid": f"{received}tid", "send_tid": f"{sent}tid"
+        }  # fmt: skip
+
+    @property
+    def column_names(self) -> list[str]:
+        """As those of messages."""
+        return self._messages.column_names
+
+    def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
+        """As ``Messages.columns``, in the order in which requests began; with ``tid`` comes ``send_tid``."""
+        names = list(dict.fromkeys([*names, *(["send_tid"] if "tid" in names else [])]))
+        known = {*self._named, *self._requests.column_names}
+        stored = {name: self._named.get(name, name) for name in names if name in known}
+        every = self._requests.columns([*stored.values(), "role", self._received], self._of_role)
+        others = [name for name in names if name not in known and name != "direction"]
+        of = self._of_messages(every[self._received].to_numpy(np.int64), others)
+        found = {name: every[place].array for name, place in stored.items()}
+        found |= {name: of[name].array for name in others}
+        if "direction" in names:
+            found["direction"] = pd.Categorical.from_codes(np.zeros(len(every), np.int8), pd.Index([REQUEST]))
+        frame = pd.DataFrame(found)[names]
+        return frame if keep is None else frame[keep(frame)].reset_index(drop=True)
+
+    def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
+        """As ``Messages.rows``, with the columns ``BESIDE`` unless some are named."""
+        asked = self._requests.rows(message_ids, _ASKED)
+        asked = asked[self._of_role(asked)].reset_index(drop=True)
+        came, gone = column(asked[self._received]), column(asked[self._sent])
+        ends = self._messages.rows(np.union1d(came, gone))
+        place = pd.Index(column(ends["message_id"]))
+        received, sent = (
+            ends.iloc[place.get_indexer(pd.Index(of))].reset_index(drop=True) for of in (came, gone)
+        )
+        at = self._points(asked)
+        frame = received.assign(
+            message_id=column(asked["request_id"]),
+            direction=REQUEST,
+            **{
+                name: asked[name].array
+                for name in ("role", "request_type", "first_ns", "last_ns", "latency_ns")
+            },
+            **{name: column(asked[self._named[name]]) for name in ("tid", "send_tid")},
+            first_id=column(asked[self._first]),
+            last_id=came,
+            **at,
+            sent_ns=np.clip(column(sent["app_ns"]), at["send_ns"], at["left_ns"]),
+            send_cpu=sent["app_cpu"].array,
+            driver_cpu=sent["recv_cpu"].array,
+        )
+        return frame[[*self.column_names, *BESIDE] if names is None else list(names)]
+
+    def _points(self, asked: pd.DataFrame) -> dict[str, I64]:
+        """The borders between phases; these add up, whatever stamps are missing."""
+        first = column(asked["first_ns"])
+        receive, queue, service, transmit = (column(asked[name]) for name in PHASES)
+        begin = first if self._role == "server" else first + transmit + service
+        read = begin + receive + queue
+        send = read + service if self._role == "server" else first
+        return {"in_ns": begin, "read_ns": read, "send_ns": send, "left_ns": send + transmit}
+
+    def _of_role(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        return (rows["role"] == self._role).to_numpy(bool)
+
+    def _of_messages(self, ids: I64, names: list[str]) -> pd.DataFrame:
+        if not names:
+            return pd.DataFrame(index=range(len(ids)))
+        every = self._messages.columns(["message_id", *names])
+        return every[names].iloc[pd.Index(every["message_id"]).get_indexer(pd.Index(ids))]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a sent message waited for between the send call and the driver: by what the core was in that gave its last packet away.
+
+The send call itself gives packets to the queue discipline, and that to the driver, as long as nothing holds them back. If
+the congestion window or the receiver's did, an acknowledgement opens it: TCP sends from the receive softirq. A queue
+discipline that shapes lets its packets go from the transmit softirq; pacing (TCP's own) from that of timers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ..interval_joins import Int
+from ..tables.data_frames import column, to_pandas
+from ..tables.intervals import IntervalTable
+from .detours import innermost
+
+_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol")
+#: Subjects, by the softirq; positions in it are what ``reasons`` returns.
+SUBJECTS = ("for the window to open", "in the queue discipline", "for pacing")
+_BY_SOFTIRQ = {"NET_RX": 0, "NET_TX": 1, "TIMER": 2, "HRTIMER": 2, "TASKLET": 2}
+
+
+def reasons(messages: pd.DataFrame, contexts: IntervalTable) -> Int:
+    """By row of ``messages`` a position in SUBJECTS, -1 where nothing tells. Of received messages none is told."""
+    cpu, at = (column(messages[name]) for name in _stamps(messages))
+    sent = ~(messages["direction"].isin(["rx", "interval"])).to_numpy(bool)
+    found = np.full(len(messages), -1)
+    rows = np.flatnonzero(sent & (cpu >= 0) & (at >= 0))
+    if not len(rows):
+        return found
+    near = to_pandas(contexts.overlapping(cpu[rows], at[rows], at[rows] + 1, _CONTEXTS))
+    place = innermost(near, cpu[rows], at[rows])
+    rows, place = rows[place >= 0], place[place >= 0]
+    softirq = (near["kind"].astype(str) == "softirq").to_numpy(bool)[place]
+    symbol = near["symbol"].astype(str).to_numpy(object)[place]
+    found[rows] = [_BY_SOFTIRQ.get(name, -1) if of else -1 for name, of in zip(symbol, softirq, strict=True)]
+    return found
+
+
+def _stamps(messages: pd.DataFrame) -> tuple[str, str]:
+    return ("driver_cpu", "left_ns") if "left_ns" in messages else ("recv_cpu", "driver_ns")

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What requests waited for, in words that are alike for requests that waited for the same: ``<kind>: <wait chain>``.
+
+The chain is that of ``chains.explain`` without thread numbers, since each connection can have a thread of its own. The kind is
+that of the first wait of it that is not for another thread of the same process: that one worked on the request itself, or
+handed it on, and what it did counts.
+
+==========  ====================================================================================
+lock        a lock or condition that the thread named gave away
+latch       another process of the same program woke it, as one does that ends a transaction
+backend     the reply to a request that was sent meanwhile (requests.parent_request_id)
+process     another process woke it, through a socket, pipe, signal or its end
+packet      a packet, and no request is known that it was the reply to
+disk        block I/O
+sleep       its own sleep, or a timer
+memory      a page fault, or reclaim
+kernel      another thread woke it inside of the kernel, or a device's interrupt did
+stopped     a signal had stopped it
+quota       the thread that it waited for had used up its CPU quota
+core        another thread of the process was ready without a core, or interrupted
+own thread  another thread of the process ran
+unknown     no record tells
+==========  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ..interval_joins import Int
+from ..losses import Ledger
+from ..names import printable, thread_name
+from ..stage import Context
+from ..tables.data_frames import column, words
+from ..tables.messages import Messages
+from ..timeline.occupancy import READS, WAITS
+from ..timeline.recording import Reasons, Waits
+from .activity import Activity
+from .chains import explain
+from .summary import Chains
+
+#: Pieces of the waits of some requests.
+MOST_PIECES = 1_000_000
+#: Longer chains are cut: they are names.
+_MOST_WORDS = 400
+_KINDS = {
+    "lock": "lock", "disk": "disk", "timer": "sleep", "signal": "process", "child": "process", "socket": "process",
+    "hand-over": "process", "packet": "packet", "page fault": "memory", "reclaim": "memory", "kernel": "kernel", "device": "kernel",
+    "stopped": "stopped", "CPU quota": "quota", "running": "own thread", "run queue": "core", "interrupt": "core",
+    "wake-up": "core", "steal": "core", "unknown": "unknown",
+}  # fmt: skip
+_PREFIXES = tuple(f"{kind}: " for kind in dict.fromkeys((*_KINDS.values(), "latch", "backend")))
+#: What may be for the reply to a request that was sent.
+_FROM_OUTSIDE = ("packet", "process", "unknown")
+
+
+def is_explained(subject: str) -> bool:
+    """Whether the subject of an anomaly is what a request waited for, as this module says it.
+
+    >>> is_explained("lock: waited in futex for worker (lock), which ran"), is_explained("sleeping in futex")
+    (True, False)
+    """
+    return subject.startswith(_PREFIXES)
+
+
+class _Sent(NamedTuple):
+    """Requests that were sent during others (``parent``), in order of those and of time; ``peer``: whom."""
+
+    parent: Int
+    start: Int
+    end: Int
+    peer: npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Explains waits of one recording's requests (as ``timeline.recording.Explain`` says); ``requests``: its table of that name."""
+
+    activity: Activity
+    requests: Messages
+    ledger: Ledger
+
+    @staticmethod
+    def of(ctx: Context, ledger: Ledger) -> Explainer:
+        """What the stages before made."""
+        return Explainer(Activity.of(ctx), ctx.requests(), ledger)
+
+    def __call__(self, waits: Waits) -> Reasons:
+        """What is not known is left out, and so are waits for events while a request is unread: waking up is what is late then."""
+        asked = {
+            "interval_id": np.arange(len(waits.tid)),
+            "tid": waits.tid,
+            "start_ns": waits.start,
+            "end_ns": waits.end,
+        }
+        table, _ = explain(pd.DataFrame(asked), self.activity, most=MOST_PIECES, ledger=self.ledger)
+        pieces = _Pieces.read(table)
+        at = np.flatnonzero(pieces.is_leaf)
+        at = at[np.lexsort((pieces.start[at], pieces.of[at]))]
+        root = pieces.root[at]
+        for_events = np.isin(pieces.place[root], (*WAITS, *READS))
+        at = at[
+            (pieces.place[root] != "")
+            & ~(waits.unread[pieces.of[at]] & (for_events | (pieces.kind[root] == "unknown")))
+        ]
+        kind, text = pieces.kind[at], pieces.chain[at]
+        sent = self._during(waits.request[pieces.of[at]], pieces.start[at])
+        known = (sent >= 0) & np.isin(kind, _FROM_OUTSIDE)
+        peer = np.append(self._sent.peer, "")[np.where(known, sent, -1)]
+        code, texts = _told(np.where(known, "backend", kind), peer, text, pieces.texts)
+        return Reasons(pieces.of[at], pieces.start[at], pieces.end[at], code, texts)
+
+    def chains(self, tid: Int, start: Int, end: Int) -> list[str]:
+        """Of intervals in which threads waited, the chain that most of the time is of, with the numbers of threads."""
+        asked = {"interval_id": np.arange(len(tid)), "tid": tid, "start_ns": start, "end_ns": end}
+        table, _ = explain(pd.DataFrame(asked), self.activity, most=MOST_PIECES)
+        chains, said = Chains.of_pieces(table), [""] * len(tid)
+        leaf = chains.pieces["is_leaf"].to_numpy(bool)
+        of, ns = column(chains.pieces["interval_id"])[leaf], chains.length()[leaf]
+        frame = (
+            pd.DataFrame({"of": of, "chain": chains.of[leaf], "ns": ns}).groupby(["of", "chain"])["ns"].sum()
+        )
+        longest = frame.reset_index().sort_values(["ns", "chain"]).drop_duplicates("of", keep="last")
+        texts = {chain: printable(chains.text(chain), _MOST_WORDS) for chain in longest["chain"].unique()}
+        for place, chain in longest[["of", "chain"]].itertuples(index=False, name=None):
+            said[place] = texts[chain]
+        return said
+
+    def _during(self, request: Int, time: Int) -> Int:
+        """Which of the requests that each one sent it waited for at a time; -1 none."""
+        sent = self._sent
+        if not len(sent.parent):
+            return np.full(len(request), -1)
+        # One number that sorts by request, then time.
+        known, times = np.unique(sent.parent), np.unique(sent.start)
+        key = np.searchsorted(known, sent.parent) * (len(times) + 1) + np.searchsorted(times, sent.start)
+        wanted = (
+            np.searchsorted(known, request) * (len(times) + 1) + np.searchsorted(times, time, "right") - 1
+        )
+        at = np.maximum(np.searchsorted(key, wanted, "right") - 1, 0)
+        there = (sent.parent[at] == request) & (sent.start[at] <= time) & (time < sent.end[at])
+        return np.where(there, at, -1)
+
+    @cached_property
+    def _sent(self) -> _Sent:
+        names = ("parent_request_id", "first_ns", "last_ns", "raddr", "rport")
+        rows = self.requests.columns(names, lambda of: (of["parent_request_id"] >= 0).to_numpy(bool))
+        rows = rows.sort_values(["parent_request_id", "first_ns"])
+        peer = words(rows["raddr"]) + ":" + rows["rport"].astype(str).to_numpy(object)
+        parent, start, end = (rows[name].to_numpy(np.int64) for name in names[:3])
+        return _Sent(parent, start, end, peer)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Columns of ``wait_pieces``: interval (``of``), its row of depth 0 (``root``), ``place`` it waited in, ``kind`` and ``chain``."""
+
+    of: Int
+    start: Int
+    end: Int
+    is_leaf: npt.NDArray[np.bool_]
+    root: Int
+    place: npt.NDArray[np.object_]
+    kind: npt.NDArray[np.object_]
+    chain: Int
+    texts: list[str]
+
+    @staticmethod
+    def read(table: pa.Table) -> _Pieces:
+        """Of table ``wait_pieces``."""
+        chains = Chains.of_pieces(_without_numbers(table))
+        frame = chains.pieces
+        used, chain = np.unique(chains.of, return_inverse=True)
+        return _Pieces(
+            column(frame["interval_id"]),
+            column(frame["start_ns"]),
+            column(frame["end_ns"]),
+            frame["is_leaf"].to_numpy(bool),
+            chains.root,
+            words(frame["name"]),
+            _kinds(frame),
+            chain,
+            [printable(chains.text(number), _MOST_WORDS) for number in used.tolist()],
+        )
+
+
+def _without_numbers(table: pa.Table) -> pa.Table:
+    """Threads by name alone, those of the kernel by kind."""
+    names = table["other_comm"].combine_chunks()
+    # Several names can be of one kind.
+    code, plain = pd.factorize(np.array([thread_name(of) for of in names.dictionary.to_pylist()], object))
+    columns = {
+        "other_tid": pa.array(np.full(table.num_rows, -1, np.int32)),
+        "other_comm": pa.DictionaryArray.from_arrays(
+            pa.array(code.astype(np.int32)[names.indices.to_numpy()]), pa.array(plain.tolist(), pa.string())
+        ),
+    }
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table
+
+
+def _kinds(pieces: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """Of each piece the kind of the chain that it ends (see the module); those above come first."""
+    own = np.array([_KINDS.get(kind, "unknown") for kind in words(pieces["kind"])], object)
+    parent = pd.Index(column(pieces["piece_id"])).get_indexer(pd.Index(column(pieces["parent_id"])))
+    pid, comm = column(pieces["pid"]), words(pieces["comm"])
+    passes_on = (words(pieces["kind"]) == "hand-over") | (words(pieces["kind"]) == "socket")
+    within = (parent >= 0) & (pid == pid[parent])
+    # Who woke it is known by what it did.
+    of_program = np.zeros(len(pieces), bool)
+    signalled = (
+        (parent >= 0) & ~within & (comm == comm[parent]) & (words(pieces["kind"])[parent] == "hand-over")
+    )
+    of_program[parent[signalled]] = True
+    own = np.where(of_program, "latch", own)
+    found, open_ = own.copy(), passes_on & ~of_program
+    depth = column(pieces["depth"])
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(depth == level)
+        above = parent[rows]
+        goes_on = open_[above] & within[rows]
+        found[rows] = np.where(goes_on, own[rows], found[above])
+        open_[rows] &= goes_on
+    return found
+
+
+def _told(
+    kind: npt.NDArray[np.object_], peer: npt.NDArray[np.object_], chain: Int, texts: list[str]
+) -> tuple[Int, list[str]]:
+    """``(which text each is, the texts)``."""
+    codes, unique = pd.factorize(pd.MultiIndex.from_arrays([kind, peer, chain]))
+    said = []
+    for what, whom, number in unique:
+        reply = f"reply of {whom}: " if whom else ""
+        said.append(f"{what}: {printable(reply, _MOST_WORDS)}{texts[number]}")
+    return codes.astype(np.int64), said
