@@ -12,6 +12,7 @@ One tick of TSC is 1 ns, and one cycle too. ``main`` calls ``leaf``, goes round 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,9 @@ PROGRAM = "/program"
 PID, PMU, RATIO = 7, 8, 20
 CYC, MTC, TSC, NO_RETURN_COMPRESSION, BRANCH = 1 << 1, 1 << 9, 1 << 10, 1 << 11, 1 << 13
 NO_CPU = 0xFFFFFFFF
+
+#: Name, begin, end.
+Functions = Iterable[tuple[str, int, int]]
 
 OVF, PSBEND = b"\x02\xf3", b"\x02\x23"
 DAMAGED = b"\x02\xff"
@@ -73,14 +77,17 @@ def loop(rounds: int, step: int) -> bytes:
     return (cyc(step) + tnt(True)) * rounds
 
 
-def elf() -> bytes:
-    """The program, its code at file offset 0x1000."""
-    code = bytearray(0x21)
-    code[0:9] = b"\xe8\x1b\0\0\0\x75\xfe\xeb\xf7"
-    code[0x20:] = b"\xc3"
-    names = b"\0main\0leaf\0"
-    symbols = b"\0" * 24
-    symbols += struct.pack("<IBBHQQ", 1, 0x12, 0, 1, MAIN, 9) + struct.pack("<IBBHQQ", 6, 0x12, 0, 1, LEAF, 1)
+CODE = b"\xe8\x1b\0\0\0\x75\xfe\xeb\xf7".ljust(LEAF - MAIN, b"\0") + b"\xc3"
+
+
+def elf(
+    code: bytes = CODE, functions: Functions = (("main", MAIN, LOOP + 4), ("leaf", LEAF, LEAF + 1))
+) -> bytes:
+    """A program of up to 256 bytes and 9 functions (name, begin, end), its code at file offset 0x1000."""
+    names, symbols = b"\0", b"\0" * 24
+    for name, begin, end in functions:
+        symbols += struct.pack("<IBBHQQ", len(names), 0x12, 0, 1, begin, end - begin)
+        names += name.encode() + b"\0"
     section_names = b"\0.text\0.symtab\0.strtab\0"
     parts = [(0x1000, bytes(code)), (0x1100, symbols), (0x1200, names), (0x1300, section_names)]
     sections = b"\0" * 64
@@ -108,6 +115,9 @@ class Recording:
     snapshot: bool = False
     #: Between pieces some was overwritten.
     apart: bool = False
+    #: TSC ticks per CTC tick, as a fraction, with ``MTC`` in ``config``.
+    tsc_ctc: tuple[int, int] = (1, 1)
+    program: bytes = field(default_factory=elf)
     #: Whether perf's clock can be told from TSC; not so without (perf record -k, or tsc=0).
     clock: bool = True
     flags: int = field(default=1 << 5 | 1 << 6 | 1 << 18)  # user code, no hypervisor, sample_id_all
@@ -115,7 +125,7 @@ class Recording:
     def write(self, directory: Path) -> Path:
         """``directory``/perf.data, and the program below ``directory``/symfs."""
         (directory / "symfs").mkdir(parents=True, exist_ok=True)
-        (directory / "symfs" / PROGRAM[1:]).write_bytes(elf())
+        (directory / "symfs" / PROGRAM[1:]).write_bytes(self.program)
         path = directory / "perf.data"
         path.write_bytes(self.content())
         return path
@@ -162,7 +172,7 @@ class Recording:
             int(self.snapshot),
             int(per_cpu),
         ]
-        words += [MTC, 0xF << 14, 1, 1, CYC, RATIO, 0]
+        words += [MTC, 0xF << 14, *self.tsc_ctc, CYC, RATIO, 0]
         records = [record(70, 0, struct.pack("<II17Q", 1, 0, *words))]
         for tid in sorted({tid for _, tid in self.traces}):
             ids = struct.pack("<IIQIIQ", PID, tid, 0, 0, 0, 1)
