@@ -116,9 +116,14 @@ def test_the_branch_before_an_overflow_is_known(tmp_path: Path) -> None:
     """Its TIP was written, though no code runs behind it."""
     trace = BEGIN + pt.cyc(5) + pt.tnt(False) + pt.cyc(5) + pt.tip(pt.LOOP)
     trace += pt.cyc(1000) + pt.OVF + pt.fup(pt.LOOP) + pt.loop(2, 10)
-    rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
-    assert of("function", rows)[1:3] == [("leaf", 1000, 1010), ("leaf", 1015, 1020)]
-    assert of("gap", rows) == [("overflow", 1020, 2020)]
+    recording = pt.Recording({(0, 7): [trace]})
+    assert of("gap", calls(tmp_path, recording)) == [("overflow", 1020, 2020)]
+    rows = parity.by_native(tmp_path / "perf.data", tmp_path / "symfs", tmp_path).edges
+    assert [(row["kind"], row["to"], row["time"]) for row in rows][-3:] == [
+        (parity.CALL, pt.LEAF, 1015),
+        (parity.RETURN, pt.LOOP, 1020),
+        (parity.BEGIN, pt.LOOP, 2020),
+    ]
 
 
 def test_an_overflow_begins_behind_the_last_packet_of_time(tmp_path: Path) -> None:
