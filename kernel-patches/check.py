@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Check every series on every base: git am, checkpatch, recipients, documents, objects, selftests.
+"""Check every series on every base: git am, form, documents, objects, selftests.
 
 Each patch is applied to the pristine sources alone with its predecessors, and what it touches is
 compiled (W=1 on the newest base) before the next. ``check.py [--form] [BASE...]`` takes only these bases;
-``--form`` compiles nothing. The series of perf has a check of its own, perf/check.
+``--form`` compiles nothing. ``--tree DIR`` takes the newest series and the commit that is checked out in DIR, a clone
+of the tree that somebody sends to. The series of perf has a check of its own, perf/check.
 """
 
 from __future__ import annotations
 
-import os
-import re
+import argparse
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import form
 import sources
+from form import FormError, files
 from sources import Base, PatchError
 
 #: Objects that a header is compiled into, beside those of the .c files of the same patch.
@@ -27,75 +29,25 @@ HEADERS = {
 }
 
 
-def allowed() -> list[tuple[str, str]]:
-    """Type and file pattern of each exception in checkpatch.allow."""
-    lines = (sources.HERE / "checkpatch.allow").read_text().splitlines()
-    return [
-        (words[0], words[1]) for line in lines if line and line[0] != "#" and (words := line.split(None, 2))
-    ]
-
-
-def checkpatch(base: Base, patch: Path) -> int:
-    """Number of excused complaints; PatchError on any other."""
-    argv = [
-        "perl",
-        "scripts/checkpatch.pl",
-        "--strict",
-        "--terse",
-        "--showfile",
-        "--show-types",
-        "--no-summary",
-        "--max-line-length=100",
-        str(patch),
-    ]
-    # Its helpers are Python: Debian's, which has their modules, and not one that the user put before it.
-    env = dict(os.environ, PATH=f"/usr/bin:{os.environ['PATH']}")
-    out = subprocess.run(argv, cwd=base.tree, env=env, capture_output=True, text=True, check=False)
-    touched = files(patch)
-    excused = 0
-    for line in out.stdout.splitlines():
-        m = re.match(r"(?:(\S+?):\d+: )?.*?(ERROR|WARNING|CHECK):(\w+):", line)
-        if not m:
-            continue
-        # Complaints about the patch as a whole name the patch, not a file of the kernel.
-        named = m[1] if m[1] in touched else None
-        where = [named] if named else touched
-        if any(m[3] == kind and all(re.match(pattern, f) for f in where) for kind, pattern in allowed()) or (
-            m[3] == "FILE_PATH_CHANGES" and created_are_covered(base, patch)
-        ):
-            excused += 1
-        else:
-            raise PatchError(f"{patch.name}: checkpatch: {line}")
-    if out.returncode and not excused:
-        raise PatchError(f"{patch.name}: checkpatch failed\n{out.stdout}{out.stderr}")
-    return excused
-
-
-def created_are_covered(base: Base, patch: Path) -> bool:
-    """Whether all new files lie in folders of checkpatch.allow."""
-    new = re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)", patch.read_text(), re.M)
-    patterns = [p for kind, p in allowed() if kind == "FILE_PATH_CHANGES"]
-    return all(any(re.match(p, f) for p in patterns) for f in new)
-
-
-def files(patch: Path) -> list[str]:
-    """Paths that a patch changes."""
-    return re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)
+def objects(patch: Path) -> list[str]:
+    """Objects that a patch touches."""
+    found: set[str] = set()
+    for f in files(patch):
+        if f.endswith(".c") and f.split("/")[0] in ("arch", "drivers", "kernel", "net"):
+            found.add(f[:-1] + "o")
+        found |= set(HEADERS.get(f, []))
+    return sorted(found)
 
 
 def compile_touched(base: Base, patch: Path) -> int:
     """Build the objects, selftests and documents that the patch touches; returns how many."""
     touched = files(patch)
-    objects: list[str] = []
-    for f in touched:
-        if f.endswith(".c") and f.split("/")[0] in ("arch", "drivers", "kernel", "net"):
-            objects.append(f[:-1] + "o")
-        objects += HEADERS.get(f, [])
-    if objects:
+    built = objects(patch)
+    if built:
         # Files of old kernels have complaints of their own at W=1.
-        extra = ["W=1"] if base.name == next(iter(sources.bases())) else []
-        sources.make(base, *extra, *sorted(set(objects)))
-    n = len(set(objects))
+        extra = ["W=1"] if base.newest else []
+        sources.make(base, *extra, *built)
+    n = len(built)
     for f in touched:
         if f.startswith("tools/testing/selftests/") and f.endswith(".c"):
             selftest(base, f)
@@ -130,51 +82,42 @@ def selftest(base: Base, source: str) -> Path:
     return program
 
 
-def recipients(base: Base, patch: Path) -> set[str]:
-    """Addresses that get_maintainer.pl gives for a patch, without those that git history suggests."""
-    argv = ["perl", "scripts/get_maintainer.pl", "--nogit", "--nogit-fallback", "--norolestats", str(patch)]
-    out = subprocess.run(argv, cwd=base.tree, capture_output=True, text=True, check=True).stdout
-    return {m[0].lower() for line in out.splitlines() if (m := re.search(r"[\w.+-]+@[\w.-]+", line))}
-
-
-def cover(base: Base, series: str) -> str:
-    """The cover letter; it must exist and name the base."""
-    path = sources.HERE / series / base.name / "0000-cover-letter.patch"
-    text = path.read_text()
-    if f"base-commit: {base.commit}" not in text:
-        raise PatchError(f"{series}/{base.name}: the cover letter does not name base-commit {base.commit}")
-    return text
+def check_cover(base: Base, series: str) -> None:
+    """A series of several patches has a cover letter; it, or the only patch, names the base."""
+    found = sources.patches(series, base)
+    letter = found[0].parent / "0000-cover-letter.patch"
+    if len(found) == 1:
+        letter = found[0]
+    elif not letter.exists():
+        raise PatchError(f"{series}: no cover letter")
+    # On a tree of the user's, b4 or git format-patch --base puts in the commit of that tree.
+    if base.patches_of is None and f"base-commit: {base.commit}" not in letter.read_text():
+        raise PatchError(f"{series}/{base.name}: {letter.name} does not name base-commit {base.commit}")
 
 
 def check_series(base: Base, series: str, compiling: bool = True) -> None:
     """All checks of one series on one base."""
     begun = time.monotonic()
-    letter = cover(base, series).lower()
+    check_cover(base, series)
     sources.reset(base, f"check-{series}")
-    done = excused = compiled = 0
-    wanted: set[str] = set()
-    for patch in sources.patches(series, base):
-        text = patch.read_text()
-        if re.search(r"^(Signed-off-by|Reviewed-by|Acked-by|Tested-by):", text, re.M):
-            raise PatchError(f"{patch.name}: has a tag that only a person gives")
-        if not re.search(r"^Assisted-by: ", text, re.M):
-            raise PatchError(f"{patch.name}: no Assisted-by")
+    compiled = 0
+    found = form.Form()
+    todo = sources.patches(series, base)
+    for patch in todo:
         sources.apply(base, patch)
-        excused += checkpatch(base, patch)
+        found.add(form.check(base.tree, patch))
         compiled += compile_touched(base, patch) if compiling else 0
-        wanted |= recipients(base, patch)
-        done += 1
-    # Backports are for users, not for maintainers.
-    if base.name == next(iter(sources.bases())):
-        missing = {a for a in wanted if a not in letter}
-        if missing:
-            raise PatchError(f"{series}/{base.name}: get_maintainer also names {' '.join(sorted(missing))}")
     took = time.monotonic() - begun
     print(
-        f"{base.name} {series}: {done} patches apply to {base.version}, {compiled} objects and programs compile,"
-        f" {excused} complaints of checkpatch excused, {len(wanted)} recipients ({took:.0f} s)",
+        f"{base.name} {series}: {len(todo)} patches apply to {base.version}, {compiled} objects and programs compile,"
+        f" {found.excused} complaints of checkpatch excused ({took:.0f} s)",
         flush=True,
     )
+    if base.newest:
+        for name, addresses in found.recipients.items():
+            print(f"  {name}: to {' '.join(addresses)}")
+    for note in found.notes:
+        print(f"  to do: {note}", flush=True)
 
 
 def check_test_only(base: Base, compiling: bool = True) -> None:
@@ -193,33 +136,47 @@ def check_test_only(base: Base, compiling: bool = True) -> None:
     print(f"{base.name} test-only: {len(found)} patches apply ({time.monotonic() - begun:.0f} s)", flush=True)
 
 
+def check_base(base: Base, compiling: bool) -> int:
+    """Number of series that fail."""
+    bad = 0
+    with sources.locked(base):
+        sources.fetch(base)
+        if compiling:
+            sources.configure(base)
+            sources.make(base, "prepare")
+        for series in sources.SERIES:
+            try:
+                check_series(base, series, compiling)
+            except (PatchError, FormError) as e:
+                print(f"check: error: {base.name} {series}: {e}", file=sys.stderr)
+                bad += 1
+        check_test_only(base, compiling)
+    return bad
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    p.add_argument("--form", action="store_true", help="compile nothing")
+    p.add_argument("--tree", type=Path, metavar="DIR", help="the newest series on the commit of this clone")
+    p.add_argument("base", nargs="*", choices=[[], *sources.bases()], help="default: all")
+    return p.parse_args(argv)
+
+
 def main() -> int:
     """Entry point."""
+    options = parse()
     known = sources.bases()
-    compiling = "--form" not in sys.argv[1:]
-    chosen = [a for a in sys.argv[1:] if a != "--form"] or list(known)
     bad = 0
-    for name in chosen:
-        if name not in known:
-            print(f"check: error: no base {name} (hint: one of {' '.join(known)})", file=sys.stderr)
-            return 2
-        base = known[name]
-        try:
-            with sources.locked(base):
-                sources.fetch(base)
-                if compiling:
-                    sources.configure(base)
-                    sources.make(base, "prepare")
-                for series in sources.SERIES:
-                    try:
-                        check_series(base, series, compiling)
-                    except PatchError as e:
-                        print(f"check: error: {base.name} {series}: {e}", file=sys.stderr)
-                        bad += 1
-                check_test_only(base, compiling)
-        except (PatchError, subprocess.CalledProcessError, sources.kernels.GuestError) as e:
-            print(f"check: error: {e}", file=sys.stderr)
-            bad += 1
+    try:
+        chosen = (
+            [sources.of_tree(options.tree)] if options.tree else [known[n] for n in options.base or known]
+        )
+        for base in chosen:
+            bad += check_base(base, not options.form)
+    except (PatchError, subprocess.CalledProcessError, sources.kernels.GuestError) as e:
+        print(f"check: error: {e}", file=sys.stderr)
+        bad += 1
     return 1 if bad else 0
 
 

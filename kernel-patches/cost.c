@@ -9,10 +9,12 @@
  *   adjtimex   sets the frequency that is set already: one update of the core timekeeper
  *   udp        100 bytes sent over loopback and read: queued, copied and read once
  *   tcp        the same over a connection
+ *   tcp_rr     a request of one byte and a reply of one byte, as netperf's TCP_RR
+ *   udp_flood  64 datagrams of 64 bytes sent, then read: divided by 64. ROUNDS / 8 times
  *
  * In a guest whose TSC counts instructions (tests/machinery/guest/run --icount) these are
- * instructions, which is neither nanoseconds nor cycles: caches and branch prediction have no part
- * in it.
+ * instructions, which are neither nanoseconds nor cycles: caches and branch prediction have no part
+ * in it. On a real machine they are ticks of its TSC.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -26,7 +28,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
-enum { BYTES = 100 };
+enum { BYTES = 100, FLOOD = 64, FLOOD_BYTES = 64 };
 
 static int udp_tx, udp_rx, tcp_tx, tcp_rx;
 static struct timex current_frequency;
@@ -45,22 +47,42 @@ static void op_adjtimex(void)
 		die("adjtimex");
 }
 
-static void pass(int tx, int rx)
+static void move(int tx, int rx, size_t bytes)
 {
 	char buf[BYTES] = {0};
 
-	if (send(tx, buf, BYTES, 0) != BYTES || recv(rx, buf, BYTES, 0) != BYTES)
+	if (send(tx, buf, bytes, 0) != (ssize_t)bytes || recv(rx, buf, bytes, 0) != (ssize_t)bytes)
 		die("send or recv");
 }
 
 static void op_udp(void)
 {
-	pass(udp_tx, udp_rx);
+	move(udp_tx, udp_rx, BYTES);
 }
 
 static void op_tcp(void)
 {
-	pass(tcp_tx, tcp_rx);
+	move(tcp_tx, tcp_rx, BYTES);
+}
+
+static void op_tcp_rr(void)
+{
+	move(tcp_tx, tcp_rx, 1);
+	move(tcp_rx, tcp_tx, 1);
+}
+
+static void op_udp_flood(void)
+{
+	char buf[FLOOD_BYTES] = {0};
+
+	for (int i = 0; i < FLOOD; i++) {
+		if (send(udp_tx, buf, sizeof(buf), 0) != sizeof(buf))
+			die("send");
+	}
+	for (int i = 0; i < FLOOD; i++) {
+		if (recv(udp_rx, buf, sizeof(buf), MSG_DONTWAIT) != sizeof(buf))
+			die("recv");
+	}
 }
 
 static int compare(const void *a, const void *b)
@@ -70,7 +92,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void measure(const char *name, void (*op)(void), size_t rounds, uint64_t *ticks)
+/* per: how many times op() does what is counted */
+static void measure(const char *name, void (*op)(void), size_t per, size_t rounds, uint64_t *ticks)
 {
 	for (size_t i = 0; i < 100; i++)
 		op();
@@ -81,8 +104,8 @@ static void measure(const char *name, void (*op)(void), size_t rounds, uint64_t 
 		ticks[i] = __rdtsc() - begun;
 	}
 	qsort(ticks, rounds, sizeof(*ticks), compare);
-	printf("%s\t%llu\t%llu\n", name, (unsigned long long)ticks[0],
-	       (unsigned long long)ticks[rounds / 2]);
+	printf("%s\t%llu\t%llu\n", name, (unsigned long long)(ticks[0] / per),
+	       (unsigned long long)(ticks[rounds / 2] / per));
 }
 
 static void connect_both(void)
@@ -121,9 +144,11 @@ int main(int argc, char **argv)
 	if (adjtimex(&current_frequency) < 0)
 		die("adjtimex");
 	connect_both();
-	measure("adjtimex", op_adjtimex, rounds, ticks);
-	measure("udp", op_udp, rounds, ticks);
-	measure("tcp", op_tcp, rounds, ticks);
+	measure("adjtimex", op_adjtimex, 1, rounds, ticks);
+	measure("udp", op_udp, 1, rounds, ticks);
+	measure("tcp", op_tcp, 1, rounds, ticks);
+	measure("tcp_rr", op_tcp_rr, 1, rounds, ticks);
+	measure("udp_flood", op_udp_flood, FLOOD, (rounds + 7) / 8, ticks);
 	free(ticks);
 	return 0;
 }

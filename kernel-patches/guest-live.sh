@@ -130,7 +130,19 @@ record() {
 	tail -n 2 "$folder/load.log"
 }
 
-record map "$perf" --clock-map
+# What nsight-record adds to perf's command line in mode intel-pt, with this perf and with the distribution's.
+asked='from nsight_record import perf; print(*perf.clock_map_options())'
+clock_map=$(PATH="$(dirname "$perf"):$PATH" python "$asked")
+stock=$(python "$asked")
+say "nsight-record: patched perf: '$clock_map', the distribution's: '$stock'"
+[ "$clock_map" = --clock-map ] && [ -z "$stock" ] || exit 1
+
+say "perf test: $(dirname "$perf")"
+(cd "$(dirname "$perf")/../src/tools/perf" && PATH="$(dirname "$perf"):$PATH" perf test -v "Record and convert") >"$scratch/perf-test.log" 2>&1 ||
+	{ cat "$scratch/perf-test.log"; exit 1; }
+grep -q ': Skip' "$scratch/perf-test.log" && { cat "$scratch/perf-test.log"; exit 1; }
+
+record map "$perf" $clock_map
 record mono perf -k CLOCK_MONOTONIC
 
 python 'import json, os, sys

@@ -13,10 +13,39 @@ try() { "$@" || { echo "FAILED: $*"; bad=1; }; }
 
 say "kernel $(uname -r), clocksource $(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)"
 
+# The selftest restores the frequency, whichever way it ends.
+frequency() { busybox adjtimex | sed -n 's/.*freq[^:]*: *//p'; }
+restored() { [ "$(frequency)" = "$1" ] || { echo "frequency: $(frequency), not $1"; return 1; }; }
+busybox adjtimex -f 1234567 >/dev/null
+before=$(frequency)
+
 say "selftest: timekeeping-trace, with the clock slewed and stepped"
-try "$programs/timekeeping-trace" -s -n 40000 -c 10000000
+try "$programs/timekeeping-trace" -n 40000 -c 10000000
+try restored "$before"
+say "selftest: timekeeping-trace, ended by a signal"
+"$programs/timekeeping-trace" -n 4000000 >/dev/null &
+while restored "$before" >/dev/null && kill -0 $! 2>/dev/null; do busybox usleep 10000; done
+changed=$(frequency)
+kill -TERM $!
+wait $!
+[ $? -eq 143 ] || { echo "FAILED: not ended by the signal"; bad=1; }
+say "frequency $before, then $changed, then $(frequency)"
+try restored "$before"
+busybox adjtimex -f 0 >/dev/null
+say "selftest: timekeeping-trace, only reading"
+try "$programs/timekeeping-trace" -r -n 4000 -c 100000
 say "selftest: sock_data_trace"
 try "$programs/sock_data_trace"
+
+say "skb_copy_datagram_iovec: 200 datagrams and 200 segments of 100 bytes"
+tracing=/sys/kernel/tracing
+echo >$tracing/trace
+echo 1 >$tracing/events/skb/skb_copy_datagram_iovec/enable
+"$programs/cost" 100 >/dev/null
+echo 0 >$tracing/events/skb/skb_copy_datagram_iovec/enable
+copies=$(grep -c 'skb_copy_datagram_iovec: .* len=100$' $tracing/trace)
+say "$copies events"
+[ "$copies" -eq 400 ] || { echo "FAILED: not 400"; bad=1; }
 
 say "perf record: the time of one update, one TCP and one UDP message"
 scratch=$(mktemp -d) || exit 1

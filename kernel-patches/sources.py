@@ -27,7 +27,8 @@ BUILD = TOP / "build" / "kernel"
 sys.path.insert(0, str(TOP / "tests/machinery/guest"))
 import kernels  # noqa: E402
 
-SERIES = ("timekeeping", "net")
+#: In the order in which they are sent.
+SERIES = ("timekeeping", "net-fix", "net")
 
 #: Patches for the guest only, which give it hardware that it lacks; nobody sends them.
 TEST_ONLY = "test-only"
@@ -49,7 +50,7 @@ class PatchError(Exception):
 
 @dataclass(frozen=True)
 class Base:
-    """One line of bases.lock."""
+    """One line of bases.lock, or somebody's clone of a tree."""
 
     name: str
     suite: str
@@ -57,6 +58,13 @@ class Base:
     version: str
     sha256: str
     commit: str
+    patches_of: str | None = None  # of a clone: the base whose series are tried on it
+    clone: Path | None = None
+
+    @property
+    def newest(self) -> bool:
+        """Whether its patches are those that are sent."""
+        return (self.patches_of or self.name) == next(iter(bases()))
 
     @property
     def tree(self) -> Path:
@@ -75,9 +83,20 @@ def bases(lock: Path = HERE / "bases.lock") -> dict[str, Base]:
     return {words[0]: Base(*words) for words in lines}
 
 
+def of_tree(clone: Path) -> Base:
+    """The newest series, on the commit that is checked out in ``clone``."""
+    newest = next(iter(bases()))
+    argv = ["git", "-C", str(clone), "rev-parse", "--show-toplevel", "HEAD"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode or not (clone / "MAINTAINERS").exists():
+        raise PatchError(f"{clone}: no git clone of a kernel tree {done.stderr.strip()}".strip())
+    top, commit = done.stdout.split()
+    return Base("tree", "", "", f"commit {commit[:12]}", "", commit, newest, Path(top))
+
+
 def patches(series: str, base: Base) -> list[Path]:
     """The patches of a series in order, without its cover letter."""
-    found = sorted((HERE / series / base.name).glob("0*.patch"))
+    found = sorted((HERE / series / (base.patches_of or base.name)).glob("0*.patch"))
     return [p for p in found if not p.name.startswith("0000-")]
 
 
@@ -100,7 +119,10 @@ def locked(base: Base) -> Iterator[None]:
 
 
 def fetch(base: Base) -> None:
-    """Download, unpack and import the sources of ``base`` unless that was done before."""
+    """Download, unpack and import the sources of ``base`` unless that was done before; or share a clone's."""
+    if base.clone:
+        _share(base)
+        return
     done = BUILD / base.name / "done"
     fields = {k: getattr(base, k) for k in ("package", "version", "sha256", "commit")}
     # No package but this one is ever unpacked here: what was asked for is what came.
@@ -125,6 +147,18 @@ def fetch(base: Base) -> None:
     if found != base.commit:
         raise PatchError(f"{base.name}: the import is commit {found}, bases.lock says {base.commit}")
     done.write_text(wanted)
+
+
+def _share(base: Base) -> None:
+    """A work tree of the clone's commit, which leaves the clone alone and needs little beside the files."""
+    if not (base.tree / ".git").exists():
+        base.tree.parent.mkdir(parents=True, exist_ok=True)
+        argv = ["git", "clone", "-q", "-n", "--shared", str(base.clone), str(base.tree)]
+        subprocess.run(argv, check=True)
+    else:
+        git(base, "remote", "set-url", "origin", str(base.clone))
+        git(base, "fetch", "-q", "origin", base.commit)
+    git(base, "checkout", "-q", "-f", "-B", "pristine", base.commit)
 
 
 def _download(base: Base) -> Path:
@@ -174,37 +208,58 @@ def reset(base: Base, branch: str) -> None:
 
 
 def apply(base: Base, patch: Path) -> None:
-    """``git am`` one patch; no fuzz is tolerated."""
-    argv = ["-c", "user.name=check", "-c", "user.email=check@localhost", "am", "-q", "--keep-cr", str(patch)]
-    git(base, *argv)
+    """``git am`` one patch; no fuzz is tolerated, but on a clone the blobs that the patch names may be merged."""
+    argv = ["-c", "user.name=check", "-c", "user.email=check@localhost", "am", "-q", "--keep-cr"]
+    git(base, *argv, *(["-3"] if base.clone else []), str(patch))
+
+
+@dataclass(frozen=True)
+class Make:
+    """Kernel make with ccache, out of the source tree, with ``options`` in each call."""
+
+    base: Base
+    objects: Path
+    options: tuple[str, ...]
+    jobs: int = 1
+
+    def run(self, *targets: str, log: Path | None = None) -> None:
+        """PatchError with the end of the output if it fails, or if the compiler warns."""
+        argv = ["make", "-s", f"-j{self.jobs}", "-C", str(self.base.tree), f"O={self.objects}", *self.options]
+        env = dict(
+            os.environ,
+            CCACHE_DIR=str(BUILD / "ccache"),
+            KBUILD_BUILD_TIMESTAMP="@0",
+            KBUILD_BUILD_USER="nsight",
+            KBUILD_BUILD_HOST="nsight",
+        )
+        done = subprocess.run([*argv, *targets], env=env, capture_output=True, text=True, check=False)
+        if log:
+            log.write_text(done.stdout + done.stderr)
+        said = f"{self.base.name}: make {' '.join(targets)}"
+        if done.returncode:
+            tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+            raise PatchError(f"{said} failed\n{tail}")
+        # kconfig warns of choices that the fragment changes; only the compiler's warnings count.
+        if re.search(r"\.[chS]:\d+(:\d+)?: warning:", done.stderr):
+            raise PatchError(f"{said} warns\n{done.stderr}")
 
 
 def make(base: Base, *targets: str, jobs: int = 1, log: Path | None = None) -> None:
-    """Kernel make with ccache, out of the source tree; PatchError with the end of its output."""
-    argv = ["make", "-s", f"-j{jobs}", "-C", str(base.tree), f"O={base.objects}"]
+    """Make ``targets`` in the objects' folder of ``base``."""
     ccache = shutil.which("ccache")
-    argv.append(f"CC={ccache + ' ' if ccache else ''}gcc")
-    env = dict(
-        os.environ,
-        CCACHE_DIR=str(BUILD / "ccache"),
-        KBUILD_BUILD_TIMESTAMP="@0",
-        KBUILD_BUILD_USER="nsight",
-        KBUILD_BUILD_HOST="nsight",
-    )
-    done = subprocess.run([*argv, *targets], env=env, capture_output=True, text=True, check=False)
-    if log:
-        log.write_text(done.stdout + done.stderr)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise PatchError(f"{base.name}: make {' '.join(targets)} failed\n{tail}")
-    # kconfig warns of choices that the fragment changes; only the compiler's warnings count.
-    if re.search(r"\.[chS]:\d+(:\d+)?: warning:", done.stderr):
-        raise PatchError(f"{base.name}: make {' '.join(targets)} warns\n{done.stderr}")
+    compiler = f"CC={ccache + ' ' if ccache else ''}gcc"
+    Make(base, base.objects, (compiler,), jobs).run(*targets, log=log)
+
+
+def fragments(base: Base) -> list[Path]:
+    """Files of the guest's configuration."""
+    names = ("guest.config", f"guest-{base.patches_of or base.name}.config")
+    return [HERE / name for name in names if (HERE / name).exists()]
 
 
 def configure(base: Base) -> None:
     """The configuration of guest.config for ``base``; asks make only when it has changed."""
-    parts = [p for p in (HERE / "guest.config", HERE / f"guest-{base.name}.config") if p.exists()]
+    parts = fragments(base)
     want = "".join(p.read_text() for p in parts)
     made = base.objects / "made-from"
     if (base.objects / ".config").exists() and made.exists() and made.read_text() == want:

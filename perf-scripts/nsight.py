@@ -85,7 +85,6 @@ except OSError as problem_with_output:
 totals = summary.Summary()
 collector = (Tables if options.api == "tables" else Events)(writer, totals)
 rows = collector.rows
-clocks_of_pipe: list[clocks.Clock] = []
 # perf looks for this name when it has run the script.
 perf_db_export_mode = options.api == "tables"
 
@@ -179,12 +178,6 @@ def context_switch(time, cpu, pid, tid, other_pid, other_tid, machine_pid, out, 
 # -- with both ----------------------------------------------------------------------------
 
 
-def clock_map(time, mono, real, tai, error, step, cycles, nsec, mult, shift, time_mult, time_shift, zero, *_):
-    if recording is None:  # a pipe; of a file, they have been read
-        given = (time, mono, real, tai, error, step, cycles, nsec, mult, shift, time_mult, time_shift)
-        clocks_of_pipe.append(clocks.Clock(*given, clocks.signed(zero)))
-
-
 def auxtrace_error(kind, code, cpu, pid, tid, ip, time, message, mode, *_):
     collector.events.append(second_pass.error(time, cpu, pid, tid, code))
 
@@ -253,7 +246,7 @@ def trace_end() -> None:
         give_up(error)
     lines = ["Lost or not decoded", *(summary.losses(events, said) or ["  nothing"])]
     lines += summary.report(totals, writer.names, options.top)
-    about_clock = write_clock(recording.clocks if recording else clocks_of_pipe)
+    about_clock = write_clock(recording.clocks if recording else [])
     if about_clock:
         lines += ["", f"Clocks: {about_clock}"]
     if options.output:

@@ -2,8 +2,8 @@
 """Where the system clocks were, as a patched perf records it, and clock.tsv made of that.
 
 ``perf record --clock-map`` (kernel-patches/perf/) writes PERF_RECORD_TIME_CONV records whose fields go on
-behind the events that every perf knows. They are read from the file, so any perf may run the script; from a pipe,
-a patched perf hands them to ``clock_map()``.
+behind the events that every perf knows. They are read from the file, so any perf may run the script. perf hands a
+script nothing of these records, so a pipe has none.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import made_up_machine
+import pytest
 from nsight_record import perf
 from nsight_record.perf import MIB, Buffers, Tracepoint
 
@@ -59,6 +60,29 @@ def test_pt_has_the_kernel_text_the_switches_and_no_clock_option():
     # In pages of 4 KiB: 16 MiB are 4096, 64 MiB are 16384.
     assert argv[argv.index("-m") + 1] == "4096,16384"
     assert events_of(argv) == ["intel_pt/cyc=1/"]
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ('case "$*" in *--clock-map*) exit 0;; esac; exit 1', ["--clock-map"]),
+        ("echo 'unknown option' >&2; exit 129", []),
+        ("echo 'cannot read the clock' >&2; exit 234", []),
+    ],
+)
+def test_the_clock_map_is_recorded_by_a_perf_that_can(tmp_path, script, options):
+    program = tmp_path / "perf"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    assert perf.clock_map_options(str(tmp_path)) == options
+    argv = perf.argv_pt(
+        Path("out"), "intel_pt/cyc=1/", BUFFERS, "fd:3,4", perf.clock_map_options(str(tmp_path))
+    )
+    assert argv.count("--clock-map") == len(options)
+
+
+def test_without_perf_there_is_no_clock_map(tmp_path):
+    assert perf.clock_map_options(str(tmp_path)) == []
 
 
 def test_pt_terms_are_those_the_processor_has(tmp_path):

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20
 SNAPSHOT_SIGNAL = signal.SIGUSR2
+#: A recording of `true` takes less than a second.
+CLOCK_MAP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -183,14 +186,16 @@ def argv_trace(
     return argv
 
 
-def argv_pt(output: Path, event: str, buffers: Buffers, control: str) -> list[str]:
-    """perf for mode intel-pt.
+def argv_pt(
+    output: Path, event: str, buffers: Buffers, control: str, clock_map: Sequence[str] = ()
+) -> list[str]:
+    """perf for mode intel-pt; ``clock_map``: see ``clock_map_options``.
 
     --kcore: the kernel changes its own text (static keys, probes), so the decoder needs the
     text as it was. --switch-events: which thread ran. No -k: perf refuses it together with
     intel_pt; its clock is mapped through the clock readings.
     """
-    argv = ["perf", "record", "-a", "--kcore", "--switch-events"]
+    argv = ["perf", "record", "-a", "--kcore", "--switch-events", *clock_map]
     argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
     argv += ["-D", "-1", "--control", control, "-o", str(output), "-e", event]
     return argv
@@ -213,6 +218,25 @@ def argv_pt_snapshots(output: Path, event: str, buffers: Buffers, control: str) 
     argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
     argv += ["-D", "-1", "--control", control, "-o", str(output), "-e", event]
     return argv
+
+
+def clock_map_options(path: str | None = None) -> list[str]:
+    """``--clock-map`` if the perf on ``path`` has it and can read this machine's clock of events, else nothing.
+
+    With it ``perf script --clock=realtime`` prints times of the system clocks, of Intel PT too. perf is asked by a
+    recording that keeps nothing: one without the option refuses it, and so does one that cannot read the clock.
+    """
+    program = find(path)
+    if not program:
+        return []
+    argv = [program, "record", "-q", "--clock-map", "-e", "dummy:u", "-o", "/dev/null", "--", "true"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CLOCK_MAP_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [] if done.returncode else ["--clock-map"]
 
 
 def find(path: str | None = None) -> str | None:

@@ -251,7 +251,8 @@ class Recording:
             "why": self._buffers.why,
         }
         if self._plan.mode == "intel-pt":
-            return perf.argv_pt(output, perf.intel_pt_event(self._machine.root), self._buffers, control)
+            event, clock = perf.intel_pt_event(self._machine.root), perf.clock_map_options(self._machine.path)
+            return perf.argv_pt(output, event, self._buffers, control, clock)
         have, missing = perf.existing(self._tracefs())
         perf.copy_formats(self._tracefs(), have, self._dir / "formats")
         self._manifest["missing_tracepoints"] = [t.name for t in missing]
