@@ -18,7 +18,7 @@ US = 1_000
 LOSS_KEYS = ["key", "stage", "cause", "severity", "count", "detail", "remedy"]
 CAUSE_KEYS = [
     "cause", "core", "category", "subject", "n_messages", "median_deviation_ns", "max_deviation_ns", "total_deviation_ns", "located_ns",
-    "chain", "advice", "command", "check",
+    "advice", "command", "check", "chain",
 ]  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from machinery.made_up.tables import context, message, table
 from nsight_report.tables.data_frames import to_pandas
 from nsight_report.tables.intervals import IntervalTable
-from nsight_report.timeline import A, Detours, Place, detours, sections, threads_at, threads_of
+from nsight_report.timeline import A, Detours, Place, detours, sections
+from nsight_report.timeline.pieces import pieces, threads_of
 
 #: NIC at 1,000, arrival at 1,400 on core 0, hand-off at 2,000, read at 5,000 on core 1 by process 100.
 STAMPS = {"arrival_ns": 1400, "arrival_last_ns": 1400}
@@ -134,7 +135,9 @@ def test_an_interval_is_its_threads_and_before_the_hand_over_the_one_s_that_bega
     handed = interval(begin_tid=8, handoff_ns=1500, recv_cpu=0)
     assert told(handed) == [("BEGINNER", 0, 1000, 1500), ("APPLICATION", 1, 1500, 4000)]
     assert sections(handed).side.tolist() == [A, A]
-    assert threads_at(handed, np.zeros(3, np.int64), np.array([1000, 1499, 1500])).tolist() == [8, 8, 7]
+    nothing_known = pd.DataFrame({name: [] for name in ("tid", "start_ns", "end_ns", "state", "cpu")})
+    parts = pieces(handed, np.array([0]), nothing_known)
+    assert sorted(zip(parts.start.tolist(), parts.tid.tolist(), strict=True)) == [(1000, 8), (1500, 7)]
     assert sorted(zip(*(values.tolist() for values in threads_of(handed)), strict=True)) == [
         (7, 1500, 4000),
         (8, 1000, 1500),
