@@ -142,7 +142,7 @@ trixie:
 	@tests/machinery/guest/trixie --prepare || true
 
 deps-kernel:
-	@$(MAKE) -s -C kernel-patches deps-check
+	@$(MAKE) -s -C kernel-patches deps-check deps-send
 
 lint: $(VENV)/.stamp
 	@PY=$(PY) tests/lint
