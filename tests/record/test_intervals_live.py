@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nsight_report
 import numpy as np
+import pandas as pd
 import pytest
 from recorder_run import END_S, RECORDER, manifest, require_live
 
@@ -72,6 +73,12 @@ def rows(capture: Path, name: str, **options: str) -> np.ndarray:
     assert (frame["comm"] == "steps").all()
     assert (frame["app_cpu"] >= 0).all()
     return frame[["tid", "first_ns", "last_ns"]].sort_values(["tid", "first_ns"]).to_numpy(np.int64)
+
+
+def intervals(capture: Path) -> pd.DataFrame:
+    """The messages that are intervals: there are those of other programs on the machine, too."""
+    frame = nsight_report.open(capture, direction="interval").messages
+    return frame[(frame["direction"] == "interval").to_numpy(bool)]
 
 
 def losses(capture: Path) -> dict[str, int]:
@@ -167,7 +174,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
 
 def test_a_key_pairs_what_overlaps_and_is_ended_by_another_thread(orders: tuple[Path, np.ndarray]) -> None:
     capture, said = orders
-    frame = nsight_report.open(capture, direction="interval").messages
+    frame = intervals(capture)
     frame = frame[["request_type", "tid", "begin_tid", "first_ns", "handoff_ns", "last_ns", "recv_cpu"]]
     by_mark = frame[(frame["request_type"] == "order").to_numpy(bool)].sort_values("first_ns")
     assert by_mark["begin_tid"].tolist() == said[:, 1].tolist()
@@ -211,7 +218,7 @@ def test_a_timer_s_interval_is_from_when_it_was_due_to_when_its_thread_ran(tmp_p
     program = compiled("interval_wakes.c", tmp_path).rename(tmp_path / f"wakes{os.getpid()}")
     said = record(tmp_path / "x.nsight", [f"timer:{program.name}"], program, "300")
     assert len(said) == 300
-    frame = nsight_report.open(tmp_path / "x.nsight", direction="interval").messages
+    frame = intervals(tmp_path / "x.nsight")
     frame = frame.sort_values("first_ns")
     due, after = np.array(said, np.int64).T
     # Every wake-up that a timer ended; one whose time was past when it was asked for needs no timer.

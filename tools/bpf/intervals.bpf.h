@@ -307,17 +307,21 @@ int BPF_PROG(on_timers_thread_runs, bool preempt, struct task_struct *prev,
 	struct opened *woke;
 	struct nsr_control *c;
 
-	/* One that was awake when its timer fired, and leaves its core now, was not late. */
+	c = control();
+	if (!c)
+		return 0;
+	/* One that was awake when its timer fired, and leaves its core now, was not woken by it. */
 	woke = prev->bpf_storage ? bpf_task_storage_get(&timer_woke, prev, NULL, 0) : NULL;
-	if (woke)
+	if (woke && woke->at) {
+		__sync_fetch_and_add(&c->intervals[woke->cpu & (NSR_INTERVALS - 1)].begun, -1);
 		woke->at = 0;
+	}
 	if (!next->bpf_storage)
 		return 0;
 	woke = bpf_task_storage_get(&timer_woke, next, NULL, 0);
 	if (!woke || !woke->at)
 		return 0;
-	c = control();
-	if (c && !stopped)
+	if (!stopped)
 		put_interval(c, now, woke->cpu, next, woke);
 	woke->at = 0;
 	return 0;
