@@ -3,6 +3,7 @@
 
 import pytest
 from event_arrays import (
+    CLIENT,
     ETH0,
     LOCAL_TIMER,
     SERVER,
@@ -159,6 +160,35 @@ def test_unseen_switch_of_a_thread_that_only_leaves_is_put_at_its_wake_up() -> N
         event(99, "cpu_idle", 0, a=1),
     )
     assert intervals(contexts, cpu=0) == [("idle", 0, 40), ("tid 10", 40, 90), ("idle", 90, 99)]
+
+
+def test_unseen_switch_was_before_the_interrupts_that_are_open() -> None:
+    # That 20 runs shows when the softirq that interrupted it wakes 30: the softirq and the interrupt in it are whole.
+    calls_, contexts, _, losses = build(
+        switch(0, 0, 10, names=(0, SERVER)),
+        enter(5, 10, 0),
+        event(40, "softirq_entry", 10, a=4),
+        event(50, "irq_handler_entry", 10, a=41, c=ETH0),
+        event(55, "irq_handler_exit", 10, a=41),
+        wake(60, 30, by=20, target=0),
+        event(70, "softirq_exit", 20, a=4),
+        switch(90, 20, 0, names=(CLIENT, 0)),
+    )
+    assert nesting(calls_)[1:-1] == [
+        (0, 0, "thread", "server", 0, 40, 5),
+        (0, 1, "syscall", "read", 5, 40, 35),
+        (0, 0, "thread", "client", 40, 90, 20),
+        (0, 1, "softirq", "BLOCK", 40, 70, 25),
+        (0, 2, "hardirq", "eth0", 50, 55, 5),
+    ]
+    assert ("BLOCK", "measured", "measured") in ends(calls_)
+    assert calls_["tid"].to_pylist() == [0, 10, 10, 20, 20, 20, 0]
+    assert calls_["parent_id"].to_pylist() == [-1, -1, 1, -1, 3, 4, -1]
+    assert intervals(contexts) == [
+        ("server", 0, 5), ("read", 5, 40), ("BLOCK", 40, 50), ("eth0", 50, 55), ("BLOCK", 55, 70), ("client", 70, 90),
+    ]  # fmt: skip
+    assert counted(losses)["context switch not seen"] == 1
+    assert "softirq without exit" not in counted(losses)
 
 
 def test_edges_of_the_recording_are_inferred() -> None:

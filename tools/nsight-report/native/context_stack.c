@@ -72,3 +72,39 @@ struct nsight_call *core_insert(struct core *core, uint64_t ts, enum context_kin
 	core_pop(core, ts, MEASURED);
 	return &core->calls[core->n_calls - 1];
 }
+
+int core_lift_irqs(struct core *core, struct frame *frames)
+{
+	int n = 0, first = core->depth;
+
+	while (first && (core_call(core, first - 1)->kind == C_SOFTIRQ ||
+			 core_call(core, first - 1)->kind == C_HARDIRQ))
+		first--;
+	for (int i = first; i < core->depth; i++)
+		frames[n++] = core->frame[i];
+	core->depth = first;
+	return n;
+}
+
+void core_put_irqs(struct core *core, const struct frame *frames, int n)
+{
+	const struct nsight_call *below = core_call(core, core->depth - 1);
+	struct nsight_call *call;
+	int deeper;
+
+	if (!n)
+		return;
+	call = &core->calls[frames[0].call];
+	deeper = core->depth - call->depth;
+	call->parent = core->frame[core->depth - 1].call;
+	for (size_t i = core->n_intervals; i-- && core->intervals[i].start >= call->start;)
+		core->intervals[i].comm = core->comm;
+	/* what is over inside of them, too: the thread underneath came after all of that */
+	for (size_t i = frames[0].call; i < core->frame[0].call; i++) {
+		core->calls[i].pid = below->pid;
+		core->calls[i].tid = below->tid;
+		core->calls[i].depth += deeper;
+	}
+	for (int i = 0; i < n; i++)
+		core->frame[core->depth++] = frames[i];
+}

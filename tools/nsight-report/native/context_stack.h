@@ -74,5 +74,9 @@ void core_pop(struct core *core, uint64_t ts, enum known end_known);
 /* Add a frame that lasted from the last change of the stack until ts, inside the innermost. */
 struct nsight_call *core_insert(struct core *core, uint64_t ts, enum context_kind kind,
 				uint32_t name);
+/* The open interrupts leave the stack, into frames; how many. They stay open. */
+int core_lift_irqs(struct core *core, struct frame *frames);
+/* And come back above what has been pushed since: it is what they interrupted. */
+void core_put_irqs(struct core *core, const struct frame *frames, int n);
 
 #endif

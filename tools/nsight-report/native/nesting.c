@@ -200,6 +200,37 @@ static uint64_t switch_time(struct builder *b, const struct core *core,
 	return ev->ts;
 }
 
+/*
+ * The thread of ev runs, and no switch said so. No switch can happen inside an interrupt: one that
+ * is open interrupted this thread already.
+ */
+static void switch_unseen(struct builder *b, struct core *core, const struct nsight_event *ev)
+{
+	uint64_t ts = switch_time(b, core, ev), since = core->since;
+	struct frame irqs[MAX_DEPTH];
+	int n;
+
+	b->repairs.switch_missing++;
+	if (ev->kind == K_SCHED_SWITCH || ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) {
+		pop_all(core, ts, MISSING);
+		push_base(b, core, ts, ev->tid, MISSING);
+		return;
+	}
+	if (core->depth == MAX_DEPTH) {
+		b->repairs.too_deep++;
+		pop_missing(b, core, ts);
+		since = core->since;
+	}
+	n = core_lift_irqs(core, irqs);
+	if (n)
+		ts = core->calls[irqs[0].call].start;
+	pop_all(core, ts, MISSING);
+	push_base(b, core, ts, ev->tid, MISSING);
+	core_put_irqs(core, irqs, n);
+	if (n)
+		core->since = since;
+}
+
 /* The host had taken the core away, for ns: nothing can have changed on it meanwhile. */
 static void absent(struct core *core, uint64_t ts, int64_t ns)
 {
@@ -238,11 +269,7 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 		b->repairs.cut_at_start += !core->started;
 		push_base(b, core, core->since, ev->tid, INFERRED);
 	} else if (core_call(core, 0)->tid != ev->tid && !is_switch_record) {
-		uint64_t ts = switch_time(b, core, ev);
-
-		b->repairs.switch_missing++;
-		pop_all(core, ts, MISSING);
-		push_base(b, core, ts, ev->tid, MISSING);
+		switch_unseen(b, core, ev);
 	}
 	core->started = true;
 
@@ -293,61 +320,13 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 	core->last = ev->ts;
 }
 
-/* Names and processes of threads, from whatever event tells them. */
-static void learn(struct builder *b, const struct nsight_event *ev)
-{
-	uint32_t comm = ev->c;
-	struct thread *th;
-
-	if (ev->kind == K_COMM || ev->kind == K_FORK) {
-		th = threads_get(&b->threads, ev->a);
-		th->pid = ev->pid;
-		if (ev->kind == K_COMM && comm)
-			th->comm = comm;
-		return;
-	}
-	if (ev->tid > 0 && ev->pid > 0)
-		threads_get(&b->threads, ev->tid)->pid = ev->pid;
-	switch (ev->kind) {
-	case K_SCHED_SWITCH:
-		if (comm && ev->tid)
-			threads_get(&b->threads, ev->tid)->comm = comm;
-		comm = (uint64_t)ev->c >> 32;
-		/* fall through */
-	case K_SCHED_WAKING:
-	case K_SCHED_WAKEUP:
-	case K_SCHED_WAKEUP_NEW:
-	case K_SCHED_PROCESS_FORK:
-		if (comm && ev->a)
-			threads_get(&b->threads, ev->a)->comm = comm;
-		break;
-	}
-}
-
-/* A thread that execs while it is not the leader goes on under the leader's number. */
-static void exec(struct builder *b, const struct nsight_event *ev)
-{
-	struct thread old = *threads_get(&b->threads, ev->b), *th;
-
-	if (ev->a == ev->b)
-		return;
-	threads_get(&b->threads, ev->b)->in_syscall = false;
-	if (!old.in_syscall)
-		return;
-	th = threads_get(&b->threads, ev->a);
-	th->in_syscall = true;
-	th->syscall = old.syscall;
-	th->syscall_arg = old.syscall_arg;
-	th->syscall_start_known = INFERRED;
-}
-
 /* Backwards, so that each thread ends up with what is known of it first. */
 static void look_ahead(struct builder *b)
 {
 	for (size_t i = b->n; i-- > 0;) {
 		const struct nsight_event *ev = &b->events[i];
 
-		learn(b, ev);
+		threads_learn(&b->threads, ev);
 		b->have_sched_switch |= ev->kind == K_SCHED_SWITCH;
 		if ((ev->kind == K_SYS_ENTER || ev->kind == K_SYS_EXIT) && ev->tid > 0) {
 			struct thread *th = threads_get(&b->threads, ev->tid);
@@ -366,13 +345,13 @@ void nest(struct builder *b)
 	for (size_t i = 0; i < b->n; i++) {
 		const struct nsight_event *ev = &b->events[i];
 
-		learn(b, ev);
+		threads_learn(&b->threads, ev);
 		if (ev->kind == K_SCHED_PROCESS_FORK || (ev->kind == K_FORK && ev->ts)) {
 			threads_get(&b->threads, ev->a)->forked = true;
 			threads_get(&b->threads, ev->a)->in_syscall = false;
 		}
 		if (ev->kind == K_SCHED_PROCESS_EXEC)
-			exec(b, ev);
+			threads_exec(&b->threads, ev);
 		if (ev->kind == K_SCHED_WAKING)
 			threads_get(&b->threads, ev->a)->woken = ev->ts;
 		if (ev->kind == K_COMM || ev->kind == K_FORK || ev->kind == K_EXIT ||

@@ -354,8 +354,8 @@ void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item 
 	const struct raw_gap *gap;
 	int32_t told = -1;
 
-	/* Some machines trace not every switch to and from idle: what follows is not of the thread
-	 * before. */
+	/* Some machines trace not every switch, to and from idle or their own agent: what follows
+	 * is not of the thread before. */
 	if (item->role < ROLE_GAP && file->cpu != NSR_NO_CPU)
 		told = told_thread(item, raw_at(file, item));
 	if (told >= 0 && told != file->tid)

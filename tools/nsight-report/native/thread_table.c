@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "thread_table.h"
 
+#include "context_stack.h"
 #include "util.h"
 
 #include <stdlib.h>
@@ -53,4 +54,50 @@ struct thread *threads_get(struct thread_table *t, int32_t tid)
 			      .next_sys = NO_EVENT,
 			      .syscall_arg = -1};
 	return th;
+}
+
+void threads_learn(struct thread_table *t, const struct nsight_event *ev)
+{
+	uint32_t comm = ev->c;
+	struct thread *th;
+
+	if (ev->kind == K_COMM || ev->kind == K_FORK) {
+		th = threads_get(t, ev->a);
+		th->pid = ev->pid;
+		if (ev->kind == K_COMM && comm)
+			th->comm = comm;
+		return;
+	}
+	if (ev->tid > 0 && ev->pid > 0)
+		threads_get(t, ev->tid)->pid = ev->pid;
+	switch (ev->kind) {
+	case K_SCHED_SWITCH:
+		if (comm && ev->tid)
+			threads_get(t, ev->tid)->comm = comm;
+		comm = (uint64_t)ev->c >> 32;
+		/* fall through */
+	case K_SCHED_WAKING:
+	case K_SCHED_WAKEUP:
+	case K_SCHED_WAKEUP_NEW:
+	case K_SCHED_PROCESS_FORK:
+		if (comm && ev->a)
+			threads_get(t, ev->a)->comm = comm;
+		break;
+	}
+}
+
+void threads_exec(struct thread_table *t, const struct nsight_event *ev)
+{
+	struct thread old = *threads_get(t, ev->b), *th;
+
+	if (ev->a == ev->b)
+		return;
+	threads_get(t, ev->b)->in_syscall = false;
+	if (!old.in_syscall)
+		return;
+	th = threads_get(t, ev->a);
+	th->in_syscall = true;
+	th->syscall = old.syscall;
+	th->syscall_arg = old.syscall_arg;
+	th->syscall_start_known = INFERRED;
 }

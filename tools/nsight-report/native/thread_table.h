@@ -3,6 +3,8 @@
 #ifndef NSIGHT_THREAD_TABLE_H
 #define NSIGHT_THREAD_TABLE_H
 
+#include "events.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +29,9 @@ struct thread_table {
 void threads_init(struct thread_table *t);
 /* The thread, made when it is new. The pointer is valid until the next call. */
 struct thread *threads_get(struct thread_table *t, int32_t tid);
+/* Names and processes of threads, from whatever event tells them. */
+void threads_learn(struct thread_table *t, const struct nsight_event *ev);
+/* A thread that execs while it is not the leader goes on under the leader's number. */
+void threads_exec(struct thread_table *t, const struct nsight_event *ev);
 
 #endif
