@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * nsight-framing. The input is one byte, then a pcap file. The byte modulo 3 is the protocol, or
- * with bit 6 PostgreSQL; from 128 on the program is told that servers have port 11211.
+ * with bit 6 PostgreSQL, with bit 5 HTTP/2; from 128 on the program is told that servers have port
+ * 11211.
  */
 #include "restart.h"
 
@@ -15,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	argv[1] = *data & 64 ? "postgres" : protocols[*data % 3];
+	argv[1] = *data & 64 ? "postgres" : *data & 32 ? "http2" : protocols[*data % 3];
 	argv[3] = *data & 128 ? "11211" : NULL;
 	restart_no_files();
 	restart_file("payload.pcap", data + 1, size - 1);

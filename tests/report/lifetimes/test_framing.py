@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from event_builder import CLIENT, SERVER, Recording
+from machinery.load import http2
 from nsight_report.capture import native
 from nsight_report.errors import BadInput
 from nsight_report.lifetimes import LifetimeOptions
@@ -290,6 +291,18 @@ def test_damaged_packets_never_crash_the_native_program(tmp_path):
         ("memcached", pcap(requests(*[binary] * 40))),
         ("redis", pcap(requests(array, array[:7], array[7:]))),
         ("http", pcap(requests(get, chunks[:60], chunks[60:]))),
+        (
+            "http2",
+            pcap(
+                requests(
+                    http2.PREFACE
+                    + http2.frame(http2.HEADERS, 1, b"\x83\x86", http2.END_HEADERS)
+                    + http2.get(3, "/"),
+                    http2.frame(http2.DATA, 1, b"abc", http2.END_STREAM)
+                    + http2.frame(http2.RST_STREAM, 1, bytes(4)),
+                )
+            ),
+        ),
         (
             "postgres",
             pcap(

@@ -197,8 +197,8 @@ def test_datagrams_that_were_read_together_are_not_guessed(tmp_path: Path) -> No
     assert losses == {"requests_ambiguous": 2, "earlier_datagrams_unanswered": 1}
 
 
-def framed(kind: str, row: Row) -> Row:
-    return row | {"request_type": kind}
+def framed(kind: str, row: Row, **over: int) -> Row:
+    return row | {"request_type": kind} | over
 
 
 def test_framed_requests_of_a_pipeline_are_joined_in_order(tmp_path: Path) -> None:
@@ -232,6 +232,30 @@ def test_behind_a_framed_request_without_reply_nothing_is_guessed(tmp_path: Path
     made, losses = join(rows, tmp_path, "memcached")
     assert [(r["conn_id"], r["first_ns"], r["last_ns"]) for r in made] == [(0, 0, 40), (1, 0, 310)]
     assert losses == {"requests_ambiguous": 4, "requests_without_reply": 1}
+
+
+def test_what_is_answered_on_a_stream_is_the_reply_to_what_was_asked_on_it(tmp_path: Path) -> None:
+    rows = [
+        *(framed("GET", received(0, 10 * i, 100, 200, byte_start=i), stream_id=2 * i + 1) for i in range(3)),
+        framed("200", sent(0, 300, 350), stream_id=5),
+        framed("200", sent(0, 400, 450), stream_id=1),
+        framed("200", sent(0, 500, 550), stream_id=3),
+        # The same numbers on another connection; one is answered before it is complete.
+        framed("200", sent(1, 20, 90), stream_id=1),
+        framed("POST", received(1, 30, 60, 100), stream_id=1),
+        # Nobody asked for that; that is not answered; and there two answers came.
+        framed("200", sent(1, 200, 250), stream_id=2),
+        framed("GET", received(1, 300, 310, 320), stream_id=7),
+        framed("GET", received(1, 400, 410, 420), stream_id=9),
+        *(framed("200", sent(1, 430 + i, 450 + i), stream_id=9) for i in range(2)),
+    ]
+    made, losses = join(rows, tmp_path, "http2")
+    assert [(r["conn_id"], r["first_ns"], r["last_send_ns"]) for r in made] == [
+        (0, 0, 400), (0, 10, 500), (0, 20, 300), (1, 30, 20),
+    ]  # fmt: skip
+    assert {(r["join"], r["certain"]) for r in made} == {("framing:http2", True)}
+    del losses["request_stamps_out_of_order"]  # of the one that was answered early
+    assert losses == {"replies_without_request": 1, "requests_without_reply": 1, "requests_ambiguous": 1}
 
 
 def test_interim_replies_of_http_are_none(tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nsight_report
+import pandas as pd
 import pytest
 from evaluation.requests.client import END_S, RECORD, joined, record, told
+from machinery.load import http2
 from machinery.testbed import ports
 from machinery.testbed.bed import on_path
 from nsight_record import clock, collect
@@ -103,3 +108,76 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
     inside = sent.groupby("parent_request_id")["latency_ns"].agg(["size", "sum"]).reindex(top["request_id"])
     assert (inside["size"] == 2).all()
     assert (inside["sum"].to_numpy() <= top["service_dur_ns"].to_numpy()).all()
+
+
+NGINX = """
+daemon off; master_process off; pid {directory}/pid; error_log {directory}/error.log;
+events {{}}
+http {{
+  access_log off; client_body_temp_path {directory}; proxy_temp_path {directory}; fastcgi_temp_path {directory};
+  uwsgi_temp_path {directory}; scgi_temp_path {directory};
+  server {{
+    listen 127.0.0.1:{port} http2;
+    location /quick {{ return 204; }}
+    location /slow {{ alias {directory}/slow; limit_rate 50k; }}  # the first 50 kB at once, the last ones after 0.4 s
+  }}
+}}
+"""
+SLOW_BYTES = 70_000
+
+
+def listens(port: int) -> None:
+    """Wait until somebody does."""
+    end = time.monotonic() + END_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            assert time.monotonic() < end, "nginx does not listen"
+            time.sleep(0.02)
+
+
+def test_requests_of_http2_that_are_in_flight_together_are_joined_by_their_stream(tmp_path: Path) -> None:
+    """Six slow ones, and sixty quick ones while they wait; the client keeps when each was sent and answered."""
+    require_recorder()
+    for name in ("nginx", "tcpdump"):
+        if not on_path(name):
+            skip_or_fail("testbed", f"{name} is not installed")
+    (tmp_path / "slow").write_bytes(bytes(SLOW_BYTES))
+    paths = ["/slow"] * 6 + ["/quick"] * 60
+    with ports.reserved() as (port,):
+        (tmp_path / "nginx.conf").write_text(NGINX.format(directory=tmp_path, port=port))
+        nginx = subprocess.Popen(["nginx", "-e", tmp_path / "error.log", "-c", tmp_path / "nginx.conf"])
+        try:
+            listens(port)
+            client = [sys.executable, http2.__file__, str(port), "0.003", str(END_S), *paths]
+            done = subprocess.run(
+                [RECORD, "-q", "-o", tmp_path / "h2.nsight", "--port", str(port), "--payload", "--", *client],
+                capture_output=True, text=True, timeout=END_S,
+            )  # fmt: skip
+        finally:
+            nginx.terminate()
+            nginx.wait(END_S)
+    assert done.returncode == 0, done.stderr
+    answered = pd.DataFrame.from_dict(json.loads(done.stdout), "index")
+    capture = nsight_report.open(tmp_path / "h2.nsight", framing="http2")
+    names = ["message_id", "request_type", "nbytes", "stream_id"]
+    messages = capture.stored_messages.columns(names).set_index("message_id")
+    made = capture.requests
+    made = made[made["role"] == "server"]
+    assert (made["join"] == "framing:http2").all()
+    asked, replies = (messages.loc[made[name]] for name in ("request_id", "reply_message_id"))
+    assert (asked["stream_id"].to_numpy() == replies["stream_id"].to_numpy()).all()
+    assert sorted(asked["stream_id"]) == sorted(answered.index.astype(int))
+    truth = answered.loc[asked["stream_id"].astype(int).astype(str)]
+    is_slow = (truth["path"] == "/slow").to_numpy()
+    assert asked["request_type"].tolist() == ["GET"] * len(paths)
+    assert replies["request_type"].tolist() == ["200" if slow else "204" for slow in is_slow]
+    assert (asked["nbytes"].to_numpy() == truth["nbytes"].to_numpy()).all()
+    assert (replies["nbytes"].to_numpy() == truth["reply_nbytes"].to_numpy()).all()
+    assert made["certain"].all()
+    assert (made["first_ns"].to_numpy() > truth["sent_ns"].to_numpy()).all()
+    assert (made["last_ns"].to_numpy() < truth["received_ns"].to_numpy()).all()
+    # Quick ones were answered while slow ones waited: in their order they cannot be joined.
+    assert truth.loc[~is_slow, "received_ns"].min() < truth.loc[is_slow, "received_ns"].min()

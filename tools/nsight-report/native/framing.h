@@ -78,6 +78,13 @@ struct parser {
 	/* requests that had no reply yet: was it HEAD (bit set)? oldest first */
 	uint64_t head_bits;
 	unsigned int n_requests;
+	uint64_t begin; /* offset of the message's first byte; set before its first byte is given */
+	/* HTTP/2; what ends is a message, of stream key and n_bytes long, unless it is silent */
+	bool silent;
+	uint32_t key;
+	uint64_t n_bytes; /* 0: all from begin */
+	struct open_stream *open;
+	unsigned int n_open, cap_open;
 };
 
 enum verdict {
@@ -92,9 +99,11 @@ struct protocol {
 	bool (*plausible)(enum role role, const uint8_t *p, size_t n);
 	/* One byte. May set skip; the verdict then holds after the skipped bytes (last_skip). */
 	enum verdict (*byte)(struct parser *x, uint8_t c);
+	/* Forget the messages that are open beside the present one; NULL: there are none. */
+	void (*forget)(struct parser *x);
 };
 
-extern const struct protocol memcached, redis, http, postgres;
+extern const struct protocol memcached, redis, http, postgres, http2;
 
 /* Streams */
 struct streams;

@@ -208,4 +208,4 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	return v;
 }
 
-const struct protocol http = {"http", plausible, byte};
+const struct protocol http = {"http", plausible, byte, NULL};

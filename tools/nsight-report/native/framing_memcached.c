@@ -141,4 +141,4 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	return v;
 }
 
-const struct protocol memcached = {"memcached", plausible, byte};
+const struct protocol memcached = {"memcached", plausible, byte, NULL};

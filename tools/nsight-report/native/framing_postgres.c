@@ -196,4 +196,4 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	}
 }
 
-const struct protocol postgres = {"postgres", plausible, byte};
+const struct protocol postgres = {"postgres", plausible, byte, NULL};

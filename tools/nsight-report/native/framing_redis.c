@@ -159,4 +159,4 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	return v;
 }
 
-const struct protocol redis = {"redis", plausible, byte};
+const struct protocol redis = {"redis", plausible, byte, NULL};

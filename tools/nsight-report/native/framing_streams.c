@@ -5,8 +5,7 @@
  * that was skipping over it does not mind; otherwise the stream is picked up again at the next
  * segment a message can begin with.
  */
-#include "framing.h"
-#include "keyed_hash.h"
+#include "framing_connections.h"
 #include "util.h"
 
 #include <arpa/inet.h>
@@ -14,48 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONNECTIONS_MAX	 (1u << 18)
-#define BUCKETS		 (1u << 16)
 #define PENDING_SEGMENTS 256
 #define PENDING_BYTES	 (1u << 20)
 #define PENDING_ALL	 (64u << 20)
 #define WINDOW		 (1 << 30) /* no TCP window is larger */
-
-struct pending {
-	struct pending *next;
-	uint64_t offset;
-	uint32_t len, caplen;
-	uint8_t data[];
-};
-
-struct direction {
-	struct parser *parser; /* NULL: closed */
-	struct pending *pending;
-	uint32_t n_pending, pending_bytes;
-	uint32_t base; /* sequence number of offset 0 */
-	bool started, syn_seen, syncing, fin, named;
-	uint32_t id;
-	uint64_t next; /* offset of the next byte in order */
-	uint64_t message_start;
-};
-
-struct connection {
-	struct connection *chain, *later;
-	uint8_t family;
-	uint8_t addr[2][16];
-	uint16_t port[2];
-	struct direction dir[2]; /* dir[i]: sent by end i */
-};
-
-struct streams {
-	const struct protocol *protocol;
-	FILE *out;
-	uint16_t server_port;
-	uint32_t n_connections, n_ids;
-	uint64_t pending_bytes;
-	struct connection *first, **last; /* in the order in which they were met */
-	struct connection *bucket[BUCKETS];
-};
 
 struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t server_port)
 {
@@ -67,56 +28,6 @@ struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t
 	all->out = out;
 	all->server_port = server_port;
 	return all;
-}
-
-static uint32_t hash_ends(const struct segment *s)
-{
-	uint8_t from[18], to[18];
-
-	memcpy(from, s->src, 16);
-	memcpy(from + 16, &s->sport, 2);
-	memcpy(to, s->dst, 16);
-	memcpy(to + 16, &s->dport, 2);
-	/* The same for both directions */
-	return (keyed_hash(from, sizeof(from)) + keyed_hash(to, sizeof(to))) % BUCKETS;
-}
-
-static bool same_end(const struct connection *c, int end, const uint8_t *addr, uint16_t port)
-{
-	return c->port[end] == port && !memcmp(c->addr[end], addr, c->family);
-}
-
-/* The connection of the segment and in *end which end sent it; NULL when there is no room. */
-static struct connection *find(struct streams *all, const struct segment *s, int *end)
-{
-	struct connection **head = &all->bucket[hash_ends(s)], *c;
-
-	for (c = *head; c; c = c->chain) {
-		if (c->family != s->family)
-			continue;
-		for (*end = 0; *end < 2; ++*end)
-			if (same_end(c, *end, s->src, s->sport) &&
-			    same_end(c, !*end, s->dst, s->dport))
-				return c;
-	}
-	if (all->n_connections == CONNECTIONS_MAX) {
-		counts.streams_refused++;
-		return NULL;
-	}
-	all->n_connections++;
-	c = xrealloc(NULL, 1, sizeof(*c));
-	memset(c, 0, sizeof(*c));
-	c->family = s->family;
-	memcpy(c->addr[0], s->src, 16);
-	memcpy(c->addr[1], s->dst, 16);
-	c->port[0] = s->sport;
-	c->port[1] = s->dport;
-	c->chain = *head;
-	*head = c;
-	*all->last = c;
-	all->last = &c->later;
-	*end = 0;
-	return c;
 }
 
 /* C id src sport dst dport base syn */
@@ -137,29 +48,43 @@ static void name_stream(struct streams *all, struct connection *c, int end)
 
 static void message_reset(struct parser *x)
 {
-	x->in_message = x->last_skip = x->until_close = false;
-	x->skip = 0;
+	x->in_message = x->last_skip = x->until_close = x->silent = false;
+	x->skip = x->n_bytes = 0;
 	x->type[0] = 0;
 }
 
-/* M id offset length type - - - */
+/* M id offset length type key bytes - */
 static void message_done(struct streams *all, struct connection *c, int end)
 {
 	struct direction *d = &c->dir[end];
+	struct parser *x = d->parser;
+	uint64_t n = d->next - x->begin;
 
-	if (!d->named)
-		name_stream(all, c, end);
-	fprintf(all->out, "M\t%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\t%s\t\t\t\n", d->id,
-		d->message_start, d->next - d->message_start, d->parser->type);
-	message_reset(d->parser);
+	if (!x->silent) {
+		if (!d->named)
+			name_stream(all, c, end);
+		fprintf(all->out,
+			"M\t%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\t%s\t%" PRIu32 "\t%" PRIu64
+			"\t\n",
+			d->id, x->begin, n, x->type, x->key, x->n_bytes ? x->n_bytes : n);
+	}
+	message_reset(x);
 }
 
-static void lose_track(struct direction *d)
+static void forget(struct streams *all, struct parser *x)
+{
+	counts.unfinished += x->n_open;
+	if (all->protocol->forget)
+		all->protocol->forget(x);
+}
+
+static void lose_track(struct streams *all, struct direction *d)
 {
 	if (!d->syncing)
 		counts.resyncs++;
 	d->syncing = true;
 	message_reset(d->parser);
+	forget(all, d->parser);
 }
 
 /* Bytes in order, all of one segment. */
@@ -189,14 +114,14 @@ static void feed(struct streams *all, struct connection *c, int end, const uint8
 			continue;
 		}
 		if (!x->in_message)
-			d->message_start = d->next;
+			x->begin = d->next;
 		v = all->protocol->byte(x, *p++);
 		x->in_message = true;
 		d->next++;
 		if (v == DONE)
 			message_done(all, c, end);
 		else if (v == WRONG)
-			lose_track(d);
+			lose_track(all, d);
 	}
 }
 
@@ -211,7 +136,7 @@ static void hole(struct streams *all, struct connection *c, int end, uint64_t n)
 	counts.holes++;
 	counts.hole_bytes += n;
 	if (x->skip < n) {
-		lose_track(d);
+		lose_track(all, d);
 		return;
 	}
 	x->skip -= n;
@@ -318,6 +243,7 @@ static void finish_direction(struct streams *all, struct connection *c, int end)
 		message_done(all, c, end);
 	else if (d->parser->in_message)
 		counts.unfinished++;
+	forget(all, d->parser);
 }
 
 static void finish(struct streams *all, struct connection *c)
@@ -367,7 +293,7 @@ void streams_add(struct streams *all, const struct segment *s)
 
 	if (!s->len && !(s->flags & (TH_SYN | TH_FIN | TH_RST)))
 		return;
-	c = find(all, s, &end);
+	c = connection_of(all, s, &end);
 	if (!c)
 		return;
 	d = &c->dir[end];

@@ -5,9 +5,10 @@
  * Writes lines of eight tab-separated fields to stdout:
  *   C id src sport dst dport base syn      one direction of one TCP connection: addresses in hex,
  *                                          sequence number of its byte 0, whether its SYN was seen
- *   M id offset length type - - -          one message in it: bytes [offset, offset + length)
- *   L cause count - - - - -                what was lost or refused
- *   E - - - - - - -                        the end: without it the output is cut
+ *   M id offset length type key bytes -    one message in it, of bytes [offset, offset + length);
+ * key: its HTTP/2 stream, and bytes: how many are its own; else 0 and all L cause count - - - - -
+ * what was lost or refused E - - - - - - -                        the end: without it the output is
+ * cut
  *
  * Exit codes: 0, 2 usage, 3 the file cannot be used, 5 writing failed.
  */
@@ -114,7 +115,8 @@ static void print_counts(FILE *out)
 
 int main(int argc, char **argv)
 {
-	static const struct protocol *const protocols[] = {&memcached, &redis, &http, &postgres};
+	static const struct protocol *const protocols[] = {&memcached, &redis, &http, &postgres,
+							   &http2};
 	const struct protocol *protocol = NULL;
 	struct streams *streams;
 	struct segment s;
@@ -123,12 +125,12 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || argc > 4)
 		die(EXIT_USAGE, NULL,
-		    "usage: nsight-framing memcached|redis|http|postgres PCAP [SERVER_PORT]");
+		    "usage: nsight-framing memcached|redis|http|postgres|http2 PCAP [SERVER_PORT]");
 	for (size_t i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
 		if (!strcmp(argv[1], protocols[i]->name))
 			protocol = protocols[i];
 	if (!protocol)
-		die(EXIT_USAGE, "one of memcached, redis, http, postgres",
+		die(EXIT_USAGE, "one of memcached, redis, http, postgres, http2",
 		    "protocol '%s' is unknown", argv[1]);
 	if (argc == 4 && (!parse_u64(argv[3], strlen(argv[3]), &port) || !port || port > 65535))
 		die(EXIT_USAGE, "a number from 1 to 65535", "port '%s' is none", argv[3]);

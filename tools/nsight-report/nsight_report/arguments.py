@@ -162,7 +162,7 @@ def _common(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "--framing",
-        choices=("memcached", "redis", "http", "postgres", "none"),
+        choices=("memcached", "redis", "http", "http2", "postgres", "none"),
         default="none",
         help="cut messages by protocol (needs a capture made with --payload); none: one read or write is one message",
     )

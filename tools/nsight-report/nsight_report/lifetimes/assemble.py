@@ -44,6 +44,7 @@ _PLAIN = (
     "byte_start",
     "byte_end",
     "nbytes",
+    "stream_id",
     "pid",
     "tid",
     "fd",
@@ -71,6 +72,7 @@ def from_calls(events: Events, row: I64, direction: str) -> Columns:
         "app_cpu": events.cpu[row],
         "nic_source": np.zeros(n_rows, np.int8),
         "request_type": np.full(n_rows, NONE),
+        "stream_id": np.full(n_rows, NONE),
         "n_reads": np.ones(n_rows, np.int64),
         "n_in_read": np.ones(n_rows, np.int64),
     }
@@ -117,7 +119,7 @@ class Messages:
         and ``handoff_ns`` may be left out: none was handed over.
         """
         rows = np.zeros(len(columns["name"]), _ROW)
-        for name in (*_TIMES, "fd", "begin_tid"):
+        for name in (*_TIMES, "fd", "begin_tid", "stream_id"):
             rows[name] = columns.get(name, NONE)
         for name in ("pid", "tid"):
             rows[name] = columns[name]

@@ -17,7 +17,7 @@ import pyarrow.csv
 from ..capture import native
 from ..errors import BadInput, OutputError
 from ..losses import Ledger
-from .columns import I64
+from .columns import I64, NONE
 
 _NO_LOSSES = ("packets", "other_packets", "hole_bytes", "duplicate_bytes")
 _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
@@ -25,8 +25,9 @@ _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
 
 @dataclass(frozen=True)
 class Frames:
-    """One row per framed message: bytes ``[offset, offset + length)`` of ``stream``.
+    """One row per framed message: bytes ``[offset, offset + length)`` of ``stream``, of which ``nbytes`` are its own.
 
+    Those of HTTP/2 overlap; ``key`` is the number of the message's stream in the protocol, NONE of other protocols.
     ``type``: index into ``types``. Per stream (one direction of one TCP connection): ``source`` and ``target`` as
     (address, port), ``base``: the 32-bit sequence number of its byte 0.
     """
@@ -34,6 +35,8 @@ class Frames:
     stream: I64
     offset: I64
     length: I64
+    nbytes: I64
+    key: I64
     type: I64
     types: list[str]
     source: list[tuple[str, int]]
@@ -85,6 +88,8 @@ def _parse(descriptor: int, payload: Path, ledger: Ledger) -> Frames:
         known[_integers(messages["a"])],
         _integers(messages["b"]),
         _integers(messages["c"]),
+        _integers(messages["f"]),
+        np.where(_integers(messages["e"]) > 0, _integers(messages["e"]), NONE),
         types.indices.to_numpy(zero_copy_only=False).astype(np.int64),
         types.dictionary.to_pylist(),
         _endpoints(streams["b"], streams["c"]),

@@ -19,7 +19,7 @@ class Cut:
     """Messages as byte ranges ``[start, end)`` (keys of ``streams``) of the calls that carried them.
 
     ``first`` and ``last``: position (in ``streams``) of the call with the first and the last byte;
-    ``type``: index into the frames' types, NONE for a call without framing; ``n_calls``: calls the message
+    ``nbytes``, ``key``: as in ``Frames``; ``type``: index into the frames' types, NONE for a call without framing; ``n_calls``: calls the message
     took; ``n_in_call``: messages that its last call completed.
     """
 
@@ -27,6 +27,8 @@ class Cut:
     last: I64
     start: I64
     end: I64
+    nbytes: I64
+    key: I64
     type: I64
     n_calls: I64
     n_in_call: I64
@@ -37,7 +39,8 @@ def unframed(events: Events, streams: Streams, position: I64) -> Cut:
     start = streams.key[position]
     one = np.ones(len(position), np.int64)
     end = start + events.length[streams.row[position]]
-    return Cut(position, position, start, end, np.full(len(position), NONE), one, one)
+    none = np.full(len(position), NONE)
+    return Cut(position, position, start, end, end - start, none, none, one, one)
 
 
 def cut(
@@ -86,6 +89,8 @@ def cut(
         np.concatenate([position[last], plain.last]),
         np.concatenate([start, plain.start]),
         np.concatenate([end, plain.end]),
+        np.concatenate([frames.nbytes[known][whole], plain.nbytes]),
+        np.concatenate([frames.key[known][whole], plain.key]),
         np.concatenate([frames.type[known][whole], plain.type]),
         np.concatenate([last - first + 1, plain.n_calls]),
         np.concatenate([n_in_call, plain.n_in_call]),

@@ -16,7 +16,7 @@ PhcToMonotonic = Callable[[I64, I64], tuple[I64, I64]]
 #: Intervals, their names so far, and the names of their threads.
 Intervals = tuple[dict[str, npt.NDArray[np.int64]], list[str], list[str]]
 
-FRAMINGS = ("memcached", "redis", "http", "postgres")
+FRAMINGS = ("memcached", "redis", "http", "http2", "postgres")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LifetimeOptions:
     ``phc_to_monotonic(timestamps, ifindexes)`` converts hardware timestamps to ``(monotonic ns, error ns)``;
     an error below 0 says that this timestamp cannot be converted. Without it hardware timestamps are counted
     and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
-    serves to name the clock of software timestamps. ``framing`` (memcached, redis, http or postgres) cuts messages at
+    serves to name the clock of software timestamps. ``framing`` (one of ``FRAMINGS``) cuts messages at
     the protocol's own boundaries, found in the packets of ``payload`` (a pcap file). ``intervals``: what threads did, beside the messages, some at a time
     (``assemble.Messages.add_intervals``).
     """

@@ -3,7 +3,8 @@
 
 By default by alternation: what was asked (one call or several) until something is answered, and what is answered until
 something is asked again. Where each message is one of a protocol whose replies come in the order of requests, the
-n-th request that waits is joined to the n-th reply. Datagrams have no order: one is joined to what is sent to its peer
+n-th request that waits is joined to the n-th reply; where streams of a connection are numbered (HTTP/2), what is asked on one to
+what is answered on it. Datagrams have no order: one is joined to what is sent to its peer
 before the next one of that peer is read.
 """
 
@@ -50,11 +51,16 @@ def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Led
 
     ``asks``: rows that are of a request, all others are of replies; ``is_udp``, ``is_framed``: how their connections are joined.
     """
-    framed = np.flatnonzero(is_framed)
+    numbered = is_framed & (rows["stream_id"] > 0)
+    streams = np.flatnonzero(numbered)
+    framed = np.flatnonzero(is_framed & ~numbered)
     plain = np.flatnonzero(~is_framed)
     return Exchanges.both(
         _by_alternation(rows[plain]["conn_id"], asks[plain], is_udp[plain], plain, ledger),
-        _in_order(rows[framed]["conn_id"], asks[framed], framed, ledger),
+        Exchanges.both(
+            _in_order(rows[framed]["conn_id"], asks[framed], framed, ledger),
+            _by_stream(rows[streams]["conn_id"], rows[streams]["stream_id"], asks[streams], streams, ledger),
+        ),
     )
 
 
@@ -139,6 +145,26 @@ def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
     ledger.add("requests_without_reply", int(np.count_nonzero(sure & (joined < 0))))
     keep = sure & (joined >= 0)
     one, other = place[ask[keep]], place[reply[keep]]
+    return Exchanges(one, one, other, other, np.full(len(one), FRAMING), np.ones(len(one), bool))
+
+
+def _by_stream(conn: I64, stream: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
+    """What is answered on a stream is the reply to what was asked on it: one of each. ``place``: as in ``_by_alternation``."""
+    order = np.lexsort((np.arange(len(conn)), stream, conn))
+    conn, stream, asks, place = conn[order], stream[order], asks[order], place[order]
+    new = np.append(True, (conn[1:] != conn[:-1]) | (stream[1:] != stream[:-1]))[: len(conn)]
+    first = np.flatnonzero(new)
+    n_asked, n_answered = (
+        np.add.reduceat(of.astype(np.int64), first) if len(first) else first for of in (asks, ~asks)
+    )
+    pair = (n_asked == 1) & (n_answered == 1)
+    ledger.add("requests_without_reply", int(np.count_nonzero((n_asked == 1) & (n_answered == 0))))
+    ledger.add("replies_without_request", int(n_answered[n_asked == 0].sum()))
+    ledger.add("requests_ambiguous", int(n_asked[(n_asked > 0) & (n_asked + n_answered > 2)].sum()))
+    at = first[pair]
+    # A server may answer before it has all of the request.
+    asked_first = asks[at]
+    one, other = (place[np.where(asked_first == want, at, at + 1)] for want in (True, False))
     return Exchanges(one, one, other, other, np.full(len(one), FRAMING), np.ones(len(one), bool))
 
 
