@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bpftrace.probe_run import ATTACH_S, BPFTRACE, ROOT, check_counts, check_traffic, record
+from machinery.testbed.interrupt import interrupt
 
 PORT = 7791  # the guest is nobody else's
 N_REQUESTS = 3
@@ -82,8 +82,7 @@ def transmit(directory: Path) -> None:
                 lambda: len(re.findall(rb"^T\t", out.read_bytes(), re.M)) >= N_STAMPS, probe, "all timestamps"
             )
         server.join()
-    probe.send_signal(signal.SIGINT)
-    probe.wait(ATTACH_S)
+    interrupt(probe, ATTACH_S)
 
 
 def timekeeper(directory: Path) -> None:
@@ -93,8 +92,7 @@ def timekeeper(directory: Path) -> None:
     subprocess.run(
         [clock, "-d", "5", "--poll-us", "300", "-o", directory / "clock.tsv"], check=True, timeout=ATTACH_S
     )
-    probe.send_signal(signal.SIGINT)
-    probe.wait(ATTACH_S)
+    interrupt(probe, ATTACH_S)
 
 
 def main() -> None:

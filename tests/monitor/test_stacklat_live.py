@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from machinery.testbed.interrupt import interrupt
 from machinery.testbed.ports import reserved
 from monitored import HANGS_S, Watch, connected, inode, link
 
@@ -42,8 +42,7 @@ class Script:
         skip_or_fail("bpf", self.process.communicate()[1])
 
     def __exit__(self, *error: object) -> None:
-        self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=HANGS_S)
+        out, _ = interrupt(self.process, HANGS_S)
         for line in out.splitlines():
             row = json.loads(line) if line.startswith("{") else {}
             for name, value in (row.get("data") or {}).items() if row.get("type") in ("hist", "map") else ():

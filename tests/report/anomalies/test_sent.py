@@ -13,7 +13,7 @@ def sent(i: int, t: int, returned: int, driver: int, **over: object) -> Row:
     """A reply whose send call was entered at ``t``."""
     row = message(
         i, t, t, t, direction="tx", first_ns=t, last_ns=driver, latency_ns=driver - t, nic_ns=None, arrival_ns=None,
-        arrival_last_ns=None, handoff_ns=None, call_ns=t, app_ns=returned, driver_ns=driver, stamps="sd",
+        arrival_last_ns=None, handoff_ns=None, call_ns=t, app_ns=returned, driver_ns=driver, timestamps="sd",
     )  # fmt: skip
     return row | over
 

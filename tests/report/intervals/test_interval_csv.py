@@ -106,7 +106,7 @@ def test_a_line_of_the_authors_memcached_is_three_intervals_of_a_completed_reque
         ("receive", 7000, 7040, 9, -1), ("receive", 7000, 7040, 9, -1), ("service", 7040, 7100, 9, -1),
         ("service", 7040, 7100, 9, -1), ("transmit", 7100, 7130, 9, -1),
     ]  # fmt: skip
-    assert counted == {"interval_not_completed": 1, "interval_not_stamped": 1}
+    assert counted == {"interval_not_completed": 1, "interval_without_timestamps": 1}
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_every_interval_is_a_row_of_its_thread_once(recording: Path) -> None:
     found = rows.sort_values(["tid", "first_ns"])[["first_ns", "last_ns"]].to_numpy().tolist()
     assert found == [[s, e] for of in (match, flush) for s, e in map(of, range(N))]
     assert (rows["latency_ns"] == rows["last_ns"] - rows["first_ns"]).all()
-    known = rows[["request_type", "tid", "pid", "comm", "app_cpu", "stamps"]].drop_duplicates()
+    known = rows[["request_type", "tid", "pid", "comm", "app_cpu", "timestamps"]].drop_duplicates()
     assert sorted(known.astype(str).to_numpy().tolist()) == [
         ["flush", str(FLUSHER), str(ENGINE), "flusher", "0", "be"],
         ["match", str(ENGINE), str(ENGINE), "engine", "1", "be"],
@@ -171,7 +171,7 @@ def test_an_interval_that_is_handed_over_is_the_first_threads_until_then(recordi
     assert anomalies["deviation_ns"].tolist() == [200 * US] * 10
     rows = to_pandas(pipeline.table("messages"))
     assert rows["begin_tid"].tolist() == [FLUSHER] * N
-    assert rows["stamps"].astype(str).unique().tolist() == ["bhe"]
+    assert rows["timestamps"].astype(str).unique().tolist() == ["bhe"]
 
 
 def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) -> None:

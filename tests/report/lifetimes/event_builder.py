@@ -46,8 +46,8 @@ class Recording:
             "rport": remote[1],
             "seq": 0,
             "len": 0,
-            "hw_stamp": 0,
-            "sw_stamp": 0,
+            "hw_timestamp": 0,
+            "sw_timestamp": 0,
             "ifindex": 0,
             "flags": 0,
         }

@@ -51,7 +51,7 @@ def test_read_becomes_arrival_hand_off_and_read(tmp_path):
     ]
     arrival, handed, read = events
     assert (arrival["seq"], arrival["len"], arrival["ifindex"], arrival["flags"]) == (1000, 10, 1, 0x18)
-    assert (arrival["sw_stamp"], arrival["pid"], arrival["fd"]) == (77, 0, -1)
+    assert (arrival["sw_timestamp"], arrival["pid"], arrival["fd"]) == (77, 0, -1)
     assert handed["seq"] == 1010
     assert (read["pid"], read["tid"], read["comm"], read["fd"], read["call_ns"]) == (7, 8, "a", 4, 4000)
     assert (read["seq"], read["len"], read["netns"]) == (1000, 10, 0xF0000063)

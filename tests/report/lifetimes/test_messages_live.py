@@ -48,7 +48,7 @@ def test_every_request_and_reply_is_one_message_with_all_its_stamps(tmp_path):
                     and (":" in r["laddr"]) == (c["family"] == 10)
                 ]
                 assert [r["nbytes"] for r in mine] == [10, 20, 30], (c, direction, own)
-                assert {r["stamps"] for r in mine} == {"nahr" if direction == "rx" else "sd"}
+                assert {r["timestamps"] for r in mine} == {"nahr" if direction == "rx" else "sd"}
                 assert all(r["latency_ns"] > 0 for r in mine)
                 fd = c["server_fd"] if own == c["port"] else c["client_fd"]
                 assert {r["fd"] for r in mine} == {fd}

@@ -13,8 +13,8 @@ def phc(stamps: np.ndarray, ifindex: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return stamps - 1000, np.where(ifindex == 9, -1, 4)
 
 
-def one(hw_stamp: int, options: LifetimeOptions, **fields: int) -> tuple[dict, dict]:
-    r = Recording().peer_sends(80, 0, 50).arrive(100, 0, 50, hw_stamp=hw_stamp, **fields)
+def one(hw_timestamp: int, options: LifetimeOptions, **fields: int) -> tuple[dict, dict]:
+    r = Recording().peer_sends(80, 0, 50).arrive(100, 0, 50, hw_timestamp=hw_timestamp, **fields)
     (m,), losses = r.hand_off(110, 50).read(150, 0, 50).build(options)
     return m, losses
 
@@ -47,7 +47,7 @@ def test_senders_software_stamp_is_rejected_and_clocks_are_told_apart() -> None:
     r = Recording()
     stamps = [base - 5, base + offset, base + offset + 37 * second, 12345]
     for i, stamp in enumerate(stamps):
-        r.arrive(base + i, 50 * i, 50, sw_stamp=stamp).hand_off(base + 10 + i, 50 * i + 50)
+        r.arrive(base + i, 50 * i, 50, sw_timestamp=stamp).hand_off(base + 10 + i, 50 * i + 50)
         r.read(base + 20 + i, 50 * i, 50)
     messages, losses = r.build(LifetimeOptions(realtime_offset_ns=offset))
     assert losses == {

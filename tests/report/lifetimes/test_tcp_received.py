@@ -19,7 +19,7 @@ def test_a_request_has_all_four_stamps_and_the_cores_that_took_them() -> None:
         m["app_ns"],
     ) == (90, 100, 100, 110, 145, 150)
     assert (m["first_ns"], m["last_ns"], m["latency_ns"]) == (90, 150, 60)  # 150 - 90
-    assert (m["nic_source"], m["nic_error_ns"], m["stamps"]) == ("peer_xmit", 0, "nahr")
+    assert (m["nic_source"], m["nic_error_ns"], m["timestamps"]) == ("peer_xmit", 0, "nahr")
     assert (m["recv_cpu"], m["handoff_cpu"], m["app_cpu"], m["pid"], m["tid"], m["fd"]) == (3, 3, 1, 6, 7, 9)
     assert (m["direction"], m["byte_start"], m["byte_end"], m["nbytes"], m["n_arrivals"]) == (
         "rx",
@@ -175,7 +175,7 @@ def test_capture_starting_mid_message_leaves_its_first_stamps_null() -> None:
     # bytes 0-20 arrived before the recording began
     r = Recording().arrive(100, 20, 30).hand_off(101, 50).read(110, 0, 50)
     (m,), losses = r.build()
-    assert (m["arrival_ns"], m["arrival_last_ns"], m["handoff_ns"], m["stamps"]) == (None, 100, 101, "hr")
+    assert (m["arrival_ns"], m["arrival_last_ns"], m["handoff_ns"], m["timestamps"]) == (None, 100, 101, "hr")
     assert losses["read without arrival: older than the capture"] == 1
 
 
@@ -197,7 +197,7 @@ def test_lost_arrival_and_lost_hand_off_are_counted_and_null() -> None:
     r = Recording().arrive(100, 0, 10).hand_off(101, 10).read(110, 0, 10)
     r.read(210, 10, 10)  # both earlier events lost
     (a, b), losses = r.build()
-    assert a["stamps"] == "nahr".replace("n", "") and b["stamps"] == "r"
+    assert a["timestamps"] == "nahr".replace("n", "") and b["timestamps"] == "r"
     assert (b["first_ns"], b["latency_ns"]) == (210, 0)
     assert losses["read without arrival"] == 1 and losses["read without hand-off"] == 1
 
@@ -246,7 +246,7 @@ def test_arrival_after_the_hand_off_is_counted_and_taken_out() -> None:
 def test_hand_off_after_the_read_is_counted_and_taken_out() -> None:
     r = Recording().arrive(100, 0, 50).read(110, 0, 50).arrive(115, 50, 5).hand_off(120, 55).read(130, 50, 5)
     (m, _), losses = r.build()
-    assert (m["arrival_ns"], m["handoff_ns"], m["handoff_cpu"], m["stamps"]) == (100, None, None, "ar")
+    assert (m["arrival_ns"], m["handoff_ns"], m["handoff_cpu"], m["timestamps"]) == (100, None, None, "ar")
     assert losses == {"negative interval: hand-off after the read": 1}
 
 

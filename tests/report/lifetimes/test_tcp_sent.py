@@ -18,7 +18,7 @@ def test_a_reply_lasts_from_the_call_to_the_driver() -> None:
         95,
         None,
     )
-    assert (m["first_ns"], m["last_ns"], m["latency_ns"], m["stamps"]) == (70, 95, 25, "sd")
+    assert (m["first_ns"], m["last_ns"], m["latency_ns"], m["timestamps"]) == (70, 95, 25, "sd")
     assert (m["recv_cpu"], m["app_cpu"], m["byte_start"], m["byte_end"]) == (2, 1, 0, 40)
     assert losses == {}
 
@@ -44,7 +44,7 @@ def test_retransmission_keeps_the_first_hand_to_the_driver() -> None:
 def test_reply_still_queued_at_the_end_is_counted() -> None:
     r = Recording().drive(95, 0, 10).send(100, 0, 10).send(110, 10, 10)
     (_, b), losses = r.build()
-    assert (b["driver_ns"], b["stamps"], b["last_ns"]) == (None, "s", 110)
+    assert (b["driver_ns"], b["timestamps"], b["last_ns"]) == (None, "s", 110)
     assert losses == {"sent but not handed to the driver": 1}
 
 
@@ -71,14 +71,14 @@ def test_completion_comes_from_the_packet_with_the_last_byte() -> None:
     r.event("T", 300, seq=0, len=1000).event("T", 400, seq=1000, len=1000)
     r.event("T", 900, seq=1000, len=1000, flags=2)  # the peer's acknowledgement is no completion
     (m,), _ = r.build()
-    assert (m["completion_ns"], m["last_ns"], m["stamps"]) == (400, 400, "sdc")
+    assert (m["completion_ns"], m["last_ns"], m["timestamps"]) == (400, 400, "sdc")
 
 
 def test_hardware_completion_is_converted_from_the_nics_clock() -> None:
     def phc(stamps: np.ndarray, ifindex: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return stamps - 5_000_000, np.full(len(stamps), 3)
 
-    r = Recording().send(100, 0, 10).drive(90, 0, 10).event("T", 500, seq=0, len=10, hw_stamp=5_000_300)
+    r = Recording().send(100, 0, 10).drive(90, 0, 10).event("T", 500, seq=0, len=10, hw_timestamp=5_000_300)
     (m,), _ = r.build(LifetimeOptions(phc_to_monotonic=phc))
     assert m["completion_ns"] == 300  # 5 000 300 - 5 000 000
 

@@ -37,7 +37,7 @@ def test_datagrams_are_read_in_the_order_they_were_handed_off() -> None:
     assert (a["arrival_ns"], a["handoff_ns"], a["app_ns"], a["raddr"], a["rport"]) == (100, 101, 300, *CLIENT)
     assert (b["arrival_ns"], b["handoff_ns"], b["app_ns"], b["raddr"]) == (200, 201, 310, "10.0.0.3")
     assert a["laddr"] == "10.0.0.1" and a["conn_id"] != b["conn_id"]
-    assert (a["stamps"], losses) == ("ahr", {})
+    assert (a["timestamps"], losses) == ("ahr", {})
 
 
 def test_datagrams_of_one_client_are_numbered() -> None:
@@ -60,7 +60,7 @@ def test_hand_off_is_not_joined_to_an_arrival_with_another_packet_between() -> N
     r = Server().arrive(100, 0, 10).event("A", 110, proto=6, seq=1, len=5)
     r.hand_off(120, 0, local=ANY, remote=NOBODY).take(130, 10)
     (m,), losses = r.build()
-    assert (m["arrival_ns"], m["handoff_ns"], m["stamps"]) == (None, 120, "hr")
+    assert (m["arrival_ns"], m["handoff_ns"], m["timestamps"]) == (None, 120, "hr")
     assert losses["datagrams dropped before the socket"] == 1 and losses["datagram read without arrival"] == 1
 
 
@@ -96,7 +96,7 @@ def test_datagram_handed_off_while_the_failing_read_returns_stays_in_the_queue()
 def test_reading_more_than_arrived_shows_a_wrong_pairing() -> None:
     r = Server().datagram(100, 10).datagram(110, 90).take(200, 90)
     (m,), losses = r.build()
-    assert m["stamps"] == "r" and losses["datagram read longer than it arrived"] == 1
+    assert m["timestamps"] == "r" and losses["datagram read longer than it arrived"] == 1
 
 
 def test_sender_on_the_same_host_stands_for_the_nic() -> None:
@@ -124,7 +124,7 @@ def test_reply_is_joined_to_the_packet_of_its_own_call() -> None:
         r.send(ts, 0, 30, call_ns=ts - 20, local=ANY, remote=NOBODY)
     (a, b), losses = r.build()
     assert (a["driver_ns"], a["rport"], b["driver_ns"], b["rport"]) == (90, 40000, 190, 40001)
-    assert (a["first_ns"], a["latency_ns"], a["stamps"], losses) == (80, 10, "sd", {})
+    assert (a["first_ns"], a["latency_ns"], a["timestamps"], losses) == (80, 10, "sd", {})
 
 
 def test_reply_held_back_by_the_queueing_discipline_is_found_later() -> None:

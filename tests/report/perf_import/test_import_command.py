@@ -203,7 +203,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> nsight_report.Capture:
 def test_real_recording_has_all_stamps_of_every_message_in_order(guest: nsight_report.Capture) -> None:
     messages = guest.messages
     assert len(messages) == 222
-    assert set(messages["stamps"].astype(str)) == {"nahr", "ahr"}  # no reading of the PHC at the ends
+    assert set(messages["timestamps"].astype(str)) == {"nahr", "ahr"}  # no reading of the PHC at the ends
     stamped = messages[messages["nic_ns"].notna()]
     assert len(stamped) > 100 and set(stamped["nic_source"].astype(str)) == {"hw"}
     times = messages[["nic_ns", "arrival_ns", "handoff_ns", "app_ns"]].astype("Int64")

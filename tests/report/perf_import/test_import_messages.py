@@ -66,7 +66,7 @@ def test_one_request_has_its_stamps_cores_thread_and_descriptor(tmp_path: Path) 
     stamps = ("arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
     assert [message[s] - MONO - T for s in stamps] == [5 * US, 5 * US, 8 * US, 38 * US, 40 * US]
     assert (message["recv_cpu"], message["handoff_cpu"], message["app_cpu"]) == (0, 0, 1)
-    assert (message["tid"], message["comm"], message["fd"], message["stamps"]) == (
+    assert (message["tid"], message["comm"], message["fd"], message["timestamps"]) == (
         WORKER,
         "mc-worker",
         7,
@@ -137,7 +137,7 @@ def test_connections_of_unknown_addresses_and_equal_ports_are_kept_apart(tmp_pat
         )
     capture = imported(made, tmp_path)
     assert capture.messages.groupby("conn_id").size().tolist() == [3, 3]
-    assert set(capture.messages["stamps"].astype(str)) == {"ahr"}
+    assert set(capture.messages["timestamps"].astype(str)) == {"ahr"}
     assert capture.losses["address of a socket unknown"] == 2
 
 
@@ -189,7 +189,7 @@ def test_software_stamp_of_realtime_is_the_arrival_and_one_of_another_clock_is_n
     capture = imported(made, tmp_path)
     arrival = capture.messages["arrival_ns"]
     assert arrival[0] - MONO == T - 3 * US and arrival[1:].isna().all()
-    assert capture.messages["stamps"].astype(str).tolist() == ["ahr", "hr", "hr"]
+    assert capture.messages["timestamps"].astype(str).tolist() == ["ahr", "hr", "hr"]
     assert capture.losses["software timestamps not used"] == 2
 
 
@@ -245,7 +245,7 @@ def test_hardware_stamp_is_converted_with_readings_of_the_nic_s_clock(tmp_path: 
     message = only(imported(made, tmp_path, beside=readings).messages)
     assert message["nic_source"] == "hw" and message["nic_error_ns"] <= 300
     assert abs(message["nic_ns"] - MONO - nic) <= message["nic_error_ns"]
-    assert message["stamps"] == ("nahr" if arrives else "nhr")
+    assert message["timestamps"] == ("nahr" if arrives else "nhr")
     assert (message["first_ns"], message["recv_cpu"]) == (message["nic_ns"], 0)
 
 

@@ -254,7 +254,7 @@ def test_what_is_answered_on_a_stream_is_the_reply_to_what_was_asked_on_it(tmp_p
         (0, 0, 400), (0, 10, 500), (0, 20, 300), (1, 30, 20),
     ]  # fmt: skip
     assert {(r["join"], r["certain"]) for r in made} == {("framing:http2", True)}
-    del losses["request_stamps_out_of_order"]  # of the one that was answered early
+    del losses["request_timestamps_out_of_order"]  # of the one that was answered early
     assert losses == {"replies_without_request": 1, "requests_without_reply": 1, "requests_ambiguous": 1}
 
 

@@ -25,7 +25,7 @@ static const char usage[] =
 	"      --waits        of system calls only those that wait\n"
 	"      --no-syscalls  no system calls\n"
 	"      --server       --port is a server's: nothing of its clients on this machine\n"
-	"      --hardware-stamps\n"
+	"      --hardware-timestamps\n"
 	"                     look for hardware timestamps of received packets\n"
 	"      --interval usdt:FILE:PROVIDER:MARK..MARK, --interval "
 	"uprobe:FILE:FUNCTION..FUNCTION\n"
@@ -96,7 +96,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"no-syscalls", 0, NULL, 'N'},
 		{"all-syscalls", 0, NULL, 's'},
 		{"server", 0, NULL, 'S'},
-		{"hardware-stamps", 0, NULL, 'w'},
+		{"hardware-timestamps", 0, NULL, 'w'},
 		{"interval", 1, NULL, 'I'},
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},

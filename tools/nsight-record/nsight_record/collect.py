@@ -78,7 +78,7 @@ def argv(
         command += [option, str(value)] if value else []
     command += {1: ["--rx"], 2: ["--tx"]}.get(filters.direction, [])
     command += [] if activity else ["--messages"]
-    command += ["--hardware-stamps"] if hardware_stamps else []
+    command += ["--hardware-timestamps"] if hardware_stamps else []
     command += ["--server"] if server_only else []
     command += ["--compress"] if compress else []
     return [*command, str(output)]

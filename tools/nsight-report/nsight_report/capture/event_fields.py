@@ -28,7 +28,7 @@ MAX_LEN = 1 << 31  # the kernel returns at most INT_MAX
 AF_INET, AF_INET6 = 2, 10
 #: An event: the columns of table ``events`` (``call_ns`` 0: not known), and its number among those of the file.
 ROW = row_type("events", ("number", "<i8"))
-_KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_stamp": "hwstamp", "sw_stamp": "swstamp"}
+_KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_timestamp": "hwstamp", "sw_timestamp": "swstamp"}
 #: Fields that text has in hexadecimal.
 HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
 #: Of every event the number in each of its fields. ``kind`` and ``comm`` are numbers of texts (``Words``), words of

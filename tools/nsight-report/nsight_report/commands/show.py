@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NEAR = 8  # overlapping messages that are listed
 _FACTS = (
     "message_id", "direction", "conn_id", "laddr", "lport", "raddr", "rport", "nbytes", "request_type", "comm", "pid",
-    "tid", "fd", "first_ns", "last_ns", "latency_ns", "stamps", "n_in_read", "retransmitted",
+    "tid", "fd", "first_ns", "last_ns", "latency_ns", "timestamps", "n_in_read", "retransmitted",
 )  # fmt: skip
 _REQUEST = (
     "request_id", "role", "join", "last_message_id", "reply_message_id", "last_reply_message_id", "parent_request_id",

@@ -131,7 +131,7 @@ class Reader:
             start, stop = _numbers(table, begin, 0), _numbers(table, end, 0)
             # 0 is a stamp that was not taken.
             stamped = done & (start > 0) & (stop > 0)
-            self._ledger.add("interval_not_stamped", int(np.count_nonzero(done & ~stamped)))
+            self._ledger.add("interval_without_timestamps", int(np.count_nonzero(done & ~stamped)))
             every = Intervals(
                 np.full(n, self._enter(name)),
                 start,

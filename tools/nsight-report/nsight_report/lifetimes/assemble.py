@@ -97,7 +97,7 @@ class Messages:
             "comm": vocabulary.comms,
             "nic_source": NIC_SOURCES,
             "request_type": request_types,
-            "stamps": list(_STAMP_WORDS),
+            "timestamps": list(_STAMP_WORDS),
         }
 
     def add_tcp(self, parts: list[Columns], bases: I64) -> None:
@@ -129,7 +129,7 @@ class Messages:
         rows["first_ns"], rows["last_ns"] = columns["call_ns"], columns["app_ns"]
         rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
         rows["direction"] = _DIRECTIONS.index("interval")
-        rows["stamps"] = np.where(rows["handoff_ns"] == NONE, _STAMP_WORDS["be"], _STAMP_WORDS["bhe"])
+        rows["timestamps"] = np.where(rows["handoff_ns"] == NONE, _STAMP_WORDS["be"], _STAMP_WORDS["bhe"])
         rows["request_type"] = self._places("request_type", names)[columns["name"]]
         rows["comm"] = self._places("comm", comms)[columns["comm"]]
         rows["laddr"] = rows["raddr"] = self._places("laddr", [""])
@@ -159,7 +159,7 @@ class Messages:
         for side, text, port in (("local", "laddr", "lport"), ("remote", "raddr", "rport")):
             rows[text] = self._vocabulary.endpoint_address[columns[side]]
             rows[port] = self._vocabulary.endpoint_port[columns[side]]
-        rows["stamps"] = _stamps(columns)
+        rows["timestamps"] = _stamps(columns)
         self._runs.add(rows)
 
     def write(self) -> Written:

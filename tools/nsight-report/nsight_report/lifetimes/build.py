@@ -32,7 +32,7 @@ def build(
 
     A row of ``messages`` is one read or one write, or one message of the protocol that
     ``options.framing`` names (table ``messages``), in order of ``first_ns``. A
-    timestamp that was not measured is null and its letter is missing in ``stamps``; a message without
+    timestamp that was not measured is null and its letter is missing in ``timestamps``; a message without
     any timestamp before the read begins at its read (``first_ns = app_ns``, latency 0).
     Every event that led to no message, and every timestamp that was rejected, is counted in ``losses``.
 

@@ -129,8 +129,8 @@ class Parts:
             "local": local,
             "remote": remote,
             "length": number["len"],
-            "hw": number["hw_stamp"],
-            "sw": number["sw_stamp"],
+            "hw": number["hw_timestamp"],
+            "sw": number["sw_timestamp"],
             "base": base,
         }
         return {name: columns[name].astype(dtype) for name, dtype in FIELDS.items()}, part

@@ -55,12 +55,12 @@ def hw_times(events: Events, rows: I64, options: LifetimeOptions, ledger: Ledger
     if not len(present):
         return none
     if options.phc_to_monotonic is None:
-        ledger.add("hardware_stamps_without_nic_clock", len(present))
+        ledger.add("hardware_timestamps_without_nic_clock", len(present))
         return none
     where = rows[present]
     ns, error = options.phc_to_monotonic(events.hw[where], events.ifindex[where].astype(np.int64))
     good = (error >= 0) & (np.abs(ns - events.ts[where]) < _NEAR_NS)
-    ledger.add("hardware_stamps_unconvertible", int(np.count_nonzero(~good)))
+    ledger.add("hardware_timestamps_unconvertible", int(np.count_nonzero(~good)))
     none.ns[present[good]] = ns[good]
     none.error[present[good]] = error[good]
     none.source[present[good]] = HW
@@ -87,7 +87,7 @@ def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: L
         (tai, "TAI", "taken in the receive softirq; the arrival event is used instead"),
         (~monotonic & ~realtime & ~tai, "unknown clock", "matches no clock of this host; rejected"),
     ):
-        ledger.add("software_stamps_kept_out", int(np.count_nonzero(mask)), clock=clock, detail=detail)
+        ledger.add("software_timestamps_kept_out", int(np.count_nonzero(mask)), clock=clock, detail=detail)
 
 
 def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> None:

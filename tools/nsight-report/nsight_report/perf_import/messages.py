@@ -168,7 +168,7 @@ def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger:
     stamp = queued.v[:, SW]
     wall, good = to_monotonic(np.where(stamp > 0, stamp, 0), "realtime")
     stamped = good & (stamp > 0) & (wall <= queued.ts) & (queued.ts - wall < MAX_WAIT_NS)
-    ledger.add("software_stamps_not_used", int(np.count_nonzero((stamp > 0) & ~stamped)))
+    ledger.add("software_timestamps_not_used", int(np.count_nonzero((stamp > 0) & ~stamped)))
     known = np.flatnonzero(seen | stamped)
     row = queued.take(known)
     by_event = seen[known]
@@ -179,7 +179,7 @@ def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger:
             setattr(row, name, np.where(by_event, getattr(received, name)[source], getattr(row, name)))
     else:
         row.ts = wall[known]
-    ledger.add("arrival_from_software_stamp", int(np.count_nonzero(~by_event)))
+    ledger.add("arrival_from_software_timestamp", int(np.count_nonzero(~by_event)))
     remedy = "" if len(received) else "record net:netif_receive_skb too"
     ledger.add("hand_off_without_arrival", len(queued) - len(known), remedy=remedy)
     tcp = row.v[:, PROTO] == TCP

@@ -39,7 +39,7 @@ def measure(rows: Rows, found: Exchanges, client: np.ndarray, ledger: Ledger) ->
     at_client = np.stack([first_send, left, first, at_socket, read])
     recorded = np.where(client, at_client, at_server)
     points = np.maximum.accumulate(recorded, axis=0) if recorded.size else recorded
-    ledger.add("request_stamps_out_of_order", int(np.count_nonzero((points != recorded).any(axis=0))))
+    ledger.add("request_timestamps_out_of_order", int(np.count_nonzero((points != recorded).any(axis=0))))
     ledger.add("requests_without_send_call", int(np.count_nonzero(rows["call_ns"][gone_last] < 0)))
     spans = np.diff(points, axis=0)
     # At a server receive, queue, service, transmit; at a client transmit, service, receive, queue.
