@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from machinery.testbed import interrupt
 
 #: Ends at the N-th SIGINT, and says how often it came.
