@@ -30,6 +30,7 @@ if __name__ == "__main__":
 import nsight_report
 import numpy as np
 import pandas as pd
+from machinery.testbed.limits import little_memory, slow_disk
 from machinery.testbed.quota import quota
 from nsight_report.errors import NoSlowMessages
 from nsight_report.tables.data_frames import cause_names
@@ -37,6 +38,7 @@ from nsight_report.tables.data_frames import cause_names
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tools/nsight-record/nsight-record"
 SERVING = Path(__file__).with_name("serving.py")
+DATA = ROOT / "build" / "data"
 PORT, BACKEND = 7001, 7002
 #: Within which a recording of some seconds ends, unless it hangs.
 END_S = 300
@@ -56,6 +58,7 @@ class Case:
     disturb: Callable[[int], object] | None = None
     proxy: bool = False
     options: tuple[str, ...] = ()
+    load: str = "plain"
 
 
 @contextmanager
@@ -119,6 +122,20 @@ def slow_link(_pid: int) -> Iterator[Rows]:
     yield []
 
 
+@contextmanager
+def slow_writes(pid: int) -> Iterator[Rows]:
+    """Few writes a second to the disk: one that is waited for takes its time."""
+    with slow_disk(pid, DATA.parent, 50):
+        yield []
+
+
+@contextmanager
+def small(pid: int) -> Iterator[Rows]:
+    """Less memory than the file that is read: its pages are reclaimed, and read again."""
+    with little_memory(pid, 24 << 20):
+        yield []
+
+
 CASES = {
     "mutex": Case("mutex", ("Lock wait (A)",), "slept in"),
     "sleep": Case("sleep", ("Application sleeps (A)",), "slept in"),
@@ -129,6 +146,13 @@ CASES = {
     "SIGSTOP": Case("quiet", ("Application stopped (A)",), disturb=stopped),
     "CPU quota": Case("quiet", ("CPU quota (A)",), disturb=limited),
     "tbf": Case("large", ("Queue discipline (T)",), disturb=slow_link, options=("--syscalls", "messages")),
+    "Nagle": Case("pieces", ("Nagle with delayed ACK (T)",)),
+    "DNS": Case("lookup", ("Backend reply (A)", "Other processes (A)"), "slept in"),
+    "fsync": Case("synced", ("Blocked on I/O or memory (A)",), disturb=slow_writes),
+    "memory limit": Case("thrash", ("Blocked on I/O or memory (A)",), disturb=small),
+    "pool": Case("pool", ("Lock wait (A)",), "slept in"),
+    "garbage": Case("garbage", ("Application processing (A)",)),
+    "slow reader": Case("large", ("TCP window (T)",), load="slow", options=("--syscalls", "messages")),
     "none": Case("quiet", ()),
 }
 #: Of a cause whose words lack what the case asks for.
@@ -157,7 +181,7 @@ def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
         port = BACKEND if case.proxy else PORT
         argv = [sys.executable, str(SERVING), "serve", case.serve, str(port), str(log)]
         server = subprocess.Popen(
-            argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "DATA": str(ROOT / "build" / "data")}
+            argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "DATA": str(DATA)}
         )
         stack.callback(server.wait)
         stack.callback(server.kill)
@@ -165,7 +189,14 @@ def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
         if case.proxy:
             proxy(directory, stack)
         rows = stack.enter_context(case.disturb(server.pid)) if case.disturb else []  # type: ignore[arg-type]
-        load = [sys.executable, str(SERVING), "load", str(PORT), f"{seconds:g}", str(int(case.proxy))]
+        load = [
+            sys.executable,
+            str(SERVING),
+            "load",
+            str(PORT),
+            f"{seconds:g}",
+            "http" if case.proxy else case.load,
+        ]
         done = subprocess.run(
             [RECORD, "-q", "-f", "-o", capture, *ports(case), *case.options, "--", *load],
             capture_output=True,
@@ -173,8 +204,8 @@ def record(case: Case, directory: Path, seconds: float) -> tuple[Path, Rows]:
             timeout=END_S,
         )
         assert done.returncode == 0, done.stderr
-    if log.exists() and not case.disturb:
-        rows = rows + [tuple(map(int, line.split())) for line in log.read_text().splitlines()]  # type: ignore[misc]
+    if log.exists() and not rows:
+        rows = [tuple(map(int, line.split())) for line in log.read_text().splitlines()]  # type: ignore[misc]
     return capture, rows
 
 

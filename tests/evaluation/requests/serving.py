@@ -2,7 +2,8 @@
 """Small servers with one known fault each, and their client; what was delayed is logged by who delayed it.
 
     serving.py serve CASE PORT LOG      a line "port start end" (peer's port, CLOCK_MONOTONIC ns) for each delayed request
-    serving.py load PORT SECONDS HTTP   four connections, a request a millisecond each
+    serving.py load PORT SECONDS KIND   four connections, a request a millisecond each; KIND is plain, http, or slow: the client
+                                        takes its time before it reads a large reply, which its buffer cannot hold
 
 It imports nothing of the product.
 """
@@ -10,6 +11,8 @@ It imports nothing of the product.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import mmap
 import os
 import socket
@@ -17,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SIZE, REPLY = 32, 64
@@ -89,12 +93,114 @@ class Cold:
         return REPLY
 
 
+class Synced:
+    """Once in a while a request has to be on the disk before it is answered."""
+
+    def __init__(self) -> None:
+        self.fd = os.open(os.environ["DATA"], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def __call__(self, n: int) -> int:
+        if n % EVERY == 0:
+            os.pwrite(self.fd, bytes(4096), 0)
+            os.fsync(self.fd)
+        return REPLY
+
+
+class Thrash(Cold):
+    """Once in a while a request reads much of a file; nothing but the memory's limit keeps that out of the cache."""
+
+    def __call__(self, n: int) -> int:
+        if n == 1:  # what was written before is of nobody's limit
+            self.map.madvise(mmap.MADV_DONTNEED)
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            self.map.madvise(mmap.MADV_RANDOM)
+        if n % EVERY == 0:
+            for place in range(0, 64 << 20, 1 << 18):
+                self.map[place + (n // EVERY << 12) % (1 << 18)]
+        return REPLY
+
+
 class Sleepy:
     """Once in a while a request is slept on."""
 
     def __call__(self, n: int) -> int:
         if n % EVERY == 0:
             time.sleep(HELD_S)
+        return REPLY
+
+
+class Pieces:
+    """Without TCP_NODELAY; once in a while a reply is written in two pieces: the second waits until the first is acknowledged."""
+
+    #: The least time for which the peer puts that off; it cannot be known here.
+    PUT_OFF_NS = 30_000_000
+
+    def __call__(self, n: int) -> int:
+        return REPLY
+
+    def reply(self, connection: socket.socket, n: int, log: Note) -> None:
+        """The reply's writes."""
+        whole = REPLY.to_bytes(4, "big") + bytes(REPLY - 4)
+        if n % EVERY:
+            connection.sendall(whole)
+            return
+        connection.sendall(whole[:40])
+        start = time.monotonic_ns()
+        connection.sendall(whole[40:])
+        log(connection.getpeername()[1], start, start + self.PUT_OFF_NS)
+
+
+class Lookup:
+    """Once in a while a name has to be looked up first, and the server of names takes its time."""
+
+    def __init__(self) -> None:
+        self.names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.names.bind(("127.0.0.1", 0))
+        self.address, parent = self.names.getsockname(), os.getpid()
+        if not os.fork():
+            self.answer(parent)
+        self.names.close()
+
+    def answer(self, parent: int) -> None:
+        """A process of its own, which ends with ``parent``."""
+        Path("/proc/self/comm").write_text("names")
+        self.names.settimeout(0.5)
+        while os.getppid() == parent:
+            with contextlib.suppress(TimeoutError):
+                asked, peer = self.names.recvfrom(512)
+                time.sleep(HELD_S)
+                self.names.sendto(asked, peer)
+        os._exit(0)
+
+    def __call__(self, n: int) -> int:
+        if n % EVERY == 0:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
+                resolver.connect(self.address)
+                resolver.send(b"name")
+                resolver.recv(512)
+        return REPLY
+
+
+class Pool:
+    """Two workers for all; once in a while three requests are slept on in a row, and those behind wait for a worker."""
+
+    def __init__(self) -> None:
+        self.workers = ThreadPoolExecutor(2, "worker")
+
+    def __call__(self, n: int) -> int:
+        return self.workers.submit(lambda: (n % (3 * EVERY) < 3 and time.sleep(HELD_S)) or REPLY).result()
+
+
+class Garbage:
+    """Once in a while garbage is collected, in the thread that works on a request."""
+
+    def __init__(self) -> None:
+        self.heap = [[[] for _ in range(10)] for _ in range(20_000)]
+        gc.disable()
+
+    def __call__(self, n: int) -> int:
+        if n % EVERY == 0:
+            gc.collect()
         return REPLY
 
 
@@ -112,7 +218,19 @@ class Large:
         return LARGE if n % EVERY == 0 else REPLY
 
 
-CASES = {"mutex": Mutex, "cold": Cold, "sleep": Sleepy, "plain": Plain, "large": Large}
+CASES = {
+    "mutex": Mutex,
+    "cold": Cold,
+    "sleep": Sleepy,
+    "plain": Plain,
+    "large": Large,
+    "pieces": Pieces,
+    "lookup": Lookup,
+    "synced": Synced,
+    "thrash": Thrash,
+    "pool": Pool,
+    "garbage": Garbage,
+}
 
 
 def serve(case: str, port: int, log: Log) -> None:
@@ -127,13 +245,16 @@ def serve(case: str, port: int, log: Log) -> None:
 
 
 def attend(connection: socket.socket, work: Callable[[int], int], turn: object, log: Log) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not isinstance(work, Pieces))
     port = connection.getpeername()[1]
     while received(connection):
         start = time.monotonic_ns()
         n = next(turn)  # type: ignore[call-overload]
         size = work(n)
-        if isinstance(work, Mutex) or n % EVERY == 0:
+        if isinstance(work, Pieces):
+            work.reply(connection, n, log)
+            continue
+        if isinstance(work, (Mutex, Pool)) or n % EVERY == 0:
             log(port, start, time.monotonic_ns())
         connection.sendall(size.to_bytes(4, "big") + bytes(size - 4))
 
@@ -177,15 +298,18 @@ def http(port: int, log: Log) -> None:
         threading.Thread(target=attend_one, args=(connection,), daemon=True).start()
 
 
-def load(port: int, seconds: float, is_http: bool) -> None:
+def load(port: int, seconds: float, kind: str) -> None:
     """Closed loop on four connections."""
     end = time.monotonic() + seconds
 
     def ask() -> None:
-        connection = socket.create_connection(("127.0.0.1", port))
+        connection = socket.socket()
+        if kind == "slow":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        connection.connect(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while time.monotonic() < end:
-            if is_http:
+            if kind == "http":
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
                 got = b""
                 while not got.endswith(b"ok"):
@@ -195,7 +319,8 @@ def load(port: int, seconds: float, is_http: bool) -> None:
                 size = got_n = 0
                 while not size or got_n < size:
                     data = connection.recv(1 << 20)
-                    size = size or int.from_bytes(data[:4], "big")
+                    if not size and (size := int.from_bytes(data[:4], "big")) > REPLY and kind == "slow":
+                        time.sleep(HELD_S)
                     got_n += len(data)
             time.sleep(0.001)
 
@@ -209,7 +334,7 @@ def load(port: int, seconds: float, is_http: bool) -> None:
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "load":
-        load(int(words[0]), float(words[1]), words[2] == "1")
+        load(int(words[0]), float(words[1]), words[2])
     elif words[0] in ("loop", "quiet"):
         asyncio.run(loop(int(words[1]), Log(words[2]), words[0] == "loop"))
     elif words[0] == "http":

@@ -11,16 +11,16 @@ from pathlib import Path
 from nsight_demo.processes import BedError
 
 
-def _hierarchy() -> tuple[Path, bool]:
-    """Where groups with the CPU controller can be made, and whether it is version 2."""
+def hierarchy(controller: str, of_v1: str = "") -> tuple[Path, bool]:
+    """Where groups with ``controller`` (as version 1 calls it, if otherwise) can be made, and whether it is version 2."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
-        if kind == "cgroup" and "cpu" in options.split(","):
+        if kind == "cgroup" and (of_v1 or controller) in options.split(","):
             return Path(place), False
-        if kind == "cgroup2" and "cpu" in (Path(place) / "cgroup.controllers").read_text().split():
-            (Path(place) / "cgroup.subtree_control").write_text("+cpu")
+        if kind == "cgroup2" and controller in (Path(place) / "cgroup.controllers").read_text().split():
+            (Path(place) / "cgroup.subtree_control").write_text(f"+{controller}")
             return Path(place), True
-    raise BedError("no control groups with the CPU controller are mounted")
+    raise BedError(f"no control groups with controller {controller} are mounted")
 
 
 class Group:
@@ -52,7 +52,7 @@ class Group:
 @contextlib.contextmanager
 def quota(quota_us: int, period_us: int) -> Iterator[Group]:
     """A new group; at the end its processes are put into the root."""
-    root, is_v2 = _hierarchy()
+    root, is_v2 = hierarchy("cpu")
     directory = root / f"nsight-test-{os.getpid()}"
     directory.mkdir()
     group = Group(directory, root)

@@ -138,15 +138,31 @@ def test_running_for_longer_in_the_service_is_the_application_itself() -> None:
     assert (coverage[0]["located_ns"], coverage[0]["explained_ns"]) == (400 * US, 0)
 
 
+WRITES = {"join": "alternation", "n_reply_messages": 2, "reply_nbytes": 14_480}
+
+
 @pytest.mark.parametrize(
-    ("symbol", "cause"),
-    [("NET_TX", "Queue discipline (T)"), ("NET_RX", "Congestion window (T)"), ("", "Transmit queue (T)")],
+    ("symbol", "reply", "cause"),
+    [
+        ("NET_TX", {}, "Queue discipline (T)"),
+        ("NET_RX", {}, "TCP window (T)"),
+        ("", {}, "Transmit queue (T)"),
+        ("NET_RX", WRITES, "Nagle with delayed ACK (T)"),
+        # One write, more than the window a connection begins with, others in flight, nothing held back by an acknowledgement.
+        ("NET_RX", WRITES | {"n_reply_messages": 1}, "TCP window (T)"),
+        ("NET_RX", WRITES | {"reply_nbytes": 14_481}, "TCP window (T)"),
+        ("NET_RX", WRITES | {"join": "framing:http"}, "TCP window (T)"),
+        ("NET_TX", WRITES, "Queue discipline (T)"),
+    ],
 )
-def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(symbol: str, cause: str) -> None:
+def test_way_to_the_driver_is_told_apart_by_what_gave_the_last_packet_away(
+    symbol: str, reply: Row, cause: str
+) -> None:
     """The send call returns after 500 ns as usual; the driver has the last byte 300 us later."""
     scene = Served()
     t = USUAL * MS
     scene.one(t, 10 * US, 311 * US)
+    scene.requests[-1] |= reply
     scene.contexts = [c for c in scene.contexts if not (c["cpu"] == 1 and c["end_ns"] == t + 312 * US)]
     of = ("softirq", symbol, TID, "server") if symbol else ("idle", "idle", 0, "swapper")
     scene.contexts.append(context(1, t + 11 * US, t + 310 * US, "idle", "idle", 0, "swapper"))

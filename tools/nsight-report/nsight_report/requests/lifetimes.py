@@ -18,7 +18,8 @@ from .rows import I64
 #: What rows have beside the columns of messages. ``in_ns``: first byte of what was received; ``read_ns``: it was read;
 #: ``send_ns``, ``sent_ns``, ``left_ns``: a send call of what was sent (server: the last, client: the first) was entered, it
 #: returned, and the last byte was with the driver. ``tid`` is who read, ``send_tid`` who sent; ``first_id``, ``last_id``:
-#: numbers of the messages that were received.
+#: numbers of the messages that were received. ``sent_bytes``, ``n_sends``: of all that was sent, and how many calls that took; -1
+#: where others may have been in flight on the connection.
 BESIDE = (
     "role",
     "first_id",
@@ -31,9 +32,12 @@ BESIDE = (
     "left_ns",
     "send_cpu",
     "driver_cpu",
+    "sent_bytes",
+    "n_sends",
 )
 _ASKED = (
-    "request_id", "role", "last_message_id", "reply_message_id", "last_reply_message_id", "request_type", "tid", "reply_tid", "first_ns", "last_ns",
+    "request_id", "role", "last_message_id", "reply_message_id", "last_reply_message_id", "join", "n_messages", "n_reply_messages", "nbytes",
+    "reply_nbytes", "request_type", "tid", "reply_tid", "first_ns", "last_ns",
     "latency_ns", *PHASES,
 )  # fmt: skip
 
@@ -49,6 +53,7 @@ class Lifetimes(Messages):
         self._requests, self._messages, self._role = requests, messages, role
         self.n_read, self.num_rows = 0, messages.num_rows
         received, sent = ("", "reply_") if role == "server" else ("reply_", "")
+        self._sent_bytes, self._sent_messages = f"{sent}nbytes", f"n_{sent}messages"
         self._first = "request_id" if role == "server" else "reply_message_id"
         self._received, self._sent = f"last_{received}message_id", f"last_{sent}message_id"
         self._named = {
@@ -86,6 +91,8 @@ class Lifetimes(Messages):
             ends.iloc[place.get_indexer(pd.Index(of))].reset_index(drop=True) for of in (came, gone)
         )
         at = self._points(asked)
+        alone = (asked["join"] == "alternation").to_numpy(bool)
+        n_sends = column(asked[self._sent_messages]) - 1 + column(sent["n_reads"])
         frame = received.assign(
             message_id=column(asked["request_id"]),
             direction=REQUEST,
@@ -100,6 +107,8 @@ class Lifetimes(Messages):
             sent_ns=np.clip(column(sent["app_ns"]), at["send_ns"], at["left_ns"]),
             send_cpu=sent["app_cpu"].array,
             driver_cpu=sent["recv_cpu"].array,
+            sent_bytes=np.where(alone, column(asked[self._sent_bytes]), -1),
+            n_sends=np.where(alone, n_sends, -1),
         )
         return frame[[*self.column_names, *BESIDE] if names is None else list(names)]
 

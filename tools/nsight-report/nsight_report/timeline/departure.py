@@ -2,7 +2,8 @@
 """What a sent message waited for between the send call and the driver: by what the core was in that gave its last packet away.
 
 The send call itself gives packets to the queue discipline, and that to the driver, as long as nothing holds them back. If
-the congestion window or the receiver's did, an acknowledgement opens it: TCP sends from the receive softirq. A queue
+the congestion window or the receiver's did, an acknowledgement opens it: TCP sends from the receive softirq. So it does if
+Nagle's algorithm held the last part back: of a reply in several writes that fits into the window a connection begins with. A queue
 discipline that shapes lets its packets go from the transmit softirq; pacing (TCP's own) from that of timers.
 """
 
@@ -18,7 +19,15 @@ from .detours import innermost
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol")
 #: Subjects, by the softirq; positions in it are what ``reasons`` returns.
-SUBJECTS = ("for the window to open", "in the queue discipline", "for pacing")
+SUBJECTS = (
+    "for the window to open",
+    "in the queue discipline",
+    "for pacing",
+    "for an acknowledgement (Nagle)",
+)
+_WINDOW, _NAGLE = 0, 3
+#: Ten segments (RFC 6928) of 1,448 bytes.
+INITIAL_WINDOW = 14_480
 _BY_SOFTIRQ = {"NET_RX": 0, "NET_TX": 1, "TIMER": 2, "HRTIMER": 2, "TASKLET": 2}
 
 
@@ -36,6 +45,9 @@ def reasons(messages: pd.DataFrame, contexts: IntervalTable) -> Int:
     softirq = (near["kind"].astype(str) == "softirq").to_numpy(bool)[place]
     symbol = near["symbol"].astype(str).to_numpy(object)[place]
     found[rows] = [_BY_SOFTIRQ.get(name, -1) if of else -1 for name, of in zip(symbol, softirq, strict=True)]
+    if "n_sends" in messages:
+        small = (messages["n_sends"] > 1) & (messages["sent_bytes"] <= INITIAL_WINDOW)
+        found[(found == _WINDOW) & small.to_numpy(bool)] = _NAGLE
     return found
 
 

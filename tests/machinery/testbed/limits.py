@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Control groups with few writes to a disk a second, or little memory, of either version, that are gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from .quota import hierarchy
+
+
+@contextlib.contextmanager
+def _limited(pid: int, root: Path, name: str, limits: dict[str, str]) -> Iterator[None]:
+    """``pid`` in a new group with ``limits`` (by file); at the end it is in the root."""
+    group = root / f"nsight-test-{os.getpid()}-{name}"
+    group.mkdir()
+    try:
+        for file, limit in limits.items():
+            (group / file).write_text(f"{limit}\n")
+        (group / "cgroup.procs").write_text(f"{pid}\n")
+        yield
+    finally:
+        for member in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (root / "cgroup.procs").write_text(member)
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def slow_disk(pid: int, path: Path, writes_per_s: int) -> Iterator[None]:
+    """``pid`` is limited on the disk that ``path`` is on."""
+    root, is_v2 = hierarchy("io", "blkio")
+    # Of a partition the disk has the limit.
+    number = os.stat(path).st_dev
+    place = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+    disk = ((place.parent if (place / "partition").exists() else place) / "dev").read_text().strip()
+    name, limit = ("io.max", "wiops=") if is_v2 else ("blkio.throttle.write_iops_device", "")
+    with _limited(pid, root, "disk", {name: f"{disk} {limit}{writes_per_s}"}):
+        yield
+
+
+@contextlib.contextmanager
+def little_memory(pid: int, nbytes: int) -> Iterator[None]:
+    """``pid`` has so much memory, cached pages of files with it, for what it touches from now on."""
+    root, is_v2 = hierarchy("memory")
+    with _limited(pid, root, "memory", {"memory.max" if is_v2 else "memory.limit_in_bytes": str(nbytes)}):
+        yield
