@@ -3,6 +3,8 @@
 
 #include "util.h"
 
+#include <string.h>
+
 /* Close the interval of the innermost frame at ts. */
 static void emit(struct core *core, uint64_t ts)
 {
@@ -86,25 +88,51 @@ int core_lift_irqs(struct core *core, struct frame *frames)
 	return n;
 }
 
+/* The calls that were pushed last come before those from first on, as parents do. */
+static void move_before(struct core *core, size_t first, size_t pushed)
+{
+	size_t n = core->n_calls - pushed, size = sizeof(*core->calls);
+	struct nsight_call some[MAX_DEPTH], *calls = core->calls;
+
+	memcpy(some, &calls[pushed], n * size);
+	memmove(&calls[first + n], &calls[first], (pushed - first) * size);
+	memcpy(&calls[first], some, n * size);
+	for (size_t i = first; i < core->n_calls; i++)
+		if (calls[i].parent >= (int64_t)pushed)
+			calls[i].parent -= pushed - first;
+		else if (calls[i].parent >= (int64_t)first)
+			calls[i].parent += n;
+	for (size_t i = core->n_intervals; i-- && core->intervals[i].start >= calls[first].start;)
+		if (core->intervals[i].call >= (int64_t)first)
+			core->intervals[i].call += n;
+	for (int i = 0; i < core->depth; i++)
+		core->frame[i].call -= pushed - first;
+}
+
 void core_put_irqs(struct core *core, const struct frame *frames, int n)
 {
-	const struct nsight_call *below = core_call(core, core->depth - 1);
-	struct nsight_call *call;
+	size_t first = n ? frames[0].call : 0, pushed = core->frame[0].call, moved;
+	const struct nsight_call *below;
 	int deeper;
 
 	if (!n)
 		return;
-	call = &core->calls[frames[0].call];
-	deeper = core->depth - call->depth;
-	call->parent = core->frame[core->depth - 1].call;
-	for (size_t i = core->n_intervals; i-- && core->intervals[i].start >= call->start;)
+	moved = core->n_calls - pushed;
+	move_before(core, first, pushed);
+	below = core_call(core, core->depth - 1);
+	deeper = core->depth - core->calls[first + moved].depth;
+	core->calls[first + moved].parent = core->frame[core->depth - 1].call;
+	for (size_t i = core->n_intervals;
+	     i-- && core->intervals[i].start >= core->calls[first].start;)
 		core->intervals[i].comm = core->comm;
 	/* what is over inside of them, too: the thread underneath came after all of that */
-	for (size_t i = frames[0].call; i < core->frame[0].call; i++) {
+	for (size_t i = first + moved; i < core->n_calls; i++) {
 		core->calls[i].pid = below->pid;
 		core->calls[i].tid = below->tid;
 		core->calls[i].depth += deeper;
 	}
-	for (int i = 0; i < n; i++)
-		core->frame[core->depth++] = frames[i];
+	for (int i = 0; i < n; i++) {
+		core->frame[core->depth] = frames[i];
+		core->frame[core->depth++].call += moved;
+	}
 }

@@ -357,10 +357,12 @@ impl Core {
     /// Closes all calls and opens them again, so that their rows are done.
     pub fn cut(&mut self, texts: &mut Texts) {
         let Some((_, pid, tid)) = self.thread else { return };
-        let frames = self.suspend(self.last, Known::Inferred);
+        // In a gap nothing runs.
+        let at = self.gap.map_or(self.last, |gap| gap.start);
+        let frames = self.suspend(at, Known::Inferred);
         // Rows that are done stay as they are.
         self.untold = None;
-        self.resume(pid, tid, frames, self.last, Known::Inferred, texts);
+        self.resume(pid, tid, frames, at, Known::Inferred, texts);
     }
 
     pub fn finish(&mut self) {

@@ -248,3 +248,18 @@ fn rows_that_wait_too_long_are_cut() {
     assert_eq!(rows[2].parent, 4); // numbers go on
     assert_eq!((rows[2].start_known, rows[2].end_known), (Known::Inferred, Known::Measured));
 }
+
+#[test]
+fn rows_that_are_cut_in_a_gap_begin_no_later_than_it() {
+    let mut m = Machine::new();
+    m.main().edge(Way::TraceEnd, 0x1010, "main", 0, "");
+    m.time += 50;
+    m.event(Code::DecodeError, 0);
+    m.core.cut(&mut m.texts);
+    m.edge(Way::TraceBegin, 0, "", 0x1000, "main");
+    let starts: Vec<u64> = {
+        m.core.finish();
+        m.core.take(Vec::new()).1.iter().map(|r| r.start).collect()
+    };
+    assert!(starts.is_sorted(), "{starts:?}");
+}
