@@ -76,7 +76,7 @@ def messages(tmp_path: Path, packets: list[bytes], of: tuple[str, int] = CLIENT)
 
 def test_a_request_is_what_the_client_sends_on_a_stream(tmp_path: Path) -> None:
     one = ask(1)  # 9 + 6 bytes
-    # Two streams at once, of which the later ends first.
+    # Two concurrent streams; the later one ends first.
     three = frame(HEADERS, 3, POST + REST, END_HEADERS)  # 15
     five = ask(5)
     body = (

@@ -25,7 +25,7 @@ _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
 
 @dataclass(frozen=True)
 class Frames:
-    """One row per framed message: bytes ``[offset, offset + length)`` of ``stream``, of which ``nbytes`` are its own.
+    """One row per framed message: byte range ``[offset, offset + length)`` of ``stream``; ``nbytes`` excludes other messages' frames.
 
     Those of HTTP/2 overlap; ``key`` is the number of the message's stream in the protocol, NONE of other protocols.
     ``type``: index into ``types``. Per stream (one direction of one TCP connection): ``source`` and ``target`` as
