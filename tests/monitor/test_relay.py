@@ -52,6 +52,23 @@ def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize("n", [107, 108, 300])
+def test_a_socket_may_have_a_longer_path_than_an_address_has(
+    n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("d" * (n - 50), "s" * 49)
+    assert len(str(path)) == n
+    path.parent.mkdir(parents=True)
+    made = relay.Relay(path)
+    made.send(HEADER)
+    with connected(path) as reader:
+        assert reader.readline() == HEADER
+        made.close()
+        assert reader.read() == ""
+    assert not path.exists()
+
+
 def test_a_reader_that_goes_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
     made = relay.Relay(tmp_path / "s")
     made.send(HEADER)

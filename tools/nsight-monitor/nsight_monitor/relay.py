@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -27,6 +28,8 @@ _MOST_READERS = 16
 _KEPT_WINDOWS = 64
 #: A reader that takes nothing for so long is left.
 _PATIENCE_S = 30.0
+#: Bytes of struct sockaddr_un's sun_path, with the zero behind it.
+_SUN_PATH = 108
 
 
 def named(lines: Iterable[str]) -> Iterator[str]:
@@ -109,12 +112,14 @@ class Relay:
                 path.unlink()  # an earlier one's
             umask = os.umask(0o177)
             try:
-                self._socket.bind(str(path))
+                with _address(path) as address:
+                    self._socket.bind(address)
             finally:
                 os.umask(umask)
         except OSError as e:
             raise OutputError(
-                f"--listen {path}: {e.strerror or e}", "name a socket in a directory that exists"
+                f"--listen {path}: {e.strerror or e}",
+                "name a socket in a directory that exists, in less than 80 bytes",
             ) from e
         self._socket.listen()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -178,10 +183,24 @@ class Relay:
                     return
 
 
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """``path`` as a socket's address. A longer one than the kernel takes goes through its directory's descriptor. Raises OSError."""
+    if len(os.fsencode(path)) < _SUN_PATH:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
 def connected(path: Path) -> TextIO | None:
     """Lines of a relay; None where the path is no socket. Raises OSError."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-        s.connect(str(path))
+        with _address(path) as address:
+            s.connect(address)
         return s.makefile("r", encoding="utf-8", errors="replace")
