@@ -4,6 +4,7 @@
 #define NSIGHT_ACTIVITY_BPF_H
 
 #include "others.bpf.h"
+#include "quota.bpf.h"
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
@@ -14,13 +15,6 @@
 #define RTLOCK_WAIT	0x1000
 #define UNINTERRUPTIBLE 0x2
 #define NET_RX		3
-
-static __always_inline __u64 since(__u64 begin, __u64 now)
-{
-	__u64 took = now - begin;
-
-	return took < 1ull << NSR_DUR_BITS ? took : (1ull << NSR_DUR_BITS) - 1;
-}
 
 /*
  * What the host took from this core until the scheduler last looked, which it does before each
@@ -88,6 +82,9 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	if (!c)
 		return 0;
 	look_for_steal(c, prev, now);
+	if (preempt || !prev_state)
+		quota_wait_begins(prev);
+	quota_wait_ends(c, next, now);
 	who = (__u64)next->pid | (__u64)prev->pid << NSR_TID_BITS |
 	      state_of(preempt, prev, prev_state) << 2 * NSR_TID_BITS;
 	/* Of every process: who held the lock, or was to answer, may be one that no message
@@ -110,6 +107,7 @@ static __always_inline int waking(struct task_struct *task, __u64 is_new)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
+	quota_wait_begins(task);
 	if (c)
 		put1(c, NSR_WAKING, now,
 		     (__u64)task->pid | (bpf_get_current_pid_tgid() & 0x3fffff) << NSR_TID_BITS |
@@ -136,6 +134,7 @@ int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
+	quota_wait_moves(task, to);
 	if (c)
 		put1(c, NSR_MIGRATE, now,
 		     (__u64)task->pid | (__u64)(to & 0xffff) << NSR_TID_BITS |

@@ -36,10 +36,18 @@ struct user_pt_regs {
 
 struct rq {
 	__u64 prev_steal_time_rq; /* ns that the host took, as the scheduler last saw it */
+	__u64 clock;
 };
 
 struct cfs_rq {
 	struct rq *rq;
+	__u64 throttled_clock_self; /* since when a quota keeps its threads off this core; 0: none
+				       does */
+	__u64 throttled_clock_self_time; /* ns that one did before */
+};
+
+struct task_group {
+	struct cfs_rq **cfs_rq; /* by core */
 };
 
 struct sched_entity {
@@ -49,6 +57,7 @@ struct sched_entity {
 struct task_struct {
 	unsigned int __state;
 	struct sched_entity se;
+	struct task_group *sched_task_group;
 	unsigned int flags;
 	int exit_state;
 	int pid;

@@ -63,6 +63,8 @@
  * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 22 tid of who began it (0: the
  *                 same), 16 core on which that did; 40 ns from its begin to its hand-over, 23
  *                 unused, 1: it was handed over
+ * QUOTA           40 ns, 22 tid: of the thread that the next switch gives the core, how long it was ready
+ *                 and its control group had no CPU quota left
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
@@ -86,7 +88,8 @@
 	X(RETRANSMIT, 2, "retransmission") \
 	X(OTHERS, 1, "packets left out") \
 	X(READER, 2, "reader of packets left out") \
-	X(INTERVAL, 2, "interval")
+	X(INTERVAL, 2, "interval") \
+	X(QUOTA, 1, "wait for CPU quota")
 /* clang-format on */
 
 enum nsr_type {

@@ -166,6 +166,14 @@ static __always_inline void commit(__u64 *record, __u64 index, __u32 type, __u64
 	record[0] = first_word(index, type, time);
 }
 
+/* ns, as far as a record has room for them */
+static __always_inline __u64 since(__u64 begin, __u64 now)
+{
+	__u64 took = now - begin;
+
+	return took < 1ull << NSR_DUR_BITS ? took : (1ull << NSR_DUR_BITS) - 1;
+}
+
 /* A record of one or two units. */
 static __always_inline void put1(struct nsr_control *c, __u32 type, __u64 time, __u64 a)
 {

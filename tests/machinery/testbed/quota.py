@@ -30,6 +30,11 @@ class Group:
         self._directory = directory
         self._root = root
 
+    @property
+    def statistics(self) -> Path:
+        """Its cpu.stat."""
+        return self._directory / "cpu.stat"
+
     def add(self, pid: int) -> None:
         """Every thread of a process, of normal priority from now on: a quota does not count others."""
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -39,7 +44,7 @@ class Group:
 
     def throttled_ns(self) -> int:
         """How long its threads were kept from running; it grows when such a time ends."""
-        told = dict(line.split() for line in (self._directory / "cpu.stat").read_text().splitlines())
+        told = dict(line.split() for line in self.statistics.read_text().splitlines())
         return int(told["throttled_time"]) if "throttled_time" in told else int(told["throttled_usec"]) * 1000
 
     def empty(self) -> None:

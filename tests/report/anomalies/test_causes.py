@@ -368,6 +368,22 @@ def test_who_runs_while_a_process_is_throttled_is_not_to_blame():
     assert list(causes) == ["hog (A)"]
 
 
+def test_where_the_scheduler_tells_how_long_a_quota_took_the_rest_is_contention():
+    """A hog has the core from the wake-up at 600 to 100,600; for 70,000 of that the thread was not allowed to run."""
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 500, 101_000, SOFTIRQ,
+         [(0, 600, "idle", "idle", *IDLE), (600, 100_600, "thread", "hog", 50, "hog"),
+          (100_600, 101_500, "syscall", "read", TID, "server")],
+         [(0, 600, "sleeping"), (600, 70_600, "throttled"), (70_600, 100_600, "runnable"),
+          (100_600, 101_500, "running")])  # fmt: skip
+    _, causes = diagnose(scene)
+    assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {
+        "CPU quota (A)": 70_000,
+        "hog (A)": 30_000,
+    }
+
+
 def test_lock_wait_names_the_system_call_before_the_gap():
     scene = Scene()
     t = scene.quiet(40)

@@ -79,6 +79,44 @@ def test_preempted_thread_is_runnable_without_a_wake_up(state: int) -> None:
     assert "missing sched_waking event" not in counted(losses)
 
 
+@pytest.mark.parametrize(
+    ("ns", "throttled", "runnable"),
+    [(40, [("throttled", 0, 100, 140)], [("runnable", 0, 140, 160)]), (90, [("throttled", 0, 100, 160)], [])],
+)
+def test_ready_thread_first_waits_for_quota_and_then_for_its_core(
+    ns: int, throttled: list, runnable: list
+) -> None:
+    """Thread 10 is preempted at 100 and runs again at 160; thread 11's own wait is none of it."""
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=PREEMPTED),
+        event(160, "cpu_quota", 11, a=10, b=ns),
+        switch(160, 11, 10, state=PREEMPTED),
+        switch(200, 10, 11),
+        LAST,
+    )
+    assert states(table, 10)[1:-1] == [*throttled, *runnable, ("running", 0, 160, 200)]
+    assert [r["preempted"] for r in rows(table, 10)[1:-2]] == [True] * len(throttled + runnable)
+    assert [s[0] for s in states(table, 11)][:3] == ["unknown", "running", "runnable"]
+
+
+def test_a_sleepers_wait_for_quota_begins_when_it_is_woken() -> None:
+    _, _, table, _ = build(
+        switch(0, 0, 10),
+        switch(100, 10, 0, state=S),
+        wake(300, 10, by=20, target=0, cpu=1),
+        event(340, "cpu_quota", 0, a=10, b=30),
+        switch(340, 0, 10),
+        LAST,
+    )
+    assert states(table, 10)[1:4] == [
+        ("sleeping", 0, 100, 300),
+        ("throttled", 0, 300, 330),
+        ("runnable", 0, 330, 340),
+    ]
+    assert {r["waker_tid"] for r in rows(table, 10)[2:4]} == {20}
+
+
 def test_switch_records_tell_who_was_preempted() -> None:
     _, _, table, losses = build(
         event(0, "switch_in", 10, a=0),

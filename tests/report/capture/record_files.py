@@ -106,6 +106,10 @@ def steal(ts: int, ns: int, cpu: int) -> bytes:
     return record(TYPE["STEAL"], ts, ns | cpu << 48)
 
 
+def quota(ts: int, tid: int, ns: int) -> bytes:
+    return record(TYPE["QUOTA"], ts, ns | tid << 40)
+
+
 def drop(
     ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0
 ) -> bytes:

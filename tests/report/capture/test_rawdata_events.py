@@ -36,7 +36,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "INTERVAL"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "QUOTA"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 
@@ -96,6 +96,15 @@ def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_w
         (50_000, "steal", 35_000, 1), (50_000, "softirq_exit", 3, 0),
         (90_000, "sched_switch", 8, 1), (95_000, "steal", 60_000, 0), (99_000, "steal", 7, 0),
     ]  # fmt: skip
+
+
+def test_wait_for_quota_is_of_the_thread_that_the_switch_gives_the_core(tmp_path: Path) -> None:
+    content = RUNS + rf.quota(5_000, 8, 3_000) + rf.switch(5_000, 7, 8)
+    found = [event for event in events(tmp_path, TASKS, cpu0=content) if event[0] == 5_000]
+    assert [(event[1], event[5], event[6]) for event in found] == [
+        ("cpu_quota", 8, 3_000),
+        ("sched_switch", 8, 1),
+    ]
 
 
 def test_pairs_begin_before_their_record(tmp_path: Path) -> None:

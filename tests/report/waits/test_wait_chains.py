@@ -2,6 +2,9 @@
 """Wait chains of a few rows by hand."""
 
 import pytest
+from machinery.made_up.tables import table
+from nsight_report.manifest import Manifest
+from nsight_report.timeline.recording import host_beside
 from nsight_report.waits.kinds import kind_of
 from waits_by_hand import activity, chains, intervals, on, ran, told, waited
 
@@ -128,6 +131,25 @@ def test_ready_thread_beside_an_idle_core_has_used_up_its_quota_if_its_process_w
     )
     assert pieces["kind"].to_pylist() == ["CPU quota", "run queue", "wake-up", "run queue"]
     assert pieces["sure"].to_pylist() == ["inferred", "inferred", "measured", "measured"]
+
+
+@pytest.mark.parametrize(("state", "inferred"), [("throttled", ()), ("runnable", (10,))])
+def test_quotas_are_inferred_only_where_the_scheduler_did_not_tell(state: str, inferred: tuple[int, ...]):
+    told = Manifest("tracepoints", False, {"throttled": [{"pids": [10]}]})
+    assert host_beside(table("thread_states", [ran(20, 0, 9, 0, state)]), told).throttled == inferred
+
+
+def test_thread_without_quota_waits_for_that_whoever_has_its_core():
+    contexts = [on(0, 0, 500, "thread", "hog", 40), on(0, 500, 600, "idle")]
+    states = [ran(10, 0, 450, 0, "throttled"), ran(10, 450, 600, 0, "runnable")]
+    pieces, _ = chains(intervals((10, 100, 600)), activity(states, contexts, []))
+    assert told(pieces) == [
+        (0, 10, 100, 450, "CPU quota", ""),
+        (0, 10, 450, 500, "run queue", "hog"),
+        (0, 10, 500, 600, "wake-up", ""),
+    ]
+    assert set(pieces["doing"].to_pylist()) == {"runnable"}
+    assert set(pieces["sure"].to_pylist()) == {"measured"}
 
 
 def test_running_thread_is_interrupted_or_loses_its_core_to_the_host():

@@ -314,6 +314,11 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 	case NSR_OTHERS: /* told with the end of the softirq */
 		file->others = w;
 		return;
+	case NSR_QUOTA:
+		ev->kind = K_CPU_QUOTA;
+		ev->a = raw_syscall_tid(p);
+		ev->b = raw_dur(p);
+		break;
 	case NSR_RETRANSMIT:
 		ev->kind = K_TCP_RETRANSMIT;
 		ev->a = w >> 32;

@@ -21,8 +21,8 @@ from .contexts import THREAD, comms
 
 Ints = npt.NDArray[np.int64]
 
-STATES = ("running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting")
-RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING = range(len(STATES))
+STATES = ("running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting", "throttled")
+RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, THROTTLED = range(len(STATES))
 
 #: What switch records tell of a thread that left its core by itself, instead of prev_state.
 _BY_ITSELF = -1
@@ -106,7 +106,8 @@ def build(
     wakes = wakes[wakes["a"] > 0]
     runs = _find_runs(events, timed, calls, wakes, first)
     line = _time_line(runs, wakes, timed[timed["kind"] == CODE["sched_migrate_task"]])
-    return _intervals(runs, wakes, line, last, strings, ledger)
+    quota = _without_quota(runs, timed[timed["kind"] == CODE["cpu_quota"]])
+    return _intervals(runs, wakes, line, last, quota, strings, ledger)
 
 
 def _find_runs(
@@ -166,6 +167,13 @@ def _find_runs(
     )
 
 
+def _without_quota(runs: _Runs, told: npt.NDArray[np.void]) -> Ints:
+    """For each run how long its thread was ready before it, but without CPU quota, in ns."""
+    ns = pd.Series(told["b"], pd.MultiIndex.from_arrays([told["a"], told["ts"].astype(np.int64)]))
+    at = pd.MultiIndex.from_arrays([runs.tid[: runs.n], runs.start[: runs.n]])
+    return ns.groupby(level=[0, 1]).max().reindex(at, fill_value=0).to_numpy(np.int64)
+
+
 def _first_known(tids: Ints, sources: list[tuple[npt.NDArray, npt.NDArray]], unknown: int) -> Ints:
     """For each of ``tids`` the first value above ``unknown`` in the (tid, value) sources."""
     result = np.full(len(tids), unknown, np.int64)
@@ -204,7 +212,13 @@ def _time_line(runs: _Runs, wakes: npt.NDArray[np.void], moves: npt.NDArray[np.v
 
 
 def _intervals(
-    runs: _Runs, wakes: npt.NDArray[np.void], line: _Line, last: int, strings: list[str], ledger: Ledger
+    runs: _Runs,
+    wakes: npt.NDArray[np.void],
+    line: _Line,
+    last: int,
+    quota: Ints,
+    strings: list[str],
+    ledger: Ledger,
 ) -> pa.Table:
     n_rows, at = len(runs.tid), np.arange(len(line.ts))
     is_start, is_end, is_wake = line.what == _START, line.what == _END, line.what == _WAKE
@@ -219,6 +233,8 @@ def _intervals(
     following = np.append(line.tid, -1)[next_start[ends]] == line.tid[ends]
     until, returns = np.full(n_rows, last), np.zeros(n_rows, bool)
     until[line.row[ends]] = np.where(following, np.append(line.ts, 0)[next_start[ends]], last)
+    throttled = np.zeros(n_rows, np.int64)
+    throttled[line.row[ends[following]]] = quota[line.row[next_start[ends[following]]]]
     returns[line.row[ends]] = following
     until = np.maximum(until, runs.end)
 
@@ -261,22 +277,33 @@ def _intervals(
     same = np.append(piece_row[1:] == piece_row[:-1], False)[: len(piece_row)]
     piece_end = np.where(same, np.append(piece_start[1:], 0)[: len(piece_row)], until[piece_row])
 
+    # A quota ran out while the thread had the core, or before it was woken: what it waited for comes first.
+    piece_ready = np.clip(ready[piece_row] + throttled[piece_row], piece_start, piece_end)
+
     waker = np.full(n_rows, -1)
     waker[woken] = wakes["tid"][line.row[woken_by[woken]]]
     asleep = np.flatnonzero((ready > runs.end) & ~preempted)
-    rows = np.concatenate([np.arange(runs.n), asleep, piece_row])
+    rows = np.concatenate([np.arange(runs.n), asleep, piece_row, piece_row])
+    n_pieces = len(piece_row)
     table = pd.DataFrame(
         {
             "row": rows,
             "tid": runs.tid[rows],
-            "start_ns": np.concatenate([runs.start[: runs.n], runs.end[asleep], piece_start]),
-            "end_ns": np.concatenate([runs.end[: runs.n], ready[asleep], piece_end]),
+            "start_ns": np.concatenate([runs.start[: runs.n], runs.end[asleep], piece_start, piece_ready]),
+            "end_ns": np.concatenate([runs.end[: runs.n], ready[asleep], piece_ready, piece_end]),
             "state": np.concatenate(
-                [np.full(runs.n, RUNNING), runs.state[asleep], np.full(len(piece_row), RUNNABLE)]
+                [
+                    np.full(runs.n, RUNNING),
+                    runs.state[asleep],
+                    np.full(n_pieces, THROTTLED),
+                    np.full(n_pieces, RUNNABLE),
+                ]
             ),
-            "cpu": np.concatenate([runs.cpu[: runs.n], runs.cpu[asleep], piece_cpu]),
-            "waker_tid": np.concatenate([np.full(runs.n + len(asleep), -1), waker[piece_row]]),
-            "preempted": np.concatenate([np.zeros(runs.n + len(asleep), bool), preempted[piece_row]]),
+            "cpu": np.concatenate([runs.cpu[: runs.n], runs.cpu[asleep], piece_cpu, piece_cpu]),
+            "waker_tid": np.concatenate([np.full(runs.n + len(asleep), -1), np.tile(waker[piece_row], 2)]),
+            "preempted": np.concatenate(
+                [np.zeros(runs.n + len(asleep), bool), np.tile(preempted[piece_row], 2)]
+            ),
         }
     )
     table = table[table["end_ns"] > table["start_ns"]].sort_values(["tid", "start_ns"], kind="stable")

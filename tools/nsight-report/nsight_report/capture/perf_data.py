@@ -78,6 +78,7 @@ KINDS = (
     "steal",
     "net_drop",
     "tcp_retransmit",
+    "cpu_quota",
 )
 CODE = {name: code for code, name in enumerate(KINDS)}
 

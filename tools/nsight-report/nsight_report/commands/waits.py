@@ -16,7 +16,7 @@ from ..errors import BadInput, UsageError
 from ..export.terminal import columns, print_table
 from ..names import printable
 from ..tables.data_frames import column, to_pandas, words
-from ..timeline.recording import host
+from ..timeline.recording import host_beside
 from ..units import counted, duration, percent
 from ..waits import Activity, explain
 from ..waits import summary as chains
@@ -33,7 +33,7 @@ _STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state")
 def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     """The object of ``waits --json``."""
     states, contexts, waits = (capture.pipeline.stored(name) for name in NEEDS)
-    activity = Activity(states, contexts, waits, host(capture.manifest).throttled)
+    activity = Activity(states, contexts, waits, host_beside(states, capture.manifest).throttled)
     begin, end = activity.span()
     if begin == end:
         raise BadInput(
@@ -76,7 +76,9 @@ def _threads(capture: Capture, first: int, last: int) -> list[dict[str, Any]]:
         part = pd.DataFrame({**plain, "state": words(f["state"]), "ns": high - low})
         parts.append(part[part["ns"] > 0])
     every = pd.concat(parts, ignore_index=True)
-    every["what"] = every["state"].where(~every["state"].isin(WAITING), "waiting")
+    every["what"] = (
+        every["state"].where(~every["state"].isin(WAITING), "waiting").replace("throttled", "runnable")
+    )
     spent = every.pivot_table("ns", "tid", "what", "sum", fill_value=0)
     who = every.drop_duplicates("tid", keep="last").set_index("tid")
     spent = spent.reindex(columns=["running", "runnable", "waiting"], fill_value=0)

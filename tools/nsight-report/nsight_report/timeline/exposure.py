@@ -291,7 +291,8 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 
 def _waits(pieces: Pieces, at: Int) -> Int:
     waits = [
-        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.LOST, State.QUEUED, State.SENDING, State.AWAY
+        State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.THROTTLED, State.LOST, State.QUEUED, State.SENDING,
+        State.AWAY,
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNTRACED)
@@ -314,6 +315,7 @@ def _wait_subject(pieces: Pieces, at: Int, m: Machine) -> Int:
 def _wait_name(state: str, syscall: str) -> str:
     alone = {
         "stopped": "stopped",
+        "throttled": QUOTA,
         "lost": LOST,
         "queued": "in the transmit queue",
         "sending": "in the NIC",

@@ -23,9 +23,9 @@ from .sections import OF_BEGINNER, OF_READER, OF_SENDER, OF_THREADS, taken_over
 
 
 class State(IntEnum):
-    """What the message or its application's thread was doing; those up to WAITING but CORE as in ``thread_states``.
+    """What the message or its application's thread was doing; those up to THROTTLED but CORE as in ``thread_states``.
 
-    CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
+    THROTTLED: ready, but without CPU quota. CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
     interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
     SENDING: the NIC's until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
     """
@@ -39,11 +39,12 @@ class State(IntEnum):
     DEAD = 6
     UNKNOWN = 7
     WAITING = 8
-    LOST = 9
-    UNTOLD = 10
-    QUEUED = 11
-    SENDING = 12
-    AWAY = 13
+    THROTTLED = 9
+    LOST = 10
+    UNTOLD = 11
+    QUEUED = 12
+    SENDING = 13
+    AWAY = 14
 
 
 _NAMES = [state.name.lower() for state in State]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -109,11 +110,18 @@ class Recording(NamedTuple):
             contexts,
             states,
             seen(ctx),
-            host(ctx.manifest),
+            host_beside(states, ctx.manifest),
             recorder=recorder,
             drops=ctx.table("drops"),
             diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
+
+
+def host_beside(states: pa.Table | IntervalTable, manifest: Manifest) -> Host:
+    """The same, without the processes whose quota ran out if ``thread_states`` has when it did."""
+    table = states if isinstance(states, IntervalTable) else IntervalTable(states, "tid")
+    found = host(manifest)
+    return replace(found, throttled=()) if found.throttled and table.holds("state", "throttled") else found
 
 
 def host(manifest: Manifest) -> Host:

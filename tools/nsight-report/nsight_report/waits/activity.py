@@ -34,10 +34,10 @@ class Activity:
     @staticmethod
     def of(ctx: Context) -> Activity:
         """What the stages before made."""
-        from ..timeline.recording import host
+        from ..timeline.recording import host_beside
 
         states, contexts, waits = (ctx.stored(name) for name in ("thread_states", "contexts", "waits"))
-        return Activity(states, contexts, waits, host(ctx.manifest).throttled)
+        return Activity(states, contexts, waits, host_beside(states, ctx.manifest).throttled)
 
     def states_of(self, tid: Int, start: Int, end: Int) -> pd.DataFrame:
         """States of threads in intervals."""

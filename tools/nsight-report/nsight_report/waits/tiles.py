@@ -52,10 +52,12 @@ def tiles(asked: Queries, activity: Activity, words: Words) -> Columns:
     query, low, high = uncovered(of.query, of.start, of.end, asked.start, asked.end)
     never = {"query": query, "tid": asked.tid[query], "start_ns": low, "end_ns": high}
     unknown = {"doing": "unknown", "kind": "unknown", "sure": MISSING}
-    rest = ~on_core & ~off_core
+    throttled = state == words.number("throttled")
+    rest = ~on_core & ~off_core & ~throttled
     every = [
         *_on_core(_rows(base, on_core), state[on_core], activity, words),
         *_off_core(_rows(base, off_core), state[off_core], activity, words),
+        _piece(words, _rows(base, throttled), doing="runnable", kind="CPU quota", sure=MEASURED),
         _piece(words, _rows(base, rest), name=state[rest], **unknown),
         _piece(words, never, name="not recorded", **unknown),
     ]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How long threads waited for CPU quota is what their control group's own statistics say, though others have the core meanwhile."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nsight_report
+import pandas as pd
+import pytest
+from machinery.testbed.quota import quota
+from nsight_demo.processes import BedError
+from nsight_report.tables.data_frames import to_pandas
+from recorder_run import Running, require_live
+
+from conftest import skip_or_fail
+
+pytestmark = [pytest.mark.live]
+
+CORE = max(os.sched_getaffinity(0))
+QUOTA_US, PERIOD_US = 4_000, 20_000
+#: It works until the quota has run out so often, and says how long that took it in all.
+TIMES = 25
+WORK = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while int(open(sys.argv[1]).read().split("nr_throttled")[1].split()[0]) < int(sys.argv[2]):
+    until = time.monotonic() + 0.002
+    while time.monotonic() < until:
+        pass
+"""
+COLUMNS = ("tid", "start_ns", "end_ns", "state", "cpu")
+
+
+@contextlib.contextmanager
+def busy_core() -> Iterator[None]:
+    loop = subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", "while :; do :; done"])
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def states(directory: Path) -> pd.DataFrame:
+    pipeline = nsight_report.open(directory).pipeline
+    pipeline.run_for(["thread_states"])
+    return pd.concat([to_pandas(part) for part in pipeline.stored("thread_states").batches(COLUMNS)])
+
+
+def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) -> None:
+    """On a core that is never idle. The group's own statistics count to the ns; the recorder reads the same counter."""
+    require_live()
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(quota(QUOTA_US, PERIOD_US))
+        except BedError as e:
+            skip_or_fail("root", str(e))
+        stack.enter_context(busy_core())
+        worker = subprocess.Popen(
+            ["taskset", "-c", str(CORE), sys.executable, "-c", WORK, group.statistics, str(TIMES)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        stack.callback(worker.kill)
+        assert worker.stdout and worker.stdin
+        assert worker.stdout.readline() == "ready\n"
+        running = Running(tmp_path / "a.nsight")
+        stack.callback(running.process.kill)
+        running.wait_recording()
+        group.add(worker.pid)
+        before = group.throttled_ns()
+        worker.communicate("\n")
+        told = group.throttled_ns() - before
+        running.process.terminate()
+        running.end()
+        found = states(tmp_path / "a.nsight")
+    ns = found["end_ns"] - found["start_ns"]
+    throttled = found["state"] == "throttled"
+    assert set(found.loc[throttled, "tid"]) == {worker.pid}
+    assert set(found.loc[throttled, "cpu"]) == {CORE}
+    assert ns[throttled].sum() == pytest.approx(told, rel=0.01)
+    assert throttled.sum() == pytest.approx(TIMES, abs=2)

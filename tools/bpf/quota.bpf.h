@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How long a ready thread waited because its control group, or one above it, had used up its CPU
+ * quota. No tracepoint tells: the scheduler adds up for each group and core how long it kept
+ * threads from running (cpu.stat, throttled_usec), and that is read where a thread's wait for a
+ * core begins and where it ends.
+ */
+#ifndef NSIGHT_QUOTA_BPF_H
+#define NSIGHT_QUOTA_BPF_H
+
+#include "ring.bpf.h"
+
+/* A thread that is ready, where its group has been throttled before */
+struct quota_wait {
+	__u64 queue; /* its group's on its core */
+	__u64 then;  /* ns that this was throttled when the wait began */
+	__u64 ns;    /* that it was throttled in queues that the thread has left */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* tid */
+	__type(value, struct quota_wait);
+} quota_waits SEC(".maps");
+
+static __always_inline bool quota_is_told(void)
+{
+	return bpf_core_field_exists(struct sched_entity, cfs_rq) &&
+	       bpf_core_field_exists(struct cfs_rq, throttled_clock_self_time);
+}
+
+/* Almost no group ever was. */
+static __always_inline bool was_throttled(struct cfs_rq *queue)
+{
+	return queue->throttled_clock_self_time || queue->throttled_clock_self;
+}
+
+/* ns, with those of now */
+static __always_inline __u64 throttled_ns(struct cfs_rq *queue)
+{
+	__u64 ns = BPF_CORE_READ(queue, throttled_clock_self_time),
+	      since = BPF_CORE_READ(queue, throttled_clock_self), now;
+
+	if (since) {
+		now = BPF_CORE_READ(queue, rq, clock);
+		ns += now > since ? now - since : 0;
+	}
+	return ns;
+}
+
+/* It is ready from now on. */
+static __always_inline void quota_wait_begins(struct task_struct *task)
+{
+	struct quota_wait wait = {};
+	struct cfs_rq *queue;
+	__u32 tid = task->pid;
+
+	if (!quota_is_told())
+		return;
+	queue = task->se.cfs_rq;
+	if (!was_throttled(queue))
+		return;
+	wait.queue = (__u64)queue;
+	wait.then = throttled_ns(queue);
+	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
+}
+
+/* It changes cores: from now on the queue of the other one counts. */
+static __always_inline void quota_wait_moves(struct task_struct *task, int to)
+{
+	struct quota_wait wait = {}, *before;
+	struct cfs_rq *from, *queue, **queues;
+	__u32 tid = task->pid;
+
+	if (!quota_is_told())
+		return;
+	from = task->se.cfs_rq;
+	queues = task->sched_task_group->cfs_rq;
+	if (bpf_probe_read_kernel(&queue, sizeof(queue), &queues[to]) || !queue)
+		return;
+	wait.then = throttled_ns(queue);
+	if (!wait.then && !was_throttled(from))
+		return;
+	before = bpf_map_lookup_elem(&quota_waits, &tid);
+	if (before && before->queue == (__u64)from &&
+	    from->throttled_clock_self_time > before->then)
+		wait.ns = before->ns + from->throttled_clock_self_time - before->then;
+	wait.queue = (__u64)queue;
+	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
+}
+
+/* It gets the core. */
+static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_struct *task,
+					    __u64 now)
+{
+	struct quota_wait *wait;
+	struct cfs_rq *queue;
+	__u32 tid = task->pid;
+	__u64 ns, took;
+
+	if (!quota_is_told())
+		return;
+	queue = task->se.cfs_rq;
+	ns = queue->throttled_clock_self_time;
+	if (!ns)
+		return;
+	took = ns;
+	wait = bpf_map_lookup_elem(&quota_waits, &tid);
+	if (wait) {
+		if (wait->queue != (__u64)queue || ns < wait->then)
+			return;
+		took = ns - wait->then + wait->ns;
+		wait->then = ns;
+		wait->ns = 0;
+	}
+	if (took)
+		put1(c, NSR_QUOTA, now, since(0, took) | (__u64)tid << NSR_DUR_BITS);
+}
+
+#endif
