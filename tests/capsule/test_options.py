@@ -107,6 +107,12 @@ def test_a_rate_that_is_none_is_refused(text: str) -> None:
         settings.rate(text)
 
 
+@pytest.mark.parametrize("text", ["0ms", "10", "-1ms", "1.5ms", "2h", "3601s", "", "ms"])
+def test_a_time_between_packets_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        settings.period(text)
+
+
 def test_rates_are_thresholds_of_32_bits() -> None:
     """1/3 of 2^32 is 1431655765.33."""
     assert [settings.threshold(settings.rate(t)) for t in ("0", "1/3", "0.5", "1")] == [

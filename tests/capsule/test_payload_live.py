@@ -9,9 +9,11 @@ import random
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from nsight_report import hops
 
@@ -148,6 +150,43 @@ def test_the_filter_chooses_and_can_be_changed_meanwhile(
     assert total(manifest, "born") == total(manifest, "ended")
     # Both ends of the first one.
     assert manifest["counted"]["existing"] == 2
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_one_packet_at_a_time_is_the_first_when_it_is_due(
+    kind: socket.SocketKind, bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Births are a period apart, and no packet was sent between when the next one was due and the next birth."""
+    bed.offloads(True)
+    ends = (
+        bed.connection(socket.AF_INET, 7010)
+        if kind == socket.SOCK_STREAM
+        else bed.datagrams(socket.AF_INET, 7010)
+    )
+    begins, period = [], 20_000_000
+    with Stamping(tmp_path / "out", *everywhere, "--every", "20ms", "--port", "7010") as run:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            begins.append(time.monotonic_ns())
+            ends[0].send(b"x" * 100)
+            assert len(ends[1].recv(100)) == 100
+        begins.append(time.monotonic_ns())
+        run.change("--every", "0")
+        for _ in range(10):
+            ends[0].send(b"x" * 100)
+            assert len(ends[1].recv(100)) == 100
+        manifest = run.end()
+    born = np.sort(hops.load(tmp_path / "out").packets["born_ns"].to_numpy())
+    early, late = born[:-10], born[-10:]
+    assert total(manifest, "born") == total(manifest, "ended") == len(born)
+    # Each is that of the send call before it.
+    call = np.searchsorted(begins, early) - 1
+    begin, end = np.array(begins)[call], np.array(begins)[call + 1]
+    assert len(early) > 1
+    assert (end[1:] - begin[:-1] >= period).all()
+    # The call before that was not due yet.
+    assert (np.array(begins)[call[1:] - 1] - end[:-1] < period).all()
+    assert late[0] > begins[-1]
 
 
 def test_points_are_chosen_while_it_runs(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ enum nsc_count {
 /* Changed while running. Addresses as in records. */
 struct nsc_config {
 	__u64 threshold; /* of 2^32: a packet is chosen below it */
+	__u64 every_ns;	 /* and then one at a time, so long apart at least; 0: all of them */
 	__u64 cgroup;	 /* 0 any; an ancestor at this level */
 	__u32 cgroup_level;
 	__u32 protocols;

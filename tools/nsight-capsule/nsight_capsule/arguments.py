@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--change",
         metavar="DIR",
-        help="change --rate, --port, --address, --protocol, --only of the nsight-capsule that writes DIR; what is not given stays",
+        help="change --rate, --every, --port, --address, --protocol, --only of the nsight-capsule that writes DIR; what is not given stays",
     )
     p.add_argument(
         "--restore",
@@ -146,7 +146,16 @@ def _add_places(p: argparse.ArgumentParser) -> None:
 
 def _add_filter(p: argparse.ArgumentParser) -> None:
     p.add_argument(
-        "--rate", type=settings.rate, metavar="1/N", help="which share of the packets (default 1/100)"
+        "--rate",
+        type=settings.rate,
+        metavar="1/N",
+        help="which share of the packets (default 1/100, with --every all of them)",
+    )
+    p.add_argument(
+        "--every",
+        type=settings.period,
+        metavar="TIME",
+        help="of these one at most in this time, such as 10ms, however many there are; with --change 0 is all",
     )
     p.add_argument(
         "--port",

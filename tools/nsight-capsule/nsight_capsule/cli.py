@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from fractions import Fraction
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
     address, mask = args.address or (None, None)
     return settings.words(
         threshold=None if args.rate is None else settings.threshold(args.rate),
+        every_ns=args.every,
         port=args.port,
         address=address,
         mask=mask,
@@ -48,7 +50,9 @@ def _change(args: argparse.Namespace) -> int:
     known = points.labels(_manifest(directory).get("points")) if args.only else ()
     words = _words(args, known)
     if not words:
-        raise Usage("--change: nothing to change", "give --rate, --port, --address, --protocol or --only")
+        raise Usage(
+            "--change: nothing to change", "give --rate, --every, --port, --address, --protocol or --only"
+        )
     stamp.ask(directory, words)
     return EXIT_OK
 
@@ -70,7 +74,7 @@ def _place_options(devices: Sequence[points.Device]) -> list[str]:
 
 def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tuple[list[str], dict[str, Any]]:
     """nsight-stamp's options, and manifest.settings."""
-    rate = DEFAULT_RATE if args.rate is None else args.rate
+    rate = args.rate if args.rate is not None else Fraction(1) if args.every else DEFAULT_RATE
     args.rate = rate
     chosen: dict[str, int | str | None] = {
         "most_bytes": min(min(d.mtu for d in devices), 65535),
@@ -84,6 +88,8 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
     if group:
         chosen |= {"cgroup": group.id, "cgroup_level": group.level}
     if args.match:
+        if args.every:
+            raise Usage("--match: not with --every", "points know packets by their fields alone: use --rate")
         if group:
             raise Usage(
                 "--match: not with --cgroup", "packets say nothing of their sender's cgroup: use --port"
@@ -93,7 +99,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
         options += ["--cgroup", str(group.path if group else settings.cgroup_root())]
     options += ["--set", f"{_words(args, [d.label() for d in devices])} {settings.words(**chosen)}"]
     described = {
-        "rate": str(rate), "port": args.port, "protocol": args.protocol or "both", "match": args.match,
+        "rate": str(rate), "every_ns": args.every or 0, "port": args.port, "protocol": args.protocol or "both", "match": args.match,
         "only": args.only or None, "cgroup": args.cgroup, "address": args.address and list(args.address), "session": session, **chosen,
     }  # fmt: skip
     return options, described

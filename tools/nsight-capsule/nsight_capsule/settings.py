@@ -12,6 +12,7 @@ from pathlib import Path
 from nsight_record.errors import Usage
 
 _ALL = 1 << 32
+_HOUR_NS = 3600 * 10**9
 PROTOCOLS = {"tcp": 1, "udp": 2, "both": 3}
 
 
@@ -39,6 +40,24 @@ def threshold(share: Fraction) -> int:
     268435456
     """
     return int(share * _ALL)
+
+
+def period(text: str) -> int:
+    """``100us``, ``10ms``, ``1s``, or ``0``: ns. Raises ValueError.
+
+    >>> period("10ms")
+    10000000
+    """
+    if text == "0":
+        return 0
+    match = re.fullmatch(r"(\d{1,9})(us|ms|s)", text)
+    ns = int(match[1]) * {"us": 10**3, "ms": 10**6, "s": 10**9}[match[2]] if match else 0
+    if not 0 < ns <= _HOUR_NS:
+        raise ValueError(text)
+    return ns
+
+
+period.__name__ = "time, such as 10ms"
 
 
 def prefix(text: str) -> tuple[str, str]:

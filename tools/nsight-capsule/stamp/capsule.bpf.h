@@ -64,6 +64,20 @@ static __always_inline bool drawn(const struct nsc_config *c)
 	return c->threshold && bpf_get_prandom_u32() < c->threshold;
 }
 
+/* When a packet was last chosen, of all cores */
+__u64 last_chosen;
+
+/* Whether it is time for another packet, which then is this one. */
+static __always_inline bool due(const struct nsc_config *c, __u64 now)
+{
+	__u64 last = *(volatile __u64 *)&last_chosen;
+
+	if (!c->every_ns)
+		return true;
+	return now - last >= c->every_ns && now > last &&
+	       __sync_val_compare_and_swap(&last_chosen, last, now) == last;
+}
+
 static __always_inline bool in_prefix(const struct nsc_config *c, const __u32 *address)
 {
 	for (int i = 0; i < 4; i++)

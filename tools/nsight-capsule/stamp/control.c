@@ -25,6 +25,7 @@ static const struct {
 			sizeof(((struct nsc_config *)0)->field), most                              \
 	}
 	KEY(threshold, 1ull << 32),
+	KEY(every_ns, UINT64_MAX),
 	KEY(cgroup, UINT64_MAX),
 	KEY(cgroup_level, 255),
 	KEY(points, UINT32_MAX),

@@ -141,7 +141,7 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	enum nsc_count what;
 
 	/* Where the first device leads out, only the next kernel has a use for it. */
-	if ((boundary && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p))
+	if ((boundary && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
 		return;
 	count(point, NSC_C_DRAWN);
 	what = refusal(skb, c, p);

@@ -77,7 +77,8 @@ static __always_inline void option_length(struct bpf_sock_ops *ctx)
 	}
 	/* No capsule without payload: there it would keep the peer off its fast path for nothing.
 	 */
-	if (!c || ctx->skb_tcp_flags & TCP_FLAG_SYN || !ctx->skb_len || !drawn(c))
+	if (!c || ctx->skb_tcp_flags & TCP_FLAG_SYN || !ctx->skb_len || !drawn(c) ||
+	    !due(c, bpf_ktime_get_ns()))
 		return;
 	count(SOCKET, NSC_C_DRAWN);
 	if (bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0)) {
