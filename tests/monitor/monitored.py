@@ -41,6 +41,17 @@ def inside(netns: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def on_core(number: int) -> Iterator[None]:
+    """This thread, and what it starts meanwhile, runs on one core: that of so many, or the last."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[min(number, len(cores) - 1)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
 def link(name: str, options: LinkOptions | None = None) -> Iterator[Link]:
     if os.geteuid():
         skip_or_fail("root", "namespaces need root")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import Watch, connected, inode, link
+from monitored import Watch, connected, inode, link, on_core
 from nsight_demo.namespaces import Link
 from nsight_monitor import names, snapshots
 from nsight_monitor.snapshots import Slow
@@ -71,10 +71,8 @@ PAUSE_S = 0.1  # of the reports of one core
 @pytest.fixture
 def one_core() -> Iterator[None]:
     """The test runs on one core only."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    yield
-    os.sched_setaffinity(0, cores)
+    with on_core(0):
+        yield
 
 
 def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a_second(

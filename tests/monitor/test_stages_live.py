@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import HANGS_S, Watch, addresses, assert_between, connected, inode, inside, link, now
+from monitored import HANGS_S, Watch, addresses, assert_between, connected, inode, inside, link, now, on_core
 from nsight_demo.namespaces import Link
 
 pytestmark = pytest.mark.live
 
+SO_RCVBUFFORCE = 33  # include/uapi/asm-generic/socket.h
 N = 400
 SLEEP_S, SLEEP_NS = 0.02, 20_000_000
 KINDS = [(tcp, v6) for tcp in (True, False) for v6 in (False, True)]
@@ -321,9 +322,10 @@ def udp_counters(netns: str) -> dict[str, int]:
 
 
 def test_sums_are_those_of_the_kernels_own_counters(veth: Link, port: int) -> None:
-    """20,000 datagrams in bursts of 50, which fit into the socket: InDatagrams counts them when they are read."""
+    """20,000 datagrams in bursts of 50, which fit into the socket: InDatagrams counts them when they are read. On one core, nobody
+    reads a datagram between its arrival and its hand-off."""
     before = udp_counters(veth.server)
-    with Watch("--netns", inode(veth.server)) as watch:
+    with on_core(0), Watch("--netns", inode(veth.server)) as watch:
         with connected(veth, False, False, port) as (client, server):
             for _ in range(400):
                 for _ in range(50):
@@ -334,6 +336,35 @@ def test_sums_are_those_of_the_kernels_own_counters(veth: Link, port: int) -> No
     assert new["InDatagrams"] == 20_000 and new["RcvbufErrors"] == 0
     assert watch.n("udp-socket-read") == watch.n("udp-socket-enqueued") == new["InDatagrams"]
     assert watch.n("head-of-line") == 400 * 49
+    assert watch.result.missed == 0
+
+
+def test_what_another_core_reads_before_its_hand_off_is_counted(veth: Link, port: int) -> None:
+    """A reader on one core and the receive softirq on another: each datagram is in the histogram, or in the count beside it."""
+    n, before = 20_000, udp_counters(veth.server)
+    with (
+        Watch("--netns", inode(veth.server)) as watch,
+        connected(veth, False, False, port) as (client, server),
+    ):
+        server.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 25)
+
+        def read() -> None:
+            with on_core(1):
+                for _ in range(n):
+                    server.recv(64)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with on_core(0):
+            for _ in range(n):
+                client.send(b"x" * 50)
+        reader.join()
+    new = {name: count - before[name] for name, count in udp_counters(veth.server).items()}
+    assert new["InDatagrams"] == n and new["RcvbufErrors"] == 0
+    counts = watch.result.counts
+    assert watch.n("udp-socket-enqueued") + counts["handoff_without_arrival_udp"] == n
+    read_ = watch.n("udp-socket-read") + counts["read_without_arrival"]
+    assert read_ == watch.n("handoff-to-read") == n - counts["read_without_handoff"]
     assert watch.result.missed == 0
 
 
