@@ -162,6 +162,7 @@ struct sk_buff {
 	struct sock *sk;
 	__s64 tstamp;
 	unsigned int len;
+	char cb[48];
 	__u8 tstamp_type : 2;
 	__be16 protocol;
 	__u16 network_header;

@@ -74,6 +74,16 @@ def test_completion_comes_from_the_packet_with_the_last_byte() -> None:
     assert (m["completion_ns"], m["last_ns"], m["timestamps"]) == (400, 400, "sdc")
 
 
+def test_acknowledgement_is_that_of_the_last_byte_and_in_no_lifetime() -> None:
+    """Two sends in one segment, which is acknowledged as a whole; the third is sent again, and the first acknowledgement counts."""
+    r = Recording().send(100, 0, 10).send(110, 10, 10).drive(120, 0, 20).send(200, 20, 10).drive(210, 20, 10)
+    r.event("T", 300, seq=0, len=20, flags=2)
+    r.event("T", 500, seq=20, len=10, flags=2).event("T", 600, seq=20, len=10, flags=2)
+    made, _ = r.send(700, 30, 10).drive(710, 30, 10).build()
+    assert [m["acked_ns"] for m in made] == [300, 300, 500, None]
+    assert [m["last_ns"] for m in made] == [120, 120, 210, 710]
+
+
 def test_hardware_completion_is_converted_from_the_nics_clock() -> None:
     def phc(stamps: np.ndarray, ifindex: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return stamps - 5_000_000, np.full(len(stamps), 3)

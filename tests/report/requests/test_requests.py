@@ -19,7 +19,7 @@ def phases(request: dict[str, Any]) -> list[int]:
 
 
 def test_phases_of_a_request_are_between_its_stamps(tmp_path: Path) -> None:
-    rows = [received(0, 1000, 1500, 4000), sent(0, 24_000, 24_700, completion_ns=26_000)]
+    rows = [received(0, 1000, 1500, 4000), sent(0, 24_000, 24_700, completion_ns=26_000, acked_ns=64_000)]
     made, losses = join(rows, tmp_path)
     assert losses == {}
     (r,) = made
@@ -32,6 +32,7 @@ def test_phases_of_a_request_are_between_its_stamps(tmp_path: Path) -> None:
         24_000,
         26_000,
     )
+    assert r["acked_ns"] == 64_000
     assert (r["role"], r["join"], r["certain"]) == ("server", "alternation", True)
     assert (r["request_id"], r["last_message_id"], r["reply_message_id"], r["last_reply_message_id"]) == (
         0,

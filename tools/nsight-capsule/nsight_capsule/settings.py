@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from nsight_record import cgroups
 from nsight_record.errors import Usage
 
 _ALL = 1 << 32
@@ -88,12 +89,10 @@ class Cgroup:
     level: int
 
 
-def cgroup_root(mounts: Path = Path("/proc/self/mounts")) -> Path:
+def cgroup_root() -> Path:
     """Where cgroup version 2 is mounted. Raises Usage."""
-    for line in mounts.read_text().splitlines():
-        fields = line.split()
-        if len(fields) > 2 and fields[2] == "cgroup2":
-            return Path(fields[1])
+    if found := cgroups.root():
+        return found
     raise Usage("cgroup version 2 is not mounted", "mount -t cgroup2 none DIR, or --protocol udp")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nsight_record import netns, plan, programs
+from nsight_record import cgroups, netns, programs
 from nsight_record.errors import Missing, RecordError, ToolDied, Usage
 
 from .flight import DEFAULT_TRIGGERS, trigger
@@ -61,7 +61,7 @@ def argv(args: argparse.Namespace, program: str) -> list[str]:
         "--peer": args.peer,
         "--pid": args.pid,
         "--comm": args.comm,
-        "--cgroup": plan.cgroup_id(args.cgroup) if args.cgroup else 0,
+        "--cgroup": cgroups.directory(args.cgroup).stat().st_ino if args.cgroup else 0,
         "--ifindex": ifindex,
         "--netns": space.inum if args.netns or args.iface else 0,
         "--group-by": args.group_by,

@@ -27,6 +27,8 @@ static const char usage[] =
 	"      --server       --port is a server's: nothing of its clients on this machine\n"
 	"      --hardware-timestamps\n"
 	"                     look for hardware timestamps of received packets\n"
+	"      --acknowledgements CGROUP\n"
+	"                     when peers acknowledged what was sent by TCP (Linux 6.15)\n"
 	"      --interval usdt:FILE:PROVIDER:MARK..MARK, --interval "
 	"uprobe:FILE:FUNCTION..FUNCTION\n"
 	"                     from one mark to the other in the same thread; several times\n"
@@ -97,6 +99,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"all-syscalls", 0, NULL, 's'},
 		{"server", 0, NULL, 'S'},
 		{"hardware-timestamps", 0, NULL, 'w'},
+		{"acknowledgements", 1, NULL, 'A'},
 		{"interval", 1, NULL, 'I'},
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},
@@ -173,6 +176,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'w':
 			args->hardware_stamps = true;
+			break;
+		case 'A':
+			args->acknowledgements = optarg;
 			break;
 		case 'I':
 			intervals_add(optarg);

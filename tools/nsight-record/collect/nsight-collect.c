@@ -4,6 +4,7 @@
  * what is new into one file for each core. nsight-record runs it; by hand it serves too.
  */
 #include "../../bpf/record.h"
+#include "acknowledgements.h"
 #include "arguments.h"
 #include "flight.h"
 #include "intervals.h"
@@ -79,6 +80,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	tracepoints_choose(skel->obj, args->activity, args->syscalls && !args->waits, args->rx,
 			   args->tx);
 	intervals_choose(skel);
+	acknowledgements_choose(skel, args->acknowledgements);
 	if (args->check)
 		return skel;
 	if (nsight_collect_bpf__load(skel))
@@ -88,6 +90,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 		fail(EXIT_REFUSED, "nsight-record --preflight says what is missing",
 		     "a BPF program cannot be attached: %s", strerror(errno));
 	intervals_attach(skel);
+	acknowledgements_attach(skel, args->acknowledgements);
 	return skel;
 }
 
@@ -245,6 +248,7 @@ int main(int argc, char **argv)
 		record_windows(&rings, loaded, &args);
 	else
 		record_all(&rings, loaded, &args);
+	acknowledgements_end(loaded, args.acknowledgements);
 	/* The kernel takes the programs down when the process has gone: nobody need wait for it. */
 	return output_failed() ? EXIT_OUTPUT : 0;
 }

@@ -72,14 +72,15 @@ void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls,
 		     "this kernel does not describe its types (/sys/kernel/btf/vmlinux)");
 	bpf_object__for_each_program(program, object)
 	{
-		const char *name = strchr(bpf_program__section_name(program), '/');
+		const char *name = bpf_program__section_name(program);
 		int purpose;
 		char type[128];
 		bool wanted = true;
 
-		if (!name) /* of a mark: intervals_choose() */
+		if (strncmp(name, "tp_btf/", 7)) /* of marks, of sockets: others choose those */
 			continue;
-		purpose = purpose_of(++name);
+		name += 7;
+		purpose = purpose_of(name);
 		if (purpose & ACTIVITY)
 			wanted = activity;
 		else if (purpose & RX)

@@ -174,6 +174,11 @@ def parser() -> argparse.ArgumentParser:
         help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes processor time",
     )
     p.add_argument(
+        "--acknowledgements",
+        action="store_true",
+        help="also record when peers acknowledged what was sent by TCP (recorder bpf, Linux 6.15); costs two BPF programs a send call",
+    )
+    p.add_argument(
         "--payload",
         nargs="?",
         type=_positive,

@@ -63,10 +63,11 @@ def argv(
     syscalls: str = "waits",
     server_only: bool = False,
     compress: bool = False,
+    acknowledgements: Path | None = None,
     more: Sequence[str] = (),
 ) -> list[str]:
     """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
-    ``server_only``: the port is a server's, whose clients on this machine are left out. ``more``: further options."""
+    ``server_only``: the port is a server's, whose clients on this machine are left out. ``acknowledgements``: of the sockets of this control group. ``more``: further options."""
     command = [program, "--ring-kb", str(ring), *more, *SYSCALLS[syscalls]]
     for option, value in (
         ("--port", filters.port),
@@ -81,6 +82,7 @@ def argv(
     command += ["--hardware-timestamps"] if hardware_stamps else []
     command += ["--server"] if server_only else []
     command += ["--compress"] if compress else []
+    command += ["--acknowledgements", str(acknowledgements)] if acknowledgements else []
     return [*command, str(output)]
 
 

@@ -194,9 +194,7 @@ class Flight:
             ring,
             activity=self._plan.mode == "tracepoints",
             hardware_stamps=bool(phcs),
-            syscalls=self._plan.syscalls,
-            server_only=self._plan.server_only,
-            compress=self._plan.compress,
+            **self._plan.of_collector(),
             more=self._options.argv(self._directory.used(), self._snapshots),
         )
         inherited = {"clock": (), "collect": (self._snapshots.child.pidfd,) if self._snapshots else ()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, collect, host, intervals, netns, nic, preflight, probes
+from . import __version__, cgroups, collect, host, intervals, netns, nic, preflight, probes
 from .errors import RecordError, Usage
 from .intervals import Interval
 from .netns import Netns
@@ -35,23 +35,29 @@ class Plan:
     syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
     server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
     compress: bool = False  # of recorder bpf
+    acknowledgements: Path | None = None  # of recorder bpf: of the sockets of this control group
     intervals: Sequence[Interval] = ()  # of recorder bpf
     umask: int = 0o022  # of the command: what the recorder makes is private
 
+    def of_collector(self) -> dict[str, Any]:
+        """Options of ``collect.argv`` that are as in the plan."""
+        names = ("syscalls", "server_only", "compress", "acknowledgements")
+        return {name: getattr(self, name) for name in names}
 
-def cgroup_id(path: str) -> int:
-    """A cgroup's id is the inode number of its directory (kernfs, 64 bit)."""
-    directory = Path(path)
-    if not directory.is_absolute() or not directory.exists():
-        directory = Path("/sys/fs/cgroup") / path.lstrip("/")
-    if not (directory / "cgroup.procs").exists():
-        raise Usage(f"--cgroup {path}: no such cgroup", "give a directory below /sys/fs/cgroup")
-    if not (directory / "cgroup.controllers").exists():
+
+def _acknowledgements(args: argparse.Namespace, recorder: str) -> Path | None:
+    """The control group of whose sockets acknowledgements are recorded. Raises Usage."""
+    if not args.acknowledgements:
+        return None
+    if recorder != "bpf" or args.flight:
         raise Usage(
-            f"--cgroup {path}: a cgroup of version 1, which has no socket filter",
-            "filter with --pid or --port",
+            "--acknowledgements needs recorder bpf, and does not go with --flight",
+            "nsight-record --preflight says what recorder bpf needs; record for a while with -d",
         )
-    return directory.stat().st_ino
+    found = cgroups.directory(args.cgroup) if args.cgroup else cgroups.root()
+    if not found:
+        raise Usage("--acknowledgements: cgroup version 2 is not mounted", "mount -t cgroup2 none DIR")
+    return found
 
 
 def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
@@ -104,7 +110,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     filters = probes.Filters(
         port=args.port or 0,
         pid=args.pid or 0,
-        cgroup_id=cgroup_id(args.cgroup) if args.cgroup else 0,
+        # A cgroup's id is the inode number of its directory (kernfs, 64 bit).
+        cgroup_id=cgroups.directory(args.cgroup).stat().st_ino if args.cgroup else 0,
         ifindex=ifindex,
         netns_inum=ns.inum if args.netns else 0,
         direction=direction,
@@ -124,6 +131,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         syscalls=args.syscalls or "waits",
         server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
         compress=args.compress,
+        acknowledgements=_acknowledgements(args, recorder),
         intervals=intervals.parse(args.interval or ()),
         umask=umask,
     )

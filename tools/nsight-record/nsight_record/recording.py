@@ -134,9 +134,7 @@ class Recording:
             self._ring_kb,
             activity=plan.mode == "tracepoints",
             hardware_stamps=any(n["phc"] is not None for n in plan.nics),
-            syscalls=plan.syscalls,
-            server_only=plan.server_only,
-            compress=plan.compress,
+            **plan.of_collector(),
             more=intervals.argv(plan.intervals),
         )
         if plan.mode == "tracepoints":

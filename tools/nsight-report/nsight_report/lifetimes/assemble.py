@@ -37,6 +37,7 @@ _TIMES = (
     "app_cpu",
     "driver_ns",
     "completion_ns",
+    "acked_ns",
 )
 _PLAIN = (
     "conn_id",

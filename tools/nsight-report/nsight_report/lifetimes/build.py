@@ -165,5 +165,5 @@ def _check_driver(result: Columns, ledger: Ledger) -> None:
         & (result["driver_ns"] < result["call_ns"])
     )
     ledger.add("driver_before_send_call", int(np.count_nonzero(bad)))
-    for name in ("driver_ns", "recv_cpu", "completion_ns"):
+    for name in ("driver_ns", "recv_cpu", "completion_ns", "acked_ns"):
         result[name][bad] = NONE

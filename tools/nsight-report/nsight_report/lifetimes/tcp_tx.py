@@ -16,7 +16,7 @@ from .options import LifetimeOptions
 from .stamps import hw_times
 from .tcp_rx import packets
 
-TSTAMP_SND = 0  # SCM_TSTAMP_SND, include/uapi/linux/errqueue.h; 1 is the scheduler, 2 the ACK
+TSTAMP_SND, TSTAMP_ACK = 0, 2  # SCM_TSTAMP_SND, include/uapi/linux/errqueue.h; 1 is the scheduler
 
 
 def sends(events: Events, streams: Streams) -> I64:
@@ -49,6 +49,7 @@ def lifetimes(
         "driver_ns": driver_ns,
         "recv_cpu": np.where(driver_row >= 0, events.cpu[driver_row], NONE) if len(events) else driver_row,
         "completion_ns": _completions(events, streams, end, driver_ns, options, ledger),
+        "acked_ns": _acknowledged(events, streams, end),
         "n_arrivals": sent.coverage.n_overlapping(start, end),
         "retransmitted": sent.coverage.repeated(start, end),
     }
@@ -58,17 +59,30 @@ def _completions(
     events: Events, streams: Streams, end: I64, driver_ns: I64, options: LifetimeOptions, ledger: Ledger
 ) -> I64:
     """Completion timestamp of the packet with the last byte; the NIC's own where it gave one."""
-    position = streams.of("T")
-    row = streams.row[position]
-    use = (events.flags[row] == TSTAMP_SND) & (events.length[row] > 0)
-    position, row = position[use], row[use]
-    if not len(row):
-        return np.full(len(end), NONE)
-    first = Coverage(streams.key[position], streams.key[position] + events.length[row]).first(end - 1)
-    stamp_row = np.where(first >= 0, row[np.maximum(first, 0)], NONE)
+    stamp_row = _stamped(events, streams, end, TSTAMP_SND)
+    if not (stamp_row >= 0).any():
+        return stamp_row
     hardware = hw_times(events, stamp_row, options, ledger).ns
     software = np.where((stamp_row >= 0) & (events.hw[stamp_row] == 0), events.ts[stamp_row], NONE)
     stamp = np.where(hardware != NONE, hardware, software)
     bad = (stamp != NONE) & (driver_ns != NONE) & (stamp < driver_ns)
     ledger.add("completion_before_driver", int(np.count_nonzero(bad)))
     return np.where(bad, NONE, stamp)
+
+
+def _acknowledged(events: Events, streams: Streams, end: I64) -> I64:
+    """When the peer's acknowledgement of the last byte came."""
+    row = _stamped(events, streams, end, TSTAMP_ACK)
+    return np.where(row >= 0, events.ts[row], NONE) if len(events) else row
+
+
+def _stamped(events: Events, streams: Streams, end: I64, kind: int) -> I64:
+    """Of each range that ends there the row of the first timestamp of this kind for its last byte."""
+    position = streams.of("T")
+    row = streams.row[position]
+    use = (events.flags[row] == kind) & (events.length[row] > 0)
+    position, row = position[use], row[use]
+    if not len(row):
+        return np.full(len(end), NONE)
+    first = Coverage(streams.key[position], streams.key[position] + events.length[row]).first(end - 1)
+    return np.where(first >= 0, row[np.maximum(first, 0)], NONE)

@@ -35,6 +35,7 @@ def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArra
         "driver_ns": pick(events.ts, driver_row),
         "recv_cpu": pick(events.cpu, driver_row),
         "completion_ns": np.full(len(send_row), NONE),
+        "acked_ns": np.full(len(send_row), NONE),
         "n_arrivals": (~missing).astype(np.int64),
         "retransmitted": np.zeros(len(send_row), dtype=bool),
     }

@@ -11,7 +11,8 @@ from .rows import I64, Rows
 
 #: Columns of points in time, in the order of a request that came in.
 POINTS = (
-    "first_ns", "last_byte_ns", "handoff_ns", "read_ns", "first_send_ns", "last_send_ns", "driver_ns", "completion_ns", "last_ns",
+    "first_ns", "last_byte_ns", "handoff_ns", "read_ns", "first_send_ns", "last_send_ns", "driver_ns", "completion_ns", "acked_ns",
+    "last_ns",
 )  # fmt: skip
 #: Columns of durations, by role in order of time.
 PHASES = ("receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns")
@@ -53,6 +54,7 @@ def measure(rows: Rows, found: Exchanges, client: np.ndarray, ledger: Ledger) ->
         "last_send_ns": last_send,
         "driver_ns": driver,
         "completion_ns": rows["completion_ns"][gone_last],
+        "acked_ns": rows["acked_ns"][gone_last],
         "last_ns": points[-1],
         "latency_ns": points[-1] - points[0],
         **{name: np.where(client, spans[at], spans[of]) for name, (of, at) in order.items()},

@@ -19,7 +19,7 @@ Rows = npt.NDArray[Any]  # of the type ROW
 #: What a message's row holds as in table ``messages``; -1: not known.
 COPIED = {
     "conn_id": np.int64, "message_id": np.int64, "first_ns": np.int64, "arrival_last_ns": np.int64, "handoff_ns": np.int64, "call_ns": np.int64,
-    "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
+    "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "acked_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
     "comm": np.int32, "request_type": np.int32, "stream_id": np.int64,
 }  # fmt: skip
 #: ``at_ns``: when the application had it (received: the read returned) or gave it away (sent: the call was entered).

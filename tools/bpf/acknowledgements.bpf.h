@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * When the peer acknowledged what was sent: the kernel calls a sock_ops program for the last byte
+ * of each send call, if the socket has a flag set that such a program sets (Linux 6.15).
+ * Applications see nothing of it.
+ */
+#ifndef NSIGHT_ACKNOWLEDGEMENTS_BPF_H
+#define NSIGHT_ACKNOWLEDGEMENTS_BPF_H
+
+#include "messages.bpf.h"
+
+/* Of later kernels than the headers may be of */
+#define SK_BPF_CB_FLAGS		       1009
+#define SK_BPF_CB_TX_TIMESTAMPING      1
+#define BPF_SOCK_OPS_TSTAMP_ACK_CB     19
+#define BPF_SOCK_OPS_TSTAMP_SENDMSG_CB 20
+#define SOL_SOCKET		       1
+#define SCM_TSTAMP_ACK		       2
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_sock_ops_kern {
+	struct sock *sk;
+	struct sk_buff *skb;
+};
+
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop
+
+/* include/net/tcp.h: struct tcp_skb_cb begins with these two. */
+struct tcp_bytes {
+	__u32 seq, end_seq;
+};
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+extern int bpf_sock_ops_enable_tx_tstamp(struct bpf_sock_ops_kern *ctx, __u64 flags) __ksym __weak;
+
+/* Connections that were there already, and whether the flag is to be taken from them again */
+__u64 n_asked, n_not_asked;
+volatile bool ask_no_more;
+
+static __always_inline void acknowledged(struct bpf_sock_ops_kern *ctx)
+{
+	struct sock *sk = ctx->sk;
+	struct nsr_message m = {.fd = -1, .aux = SCM_TSTAMP_ACK};
+	__u64 now = bpf_ktime_get_ns();
+	struct nsr_control *c = control();
+	struct addresses a = {};
+	struct tcp_bytes bytes;
+	bool v6;
+
+	if (!c || !of_socket(sk, of_server, &m, &a, &v6))
+		return;
+	/* It waits in the socket without headers. */
+	if (bpf_probe_read_kernel(&bytes, sizeof(bytes), &ctx->skb->cb))
+		return;
+	m.seq = bytes.seq;
+	m.len = bytes.end_seq - bytes.seq;
+	put_message(c, NSR_COMPLETION, now, v6, &m, &a, 0);
+}
+
+SEC("sockops")
+int on_sock_ops(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock_ops_kern *kernel;
+	int flags = SK_BPF_CB_TX_TIMESTAMPING;
+
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		kernel = bpf_cast_to_kern_ctx(ctx);
+		if (!is_other_port(kernel->sk))
+			bpf_setsockopt(ctx, SOL_SOCKET, SK_BPF_CB_FLAGS, &flags, sizeof(flags));
+		break;
+	case BPF_SOCK_OPS_TSTAMP_SENDMSG_CB:
+		kernel = bpf_cast_to_kern_ctx(ctx);
+		bpf_sock_ops_enable_tx_tstamp(kernel, 0);
+		break;
+	case BPF_SOCK_OPS_TSTAMP_ACK_CB:
+		kernel = bpf_cast_to_kern_ctx(ctx);
+		acknowledged(kernel);
+		break;
+	}
+	return 1;
+}
+
+SEC("iter/tcp")
+int each_connection(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	int flags = ask_no_more ? 0 : SK_BPF_CB_TX_TIMESTAMPING;
+	struct tcp_sock *tcp;
+
+	if (!common)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(common);
+	if (!tcp || common->skc_state == TCP_LISTEN || is_other_port((struct sock *)tcp))
+		return 0;
+	if (bpf_setsockopt(tcp, SOL_SOCKET, SK_BPF_CB_FLAGS, &flags, sizeof(flags)))
+		n_not_asked++;
+	else
+		n_asked++;
+	return 0;
+}
+
+#endif
