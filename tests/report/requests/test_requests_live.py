@@ -19,6 +19,7 @@ from machinery.load import http2
 from machinery.testbed import ports
 from machinery.testbed.bed import on_path
 from nsight_record import clock, collect
+from nsight_report.cli import main
 
 from conftest import skip_or_fail
 
@@ -108,6 +109,46 @@ def test_requests_that_a_server_sends_lie_in_the_one_it_answers(tmp_path: Path) 
     inside = sent.groupby("parent_request_id")["latency_ns"].agg(["size", "sum"]).reindex(top["request_id"])
     assert (inside["size"] == 2).all()
     assert (inside["sum"].to_numpy() <= top["service_dur_ns"].to_numpy()).all()
+
+
+def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four clients and two workers that sleep 2 ms for each: a request is handed over, or waits for a worker that has another one."""
+    require_recorder()
+    n = 60
+    with ports.reserved() as (port,):
+        argv = [sys.executable, str(Path(__file__).with_name("pool.py")), str(port), str(n)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin and server.stdout
+            pid = server.stdout.readline().strip()
+            go = f"echo > /proc/{server.pid}/fd/0; while [ -e /proc/{pid}/exe ]; do sleep 0.1; done"
+            done = subprocess.run(
+                [RECORD, "-q", "-o", tmp_path / "pool.nsight", "--port", str(port), "--", "sh", "-c", go],
+                capture_output=True, text=True, timeout=END_S,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            server.stdin.close()
+            assert server.wait(END_S) == 0
+    c = nsight_report.open(tmp_path / "pool.nsight")
+    rows = c.requests.set_index("request_id")
+    assert len(rows) == 4 * n and (rows["role"] == "server").all()
+    assert rows["tid"].nunique() == 1 and rows["reply_tid"].nunique() == 2
+    work = c.work(rows.index.tolist())
+    whole = work.groupby("request_id").agg({"start_ns": "min", "end_ns": "max"})
+    assert (whole["start_ns"] == rows["read_ns"]).all() and (whole["end_ns"] == rows["last_send_ns"]).all()
+    first, last = (getattr(work.groupby("request_id"), name)() for name in ("first", "last"))
+    assert (first["tid"] == rows["tid"]).all() and (first["how"] == "read").all()
+    assert (last["tid"] == rows["reply_tid"]).all() and last["how"].isin(["lock", "memory"]).all()
+    # A worker that was woken for it sleeps 2 ms afterwards.
+    took = (last["end_ns"] - last["start_ns"])[last["sure"] == "measured"]
+    assert (took >= 2_000_000).all()
+    # With more clients than workers some wait for a worker's other request.
+    queued = work[work["how"] == "queued"]
+    assert len(queued) > 0
+    slowest = int(queued.loc[(queued["end_ns"] - queued["start_ns"]).idxmax(), "request_id"])
+    assert main(["show", str(tmp_path / "pool.nsight"), str(slowest)]) == 0
+    assert "had another request" in capsys.readouterr().out
 
 
 NGINX = """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -161,6 +162,21 @@ class CaptureTables:
         if not self._analysed:
             self.analyse()
         return self.pipeline.requests()
+
+    def work(self, request_ids: Sequence[int]) -> pd.DataFrame:
+        """Table ``request_work`` of received requests: in whose hands each was between its read and its reply."""
+        from .waits import Activity
+        from .waits.hands import COLUMNS, work
+
+        def received(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+            return (rows["role"].astype(str) == "server").to_numpy(bool)
+
+        rows = self.stored_requests.columns(("role", *COLUMNS), received)
+        states, contexts, waits = (
+            self.pipeline.stored(name) for name in ("thread_states", "contexts", "waits")
+        )
+        found = work(rows, np.array(request_ids, np.int64), Activity(states, contexts, waits))
+        return to_pandas(found)
 
     @cached_property
     def ways(self) -> Ways:

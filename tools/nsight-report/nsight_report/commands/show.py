@@ -23,6 +23,7 @@ from ..stage import REQUEST
 from ..tables.data_frames import each, plain, record
 from ..timeline.calls_of_message import calls_of
 from ..units import bounded, duration, percent
+from . import hands
 from .call_tree import lines, tree
 
 if TYPE_CHECKING:
@@ -61,9 +62,11 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     roles = capture.compared.loc[capture.compared["message_id"] == number, "role"].astype(str).tolist()
     if capture.other is not None:  # the baseline is of that one, which has numbers of its own
         roles = [role for role in roles if role == "slow"]
+    request = _request(capture, message)
     return {
         "capture": str(capture.path),
-        "request": _request(capture, message),
+        "request": request,
+        "request_work": hands.make(capture, request),
         "message": {name: plain(message[name]) for name in _FACTS},
         "role": roles[0] if roles else None,
         "slow": capture.options.slow,
@@ -213,6 +216,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
     console.print(Text("  " + _standing(made)), soft_wrap=True)
     if made["request"]:
         console.print(Text("  " + _of_request(made["request"])), soft_wrap=True)
+    hands.print_for_people(made["request_work"], console)
     _print_ways(made, console)
     _print_marks(made, console)
     _print_segments(made, console)

@@ -89,7 +89,7 @@ def _read() -> dict[str, Table]:
 
 TABLES = _read()
 #: Made of what somebody asks about, not by stages: by ``waits.explain``, and by ``hops`` of what nsight-capsule collected.
-_ASKED = ("wait_pieces", "packets", "hops")
+_ASKED = ("wait_pieces", "request_work", "packets", "hops")
 #: Those that a capture stores.
 STORED = tuple(name for name in TABLES if name not in _ASKED)
 
