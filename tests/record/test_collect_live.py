@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -21,13 +22,14 @@ import pytest
 from machinery.testbed.ports import reserved
 from nsight_record import collect
 
-from conftest import skip_or_fail
+from conftest import ROOT, skip_or_fail
 
 pytestmark = pytest.mark.live
 
 PAD, SWITCH, SWITCH_SYSCALL, SYSCALL, TASK = 1, 2, 3, 10, 12
-#: Units of the types below MESSAGE, in the order of tools/bpf/record.h.
-UNITS = (0, 0, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 2, 1, 2, 2)
+#: Units of the types below MESSAGE, in their order.
+HEADER = (ROOT / "tools/bpf/record.h").read_text()
+UNITS = (0, *(int(units) for units in re.findall(r"^\tX\(\w+, (\d+), ", HEADER, re.M)))
 MESSAGE = 0x80
 RECORDS, COUNTS, END = 1, 2, 3
 ZSTD = 1

@@ -277,6 +277,13 @@ def test_it_is_told_when_only_system_calls_that_waited_were_recorded(capture: Pa
     assert "System calls are seen where a thread waited in one" in told(c)
 
 
+@pytest.mark.parametrize(("pmu", "n"), [(False, 1), (True, 0), (None, 0), (0, 0)])
+def test_a_machine_without_hardware_counters_is_told_once(capture: Path, pmu: object, n: int) -> None:
+    c = quiet(capture, 5_000, 20)
+    c.manifest.raw["host"]["pmu"] = pmu
+    assert told(c).count("hardware counters") == n
+
+
 def test_a_delay_that_most_have_is_told_as_before(capture: Path) -> None:
     text = told(quiet(capture, 5_000, 20))
     assert (

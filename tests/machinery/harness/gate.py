@@ -65,7 +65,9 @@ def verdict(judged: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         wrong = [j for j in rows if not j["right"]]
         seen = SEEN.get(family)
         most = allowed(len(rows), seen) if seen else len(rows)
-        bound = "no bound yet: too few rounds were counted"
+        bound = "no bound yet: nobody has counted"
+        if seen:
+            bound = f"no bound: so few may all be wrong ({seen.wrong} of {seen.judged} were in {seen.rounds} rounds)"
         if seen and most < len(rows):
             bound = (
                 f"more than {most} wrong fail the run (a correct tree in {chance(most, len(rows), seen):.0e} of runs, "

@@ -50,7 +50,7 @@ def test_forty_rounds_with_a_tenth_wrong_give_a_bound_and_one_round_gives_none(
     assert gate.allowed(9, Seen(1, 9, 1)) == 9
     monkeypatch.setattr(gate, "SEEN", {"some": Seen(1, 9, 1)})
     lines, failed = gate.verdict(answers("some", 0, 9))
-    assert failed == [] and "no bound yet" in lines[0]
+    assert failed == [] and "no bound: so few" in lines[0]
 
 
 def test_more_wrong_answers_than_the_bound_fail_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,5 +67,13 @@ def test_more_wrong_answers_than_the_bound_fail_and_are_named(monkeypatch: pytes
 def test_a_family_that_nobody_has_counted_fails_nothing_and_is_printed() -> None:
     lines, failed = gate.verdict(answers("new", 5, 1))
     assert failed == []
-    assert lines[0] == "new: 5 of 6 right; no bound yet: too few rounds were counted"
+    assert lines[0] == "new: 5 of 6 right; no bound yet: nobody has counted"
     assert lines[1] == "  WRONG  new 0: 0 ms"
+
+
+def test_of_few_answers_that_are_often_wrong_all_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """22 of 80 wrong in 16 rounds: that 5 of 5 are wrong happens to a correct tree more often than once in 10,000 runs."""
+    monkeypatch.setattr(gate, "SEEN", {"some": Seen(16, 80, 22)})
+    lines, failed = gate.verdict(answers("some", 0, 5))
+    assert failed == []
+    assert lines[0] == "some: 0 of 5 right; no bound: so few may all be wrong (22 of 80 were in 16 rounds)"

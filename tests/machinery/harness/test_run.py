@@ -179,6 +179,23 @@ def test_the_table_of_rounds_names_what_failed_and_how_often() -> None:
     assert "1 of 4 (25%; 0.6% to 80.6%) wrong  hog" in text
 
 
+def test_rounds_of_two_commits_are_not_added_up() -> None:
+    plain = {
+        "load": "idle",
+        "seed": 5,
+        "seconds": 60,
+        "retries": [],
+        "log": "a.log",
+        "tests": {},
+        "judged": [],
+    }
+    lines = flake.table([plain | {"commit": "old", "code": 1}, plain | {"commit": "new", "code": 0}])
+    assert [line.partition(" (")[0] for line in lines if "rounds of" in line] == [
+        "idle: 1 rounds of old, 60 s each: 1 of 1",
+        "idle: 1 rounds of new, 60 s each: 0 of 1",
+    ]
+
+
 def test_gate_counts_are_those_of_the_documentation() -> None:
     """The rates that bounds are computed from stand, with their source, where a reader looks for them."""
     text = (ROOT / "Documentation/testing.md").read_text()

@@ -54,6 +54,9 @@ LIMITATIONS = {
         "System calls are seen where a thread waited in one, and not those it worked in, nor when send calls began: --syscalls "
         "messages records both.",
     ),
+    "no counters": (
+        "This machine has no hardware counters: whether a function was slower by cache misses, or by more instructions, cannot be told.",
+    ),
     "intel-pt": (
         "What a function waited for inside the hardware (cache, memory, devices) is not seen, only how long it took.",
         "Code whose image was not saved (some BPF and JIT code) appears as a gap.",
@@ -115,6 +118,7 @@ class Summary:
     drops: pd.DataFrame  # as drops.of_messages has them
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
+    no_counters: bool = False  # the machine has no PMU
     requests: Figures | None = None  # None: there are none, as in a recording of one direction
     thing: str = "message"  # what is diagnosed, in one word
     chains: dict[str, WaitChain] = field(
@@ -124,7 +128,8 @@ class Summary:
     @property
     def limitations(self) -> tuple[str, ...]:
         """What the capture cannot show, in sentences."""
-        return (LIMITATIONS["waits"] if self.only_waits else ()) + LIMITATIONS[self.mode]
+        found = LIMITATIONS["waits"] if self.only_waits else ()
+        return found + LIMITATIONS[self.mode] + (LIMITATIONS["no counters"] if self.no_counters else ())
 
 
 def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -154,6 +159,7 @@ def summarise(capture: CaptureTables) -> Summary:
     return Summary(
         mode=capture.manifest.mode,
         only_waits=capture.manifest.raw.get("syscalls") == "waits",
+        no_counters=capture.manifest.mapping("host").get("pmu") is False,
         cut=capture.manifest.cut,
         n=n,
         percentiles=known,
