@@ -114,7 +114,7 @@ def test_a_wake_up_by_an_interrupt_is_no_hand_over() -> None:
 
 
 @pytest.mark.parametrize("empty", [(1, 10, 20, 100, 100), (1, 10, 20, 100, 90)])
-def test_a_service_of_no_length_has_no_stretch(empty: tuple[int, int, int, int, int]) -> None:
+def test_a_service_of_no_length_has_no_part(empty: tuple[int, int, int, int, int]) -> None:
     assert worked(requests(empty), []) == []
 
 
@@ -127,7 +127,7 @@ _TIME = st.integers(0, 60)
     st.lists(st.tuples(_TID, _TID, _TIME, st.integers(1, 30)), min_size=1, max_size=6),
     st.lists(st.tuples(_TID, _TIME, st.integers(1, 9), _TID), max_size=12),
 )
-def test_stretches_tile_every_service(
+def test_parts_tile_every_service(
     exchanges: list[tuple[int, int, int, int]], slept: list[tuple[int, int, int, int]]
 ) -> None:
     rows = requests(*((n, a, b, read, read + ns) for n, (a, b, read, ns) in enumerate(exchanges)))

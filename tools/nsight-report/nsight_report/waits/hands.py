@@ -2,7 +2,7 @@
 """Whose hands a request was in while it was worked on: from the thread that read it to the one that sent the reply.
 
 Followed backwards from the reply: what woke a thread handed the work to it. A thread that was not woken since it sent another
-reply took the work from memory (a queue that it looked at), at that reply at the earliest. A stretch in which a thread had several requests
+reply took the work from memory (a queue that it looked at), at that reply at the earliest. A time in which a thread had several requests
 belongs to none of them.
 """
 
@@ -27,13 +27,13 @@ from .words import Words
 #: Threads that a request passes through, at most.
 DEPTH = 8
 SHARED = "shared"
-#: How a stretch began, beside the kinds of waits: the thread read the request; it took it from memory; nobody had it yet.
+#: How a part began, beside the kinds of waits: the thread read the request; it took it from memory; nobody had it yet.
 READ, MEMORY, QUEUED = "read", "memory", "queued"
 COLUMNS = ("request_id", "tid", "reply_tid", "read_ns", "last_send_ns")
 
 
 @dataclass(frozen=True)
-class _Stretches:
+class _Parts:
     """Parts of services; ``of``: position of the request, ``how`` and ``sure``: numbers of words."""
 
     of: Int
@@ -44,18 +44,18 @@ class _Stretches:
     sure: Int
 
     @staticmethod
-    def join(parts: list[_Stretches]) -> _Stretches:
-        names = _Stretches.__dataclass_fields__
-        return _Stretches(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    def join(parts: list[_Parts]) -> _Parts:
+        names = _Parts.__dataclass_fields__
+        return _Parts(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
-    def take(self, at: npt.NDArray[Any]) -> _Stretches:
-        return _Stretches(*(getattr(self, name)[at] for name in self.__dataclass_fields__))
+    def take(self, at: npt.NDArray[Any]) -> _Parts:
+        return _Parts(*(getattr(self, name)[at] for name in self.__dataclass_fields__))
 
 
 def work(requests: pd.DataFrame, wanted: Int, activity: Activity) -> pa.Table:
     """Table ``request_work`` of the ``wanted`` ones (request_id) of ``requests`` (COLUMNS, received ones only).
 
-    The others tell what a thread had in hand beside. Stretches of a request tile its service, from its read to the last send call.
+    The others tell what a thread had in hand beside. Parts of a request tile its service, from its read to the last send call.
     """
     columns = {name: column(requests[name]) for name in COLUMNS}
     chosen = np.isin(columns["request_id"], wanted) & (columns["last_send_ns"] > columns["read_ns"])
@@ -66,7 +66,7 @@ def work(requests: pd.DataFrame, wanted: Int, activity: Activity) -> pa.Table:
     beside &= columns["last_send_ns"] > columns["read_ns"]
     columns = {name: values[beside] for name, values in columns.items()}
     words = Words()
-    found = _apart(_Backwards(columns, activity, words).stretches(), words)
+    found = _apart(_Backwards(columns, activity, words).parts(), words)
     found = found.take(np.isin(columns["request_id"][found.of], wanted))
     found = found.take(np.lexsort((found.start, found.of)))
     made: dict[str, object] = {
@@ -88,9 +88,9 @@ class _Backwards:
         self._reader, self._replier, self._read, self._sent = (columns[name] for name in COLUMNS[1:])
         self._activity, self._words = activity, words
         self._nothing_known = activity.span() == (0, 0)
-        self._parts: list[_Stretches] = []
+        self._parts: list[_Parts] = []
 
-    def stretches(self) -> _Stretches:
+    def parts(self) -> _Parts:
         of, thread, end = np.arange(len(self._read)), self._replier, self._sent
         not_followed = [of[:0]]
         for _ in range(DEPTH):
@@ -109,7 +109,7 @@ class _Backwards:
         lost = np.concatenate([*not_followed, of])
         self._parts = [part.take(~np.isin(part.of, lost)) for part in self._parts]
         self._from_memory(lost)
-        return _Stretches.join(self._parts)
+        return _Parts.join(self._parts)
 
     def _since(self, of: Int, thread: Int, end: Int) -> Int:
         """When the thread can have got it at the earliest: it was read then, and the thread had sent its reply before."""
@@ -118,7 +118,7 @@ class _Backwards:
 
     def _put(self, of: Int, tid: Int, start: Int, end: Int, how: str | Int, sure: str | Int) -> None:
         number = self._words.number
-        made = _Stretches(
+        made = _Parts(
             of, tid, start, end,
             np.full(len(of), number(how)) if isinstance(how, str) else how,
             np.full(len(of), number(sure)) if isinstance(sure, str) else sure,
@@ -173,8 +173,8 @@ class _Backwards:
         self._put(of, thread, began, end, MEMORY, sure)
 
 
-def _apart(found: _Stretches, words: Words) -> _Stretches:
-    """Where a thread had several requests in hand, each one's stretch is shared."""
+def _apart(found: _Parts, words: Words) -> _Parts:
+    """Where a thread had several requests in hand, the parts of each are shared."""
     worked = found.how != words.number(QUEUED)
     hand, queue = found.take(worked), found.take(~worked)
     tid, time = np.concatenate([hand.tid] * 2), np.concatenate([hand.start, hand.end])
@@ -185,10 +185,10 @@ def _apart(found: _Stretches, words: Words) -> _Stretches:
     query, _, low, high = overlaps(hand.tid, hand.start, hand.end, tid[at], time[at], time[at + 1])
     together = replace(hand.take(query), start=low, end=high, sure=np.full(len(query), words.number(SHARED)))
     row, start, end = uncovered(query, low, high, hand.start, hand.end)
-    return _joined(_Stretches.join([together, replace(hand.take(row), start=start, end=end), queue]))
+    return _joined(_Parts.join([together, replace(hand.take(row), start=start, end=end), queue]))
 
 
-def _joined(found: _Stretches) -> _Stretches:
+def _joined(found: _Parts) -> _Parts:
     """Parts that follow each other and differ in their times only, as one."""
     found = found.take(np.lexsort((found.start, found.of)))
     same = found.end[:-1] == found.start[1:]
@@ -199,7 +199,7 @@ def _joined(found: _Stretches) -> _Stretches:
     return replace(found.take(first), end=found.end[last])
 
 
-def _names(found: _Stretches, activity: Activity, words: Words) -> Int:
+def _names(found: _Parts, activity: Activity, words: Words) -> Int:
     """Of the threads, as they were called then."""
     states = activity.states_of(found.tid, found.start, found.end)
     tid, start, name = column(states["tid"]), column(states["start_ns"]), words.of(states["comm"])
