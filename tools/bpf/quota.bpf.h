@@ -76,7 +76,8 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 	if (!quota_is_told())
 		return;
 	from = task->se.cfs_rq;
-	queues = task->sched_task_group->cfs_rq;
+	/* Not as a pointer of the kernel's, which newer verifiers take for one to a queue. */
+	queues = BPF_CORE_READ(task, sched_task_group, cfs_rq);
 	if (bpf_probe_read_kernel(&queue, sizeof(queue), &queues[to]) || !queue)
 		return;
 	wait.then = throttled_ns(queue);
