@@ -179,7 +179,7 @@ def test_one_packet_at_a_time_is_the_first_when_it_is_due(
     born = np.sort(hops.load(tmp_path / "out").packets["born_ns"].to_numpy())
     early, late = born[:-10], born[-10:]
     assert total(manifest, "born") == total(manifest, "ended") == len(born)
-    # Each is that of the send call before it.
+    # The send call that began last before a birth made that packet.
     call = np.searchsorted(begins, early) - 1
     begin, end = np.array(begins)[call], np.array(begins)[call + 1]
     assert len(early) > 1

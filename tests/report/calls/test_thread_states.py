@@ -100,6 +100,22 @@ def test_ready_thread_first_waits_for_quota_and_then_for_its_core(
     assert [s[0] for s in states(table, 11)][:3] == ["unknown", "running", "runnable"]
 
 
+def test_waits_for_quota_that_are_put_somewhere_and_nowhere_are_counted() -> None:
+    """Of thread 30 nothing is known before it runs."""
+    _, _, _, losses = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=PREEMPTED),
+        event(160, "cpu_quota", 11, a=10, b=40),
+        switch(160, 11, 10),
+        event(200, "cpu_quota", 10, a=30, b=40),
+        switch(200, 10, 30),
+        LAST,
+    )
+    found = counted(losses)
+    assert found["wait for CPU quota put at the beginning of its wait"] == 1
+    assert found["wait for CPU quota of an unknown wait"] == 1
+
+
 def test_a_sleepers_wait_for_quota_begins_when_it_is_woken() -> None:
     _, _, table, _ = build(
         switch(0, 0, 10),

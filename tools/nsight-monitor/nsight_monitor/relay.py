@@ -119,7 +119,7 @@ class Relay:
         except OSError as e:
             raise OutputError(
                 f"--listen {path}: {e.strerror or e}",
-                "name a socket in a directory that exists, in less than 80 bytes",
+                "name a socket in a directory that exists; its own name may have 80 bytes",
             ) from e
         self._socket.listen()
         threading.Thread(target=self._accept, daemon=True).start()

@@ -10,7 +10,7 @@
 
 struct arguments {
 	const char *dir;
-	const char *acknowledgements; /* the cgroup of whose sockets; NULL: none */
+	const char *acknowledgements; /* of the sockets of this cgroup; NULL: none */
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
 	bool check, compress, rx, tx, activity, waits, syscalls, all_syscalls, of_server,
 		hardware_stamps;

@@ -46,7 +46,7 @@ class Plan:
 
 
 def _acknowledgements(args: argparse.Namespace, recorder: str) -> Path | None:
-    """The control group of whose sockets acknowledgements are recorded. Raises Usage."""
+    """Acknowledgements are recorded for the sockets of this control group; None: for none. Raises Usage."""
     if not args.acknowledgements:
         return None
     if recorder != "bpf" or args.flight:

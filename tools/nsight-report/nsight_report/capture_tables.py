@@ -168,14 +168,24 @@ class CaptureTables:
         from .waits import Activity
         from .waits.hands import COLUMNS, work
 
-        def received(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            return (rows["role"].astype(str) == "server").to_numpy(bool)
+        names, ids = ("role", *COLUMNS), np.array(request_ids, np.int64)
 
-        rows = self.stored_requests.columns(("role", *COLUMNS), received)
+        def wanted(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+            return ((rows["role"].astype(str) == "server") & rows["request_id"].isin(ids)).to_numpy(bool)
+
+        rows = self.stored_requests.columns(names, wanted)
+        first, last = rows["read_ns"].min(), rows["last_send_ns"].max()
+
+        def beside(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+            there = (rows["read_ns"] < last) & (rows["last_send_ns"] > first)
+            return (there & (rows["role"].astype(str) == "server")).to_numpy(bool)
+
+        # The others of that time only: memory does not grow with the recording.
+        rows = self.stored_requests.columns(names, beside) if len(rows) else rows
         states, contexts, waits = (
             self.pipeline.stored(name) for name in ("thread_states", "contexts", "waits")
         )
-        found = work(rows, np.array(request_ids, np.int64), Activity(states, contexts, waits))
+        found = work(rows, ids, Activity(states, contexts, waits))
         return to_pandas(found)
 
     @cached_property

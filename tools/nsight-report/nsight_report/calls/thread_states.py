@@ -106,8 +106,11 @@ def build(
     wakes = wakes[wakes["a"] > 0]
     runs = _find_runs(events, timed, calls, wakes, first)
     line = _time_line(runs, wakes, timed[timed["kind"] == CODE["sched_migrate_task"]])
-    quota = _without_quota(runs, timed[timed["kind"] == CODE["cpu_quota"]])
-    return _intervals(runs, wakes, line, last, quota, strings, ledger)
+    told = timed[timed["kind"] == CODE["cpu_quota"]]
+    table, n_placed = _intervals(runs, wakes, line, last, _without_quota(runs, told), strings, ledger)
+    ledger.add("quota_wait_placed", n_placed)
+    ledger.add("quota_wait_unknown", len(told) - n_placed)
+    return table
 
 
 def _find_runs(
@@ -219,7 +222,8 @@ def _intervals(
     quota: Ints,
     strings: list[str],
     ledger: Ledger,
-) -> pa.Table:
+) -> tuple[pa.Table, int]:
+    """The table, and how many waits have time without CPU quota."""
     n_rows, at = len(runs.tid), np.arange(len(line.ts))
     is_start, is_end, is_wake = line.what == _START, line.what == _END, line.what == _WAKE
     # each thread's first element is the end of its row "before", so this stays within threads
@@ -316,7 +320,8 @@ def _intervals(
     columns["state"] = pa.DictionaryArray.from_arrays(
         pa.array(table["state"].to_numpy().astype(np.int32)), pa.array(STATES)
     )
-    return schema.conform("thread_states", pa.table(columns))
+    n_placed = len(np.unique(piece_row[piece_ready > piece_start]))
+    return schema.conform("thread_states", pa.table(columns)), n_placed
 
 
 def _open_ends(runs: _Runs, last: int) -> int:

@@ -118,7 +118,7 @@ class Recording(NamedTuple):
 
 
 def host_beside(states: pa.Table | IntervalTable, manifest: Manifest) -> Host:
-    """The same, without the processes whose quota ran out if ``thread_states`` has when it did."""
+    """``host``; without ``throttled`` if ``thread_states`` itself tells when threads had no quota."""
     table = states if isinstance(states, IntervalTable) else IntervalTable(states, "tid")
     found = host(manifest)
     return replace(found, throttled=()) if found.throttled and table.holds("state", "throttled") else found

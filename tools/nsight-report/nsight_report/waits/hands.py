@@ -140,7 +140,7 @@ class _Backwards:
         if not len(wakes):
             none = np.full(len(of), -1)
             return none, none, none, none
-        # The next one is the last one of those that come before it, backwards.
+        # With times negated, ``as_of`` finds the next row instead of the last one.
         pair = tid[wakes] << 32 | waker[wakes]
         by_reader = as_of(pair, -ended[wakes], thread << 32 | self._reader[of], -(low + 1))
         by_any = as_of(tid[wakes], -ended[wakes], thread, -(low + 1))
