@@ -44,6 +44,7 @@ class File:
     counts: dict[int, tuple[int, int]]
     ended: bool
     compressed: int = 0  # blocks
+    largest: int = 0  # bytes of a block's records
 
     def missing(self) -> dict[int, int]:
         """Records by type that were produced and are neither in the file nor counted as lost."""
@@ -64,6 +65,7 @@ def read(path: Path, killed: bool = False) -> File:
         end = at + stored
         cut = killed and end > len(data)
         if kind == RECORDS:
+            file.largest = max(file.largest, size)
             block = data[at:end]
             if cut:
                 size = 0 if flags & ZSTD else len(block)
@@ -225,10 +227,11 @@ def test_what_does_not_fit_while_the_reader_is_stopped_is_counted_exactly(
     assert sum(lost for f in files for _, lost in f.counts.values()) > 1000
 
 
+@pytest.mark.parametrize("options", [[], ["--compress"]], ids=["plain", "compressed"])
 def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_too_large(
-    tmp_path: Path, traffic: int
+    tmp_path: Path, traffic: int, options: list[str]
 ) -> None:
-    run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536")
+    run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536", *options)
     wait_for_records(run.directory, 64 << 10)
     run.process.send_signal(signal.SIGSTOP)
     # Two cores fill some 50 MB a second where nothing else runs: the ring lasts for twice as long, and a block (1 MiB) is full
@@ -240,6 +243,17 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
     files = run.files().values()
     assert all(f.ended and f.missing() == {} for f in files)
     assert sum(lost for f in files for _, lost in f.counts.values()) == 0
+    # Nor too small: a chunk of this ring has half of it.
+    assert max(f.largest for f in files) > (1 << 20) - 4096
+
+
+def test_room_on_the_disk_that_was_not_needed_is_given_back(tmp_path: Path, traffic: int) -> None:
+    run = Collector(tmp_path / "records", "--port", str(traffic))
+    wait_for_records(run.directory, 8 << 20)
+    assert run.end()[0] == 0
+    for path in run.directory.iterdir():
+        held = path.stat()
+        assert held.st_blocks * 512 < held.st_size + (1 << 16)
 
 
 def test_killed_reader_leaves_readable_files(tmp_path: Path, traffic: int) -> None:

@@ -12,7 +12,7 @@ struct addresses {
 	__u64 l_hi, l_lo, r_hi, r_lo; /* as loaded; IPv4: l_lo and r_lo */
 };
 
-/* Packet headers in network byte order, read at once */
+/* Headers in network byte order, as the kernel's structures have them */
 struct transport {
 	__u16 source, dest;
 	__u32 seq, ack_seq;
@@ -26,7 +26,6 @@ struct packet4 {
 	__u8 ttl, protocol;
 	__u16 check;
 	__u32 saddr, daddr;
-	struct transport th;
 };
 
 struct packet6 {
@@ -34,14 +33,18 @@ struct packet6 {
 	__u16 payload_len;
 	__u8 nexthdr, hop_limit;
 	__u64 s_hi, s_lo, d_hi, d_lo;
-	struct transport th;
 };
 
 /* The transport header. False: it does not pass the filter, or is a pure acknowledgement. */
-static __always_inline bool of_transport(struct nsr_control *c, const struct transport *th,
-					 __u32 length, bool received, struct nsr_message *m)
+static __always_inline bool of_transport(struct nsr_control *c, const void *at, __u32 length,
+					 bool received, struct nsr_message *m)
 {
-	__u16 source = bpf_ntohs(th->source), dest = bpf_ntohs(th->dest);
+	const volatile struct transport *th = CAST(at, struct tcphdr___name);
+	__u16 source = th->source, dest = th->dest;
+	__u32 seq;
+
+	source = bpf_ntohs(source);
+	dest = bpf_ntohs(dest);
 
 	if (only_port && source != only_port && dest != only_port) {
 		if (received)
@@ -59,7 +62,8 @@ static __always_inline bool of_transport(struct nsr_control *c, const struct tra
 		m->len = length - 8;
 		return true;
 	}
-	m->seq = bpf_ntohl(th->seq);
+	seq = th->seq;
+	m->seq = bpf_ntohl(seq);
 	m->aux = th->flags;
 	m->len = length - (th->doff >> 4) * 4;
 	if (m->len || m->aux & TCP_SIGNS)
@@ -78,47 +82,42 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 				      bool *v6)
 {
 	if (eth == ETH_P_IP) {
-		struct packet4 p;
-		__u32 header, total;
+		const volatile struct packet4 *p = CAST(l3, struct iphdr___name);
+		__u16 header, total;
 
-		/* Behind the headers is shared info of the skb, so 40 bytes are always there. */
-		if (bpf_probe_read_kernel(&p, sizeof(p), l3))
-			return false;
-		m->proto = p.protocol;
+		m->proto = p->protocol;
 		if (!is_ours(m->proto))
 			return false;
-		if (p.frag_off & bpf_htons(IP_OFFSET)) {
+		if (p->frag_off & bpf_htons(IP_OFFSET)) {
 			count(c, NSR_FRAGMENT);
 			return false;
 		}
-		header = (p.vihl & 0xf) * 4;
-		if (header != 20 && bpf_probe_read_kernel(&p.th, sizeof(p.th), l3 + header))
-			return false;
-		total = bpf_ntohs(p.tot_len);
-		a->l_lo = received ? p.daddr : p.saddr;
-		a->r_lo = received ? p.saddr : p.daddr;
+		header = (p->vihl & 0xf) * 4;
+		total = p->tot_len;
+		total = bpf_ntohs(total);
+		a->l_lo = received ? p->daddr : p->saddr;
+		a->r_lo = received ? p->saddr : p->daddr;
 		*v6 = false;
-		return of_transport(c, &p.th, (total ? total : len) - header, received, m);
+		return of_transport(c, l3 + header, (total ? total : len) - header, received, m);
 	}
 	if (eth == ETH_P_IPV6) {
-		struct packet6 p;
-		__u32 length;
+		const volatile struct packet6 *p = CAST(l3, struct ipv6hdr___name);
+		__u16 length;
 
-		if (bpf_probe_read_kernel(&p, sizeof(p), l3))
-			return false;
-		m->proto = p.nexthdr;
+		m->proto = p->nexthdr;
 		if (!is_ours(m->proto)) {
 			if (m->proto != IPPROTO_ICMPV6)
 				count(c, NSR_UNPARSED); /* extension headers */
 			return false;
 		}
-		length = bpf_ntohs(p.payload_len);
-		a->l_hi = received ? p.d_hi : p.s_hi;
-		a->l_lo = received ? p.d_lo : p.s_lo;
-		a->r_hi = received ? p.s_hi : p.d_hi;
-		a->r_lo = received ? p.s_lo : p.d_lo;
+		length = p->payload_len;
+		length = bpf_ntohs(length);
+		a->l_hi = received ? p->d_hi : p->s_hi;
+		a->l_lo = received ? p->d_lo : p->s_lo;
+		a->r_hi = received ? p->s_hi : p->d_hi;
+		a->r_lo = received ? p->s_lo : p->d_lo;
 		*v6 = true;
-		return of_transport(c, &p.th, length ? length : len - 40, received, m);
+		return of_transport(c, l3 + 40, length ? length : len - 40, received, m);
 	}
 	return false;
 }
@@ -127,29 +126,31 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 static __always_inline __u64 flow_of(const struct sk_buff *skb)
 {
 	const void *l3 = skb->head + skb->network_header;
-	struct {
-		__u16 source, dest;
-	} ports;
-	__u8 first, proto, header = 40;
+	const volatile struct packet4 *p4 = CAST(l3, struct iphdr___name);
+	const volatile struct packet6 *p6 = CAST(l3, struct ipv6hdr___name);
+	const volatile struct transport *th;
+	__u16 source, dest;
+	__u8 proto, header = 40;
 
 	/* No layer has told yet where it begins. */
-	if (skb->network_header == (__u16)~0 || bpf_probe_read_kernel(&first, 1, l3))
+	if (skb->network_header == (__u16)~0)
 		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		__u16 fragment;
-
-		if (bpf_probe_read_kernel(&fragment, 2, l3 + 6) || fragment & bpf_htons(IP_OFFSET))
+		if (p4->frag_off & bpf_htons(IP_OFFSET))
 			return 0;
-		header = (first & 0xf) * 4;
-	} else if (skb->protocol != bpf_htons(ETH_P_IPV6)) {
+		header = (p4->vihl & 0xf) * 4;
+		proto = p4->protocol;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		proto = p6->nexthdr;
+	} else {
 		return 0;
 	}
-	if (bpf_probe_read_kernel(&proto, 1, l3 + (header == 40 && first >> 4 == 6 ? 6 : 9)))
+	if (!is_ours(proto))
 		return 0;
-	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) ||
-	    bpf_probe_read_kernel(&ports, sizeof(ports), l3 + header))
-		return 0;
-	return bpf_ntohs(ports.source) | (__u64)bpf_ntohs(ports.dest) << 16 | (__u64)proto << 32;
+	th = CAST(l3 + header, struct tcphdr___name);
+	source = th->source;
+	dest = th->dest;
+	return bpf_ntohs(source) | (__u64)bpf_ntohs(dest) << 16 | (__u64)proto << 32;
 }
 
 #endif

@@ -13,6 +13,12 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+/* The kernel's structure at an address of which the verifier knows nothing (Linux 6.2). Loads from
+ * it are loads, where a helper call copies. */
+extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym;
+
+#define CAST(at, structure) bpf_rdonly_cast(at, bpf_core_type_id_kernel(structure))
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct pt_regs {
@@ -168,6 +174,20 @@ struct sk_buff {
 	__u16 network_header;
 	__u32 end;
 	unsigned char *head, *data;
+};
+
+/* Only as names for CAST(): how headers are laid out does not change. Behind ___ is no part of the
+ * name, which others take from the kernel's headers. */
+struct iphdr___name {
+	__u8 protocol;
+};
+
+struct ipv6hdr___name {
+	__u8 nexthdr;
+};
+
+struct tcphdr___name {
+	__be16 source;
 };
 
 struct skb_shared_hwtstamps {

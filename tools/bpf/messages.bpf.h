@@ -112,11 +112,11 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 				    __u64 now, struct nsr_message *m)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct thread *thread = thread_of(task);
+	struct thread *thread = only_waits ? NULL : thread_of(task);
 	__u64 number, argument;
 
 	/* Messages reach this process: its system calls are recorded from now on. */
-	if (!thread)
+	if (!only_waits && !thread)
 		mark_process(task);
 
 #if defined(__TARGET_ARCH_x86)
@@ -135,6 +135,12 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 	m->fd = argument;
 	if (thread && thread->entered)
 		m->stamp = now - ((now - thread->entered) & ((1ull << NSR_TIME_BITS) - 1));
+}
+
+/* NULL: it is none of TCP, as that of MPTCP is not. */
+static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_TCP ? CAST(sk, struct tcp_sock) : NULL;
 }
 
 SEC("tp_btf/sk_data_ready")
@@ -160,7 +166,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	if (!c || !of_socket(sk, of_server, &m, &a, &v6))
 		return 0;
 	if (m.proto == IPPROTO_TCP) {
-		tp = bpf_skc_to_tcp_sock(sk);
+		tp = tcp_of(sk);
 		if (tp)
 			m.seq = tp->rcv_nxt;
 	}
@@ -179,7 +185,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	struct nsr_control *c;
 	struct tcp_sock *tp;
 	bool v6, more = false;
-	__u64 now, id;
+	__u64 now;
 
 	if (!(reads ? rx : tx))
 		return 0;
@@ -189,11 +195,11 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	id = bpf_get_current_pid_tgid();
-	m.tid = id;
+	task = bpf_get_current_task_btf();
+	m.tid = task->pid;
 	c = control();
 	m.proto = sk->sk_protocol;
-	if (!c || !is_ours(m.proto) || (only_pid && id >> 32 != only_pid))
+	if (!c || !is_ours(m.proto) || (only_pid && (__u32)task->tgid != only_pid))
 		return 0;
 	if (reads && flags & MSG_PEEK) {
 		count(c, NSR_PEEK);
@@ -206,7 +212,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	if (!of_socket(sk, of_server, &m, &a, &v6))
 		return 0;
 	if (m.proto == IPPROTO_TCP) {
-		tp = bpf_skc_to_tcp_sock(sk);
+		tp = tcp_of(sk);
 		if (tp) {
 			m.seq = (reads ? tp->copied_seq : tp->write_seq) - result;
 			more = reads && tp->rcv_nxt != tp->copied_seq;
@@ -214,7 +220,6 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	} else if (reads) {
 		more = sk->sk_receive_queue.qlen;
 	}
-	task = bpf_get_current_task_btf();
 	call_of(c, task, reads, now, &m);
 	put_message(c, reads ? NSR_READ : NSR_SEND, now, v6, &m, &a, 0);
 	if (watch_latency && reads) {
@@ -356,7 +361,7 @@ int BPF_PROG(on_tcp_retransmit_skb, struct sock *sk, struct sk_buff *skb)
 
 	if (!c || !of_socket(sk, false, &m, &a, &v6))
 		return 0;
-	tp = bpf_skc_to_tcp_sock(sk);
+	tp = tcp_of(sk);
 	if (tp)
 		m.seq = tp->write_seq;
 	put2(c, NSR_RETRANSMIT, now, m.lport | (__u64)m.rport << 16 | (__u64)m.seq << 32, (__u64)sk,

@@ -5,9 +5,9 @@
 #include "../../bpf/record.h"
 #include "nsight-collect.skel.h"
 #include "output.h"
+#include "tracepoints.h"
 
 #include <bpf/bpf.h>
-#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,18 +18,10 @@
 
 static struct bpf_link *sockets, *connections;
 
-static bool kernel_has(const char *function)
+void acknowledgements_choose(const struct btf *kernel, struct nsight_collect_bpf *skel,
+			     const char *cgroup)
 {
-	struct btf *kernel = btf__load_vmlinux_btf();
-	bool found = kernel && btf__find_by_name_kind(kernel, function, BTF_KIND_FUNC) >= 0;
-
-	btf__free(kernel);
-	return found;
-}
-
-void acknowledgements_choose(struct nsight_collect_bpf *skel, const char *cgroup)
-{
-	if (cgroup && !kernel_has("bpf_sock_ops_enable_tx_tstamp"))
+	if (cgroup && !kernel_has(kernel, "bpf_sock_ops_enable_tx_tstamp"))
 		fail(EXIT_REFUSED, "leave out --acknowledgements",
 		     "BPF programs of sockets get no timestamps here: that needs Linux 6.15");
 	bpf_program__set_autoload(skel->progs.on_sock_ops, cgroup);

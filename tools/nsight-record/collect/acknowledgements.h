@@ -3,11 +3,13 @@
 #ifndef NSIGHT_COLLECT_ACKNOWLEDGEMENTS_H
 #define NSIGHT_COLLECT_ACKNOWLEDGEMENTS_H
 
+struct btf;
 struct nsight_collect_bpf;
 
 /* cgroup: directory of version 2 whose processes' sockets are meant; NULL: not asked for. Before
  * the programs are loaded. */
-void acknowledgements_choose(struct nsight_collect_bpf *skel, const char *cgroup);
+void acknowledgements_choose(const struct btf *kernel, struct nsight_collect_bpf *skel,
+			     const char *cgroup);
 /* Afterwards; connections of this network namespace that are there are asked, too. */
 void acknowledgements_attach(struct nsight_collect_bpf *skel, const char *cgroup);
 /* At the end: connections are left as they were. */

@@ -16,6 +16,7 @@
 #include "tracepoints.h"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <signal.h>
@@ -48,6 +49,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 {
 	struct nsight_collect_bpf *skel = nsight_collect_bpf__open();
 	uint64_t units = args->ring_kb * 1024 / NSR_UNIT, n_chunks;
+	struct btf *kernel = kernel_types();
 
 	if (!skel)
 		fail(EXIT_REFUSED, "see the message above", "the BPF programs: %s",
@@ -77,10 +79,11 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	bpf_map__set_max_entries(skel->maps.rings, n_cpus);
 	/* No record crosses a page, but the verifier sees only where it begins. */
 	bpf_map__set_value_size(skel->maps.rings, units * NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
-	tracepoints_choose(skel->obj, args->activity, args->syscalls && !args->waits, args->rx,
-			   args->tx);
+	tracepoints_choose(kernel, skel->obj, args->activity, args->syscalls && !args->waits,
+			   args->rx, args->tx);
 	intervals_choose(skel);
-	acknowledgements_choose(skel, args->acknowledgements);
+	acknowledgements_choose(kernel, skel, args->acknowledgements);
+	btf__free(kernel);
 	if (args->check)
 		return skel;
 	if (nsight_collect_bpf__load(skel))

@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -22,6 +23,12 @@ static bool failed;
 #define ZSTD_LEVEL 1
 static ZSTD_CCtx *compressor; /* NULL: nothing is compressed */
 static void *compressed;      /* room for a block */
+
+/* Bytes of each file that the disk is asked to have room for before they are written */
+#define MIN_AHEAD (1u << 20)
+#define MAX_AHEAD (64u << 20)
+static bool is_ext4; /* the disk, as far as it gives room ahead */
+static uint64_t n_open;
 
 void fail(int code, const char *hint, const char *format, ...)
 {
@@ -38,6 +45,8 @@ void fail(int code, const char *hint, const char *format, ...)
 
 void output_directory(const char *path)
 {
+	struct statfs disk;
+
 	if (mkdir(path, 0700))
 		fail(EXIT_OUTPUT, "name a directory that is not there yet", "%s: %s", path,
 		     strerror(errno));
@@ -45,13 +54,15 @@ void output_directory(const char *path)
 	if (directory < 0)
 		fail(EXIT_OUTPUT, "name a directory that is not there yet", "%s: %s", path,
 		     strerror(errno));
+	is_ext4 = !fstatfs(base, &disk) && disk.f_type == EXT4_SUPER_MAGIC;
 }
 
 void output_compress(void)
 {
 	compressor = ZSTD_createCCtx();
 	compressed = malloc(ZSTD_compressBound(NSR_MAX_BLOCK));
-	if (!compressor || !compressed)
+	if (!compressor || !compressed ||
+	    ZSTD_isError(ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, ZSTD_LEVEL)))
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 }
 
@@ -95,7 +106,25 @@ struct output *output_open(uint32_t cpu)
 	if (out->fd < 0 || write(out->fd, &head, sizeof(head)) != sizeof(head))
 		fail(EXIT_OUTPUT, "free some disk space", "%s: %s", name, strerror(errno));
 	out->size = sizeof(head);
+	n_open++;
 	return out;
+}
+
+/*
+ * Let the disk have room before it is needed: on ext4 a write to blocks that are there takes half
+ * the processor time. What is left of it output_close() gives back. As much as the file has by
+ * then, so that small files and full disks have little of it.
+ */
+static void allocate(struct output *out, uint64_t bytes)
+{
+	uint64_t ahead = out->size < MAX_AHEAD ? out->size : MAX_AHEAD;
+
+	if (out->size + bytes <= out->allocated || ahead < MIN_AHEAD)
+		return;
+	out->allocated = out->size + bytes + ahead;
+	if (is_ext4 && output_free_bytes() / n_open > 8 * ahead &&
+	    fallocate(out->fd, FALLOC_FL_KEEP_SIZE, out->size, bytes + ahead))
+		is_ext4 = errno == ENOSPC; /* not on a disk that was ext2 */
 }
 
 /* Whole or not at all, so that what follows a block that did not fit is not taken for its rest. */
@@ -105,6 +134,7 @@ static bool append(struct output *out, struct iovec *iov, int n)
 
 	for (int i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
+	allocate(out, bytes);
 	while (done < bytes && !out->unwritten) {
 		ssize_t got = writev(out->fd, iov, n);
 
@@ -135,34 +165,71 @@ static bool append(struct output *out, struct iovec *iov, int n)
 	return false;
 }
 
-bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
-		  uint64_t time, uint64_t number)
+/* Bytes in ``compressed`` that these parts become; 0: it went wrong. */
+static size_t compress(const struct iovec *parts, int n, size_t bytes)
 {
-	struct nsr_block block = {.mark = NSR_BLOCK_MARK,
-				  .kind = kind,
-				  .stored_bytes = bytes,
-				  .bytes = bytes,
-				  .time = time,
-				  .number = number};
-	struct iovec iov[] = {{&block, sizeof(block)}, {(void *)data, bytes}};
+	ZSTD_outBuffer to = {compressed, ZSTD_compressBound(NSR_MAX_BLOCK), 0};
 
+	if (ZSTD_isError(ZSTD_CCtx_reset(compressor, ZSTD_reset_session_only)) ||
+	    ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(compressor, bytes)))
+		return 0;
+	for (int i = 0; i < n; i++) {
+		ZSTD_inBuffer from = {parts[i].iov_base, parts[i].iov_len, 0};
+		ZSTD_EndDirective end = i + 1 < n ? ZSTD_e_continue : ZSTD_e_end;
+		size_t left;
+
+		do {
+			left = ZSTD_compressStream2(compressor, &to, &from, end);
+			if (ZSTD_isError(left))
+				return 0;
+		} while (end == ZSTD_e_end ? left : from.pos < from.size);
+	}
+	return to.pos;
+}
+
+/* A block of these parts. */
+static bool put_block(struct output *out, enum nsr_block_kind kind, const struct iovec *parts,
+		      int n, uint64_t time, uint64_t number)
+{
+	struct nsr_block block = {
+		.mark = NSR_BLOCK_MARK, .kind = kind, .time = time, .number = number};
+	struct iovec iov[1 + OUTPUT_PARTS] = {{&block, sizeof(block)}};
+
+	for (int i = 0; i < n; i++) {
+		iov[1 + i] = parts[i];
+		block.bytes += parts[i].iov_len;
+	}
+	block.stored_bytes = block.bytes;
 	if (compressor && kind == NSR_RECORDS) {
-		size_t got =
-			ZSTD_compressCCtx(compressor, compressed, ZSTD_compressBound(NSR_MAX_BLOCK),
-					  data, bytes, ZSTD_LEVEL);
+		size_t got = compress(parts, n, block.bytes);
 
-		if (!ZSTD_isError(got) && got < bytes) {
+		if (got && got < block.bytes) {
 			block.flags = NSR_ZSTD;
-			block.stored_bytes = iov[1].iov_len = got;
-			iov[1].iov_base = compressed;
+			block.stored_bytes = got;
+			iov[1] = (struct iovec){compressed, got};
+			n = 1;
 		}
 	}
 	/* After a block that did not fit, records would stand in the wrong place; counts still
 	 * tell. */
-	if (!(out->unwritten && kind == NSR_RECORDS) && append(out, iov, 2))
+	if (!(out->unwritten && kind == NSR_RECORDS) && append(out, iov, 1 + n))
 		return true;
-	out->unwritten += bytes;
+	out->unwritten += block.bytes;
 	return false;
+}
+
+bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
+		  uint64_t time, uint64_t number)
+{
+	struct iovec part = {(void *)data, bytes};
+
+	return put_block(out, kind, &part, 1, time, number);
+}
+
+bool output_records(struct output *out, const struct iovec *parts, int n, uint64_t time,
+		    uint64_t number)
+{
+	return put_block(out, NSR_RECORDS, parts, n, time, number);
 }
 
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
@@ -183,6 +250,9 @@ void output_counts(struct output *out, const struct nsr_control *control, enum n
 
 void output_close(struct output *out)
 {
+	n_open--;
+	if (out->allocated && ftruncate(out->fd, out->size))
+		perror("nsight-collect: room on the disk that was not needed is kept");
 	if (close(out->fd)) {
 		perror("nsight-collect");
 		failed = true;

@@ -8,6 +8,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
+
+#define OUTPUT_PARTS 16 /* of a block of records at most */
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
 
@@ -15,6 +18,7 @@ struct output {
 	int fd;
 	uint32_t cpu;
 	uint64_t size;		       /* bytes of whole blocks */
+	uint64_t allocated;	       /* bytes that the disk has room for */
 	uint64_t written[NSR_N_TYPES]; /* records in the file, by type */
 	uint64_t unwritten;	       /* bytes that the disk did not take */
 	uint64_t units;		       /* of the machine's records, which no ring numbers */
@@ -39,6 +43,9 @@ struct output *output_open(uint32_t cpu);
  */
 bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
 		  uint64_t time, uint64_t number);
+/* The same of records that lie in several places. */
+bool output_records(struct output *out, const struct iovec *parts, int n, uint64_t time,
+		    uint64_t number);
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
 		   uint64_t time);
 void output_close(struct output *out);

@@ -29,11 +29,11 @@ static unsigned char *unit_at(const struct rings *rings, const struct ring *ring
 }
 
 /*
- * Units from ``from`` that are complete, at most up to ``to`` and the end of the chunk. What the
- * reader has done with is 0, so a first word that is there is that of a complete record.
+ * Units from ``from`` that are complete, at most ``room``, up to ``to`` and the end of the chunk.
+ * What the reader has done with is 0, so a first word that is there is that of a complete record.
  */
 static uint64_t complete(const struct rings *rings, const unsigned char *first, uint64_t from,
-			 uint64_t to, uint64_t *found)
+			 uint64_t to, uint64_t room, uint64_t *found)
 {
 	uint64_t at = from, end = (from | ((1ull << rings->chunk_shift) - 1)) + 1;
 
@@ -45,7 +45,7 @@ static uint64_t complete(const struct rings *rings, const unsigned char *first, 
 		uint32_t type = word & 0xff,
 			 units = type == NSR_PAD ? (uint32_t)unit[1] : nsr_units(type);
 
-		if (!word || !units || at + units - from > NSR_MAX_BLOCK / NSR_UNIT)
+		if (!word || !units || at + units - from > room)
 			break;
 		found[type]++;
 		at += units;
@@ -62,28 +62,52 @@ static void give_back(const struct rings *rings, const struct ring *ring, uint64
 	__atomic_fetch_or(&ring->control->free[chunk / 64], 1ull << chunk % 64, __ATOMIC_RELEASE);
 }
 
+/* What follows the units before ``from``, in parts that are each in a chunk; how many. */
+static int gather(const struct rings *rings, const struct ring *ring, uint64_t from, uint64_t to,
+		  struct iovec *parts, uint64_t *found)
+{
+	uint64_t room = NSR_MAX_BLOCK / NSR_UNIT, units;
+	int n = 0;
+
+	while (n < OUTPUT_PARTS && from < to) {
+		unsigned char *first = unit_at(rings, ring, from);
+
+		units = first ? complete(rings, first, from, to, room, found) : 0;
+		if (!units)
+			break;
+		parts[n++] = (struct iovec){first, units * NSR_UNIT};
+		room -= units;
+		from += units;
+		if (from & ((1ull << rings->chunk_shift) - 1))
+			break;
+	}
+	return n;
+}
+
 /* Copy what is new. */
 static void drain(const struct rings *rings, struct ring *ring)
 {
 	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
-		 now = monotonic_ns(), tail = ring->control->tail, units;
+		 now = monotonic_ns(), tail = ring->control->tail;
 
 	while (tail < head) {
 		uint64_t found[256] = {0}; /* records by type */
-		unsigned char *first = unit_at(rings, ring, tail);
+		struct iovec parts[OUTPUT_PARTS];
+		int n = gather(rings, ring, tail, head, parts, found);
 
-		units = first ? complete(rings, first, tail, head, found) : 0;
-		if (!units)
+		if (!n)
 			return;
-		if (output_block(ring->output, NSR_RECORDS, first, units * NSR_UNIT, now, tail))
+		if (output_records(ring->output, parts, n, now, tail))
 			for (int type = 0; type < NSR_N_TYPES; type++)
 				ring->output->written[type] += found[type];
-		memset(first, 0, units * NSR_UNIT);
-		tail += units;
-		/* Who sees the new tail also finds the chunk. */
-		if (!(tail & ((1ull << rings->chunk_shift) - 1)))
-			give_back(rings, ring, tail);
-		__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
+		for (int i = 0; i < n; i++) {
+			memset(parts[i].iov_base, 0, parts[i].iov_len);
+			tail += parts[i].iov_len / NSR_UNIT;
+			/* Who sees the new tail also finds the chunk. */
+			if (!(tail & ((1ull << rings->chunk_shift) - 1)))
+				give_back(rings, ring, tail);
+			__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
+		}
 	}
 }
 

@@ -61,15 +61,27 @@ static void tell_drop_reasons(const struct btf *kernel)
 	}
 }
 
-void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls, bool rx, bool tx)
+struct btf *kernel_types(void)
 {
 	struct btf *kernel = btf__load_vmlinux_btf();
-	struct bpf_program *program;
 
 	if (!kernel)
 		fail(EXIT_REFUSED,
 		     "use a kernel with CONFIG_DEBUG_INFO_BTF, or --recorder bpftrace",
 		     "this kernel does not describe its types (/sys/kernel/btf/vmlinux)");
+	return kernel;
+}
+
+bool kernel_has(const struct btf *kernel, const char *function)
+{
+	return btf__find_by_name_kind(kernel, function, BTF_KIND_FUNC) >= 0;
+}
+
+void tracepoints_choose(const struct btf *kernel, struct bpf_object *object, bool activity,
+			bool syscalls, bool rx, bool tx)
+{
+	struct bpf_program *program;
+
 	bpf_object__for_each_program(program, object)
 	{
 		const char *name = bpf_program__section_name(program);
@@ -101,7 +113,9 @@ void tracepoints_choose(struct bpf_object *object, bool activity, bool syscalls,
 		}
 		bpf_program__set_autoload(program, wanted);
 	}
+	if (!kernel_has(kernel, "bpf_rdonly_cast"))
+		fail(EXIT_REFUSED, "use a newer kernel, or --recorder bpftrace",
+		     "this kernel lacks function bpf_rdonly_cast");
 	if (activity)
 		tell_drop_reasons(kernel);
-	btf__free(kernel);
 }
