@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +44,6 @@ static const char *const group_names[] = {
 #define N_GROUP_NAMES (sizeof(group_names) / sizeof(*group_names))
 #define MOST_GROUPS   4096
 #define DAY_MS	      86400000
-
-void fail(int code, const char *hint, const char *format, ...)
-{
-	va_list list;
-
-	fflush(stdout);
-	fputs("error: ", stderr);
-	va_start(list, format);
-	vfprintf(stderr, format, list);
-	va_end(list);
-	fprintf(stderr, "\nhint: %s\n", hint);
-	exit(code);
-}
 
 const char *group_by_name(enum group_by by)
 {

@@ -3,12 +3,11 @@
 #ifndef NSIGHT_MONITOR_ARGUMENTS_H
 #define NSIGHT_MONITOR_ARGUMENTS_H
 
+#include "fail.h"
 #include "stages.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
 
 struct arguments {
 	uint64_t port, pid, cgroup, ifindex, netns, queue, n_groups, interval_ms, duration_ms;
@@ -24,9 +23,5 @@ struct arguments {
 /* Exits where it is wrong, or help is asked for. */
 void arguments_parse(int argc, char **argv, struct arguments *args);
 const char *group_by_name(enum group_by by);
-
-/* Print the error and what helps against it, and exit. */
-void fail(int code, const char *hint, const char *format, ...)
-	__attribute__((noreturn, format(printf, 3, 4)));
 
 #endif

@@ -52,7 +52,7 @@ static void refuse_time_namespace(void)
 		long long sec, nsec;
 
 		if (sscanf(line, "%*s %lld %lld", &sec, &nsec) == 2 && (sec || nsec))
-			die(EXIT_MISSING,
+			fail(EXIT_MISSING,
 			    "run it in the initial one: nsenter --target 1 --time nsight-clock ...",
 			    "this process is in a time namespace (offset %lld.%09lld s)", sec,
 			    nsec);
@@ -134,15 +134,15 @@ static void add_phc(struct recorder *r, const char *path)
 	int err;
 
 	if (r->n_phc == MAX_PHC)
-		die(EXIT_USAGE, NULL, "more than %d PTP hardware clocks", MAX_PHC);
+		fail(EXIT_USAGE, NULL, "more than %d PTP hardware clocks", MAX_PHC);
 	err = phc_open(&r->phc[r->n_phc], path);
 	if (err)
-		die(EXIT_MISSING,
+		fail(EXIT_MISSING,
 		    err == -EACCES ? "run as root" : "ls /dev/ptp* lists the clocks there are",
 		    "%s: %s", path, err == -ENOTTY ? "not a PTP hardware clock" : strerror(-err));
 	err = phc_read(&r->phc[r->n_phc], &p);
 	if (err && err != -EAGAIN)
-		die(EXIT_MISSING, NULL, "%s: cannot be compared with CLOCK_REALTIME: %s", path,
+		fail(EXIT_MISSING, NULL, "%s: cannot be compared with CLOCK_REALTIME: %s", path,
 		    strerror(-err));
 	r->n_phc++;
 }
@@ -153,10 +153,10 @@ static void add_iface(struct recorder *r, const char *iface)
 	int n = phc_of_iface(iface);
 
 	if (n == -2)
-		die(EXIT_MISSING, "ip link lists the interfaces of this network namespace",
+		fail(EXIT_MISSING, "ip link lists the interfaces of this network namespace",
 		    "%s: no such interface", iface);
 	if (n < 0)
-		die(EXIT_MISSING,
+		fail(EXIT_MISSING,
 		    "leave out --iface: without hardware timestamps there is nothing to convert",
 		    "%s: no PTP hardware clock", iface);
 	snprintf(path, sizeof(path), "/dev/ptp%d", n);
@@ -169,7 +169,7 @@ static double number(const char *text, const char *option, double max)
 	double value = strtod(text, &end);
 
 	if (end == text || *end || !isfinite(value) || value < 0 || value > max)
-		die(EXIT_USAGE, NULL, "%s %s: not a number from 0 to %.0f", option, text, max);
+		fail(EXIT_USAGE, NULL, "%s %s: not a number from 0 to %.0f", option, text, max);
 	return value;
 }
 
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 		case 'd':
 			seconds = number(optarg, "--duration", 1e9);
 			if (seconds == 0)
-				die(EXIT_USAGE, "leave out -d to record until a signal",
+				fail(EXIT_USAGE, "leave out -d to record until a signal",
 				    "--duration 0");
 			break;
 		case 'o':
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 			break;
 		case 'h':
 			usage(stdout);
-			return EXIT_OK;
+			return EXIT_SUCCESS;
 		default:
 			usage(stderr);
 			return EXIT_USAGE;
@@ -242,7 +242,7 @@ int main(int argc, char **argv)
 	if (strcmp(r.out_name, "standard output")) {
 		r.out = open(r.out_name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
 		if (r.out < 0)
-			die(EXIT_IO,
+			fail(EXIT_OUTPUT,
 			    errno == EEXIST
 				    ? "recordings are never overwritten: choose another name"
 				    : NULL,
@@ -273,5 +273,5 @@ int main(int argc, char **argv)
 		(double)wall_ns / 1e9);
 	if (r.phc_failures)
 		fprintf(stderr, "nsight-clock: %" PRIu64 " PHC readings failed\n", r.phc_failures);
-	return EXIT_OK;
+	return EXIT_SUCCESS;
 }

@@ -25,20 +25,6 @@
 /* The tightest of this many counts; an interrupt between two readings spoils one. */
 #define N_TRIES 5
 
-void die(int code, const char *hint, const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("error: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	if (hint)
-		fprintf(stderr, "hint: %s\n", hint);
-	exit(code);
-}
-
 /* One whole line per write(), so that a killed recorder leaves whole lines. */
 void emit(struct recorder *r, const char *fmt, ...)
 {
@@ -55,7 +41,7 @@ void emit(struct recorder *r, const char *fmt, ...)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			die(EXIT_IO,
+			fail(EXIT_OUTPUT,
 			    "free some space, or write elsewhere with -o; lines already written "
 			    "are usable",
 			    "%s: %s", r->out_name, strerror(errno));
@@ -93,7 +79,7 @@ uint64_t read_state(struct recorder *r)
 
 	do {
 		if (!vvar_read(&r->vvar, &r->state))
-			die(EXIT_MISSING, NULL, "the vvar page never became consistent");
+			fail(EXIT_MISSING, NULL, "the vvar page never became consistent");
 		tsc = tsc_ordered();
 	} while (vvar_seq(&r->vvar) != r->state.seq);
 	return tsc;

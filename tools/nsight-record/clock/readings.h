@@ -7,11 +7,9 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "fail.h"
 #include "phc.h"
 #include "vvar.h"
-
-/* Exit codes, the same as nsight-report's. */
-enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_MISSING = 4, EXIT_IO = 5 };
 
 #define MAX_PHC 8
 
@@ -29,9 +27,6 @@ struct recorder {
 	unsigned int calm, calm_missed; /* updates in a row on one line; missed in between */
 };
 
-/* Print the error and what helps against it, and exit. */
-void die(int code, const char *hint, const char *fmt, ...)
-	__attribute__((noreturn, format(printf, 3, 4)));
 /* Write one line. */
 void emit(struct recorder *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int64_t now_ns(clockid_t clock);

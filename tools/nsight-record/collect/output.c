@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,19 +28,6 @@ static void *compressed;      /* room for a block */
 #define MAX_AHEAD (64u << 20)
 static bool is_ext4; /* the disk, as far as it gives room ahead */
 static uint64_t n_open;
-
-void fail(int code, const char *hint, const char *format, ...)
-{
-	va_list list;
-
-	fflush(stdout); /* in a log of both, what failed stands last */
-	fputs("error: ", stderr);
-	va_start(list, format);
-	vfprintf(stderr, format, list);
-	va_end(list);
-	fprintf(stderr, "\nhint: %s\n", hint);
-	exit(code);
-}
 
 void output_directory(const char *path)
 {

@@ -3,6 +3,7 @@
 #ifndef NSIGHT_OUTPUT_H
 #define NSIGHT_OUTPUT_H
 
+#include "../../bpf/fail.h"
 #include "../../bpf/record.h"
 
 #include <stdbool.h>
@@ -11,8 +12,6 @@
 #include <sys/uio.h>
 
 #define OUTPUT_PARTS 16 /* of a block of records at most */
-
-enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 5 };
 
 struct output {
 	int fd;
@@ -24,9 +23,6 @@ struct output {
 	uint64_t units;		       /* of the machine's records, which no ring numbers */
 };
 
-/* Print the error and what helps against it, and exit. */
-void fail(int code, const char *hint, const char *format, ...)
-	__attribute__((noreturn, format(printf, 3, 4)));
 /* Make the directory, which must not be there. */
 void output_directory(const char *path);
 /* Compress records from now on. */

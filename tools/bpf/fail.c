@@ -9,6 +9,7 @@ void fail(int code, const char *hint, const char *format, ...)
 {
 	va_list args;
 
+	fflush(stdout); /* in a log of both, what failed stands last */
 	fputs("error: ", stderr);
 	va_start(args, format);
 	vfprintf(stderr, format, args);
