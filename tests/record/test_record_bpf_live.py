@@ -297,3 +297,12 @@ def test_runs_that_the_kernel_left_out_are_known_by_program(tmp_path):
     )
     assert collect.missed(log) == {"on_sys_enter": 21, "on_sock_send_length": 3}
     assert collect.count(log)[1:] == (10, 0)
+
+
+def test_connections_that_take_no_request_are_counted(tmp_path):
+    log = tmp_path / "log"
+    assert collect.not_asked(log) == 0
+    log.write_text("recording\n")
+    assert collect.not_asked(log) == 0
+    log.write_text("connections that were there: 12 asked, 3 not\nrecording\n")
+    assert collect.not_asked(log) == 3

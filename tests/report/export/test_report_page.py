@@ -410,6 +410,34 @@ def test_message_without_a_lifetime_in_the_file_says_how_to_get_it(
     assert "hog (A)" in text(browser, "#why tbody")  # its causes are there all the same
 
 
+def test_page_says_in_whose_hands_a_request_was(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = nsight_report.open(write_capture(tmp_path / "hands.nsight", World(n=400)))
+    parts = [
+        (201, 7, "reader", 1_000, 3_000, "read", "measured"),
+        (201, 8, HOSTILE, 3_000, 10_000, "lock", "inferred"),
+        (202, 7, "reader", 5_000, 6_000, "read", "measured"),
+    ]
+    names = ("request_id", "tid", "comm", "start_ns", "end_ns", "how", "sure")
+    monkeypatch.setattr(type(c), "work", lambda self, ids: pd.DataFrame(parts, columns=list(names)))
+    (tmp_path / "hands.html").write_text(rendered(c))
+    load(browser, tmp_path / "hands.html")
+    run(browser, "location.hash = '#message-201'")
+    shows(browser, 201)
+    rows = "return [...document.querySelectorAll('#hands tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+    assert run(browser, rows) == [
+        ["reader[7]", "+0 ns", "2.00 us", "read it", ""],
+        [f"{HOSTILE}[8]", "+2.00 us", "7.00 us", "woken from a lock", "inferred"],
+    ]
+    assert browser.find_element("id", "hands-part").is_displayed()
+    # One thread had it all the time, and nothing else: the lifetime says that.
+    run(browser, "location.hash = '#message-202'")
+    shows(browser, 202)
+    assert not browser.find_element("id", "hands-part").is_displayed()
+    assert browser.title != "1"
+
+
 def test_page_says_whose_lifetimes_it_holds_and_an_option_chooses_how_many(
     browser: Any, tmp_path: Path
 ) -> None:

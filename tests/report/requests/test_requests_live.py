@@ -20,6 +20,9 @@ from machinery.testbed import ports
 from machinery.testbed.bed import on_path
 from nsight_record import clock, collect
 from nsight_report.cli import main
+from nsight_report.export import page_data
+from nsight_report.plots.figures import Sheet
+from nsight_report.summary import summarise
 
 from conftest import skip_or_fail
 
@@ -149,6 +152,10 @@ def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     slowest = int(queued.loc[(queued["end_ns"] - queued["start_ns"]).idxmax(), "request_id"])
     assert main(["show", str(tmp_path / "pool.nsight"), str(slowest)]) == 0
     assert "had another request" in capsys.readouterr().out
+    c = nsight_report.open(tmp_path / "pool.nsight", direction="request", slow=f"id:{slowest}")
+    hands = json.loads(page_data.lifetimes(Sheet.of(c, summarise(c)))[slowest])["hands"]
+    assert [part[3] for part in hands].count("had another request") == (queued["request_id"] == slowest).sum()
+    assert sum(ns for _, _, ns, *_ in hands) == rows.loc[slowest, "service_dur_ns"]
 
 
 NGINX = """

@@ -53,9 +53,10 @@ static void refuse_time_namespace(void)
 
 		if (sscanf(line, "%*s %lld %lld", &sec, &nsec) == 2 && (sec || nsec))
 			fail(EXIT_MISSING,
-			    "run it in the initial one: nsenter --target 1 --time nsight-clock ...",
-			    "this process is in a time namespace (offset %lld.%09lld s)", sec,
-			    nsec);
+			     "run it in the initial one: nsenter --target 1 --time nsight-clock "
+			     "...",
+			     "this process is in a time namespace (offset %lld.%09lld s)", sec,
+			     nsec);
 	}
 	if (f)
 		fclose(f);
@@ -138,12 +139,12 @@ static void add_phc(struct recorder *r, const char *path)
 	err = phc_open(&r->phc[r->n_phc], path);
 	if (err)
 		fail(EXIT_MISSING,
-		    err == -EACCES ? "run as root" : "ls /dev/ptp* lists the clocks there are",
-		    "%s: %s", path, err == -ENOTTY ? "not a PTP hardware clock" : strerror(-err));
+		     err == -EACCES ? "run as root" : "ls /dev/ptp* lists the clocks there are",
+		     "%s: %s", path, err == -ENOTTY ? "not a PTP hardware clock" : strerror(-err));
 	err = phc_read(&r->phc[r->n_phc], &p);
 	if (err && err != -EAGAIN)
 		fail(EXIT_MISSING, NULL, "%s: cannot be compared with CLOCK_REALTIME: %s", path,
-		    strerror(-err));
+		     strerror(-err));
 	r->n_phc++;
 }
 
@@ -154,11 +155,11 @@ static void add_iface(struct recorder *r, const char *iface)
 
 	if (n == -2)
 		fail(EXIT_MISSING, "ip link lists the interfaces of this network namespace",
-		    "%s: no such interface", iface);
+		     "%s: no such interface", iface);
 	if (n < 0)
 		fail(EXIT_MISSING,
-		    "leave out --iface: without hardware timestamps there is nothing to convert",
-		    "%s: no PTP hardware clock", iface);
+		     "leave out --iface: without hardware timestamps there is nothing to convert",
+		     "%s: no PTP hardware clock", iface);
 	snprintf(path, sizeof(path), "/dev/ptp%d", n);
 	add_phc(r, path);
 }
@@ -199,7 +200,7 @@ int main(int argc, char **argv)
 			seconds = number(optarg, "--duration", 1e9);
 			if (seconds == 0)
 				fail(EXIT_USAGE, "leave out -d to record until a signal",
-				    "--duration 0");
+				     "--duration 0");
 			break;
 		case 'o':
 			r.out_name = optarg;
@@ -243,10 +244,10 @@ int main(int argc, char **argv)
 		r.out = open(r.out_name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
 		if (r.out < 0)
 			fail(EXIT_OUTPUT,
-			    errno == EEXIST
-				    ? "recordings are never overwritten: choose another name"
-				    : NULL,
-			    "%s: %s", r.out_name, strerror(errno));
+			     errno == EEXIST
+				     ? "recordings are never overwritten: choose another name"
+				     : NULL,
+			     "%s: %s", r.out_name, strerror(errno));
 	}
 
 	/* From here on only: BTF was read once, the rest is what recording costs. */

@@ -42,9 +42,9 @@ void emit(struct recorder *r, const char *fmt, ...)
 			continue;
 		if (n < 0)
 			fail(EXIT_OUTPUT,
-			    "free some space, or write elsewhere with -o; lines already written "
-			    "are usable",
-			    "%s: %s", r->out_name, strerror(errno));
+			     "free some space, or write elsewhere with -o; lines already written "
+			     "are usable",
+			     "%s: %s", r->out_name, strerror(errno));
 		done += (size_t)n;
 	}
 }

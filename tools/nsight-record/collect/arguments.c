@@ -35,7 +35,7 @@ static const char usage[] =
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
 	"      --compress     compress the records by zstd\n"
 	"      --check        only say what of this kernel is missing\n"
-	"      --every-ms N   how often rings are emptied (default 10)\n"
+	"      --every-ms N   how often rings are emptied at least (default 10)\n"
 	"\n"
 	"Flight recorder: keep the newest records, and write them into a directory in DIR when a\n"
 	"message was slow, packets were lost, or at SIGUSR1.\n"

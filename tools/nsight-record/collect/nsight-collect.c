@@ -27,7 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MILLISECOND 1000000ull
+#define MILLISECOND  1000000ull
+#define SECOND	     (1000 * MILLISECOND)
+#define MOST_AT_ONCE (128u << 10) /* bytes of records: some 40 us */
 
 static volatile sig_atomic_t asked_to_stop, asked_for_window;
 static struct nsight_collect_bpf *loaded;
@@ -155,12 +157,26 @@ static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
 	return rings;
 }
 
+/*
+ * Until the rings are emptied again: the more came, the sooner. Who shares the core waits while
+ * they are emptied, so a server's slowest requests would have the length of this in them.
+ */
+static uint64_t next_pause(uint64_t pause, uint64_t bytes, uint64_t longest)
+{
+	if (bytes > MOST_AT_ONCE)
+		pause = pause * MOST_AT_ONCE / bytes;
+	else if (bytes < MOST_AT_ONCE / 2)
+		pause *= 2;
+	if (pause < MILLISECOND)
+		pause = MILLISECOND;
+	return pause < longest ? pause : longest;
+}
+
 /* Every record, until the end. */
 static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 		       const struct arguments *args)
 {
-	uint64_t per_second = (999 + args->every_ms) / args->every_ms;
-	struct timespec pause = {args->every_ms / 1000, args->every_ms % 1000 * MILLISECOND};
+	uint64_t longest = args->every_ms * MILLISECOND, pause = longest, now, looked, counted;
 	static struct steal steal;
 	struct output machine;
 
@@ -174,15 +190,21 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	steal_begin(&steal);
 	puts("recording");
 	fflush(stdout);
-	for (uint64_t turn = 0; !asked_to_stop; turn++) {
-		nanosleep(&pause, NULL);
-		rings_drain(rings);
-		if (args->activity && turn % 10 == 9)
-			steal_look(&steal, &machine, monotonic_ns());
-		if (turn % per_second == per_second - 1)
+	looked = counted = monotonic_ns();
+	while (!asked_to_stop) {
+		nanosleep(&(struct timespec){pause / SECOND, pause % SECOND}, NULL);
+		pause = next_pause(pause, rings_drain(rings), longest);
+		now = monotonic_ns();
+		if (args->activity && now - looked >= 100 * MILLISECOND) {
+			steal_look(&steal, &machine, now);
+			looked = now;
+		}
+		if (now - counted >= SECOND) {
 			for (int i = 0; i < rings->n; i++)
 				output_counts(rings->of[i].output, rings->of[i].control, NSR_COUNTS,
-					      monotonic_ns());
+					      now);
+			counted = now;
+		}
 	}
 	skel->bss->stopped = true;
 	rings_drain_rest(rings);

@@ -84,11 +84,11 @@ static int gather(const struct rings *rings, const struct ring *ring, uint64_t f
 	return n;
 }
 
-/* Copy what is new. */
-static void drain(const struct rings *rings, struct ring *ring)
+/* Copy what is new; units of it. */
+static uint64_t drain(const struct rings *rings, struct ring *ring)
 {
 	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
-		 now = monotonic_ns(), tail = ring->control->tail;
+		 now = monotonic_ns(), tail = ring->control->tail, begin = tail;
 
 	while (tail < head) {
 		uint64_t found[256] = {0}; /* records by type */
@@ -96,7 +96,7 @@ static void drain(const struct rings *rings, struct ring *ring)
 		int n = gather(rings, ring, tail, head, parts, found);
 
 		if (!n)
-			return;
+			break;
 		if (output_records(ring->output, parts, n, now, tail))
 			for (int type = 0; type < NSR_N_TYPES; type++)
 				ring->output->written[type] += found[type];
@@ -109,12 +109,16 @@ static void drain(const struct rings *rings, struct ring *ring)
 			__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
 		}
 	}
+	return tail - begin;
 }
 
-void rings_drain(struct rings *rings)
+uint64_t rings_drain(struct rings *rings)
 {
+	uint64_t units = 0;
+
 	for (int i = 0; i < rings->n; i++)
-		drain(rings, &rings->of[i]);
+		units += drain(rings, &rings->of[i]);
+	return units * NSR_UNIT;
 }
 
 /* What a program that was interrupted has reserved and not yet written comes within moments. */

@@ -20,8 +20,8 @@ struct rings {
 };
 
 uint64_t monotonic_ns(void);
-/* Copy what is new into the files. */
-void rings_drain(struct rings *rings);
+/* Copy what is new into the files; how many bytes that was. */
+uint64_t rings_drain(struct rings *rings);
 /* The last of it, when the programs have stopped. */
 void rings_drain_rest(struct rings *rings);
 

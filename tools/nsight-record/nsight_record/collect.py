@@ -160,6 +160,17 @@ def missed(log: Path) -> dict[str, int]:
     return {name: int(n) for name, n in found}
 
 
+def not_asked(log: Path) -> int:
+    """Connections that were there before, and take no request for timestamps of acknowledgements."""
+    try:
+        found = re.search(
+            r"^connections that were there: \d+ asked, (\d+) not$", log.read_text(errors="replace"), re.M
+        )
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
 def write_interrupts(directory: Path) -> None:
     """``irqs.tsv``: what the numbers of interrupts mean; records have only the numbers."""
     lines = []

@@ -368,6 +368,8 @@ class Recording:
                     f"runs of {program} that the kernel left out, as one was under way on that core",
                     n,
                 )
+            what = "connections from before whose acknowledgements could not be asked for"
+            add("collect", what, collect.not_asked(self._dir / "collect.log"))
         else:
             counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
             add("bpftrace", "events produced but not written", counts.undelivered())

@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from .interval_joins import meets
 from .manifest import Manifest
 from .pipeline import Pipeline
 from .stage import Options
 from .tables import schema
-from .tables.data_frames import to_pandas
+from .tables.data_frames import column, to_pandas
 
 if TYPE_CHECKING:
     from .hops.ways import Ways
@@ -174,13 +175,13 @@ class CaptureTables:
             return ((rows["role"].astype(str) == "server") & rows["request_id"].isin(ids)).to_numpy(bool)
 
         rows = self.stored_requests.columns(names, wanted)
-        first, last = rows["read_ns"].min(), rows["last_send_ns"].max()
+        read, sent = column(rows["read_ns"]), column(rows["last_send_ns"])
 
         def beside(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            there = (rows["read_ns"] < last) & (rows["last_send_ns"] > first)
-            return (there & (rows["role"].astype(str) == "server")).to_numpy(bool)
+            there = meets(column(rows["read_ns"]), column(rows["last_send_ns"]), read, sent)
+            return there & (rows["role"].astype(str) == "server").to_numpy(bool)
 
-        # The others of that time only: memory does not grow with the recording.
+        # The others of those times only: memory does not grow with the recording.
         rows = self.stored_requests.columns(names, beside) if len(rows) else rows
         states, contexts, waits = (
             self.pipeline.stored(name) for name in ("thread_states", "contexts", "waits")

@@ -44,6 +44,17 @@ def overlaps(
     return query[keep], item if order is None else order[item], low_ns[keep], high_ns[keep]
 
 
+def meets(start: Int, end: Int, of_start: Int, of_end: Int) -> npt.NDArray[np.bool_]:
+    """Which intervals overlap some interval of the others, which may overlap each other and be in any order.
+
+    >>> meets(np.array([0, 5, 9]), np.array([5, 9, 12]), np.array([8, 1, 3]), np.array([9, 2, 5])).tolist()
+    [True, True, False]
+    """
+    order = np.argsort(of_start)
+    until = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(of_end[order]))
+    return until[np.searchsorted(of_start[order], end)] > start
+
+
 def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
     """The last row of group ``of`` at or before each time ``at``, of rows in order of group and time; -1: none.
 

@@ -11,6 +11,7 @@ from ..export.terminal import bar, columns, print_table
 from ..names import printable
 from ..tables.data_frames import each, record
 from ..units import duration
+from ..waits.phrases import certain, handed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
 _COLUMNS = ("tid", "comm", "start_ns", "end_ns", "how", "sure")
-_WORDS = {
-    "read": "read it",
-    "memory": "took it up, awake",
-    "queued": "had another request",
-    "lock": "woken from a lock",
-    "hand-over": "woken by what it waits for (pipe, eventfd, ...)",
-    "socket": "woken by a socket",
-}
 
 
 def make(capture: CaptureTables, request: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -45,10 +38,8 @@ def print_for_people(work: list[dict[str, Any]], console: Console) -> None:
     table = columns(console, ">from", ">time", "thread", "how it came there", "", "")
     for row in work:
         took = row["end_ns"] - row["start_ns"]
-        how = _WORDS.get(row["how"], f"woken from {row['how']}")
-        sure = {"measured": "", "shared": "of this request or of another one"}.get(row["sure"], row["sure"])
         table.add_row(
-            duration(row["start_ns"] - begin), duration(took), Text(f"{printable(row['comm'])}[{row['tid']}]"), Text(how), Text(sure),
+            duration(row["start_ns"] - begin), duration(took), Text(f"{printable(row['comm'])}[{row['tid']}]"), Text(handed(row["how"])), Text(certain(row["sure"])),
             bar(console, took / (end - begin)),
         )  # fmt: skip
     print_table(console, table)

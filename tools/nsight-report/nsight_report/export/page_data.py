@@ -22,6 +22,7 @@ from ..plots.figures import Sheet
 from ..plots.folding import WRAPPER
 from ..summary import peer_of, selected
 from ..tables.data_frames import cause_names, each, words
+from ..waits.phrases import certain, handed
 
 #: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
 MOST_LIFETIMES = 150
@@ -289,12 +290,31 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
     rows = stored.rows(np.array(in_order, np.int64))
     read = sheet.capture.lifetimes(in_order, timeline.OF_CALLS)
     where = sheet.capture.intervals(rows)
+    hands = _hands(sheet.capture.work(in_order))
     for at, (number, calls) in enumerate(zip(in_order, read, strict=True)):
         message = rows.iloc[at]
         life = _lifetime(message, calls, drawn.parts(message, where[at], calls), usual)
-        made[number] = embedded({**life, "ways": _ways(sheet.capture.ways.packets_of(number))})
+        ways = _ways(sheet.capture.ways.packets_of(number))
+        made[number] = embedded({**life, "ways": ways, "hands": hands.get(number, [])})
     sizes = np.cumsum([len(made[number]) for number in wanted])
     return {number: made[number] for number, size in zip(wanted, sizes) if size <= room}
+
+
+def _hands(work: pd.DataFrame) -> dict[int, list[list[Any]]]:
+    """Of each request in whose hands it was, in turn: thread, ns since the read, ns, how it came there, how sure that is.
+
+    None of a request that one thread did, with nothing else in hand.
+    """
+    found: dict[int, list[list[Any]]] = {}
+    for number, parts in work.groupby("request_id"):
+        begin = int(parts["start_ns"].iloc[0])
+        if len(parts) > 1 or parts["sure"].iloc[0] != "measured":
+            found[int(str(number))] = [
+                [printable(f"{p.comm}[{p.tid}]", _NAME), int(p.start_ns) - begin, int(p.end_ns - p.start_ns),
+                 printable(handed(p.how), _NAME), certain(p.sure)]
+                for p in each(parts)
+            ]  # fmt: skip
+    return found
 
 
 def _ways(packets: list[dict[str, Any]]) -> list[list[Any]]:

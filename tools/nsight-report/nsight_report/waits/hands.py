@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..interval_joins import Int, as_of, overlaps
+from ..interval_joins import Int, as_of, meets, overlaps
 from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline.pieces import uncovered
@@ -61,9 +61,8 @@ def work(requests: pd.DataFrame, wanted: Int, activity: Activity) -> pa.Table:
     chosen = np.isin(columns["request_id"], wanted) & (columns["last_send_ns"] > columns["read_ns"])
     if not chosen.any():
         return schema.empty("request_work")
-    first, last = columns["read_ns"][chosen].min(), columns["last_send_ns"][chosen].max()
-    beside = (columns["read_ns"] < last) & (columns["last_send_ns"] > first)
-    beside &= columns["last_send_ns"] > columns["read_ns"]
+    read, sent = columns["read_ns"], columns["last_send_ns"]
+    beside = meets(read, sent, read[chosen], sent[chosen]) & (sent > read)
     columns = {name: values[beside] for name, values in columns.items()}
     words = Words()
     found = _apart(_Backwards(columns, activity, words).parts(), words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A piece of a wait chain in words."""
+"""Pieces of wait chains, and how work came into a thread's hands, in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from typing import NamedTuple
 
 from ..names import thread_name
 from .kinds import SLEEPS
+
+_HANDED = {
+    "read": "read it",
+    "memory": "took it up, awake",
+    "queued": "had another request",
+    "lock": "woken from a lock",
+    "hand-over": "woken by what it waits for (pipe, eventfd, ...)",
+    "socket": "woken by a socket",
+}
+_SURE = {"measured": "", "shared": "of this request or of another one"}
+
+
+def handed(how: str) -> str:
+    """How a thread came to work on a request: column ``how`` of ``request_work``."""
+    return _HANDED.get(how, f"woken from {how}")
+
+
+def certain(sure: str) -> str:
+    """How sure that is; empty where it was measured."""
+    return _SURE.get(sure, sure)
 
 
 class Said(NamedTuple):

@@ -116,13 +116,19 @@ function boxText(life, [, , from, to, kind, name, flags]) {
 	return `${life.names[name]} (${life.kinds[kind]}): ${duration(to - from)} from +${duration(from)}${flags & 1 ? ", an end is inferred" : ""}${flags & 2 ? ", took longer than usual" : ""}`;
 }
 
+const tableRow = (numbers, ...texts) => element("tr", {}, ...texts.map((text, i) => element("td", {className: numbers.includes(i) ? "n" : "", textContent: text})));
+
+/* Which threads worked on a request, in turn. */
+function drawHands(hands) {
+	return hands.map(([thread, from, ns, how, sure]) => tableRow([1, 2], thread, `+${duration(from)}`, duration(ns), how, sure));
+}
+
 /* The way of a message's packets: one row a packet, and one for each layer that it passed. */
 function drawWays(ways) {
 	const time = (ns, bound) => duration(ns) + (bound < 0 ? " above the smallest" : bound ? ` ±${duration(bound)}` : "");
-	const row = (...texts) => element("tr", {}, ...texts.map((text, i) => element("td", {className: i === 0 || i === 3 ? "n" : "", textContent: text})));
 	return ways.flatMap(([packet, ns, bound, again, layers]) => [
-		row(packet, "whole way", again ? "sent again" : "", time(ns, bound)),
-		...layers.map(([layer, what, part, error]) => row("", layer, what, time(part, error)))]);
+		tableRow([0, 3], packet, "whole way", again ? "sent again" : "", time(ns, bound)),
+		...layers.map(([layer, what, part, error]) => tableRow([0, 3], "", layer, what, time(part, error)))]);
 }
 
 /* The call tree as nested lists that open and close; paths that took most longer are open. */

@@ -222,6 +222,8 @@
 		$("#one-none").hidden = !!life;
 		if (life) {
 			redrawLife();
+			$("#hands-part").hidden = !life.hands.length;
+			$("#hands tbody").replaceChildren(...drawHands(life.hands));
 			$("#ways-part").hidden = !life.ways.length;
 			$("#ways tbody").replaceChildren(...drawWays(life.ways));
 			$("#tree").replaceChildren(life.tree.length ? drawTree(life.tree) : "No call is known.");
