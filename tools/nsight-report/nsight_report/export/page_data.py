@@ -301,7 +301,7 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
 
 
 def _hands(work: pd.DataFrame) -> dict[int, list[list[Any]]]:
-    """Of each request in whose hands it was, in turn: thread, ns since the read, ns, how it came there, how sure that is.
+    """Of each request in whose hands it was, in turn: thread, ns since the read, ns, how it came there, with which confidence.
 
     None of a request that one thread did, with nothing else in hand.
     """

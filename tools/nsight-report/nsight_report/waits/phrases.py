@@ -25,7 +25,7 @@ def handed(how: str) -> str:
 
 
 def certain(sure: str) -> str:
-    """How sure that is; empty where it was measured."""
+    """The confidence in that; empty where it was measured."""
     return _SURE.get(sure, sure)
 
 
