@@ -448,6 +448,18 @@ def test_inferred_end_is_dashed(world: Capture) -> None:
     assert sum(dashed) == 1
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_timeline_of_few_boxes_is_drawn(world: Capture, n: int) -> None:
+    """Of two line styles in a tuple matplotlib makes one."""
+    rows = rows_of(world, 200)
+    calls = rows[(rows["what"] == "call") & ~rows["kind"].isin(["idle", "gap"])]
+    few = rows[(rows["what"] != "call") | rows.index.isin(calls.index[:n])]
+    ax = axes()
+    timeline_axes.plot(few, "x", ax=ax)
+    boxes = next(c for c in ax.collections if isinstance(c, PolyCollection))
+    assert len(boxes.get_paths()) == n
+
+
 def test_timeline_says_what_it_leaves_out(world: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "NARROWEST", 0.5)
     monkeypatch.setattr(timeline, "_MOST_MESSAGES", 3)

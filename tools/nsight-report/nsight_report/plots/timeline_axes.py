@@ -180,8 +180,9 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
                     clip_on=True, zorder=4)  # fmt: skip
     if corners:
         fill, edges, widths, styles = zip(*looks, strict=True)
+        # Of a tuple of two, matplotlib takes the second for the dashes of one style.
         boxes = PolyCollection(
-            corners, facecolors=fill, edgecolors=edges, linewidths=widths, linestyles=styles
+            corners, facecolors=fill, edgecolors=edges, linewidths=widths, linestyles=list(styles)
         )
         ax.add_collection(boxes, autolim=False)
     for cpu, (base, _levels, _track) in bases.items():
