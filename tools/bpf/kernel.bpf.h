@@ -13,8 +13,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* The kernel's structure at an address of which the verifier knows nothing (Linux 6.2). Loads from
- * it are loads, where a helper call copies. */
+/* bpf_rdonly_cast() (Linux 6.2) gives an address a type of the kernel's, so that its fields are
+ * loaded directly instead of copied by bpf_probe_read_kernel(). A load that faults gives 0. */
 extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym;
 
 #define CAST(at, structure) bpf_rdonly_cast(at, bpf_core_type_id_kernel(structure))
@@ -176,8 +176,8 @@ struct sk_buff {
 	unsigned char *head, *data;
 };
 
-/* Only as names for CAST(): how headers are laid out does not change. Behind ___ is no part of the
- * name, which others take from the kernel's headers. */
+/* Type names for CAST() alone: the layout of packet headers is fixed. CO-RE ignores the suffix,
+ * which keeps them apart from the types of the kernel's own headers. */
 struct iphdr___name {
 	__u8 protocol;
 };

@@ -137,7 +137,7 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 		m->stamp = now - ((now - thread->entered) & ((1ull << NSR_TIME_BITS) - 1));
 }
 
-/* NULL: it is none of TCP, as that of MPTCP is not. */
+/* NULL if the socket is not TCP; MPTCP has a protocol number of its own. */
 static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
 {
 	return sk->sk_protocol == IPPROTO_TCP ? CAST(sk, struct tcp_sock) : NULL;

@@ -39,7 +39,7 @@ struct output *output_open(uint32_t cpu);
  */
 bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
 		  uint64_t time, uint64_t number);
-/* The same of records that lie in several places. */
+/* As output_block(), for records that lie in several places. */
 bool output_records(struct output *out, const struct iovec *parts, int n, uint64_t time,
 		    uint64_t number);
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
