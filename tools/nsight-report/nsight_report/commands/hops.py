@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report hops``: which layer delayed which packet, from a directory of nsight-capsule."""
+"""``nsight-report hops``: which layer delayed which packet, and what held it there, from directories of nsight-capsule and captures."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from rich.console import Console
 from rich.text import Text
 
 from ..export.terminal import bar, columns, print_table
-from ..hops import Collection, layers, load_all
+from ..hops import Collection, causes, layers, load_all
 from ..names import printable
 from ..tables.data_frames import each
 from ..tables.store import writing
 from ..units import bounded, counted, duration, error, percent
+from . import hop_captures
 
 PERCENTILES = (50, 90, 99)
 #: A layer is named when it has this share of what slow packets took longer.
 NAMED = 0.5
+#: Causes with less of a layer's delay are not printed.
+_LEAST_SHARE = 0.005
 _PROTOCOLS = {6: "TCP", 17: "UDP"}
 
 
 def make(args: argparse.Namespace) -> dict[str, Any]:
     """What is printed; with --output the tables are written as well. Raises BadInput, OutputError."""
-    collection = load_all(args.directories)
+    directories, captures = hop_captures.split(args.directories)
+    collection = load_all(directories)
+    activities = hop_captures.activities(collection, captures)
     rows = layers.passages(collection)
     what = layers.words(collection, rows)
     slow = layers.chosen(collection.packets, 100 - args.slow, 100)
@@ -45,6 +50,8 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
         "slow_percent": args.slow, "n_slow": len(slow),
         "slow_excess_ns": int(slow["latency_ns"].mean() - usual["latency_ns"].median()) if len(slow) else 0,
         "layers": _layers(collection, rows, what, excess),
+        "recorded": [collection.kernels[kernel] for kernel in sorted(activities)],
+        "causes": causes.of_layers(collection, rows, slow, usual, excess, activities),
         "slowest": _slowest(rows, slow, args.rows),
         "seconds": layers.by_second(collection.packets).to_dict("records"),
         "clocks": _clocks(collection),
@@ -152,7 +159,22 @@ def verdict(made: dict[str, Any]) -> str:
     bound = _error(first["excess_bound_ns"], made["slow_excess_ns"]) if made["clocks"] else ""
     return (
         f"{slow} took {duration(made['slow_excess_ns'])} longer than usual: {percent(first['share'])} of it in "
-        f"{printable(first['what'])} ({printable(first['layer'])}){bound}."
+        f"{printable(first['what'])} ({printable(first['layer'])}){bound}{_held_by(made['causes'], first['layer'])}."
+    )
+
+
+def _held_by(found: list[dict[str, Any]], layer: str) -> str:
+    """What held packets in a layer, if one cause has most of it.
+
+    >>> cause = {"layer": "a -> b", "cause": "host took the core", "share": 0.93}
+    >>> _held_by([cause], "a -> b"), _held_by([cause], "b -> c")
+    (', 93% of that by: host took the core', '')
+    """
+    causes_of = [c for c in found if c["layer"] == layer and c["share"] >= NAMED]
+    return (
+        f", {percent(causes_of[0]['share'])} of that by: {printable(causes_of[0]['cause'])}"
+        if causes_of
+        else ""
     )
 
 
@@ -187,6 +209,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
         )
     if made["layers"]:
         _print_layers(made, console)
+    _print_causes(made["causes"], console)
     _print_slowest(made["slowest"], console)
     _print_seconds(made, console)
 
@@ -233,6 +256,23 @@ def _print_layers(made: dict[str, Any], console: Console) -> None:
             *(duration(r[f"p{p}_ns"]) for p in PERCENTILES), duration(r["max_ns"]),
             *([error(r["bound_ns"]) or "0"] if several else []),
             "" if share is None else percent(share), "" if share is None else bar(console, share),
+        )  # fmt: skip
+    print_table(console, table)
+
+
+def _print_causes(found: list[dict[str, Any]], console: Console) -> None:
+    """What held slow packets in the layers that delayed them."""
+    if not found:
+        return
+    console.print(Text("\nWhat held slow packets there, more than usual ones", style="bold"))
+    table = columns(console, "layer", "what held them", ">packets", ">longer by", ">of the layer's", "")
+    last = ""
+    for cause in (c for c in found if c["share"] >= _LEAST_SHARE):
+        layer = printable(cause["layer"]) if cause["layer"] != last else ""
+        last = cause["layer"]
+        table.add_row(
+            Text(layer), Text(printable(cause["cause"])), f"{cause['n']:,}", duration(cause["excess_ns"]),
+            percent(cause["share"]), bar(console, cause["share"]),
         )  # fmt: skip
     print_table(console, table)
 

@@ -234,6 +234,7 @@ def hops(common: Common) -> argparse.ArgumentParser:
         "hops", "Say which layer delayed which packet, from what nsight-capsule collected.", "DIRECTORY...",
         "  nsight-report hops slow.capsules\n"
         "  nsight-report hops sender.capsules host.capsules receiver.capsules\n"
+        "  nsight-report hops slow.capsules slow.nsight\n"
         "  nsight-report hops slow.capsules --slowest 0.1 -n 20 -o tables",
     )  # fmt: skip
     p.add_argument(
@@ -241,7 +242,7 @@ def hops(common: Common) -> argparse.ArgumentParser:
         metavar="DIRECTORY",
         type=Path,
         nargs="+",
-        help="directory written by nsight-capsule; one of each kernel on the packets' way, whose times then are in the first one's clock",
+        help="directory written by nsight-capsule; one of each kernel on the packets' way, whose times then are in the first one's clock; and captures that nsight-record made meanwhile, whose cores and threads then tell what held the packets",
     )
     p.add_argument(
         "--slowest",

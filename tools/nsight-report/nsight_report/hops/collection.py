@@ -43,7 +43,10 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the manifest; ``kind`` is that of its device. ``kernel``: where several were recorded, which."""
+    """A point of the manifest; ``kind`` is that of its device. ``kernel``: where several were recorded, which.
+
+    ``qdisc``: queue discipline of its device, when the recording began. ``process``: number of the process at a tap's other end; 0: none.
+    """
 
     number: int
     name: str
@@ -52,6 +55,8 @@ class Point:
     direction: str
     kind: str
     kernel: str = ""
+    qdisc: str = ""
+    process: int = 0
 
     def within(self, kernel: str) -> Point:
         """The same, named among points of several kernels."""
@@ -87,7 +92,7 @@ class Collection:
     """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name.
 
     Points are known by POINTS times their kernel (the number of its directory, ``hops.clock``) plus their number. ``crossings``: by
-    kernel, all but the first. ``apart``: see ``between``. ``boot_id``: of the first kernel's boot.
+    kernel, all but the first. ``apart``: see ``between``. ``boot_ids``: of each kernel's boot.
     """
 
     path: Path
@@ -99,7 +104,7 @@ class Collection:
     hops: pd.DataFrame
     losses: pa.Table
     kernels: tuple[str, ...]
-    boot_id: str
+    boot_ids: tuple[str, ...]
     crossings: dict[int, Crossing] = field(default_factory=dict)
     apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
 
@@ -142,7 +147,7 @@ def load(path: Path) -> Collection:
         hops,
         ledger.table(),
         (kernel,),
-        boot_id,
+        (boot_id,),
     )
 
 
@@ -169,20 +174,23 @@ def _points(path: Path, raw: dict[str, Any]) -> tuple[Point, ...]:
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or row.get("number") != number:
             raise BadInput(f"{path}: manifest.json: point {number} is not one", _AGAIN)
-        points.append(_point(number, {key: printable(row.get(key) or "", 64) for key in _TEXTS}))
+        process = row.get("process")
+        pid = process if type(process) is int and 0 < process < 1 << 31 else 0
+        points.append(_point(number, {key: printable(row.get(key) or "", 64) for key in _TEXTS}, pid))
     if len({p.name for p in points}) != len(points):
         raise BadInput(f"{path}: manifest.json: two points have one name", _AGAIN)
     return tuple(points)
 
 
-_TEXTS = ("netns", "device", "direction", "kind")
+_TEXTS = ("netns", "device", "direction", "kind", "qdisc")
 
 
-def _point(number: int, text: dict[str, str]) -> Point:
+def _point(number: int, text: dict[str, str], process: int) -> Point:
     if not number:
         return Point(0, "socket", "", "", "socket", "socket")
     place = f"{text['netns']}:{text['device']}" if text["netns"] else text["device"]
-    return Point(number, f"{place} {text['direction']}", *(text[key] for key in _TEXTS))
+    names = {key: text[key] for key in _TEXTS}
+    return Point(number, f"{place} {text['direction']}", **names, process=process)
 
 
 def _counts(raw: dict[str, Any], n_points: int) -> dict[int, dict[str, int]]:

@@ -83,6 +83,7 @@ def joined(parts: Sequence[Collection]) -> Collection:
         cut=any(part.cut for part in parts), packets=packets, hops=hops.assign(point=names),
         losses=pa.concat_tables([*(part.losses for part in parts), ledger.table()]),
         kernels=tuple(part.kernels[0] for part in parts), crossings=tree.crossings, apart=apart,
+        boot_ids=tuple(part.boot_ids[0] for part in parts),
     )  # fmt: skip
 
 

@@ -40,8 +40,8 @@ def what(before: Point, after: Point) -> str:
 
 
 def passages(collection: Collection) -> pd.DataFrame:
-    """One row for each packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns and its bound_ns, and the keys in
-    ``collection.points`` of the first and the second point.
+    """One row for each packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns and its bound_ns, the keys in
+    ``collection.points`` of the first and the second point, and the row of ``collection.hops`` of the second (``hop``).
 
     The sum of a packet's is its latency.
     """
@@ -56,7 +56,7 @@ def passages(collection: Collection) -> pd.DataFrame:
     known, codes = np.unique(pair, return_inverse=True)
     names = [_name(collection.points, *divmod(int(n), stride)) for n in known]
     return pd.DataFrame(
-        {"packet": packet[same], "layer": pd.Categorical.from_codes(codes, pd.Index(names, dtype=object)), "dur_ns": ts[same + 1] - ts[same],
+        {"packet": packet[same], "hop": same + 1, "layer": pd.Categorical.from_codes(codes, pd.Index(names, dtype=object)), "dur_ns": ts[same + 1] - ts[same],
          "before": point[same], "after": point[same + 1],
          "bound_ns": between(collection.apart, clock[same], bound[same], clock[same + 1], bound[same + 1])}
     )  # fmt: skip

@@ -19,6 +19,8 @@ _MASK = np.int64(0xFFFFFFFF)
 SOCKET = 0
 #: A time of 32 bits is completed by that of its record: of a packet that took longer it is wrong.
 LONGEST_NS = 1 << 32
+#: No kernel has more cores.
+MOST_CORES = 8192
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 class Found:
     """One row a hop, in no order: ``record`` is the row of ``records`` that it came from, ``place`` its order there.
 
-    ``left``: the packet left its kernel there.
+    ``left``: the packet left its kernel there. ``written``: into the packet, which says no core.
     """
 
     record: Ints
@@ -99,7 +101,7 @@ def of_capsules(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]
     packet = _numbered(birth, r["capsule"]["seq"].astype(np.int64), r["proto"].astype(np.int64), origin)
     hops = pd.DataFrame(
         {"packet": packet[found.record], "number": found.number, "ts_ns": found.ts_ns, "place": found.place,
-         "record": found.record, "left": found.left, "flags": (r["flags"][found.record] & 6).astype(np.int32) | found.written * _WRITTEN}
+         "record": found.record, "left": found.left, "cpu": np.where(found.written, -1, _cores(r)[found.record]), "flags": (r["flags"][found.record] & 6).astype(np.int32) | found.written * _WRITTEN}
     )[keep]  # fmt: skip
     hops = hops.sort_values(["packet", "ts_ns", "place"], kind="stable")
     # A segment that arrives twice (DNAT) brings the same stamps again; a network may copy a packet.
@@ -128,8 +130,15 @@ def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame
     frame["packet"] = _numbered(code.astype(np.int64), frame["nth"].to_numpy(np.int64))
     frame["place"] = 0
     frame["flags"] = (r["flags"][frame["record"]] & 6).astype(np.int32)
+    frame["cpu"] = _cores(r)[frame["record"]]
     hops = frame.sort_values(["packet", "ts_ns"], kind="stable")
     return _finish(r, hops.assign(left=False), np.ones(len(r), bool), np.full(len(r), -1))
+
+
+def _cores(r: Records) -> Ints:
+    """Core of each record; -1 for one that no kernel has."""
+    cpu = r["cpu"].astype(np.int64)
+    return np.where(cpu < MOST_CORES, cpu, -1)
 
 
 def _keys(r: Records) -> npt.NDArray[np.uint64]:

@@ -98,8 +98,8 @@ def of_capture(capture: Path, boot_id: str, messages: Messages) -> Ways:
     if not paths:
         return NONE
     try:
-        parts = sorted((load(path) for path in paths), key=lambda part: part.boot_id != boot_id)
-        if not boot_id or parts[0].boot_id != boot_id:
+        parts = sorted((load(path) for path in paths), key=lambda part: part.boot_ids[0] != boot_id)
+        if not boot_id or parts[0].boot_ids[0] != boot_id:
             raise BadInput(
                 f"{paths[0].name}: recorded on another kernel than the capture, or after another boot"
             )

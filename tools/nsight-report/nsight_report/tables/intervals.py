@@ -166,6 +166,17 @@ class IntervalTable(Reader):
             return pc.min(first).as_py(), pc.max(last).as_py()
         return int(self._groups().start.min()), int(self._groups().end.max())
 
+    def groups(self, most: int = 4096) -> I64:
+        """Its cores (or threads), from the lowest to the highest; at most so many, whatever a file says of itself."""
+        if not self.num_rows:
+            return np.zeros(0, np.int64)
+        if self._table is not None:
+            found = np.unique(self._table[self._group].to_numpy())
+            return found[found >= 0][:most].astype(np.int64)
+        known = self._groups()
+        first = max(int(known.low.min()), 0)
+        return np.arange(first, min(int(known.high.max()), first + most - 1) + 1)
+
     def rows_per_ns(self) -> float:
         """Rows that an interval of one core has, on average."""
         known = self._groups()

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Two taps, each in a namespace of its own, and this program between them, as a hypervisor is between guests: NETNS DEV NETNS DEV CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import struct
+import sys
+from pathlib import Path
+
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
+CLONE_NEWNET = 0x40000000
+
+
+def tap(space: str, device: str) -> int:
+    """Its file, from that namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/run/netns/{space}").open() as file:
+        if libc.setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), space)
+    made = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(made, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI))
+    return made
+
+
+def main() -> None:
+    """Until it is ended."""
+    space_a, device_a, space_b, device_b, cpu = sys.argv[1:]
+    os.sched_setaffinity(0, {int(cpu)})
+    Path("/proc/self/comm").write_text("switch")
+    a, b = tap(space_a, device_a), tap(space_b, device_b)
+    print("ready", flush=True)
+    other = {a: b, b: a}
+    poll = select.poll()
+    for file in other:
+        poll.register(file, select.POLLIN)
+    while True:
+        for file, _ in poll.poll():
+            os.write(other[file], os.read(file, 1 << 16))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What held a packet in a layer, by what its core and the threads did up to the moment at which it was taken out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from machinery.made_up.capture import manifest as told
+from machinery.made_up.capture import write_capture
+from machinery.made_up.tables import context, state, table
+from nsight_report.cli import main
+from nsight_report.hops import cores
+from nsight_report.tables.intervals import IntervalTable
+from report.hops.made_up import GOOD_WAY, directory
+
+DAEMON, HOG, SWITCH = 20, 30, 40
+
+
+def activity(contexts: list[dict[str, object]], states: list[dict[str, object]]) -> cores.Activity:
+    return cores.Activity(
+        IntervalTable(table("contexts", contexts)), IntervalTable(table("thread_states", states), "tid")
+    )
+
+
+def what_held(contexts: list[dict[str, object]], states: list[dict[str, object]]) -> dict[str, int]:
+    """Of a packet from 0 to 1000 that core 1 took out; 'nobody': before any core was waited for."""
+    found = cores.held(activity(contexts, states), np.array([1]), np.array([0]), np.array([1000]))
+    if not found.known[0]:
+        return {}
+    made = {"nobody": int(found.since[0])}
+    for text, start, end in zip(found.parts.text, found.parts.start, found.parts.end):
+        made[str(text)] = made.get(str(text), 0) + int(end - start)
+    return made
+
+
+def ksoftirqd(*rows: tuple[int, int, str]) -> list[dict[str, object]]:
+    return [{**state(*row, tid=DAEMON), "comm": "ksoftirqd/1"} for row in rows]
+
+
+def test_a_thread_holds_a_packet_only_while_ksoftirqd_is_ready() -> None:
+    """The softirq was left to ksoftirqd at 300, which ran at 900 when the hog had ended."""
+    contexts = [context(1, 0, 900, "thread", "hog", HOG, "hog"), context(1, 900, 950, "thread", "ksoftirqd/1", DAEMON, "ksoftirqd/1"),
+                context(1, 950, 1100, "softirq", "NET_RX", DAEMON, "ksoftirqd/1")]  # fmt: skip
+    ready = ksoftirqd((0, 300, "sleeping"), (300, 900, "runnable"), (900, 1100, "running"))
+    assert what_held(contexts, ready) == {
+        "nobody": 300, f"CPU contention with hog [{HOG}]": 600, "ksoftirqd": 50, "softirq NET_RX": 50,
+    }  # fmt: skip
+    # Without it the hog's core could have run the softirq at any time: a queue discipline kept the packet.
+    assert what_held(contexts, [])["nobody"] == 900
+
+
+def test_time_before_the_core_was_idle_or_ran_something_else_is_nobodys() -> None:
+    contexts = [context(1, 0, 400, "softirq", "NET_RX", 0, "swapper"), context(1, 400, 700, "idle", "", 0, "swapper"),
+                context(1, 700, 800, "absent", "steal", 0, "swapper"), context(1, 800, 900, "hardirq", "timer", 0, "swapper"),
+                context(1, 900, 1100, "softirq", "NET_RX", 0, "swapper")]  # fmt: skip
+    assert what_held(contexts, []) == {
+        "nobody": 700, "host took the core": 100, "interrupt timer": 100, "softirq NET_RX": 100,
+    }  # fmt: skip
+
+
+def test_a_thread_that_takes_packets_out_holds_them_while_it_is_ready_or_stopped() -> None:
+    contexts = [context(1, 0, 500, "thread", "hog", HOG, "hog"), context(1, 500, 600, "idle", "", 0, "swapper"),
+                context(1, 600, 1100, "thread", "switch", SWITCH, "switch")]  # fmt: skip
+    rows = [(0, 200, "sleeping"), (200, 500, "runnable"), (500, 600, "stopped"), (600, 1100, "running")]
+    states: list[dict[str, object]] = [{**state(*row, tid=SWITCH), "comm": "switch"} for row in rows]
+    assert what_held(contexts, states) == {
+        "nobody": 200, f"CPU contention with hog [{HOG}]": 300, "switch stopped": 100, "switch at work": 400,
+    }  # fmt: skip
+
+
+def test_the_only_core_in_a_softirq_of_packets_took_it_out() -> None:
+    """The core of the packet's next record was another: it was idle."""
+    contexts = [context(0, 0, 1100, "softirq", "NET_RX", 0, "swapper"), context(1, 0, 1100, "idle", "", 0, "swapper")]  # fmt: skip
+    assert what_held(contexts, []) == {"nobody": 0, "softirq NET_RX": 1000}
+    assert what_held(contexts[1:], []) == {}
+
+
+def test_captures_are_told_apart_by_their_kernels_boot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def capture(name: str, boot: str) -> Path:
+        host = {**told()["host"], "boot_id": boot}
+        return write_capture(tmp_path / name, told=told(host=host))
+
+    capsules = directory(tmp_path / "way.capsules", GOOD_WAY, host={"boot_id": "here"})
+    here = capture("here.nsight", "here")
+    assert main(["hops", str(capsules), str(here), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recorded"] == ["way"]
+    for other, text in (
+        (capture("there.nsight", "there"), "recorded on none of the kernels"),
+        (capture("again.nsight", "here"), "recorded on the same kernel as"),
+    ):
+        assert main(["hops", str(capsules), str(here), str(other)]) == 3
+        assert text in capsys.readouterr().err
+    assert main(["hops", str(here)]) == 3
+    assert "without a directory of nsight-capsule in it" in capsys.readouterr().err
+    capsules.rename(here / "way.capsules")
+    assert main(["hops", str(here), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_arrived"] == 1

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Causes of a layer's delay: what held slow packets there for longer than usual ones, in captures of the kernels on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..interval_joins import Int
+from ..names import printable
+from ..tables.data_frames import column, to_pandas, words
+from .collection import POINTS, Collection, Point
+from .cores import Activity, held, of_threads
+
+#: Layers that are explained: with this share of the delay, and so many.
+_SHARE, _MOST_LAYERS = 0.05, 4
+#: Packets of a layer that are looked at, slow and usual ones.
+_MOST_PACKETS = 5_000
+#: Threads of the process behind a device that are looked at.
+_MOST_THREADS = 64
+NOT_KNOWN = "core not known"
+NO_QUEUE = ("", "noqueue")
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Packets in one layer: begin and end in the first kernel's clock, and the core that they went on by (-1 unknown)."""
+
+    start: Int
+    end: Int
+    cpu: Int
+
+
+def own_clock(collection: Collection, kernel: int, ns: Int) -> Int:
+    """Times of the first kernel's clock in that of another."""
+    steps = []
+    while kernel:
+        steps.append(collection.crossings[kernel])
+        kernel = steps[-1].nearer
+    for crossing in reversed(steps):
+        ns = ns + crossing.offset.of(ns)[0]
+    return ns
+
+
+def cores_of(hops: pd.DataFrame) -> Int:
+    """Core of each hop: its own, or of the packet's next hop in the same kernel whose core is known, since one run mostly takes all."""
+    known = hops["cpu"].where(hops["cpu"] >= 0)
+    return column(known.groupby([hops["packet"], hops["clock"]]).bfill())
+
+
+def of_layers(
+    collection: Collection,
+    rows: pd.DataFrame,
+    slow: pd.DataFrame,
+    usual: pd.DataFrame,
+    excess: pd.DataFrame,
+    activities: Mapping[int, Activity],
+) -> list[dict[str, Any]]:
+    """Of layers that delayed slow packets: layer, cause, excess_ns (sum over them), share (of the layer's excess), n (slow packets it held).
+
+    ``rows``, ``excess``: as ``layers`` has them; ``activities``: by kernel. A layer between kernels without a capture is left out.
+    """
+    cores = cores_of(collection.hops)
+    found: list[dict[str, Any]] = []
+    for layer in excess[excess["share"] >= _SHARE].head(_MOST_LAYERS).itertuples():
+        of = rows[(rows["layer"] == layer.layer).to_numpy(bool)]
+        ends = int(of["before"].iloc[0]), int(of["after"].iloc[0])
+        if not {point // POINTS for point in ends} & set(activities):
+            continue
+        means = [
+            _held_by(collection, ends, _waits(collection, of, packets, cores), activities)
+            for packets in (slow, usual)
+        ]
+        n_slow, n_usual = (int(of["packet"].isin(packets["packet"]).sum()) for packets in (slow, usual))
+        sums = means[0][0] * n_slow
+        beside = means[1][0].reindex(sums.index).fillna(0) * n_slow if n_usual else sums * 0
+        more = (sums - beside).clip(lower=0).sort_values(ascending=False)
+        total = float(more.sum())
+        found += [
+            {
+                "layer": str(layer.layer), "cause": str(text), "excess_ns": int(ns), "share": float(ns) / total,
+                "n": int(means[0][1].get(text, 0)),
+            }
+            for text, ns in more.items() if ns > 0
+        ]  # fmt: skip
+    return found
+
+
+def _waits(collection: Collection, of: pd.DataFrame, packets: pd.DataFrame, cores: Int) -> _Waits:
+    hop = of.loc[of["packet"].isin(packets["packet"]), "hop"].to_numpy(np.int64)
+    if len(hop) > _MOST_PACKETS:
+        hop = hop[np.linspace(0, len(hop) - 1, _MOST_PACKETS).astype(np.int64)]
+    ts = collection.hops["ts_ns"].to_numpy(np.int64)
+    return _Waits(ts[hop - 1], ts[hop], cores[hop])
+
+
+def _held_by(
+    collection: Collection, ends: tuple[int, int], waits: _Waits, activities: Mapping[int, Activity]
+) -> tuple[pd.Series[float], pd.Series[int]]:
+    """By what held them: ns a packet, and how many packets it held."""
+    before, after = (collection.points[point] for point in ends)
+    from_kernel, to_kernel = (point // POINTS for point in ends)
+    n = len(waits.start)
+    since, known = waits.end.copy(), np.ones(n, bool)
+    parts: list[tuple[Int, Int, npt.NDArray[np.object_]]] = []
+    if to_kernel in activities:
+        start, end = (own_clock(collection, to_kernel, ns) for ns in (waits.start, waits.end))
+        told = held(activities[to_kernel], waits.cpu, start, end)
+        since, known = waits.start + told.since - start, told.known
+        parts.append((told.parts.wait, told.parts.end - told.parts.start, told.parts.text))
+        parts.append(_whole(np.flatnonzero(~known), waits, NOT_KNOWN))
+    if from_kernel != to_kernel and from_kernel in activities and before.process:
+        until = np.where(known, since, waits.start)
+        start, end = (own_clock(collection, from_kernel, ns) for ns in (waits.start, until))
+        told_of = _process(activities[from_kernel], before.process, start, end)
+        parts.append(told_of)
+        since = since - np.bincount(told_of[0], told_of[1], minlength=n).astype(np.int64)
+    at = np.flatnonzero(known & (since > waits.start))
+    parts.append((at, (since - waits.start)[at], np.full(len(at), _nobody(before, after), object)))
+    wait, ns, text = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    frame = pd.DataFrame({"wait": wait, "ns": ns, "text": text}).groupby(["text", "wait"])["ns"].sum()
+    by = frame.groupby("text")
+    return by.sum() / max(n, 1), by.size()
+
+
+def _whole(at: Int, waits: _Waits, text: str) -> tuple[Int, Int, npt.NDArray[np.object_]]:
+    return at, (waits.end - waits.start)[at], np.full(len(at), text, object)
+
+
+def _process(activity: Activity, pid: int, start: Int, end: Int) -> tuple[Int, Int, npt.NDArray[np.object_]]:
+    """What kept the process behind a device, a guest's, from its packets: of its threads the one that was kept longest."""
+    tids = _threads(activity, pid)
+    n = len(start)
+    wait = np.tile(np.arange(n), len(tids))
+    parts = of_threads(
+        activity, np.arange(len(wait)), np.repeat(tids, n), np.tile(start, len(tids)), np.tile(end, len(tids))
+    )
+    at_work = np.array([str(text).endswith(" at work") for text in parts.text], bool)
+    parts = parts.take(parts.held & ~at_work)
+    ns = parts.end - parts.start
+    total = np.bincount(parts.wait, ns, minlength=len(wait)).reshape(len(tids), n)
+    longest = total.argmax(axis=0) if len(tids) else np.zeros(n, np.int64)
+    keep = parts.wait // max(n, 1) == longest[wait[parts.wait]]
+    return wait[parts.wait][keep], ns[keep], parts.text[keep]
+
+
+def _threads(activity: Activity, pid: int) -> Int:
+    """Threads of a process, and the kernel's thread that moves packets for it."""
+    found = [np.zeros(0, np.int64)]
+    for table in activity.states.batches(["tid", "pid", "comm"]):
+        rows = to_pandas(table)
+        of = (column(rows["pid"]) == pid) | (words(rows["comm"]) == f"vhost-{pid}")
+        found.append(np.unique(column(rows["tid"])[of]))
+    return np.unique(np.concatenate(found))[:_MOST_THREADS]
+
+
+def _nobody(before: Point, after: Point) -> str:
+    """What is left when no core or thread held a packet between two points."""
+    place = before.name.rpartition(" ")[0]
+    if before.direction != "out":
+        return "no core or thread that was recorded"
+    if before.qdisc not in NO_QUEUE:
+        return f"queue discipline {printable(before.qdisc, 32)} of {place}, or its link"
+    return f"device or link of {place}" if before.kernel == after.kernel else f"device from {place} on"

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What held packets in a layer: the cores and threads of a kernel beside them, as nsight-record saw them.
+
+Time is followed back from the moment at which a core took a packet out of the layer, as long as the packet can have waited for that core.
+If a softirq took it out: while softirqs or interrupts had the core, or a thread had it although ksoftirqd, which softirqs were left to,
+was ready. If a thread took it out: while that worked, was ready, stopped or without CPU quota. Before that the packet waited for no core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..interval_joins import Int, latest, overlaps
+from ..names import printable
+from ..tables.data_frames import column, to_pandas, words
+from ..tables.intervals import IntervalTable
+
+Bools = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
+
+#: The softirqs that take packets out of a layer.
+_OF_PACKETS = ("NET_RX", "NET_TX")
+_IN_THREAD = ("thread", "syscall", "exception")
+_CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm")
+_STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state", "cpu")
+_KSOFTIRQD = "ksoftirqd/"
+#: States of a thread in which a packet waits for it, and what holds the packet then; of a runnable one it is who has the core.
+_HOLDING = {"running": "{} at work", "stopped": "{} stopped", "throttled": "CPU quota of {}"}
+READY = "runnable"
+UNTRACED = "untraced time"
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Tables ``contexts`` and ``thread_states`` of a capture of one kernel."""
+
+    contexts: IntervalTable
+    states: IntervalTable
+
+    def of_cores(self, cpu: Int, start: Int, end: Int) -> pd.DataFrame:
+        """Rows of ``contexts`` that overlap some intervals."""
+        return to_pandas(self.contexts.overlapping(cpu, start, end, _CONTEXTS))
+
+    def of_threads(self, tid: Int, start: Int, end: Int) -> pd.DataFrame:
+        """Rows of ``thread_states`` that overlap some intervals."""
+        return to_pandas(self.states.overlapping(tid, start, end, _STATES))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of waits, in no order. ``wait``: position in what was asked; ``text``: what held it; ``held``: if not, nothing did."""
+
+    wait: Int
+    start: Int
+    end: Int
+    text: Texts
+    held: Bools
+
+    @staticmethod
+    def join(parts: list[Parts]) -> Parts:
+        """All of them."""
+        return Parts(*(np.concatenate([getattr(p, n) for p in parts]) for n in Parts.__dataclass_fields__))
+
+    def take(self, at: npt.NDArray[Any]) -> Parts:
+        """The chosen ones."""
+        return Parts(*(getattr(self, name)[at] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Held:
+    """``parts`` of waits that a core or thread held. ``since``: by wait, where they begin: before, no core was waited for.
+
+    ``known``: by wait, whether it is known what took the packet out; where not, ``since`` is its begin, and there are no parts.
+    """
+
+    parts: Parts
+    since: Int
+    known: Bools
+
+
+def held(activity: Activity, cpu: Int, start: Int, end: Int) -> Held:
+    """What held packets from ``start`` to ``end`` (CLOCK_MONOTONIC of that kernel) that core ``cpu`` is thought to have taken out.
+
+    It is another core if that one's softirq of packets, and no other's, ran at ``end``.
+    """
+    cpu, how, tid = _taken_out_by(activity, cpu, end)
+    softirq, thread = (np.flatnonzero(how == name) for name in ("softirq", "thread"))
+    parts = Parts.join(
+        [
+            _before_softirq(activity, softirq, cpu[softirq], start[softirq], end[softirq]),
+            of_threads(activity, thread, tid[thread], start[thread], end[thread]),
+        ]
+    )
+    since = start.copy()
+    free = ~parts.held
+    np.maximum.at(since, parts.wait[free], parts.end[free])
+    begin = np.maximum(parts.start, since[parts.wait])
+    keep = parts.held & (parts.end > begin)
+    return Held(
+        Parts(parts.wait, begin, parts.end, parts.text, parts.held).take(keep),
+        since,
+        np.array(how != "", bool),
+    )
+
+
+def _taken_out_by(activity: Activity, cpu: Int, at: Int) -> tuple[Int, Texts, Int]:
+    """Core, 'softirq' or 'thread' ('' unknown), and which thread, that took each packet out."""
+    cores = activity.contexts.groups()
+    if not len(cores) or not len(at):
+        return cpu, np.full(len(at), "", object), np.full(len(at), -1)
+    of, when = np.repeat(cores, len(at)), np.tile(at, len(cores))
+    rows = activity.of_cores(of, when, when + 1)
+    group, begin, until, tid = (column(rows[name]) for name in ("cpu", "start_ns", "end_ns", "tid"))
+    place = latest(group, begin, of, when)
+    place = np.where(np.append(until, -1)[place] > when, place, -1).reshape(len(cores), len(at))
+    kind = words(rows["kind"])
+    net = np.append((kind == "softirq") & np.isin(words(rows["symbol"]), _OF_PACKETS), False)[place]
+    in_thread = np.append(np.isin(kind, _IN_THREAD), False)
+    wait = np.arange(len(at))
+    mine = np.minimum(np.searchsorted(cores, cpu), len(cores) - 1)
+    place[mine[cores[mine] != cpu], wait[cores[mine] != cpu]] = -1
+    mine = np.where(~net[mine, wait] & (net.sum(axis=0) == 1), net.argmax(axis=0), mine)
+    by = place[mine, wait]
+    how = np.where(net[mine, wait], "softirq", np.where(in_thread[by], "thread", ""))
+    return cores[mine], how.astype(object), np.append(tid, -1)[by]
+
+
+def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: Int) -> Parts:
+    """Time of cores before their softirqs took packets out."""
+    rows = activity.of_cores(cpu, start, end)
+    query, item, low, high = overlaps(
+        cpu, start, end, *(column(rows[name]) for name in ("cpu", "start_ns", "end_ns"))
+    )
+    kind, text = words(rows["kind"])[item], _texts(rows)[item]
+    by_thread = np.isin(kind, _IN_THREAD) & (text != "ksoftirqd")
+    sure = ~by_thread
+    parts = Parts(wait[query], low, high, text, kind != "idle")
+    # A thread holds it only while ksoftirqd is ready; what of its time is before that is free.
+    ready = to_pandas(activity.states.where("comm", [f"{_KSOFTIRQD}{n}" for n in np.unique(cpu)], _STATES))
+    ready = ready[words(ready["state"]) == READY].sort_values(["tid", "start_ns"])
+    at = np.flatnonzero(by_thread)
+    found, _, since, until = overlaps(
+        cpu[query[at]], low[at], high[at],
+        np.array([_number(name) for name in words(ready["comm"])], np.int64), column(ready["start_ns"]), column(ready["end_ns"]),
+    )  # fmt: skip
+    of_thread = parts.take(at)
+    due = of_thread.take(found)
+    first, covered = high[at].copy(), np.zeros(len(at), np.int64)
+    np.minimum.at(first, found, since)
+    np.add.at(covered, found, until - since)
+    whole = first + covered == high[at]  # from when it was ready on, it stayed so
+    free_until = np.where(whole, first, high[at])
+    return Parts.join(
+        [
+            parts.take(sure),
+            Parts(due.wait, since, until, due.text, due.held),
+            Parts(of_thread.wait, low[at], free_until, of_thread.text, np.zeros(len(at), bool)).take(
+                free_until > low[at]
+            ),
+        ]
+    )
+
+
+def _number(name: str) -> int:
+    """Of ``ksoftirqd/3`` the 3."""
+    text = name.rpartition("/")[2]
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else -1
+
+
+def _texts(contexts: pd.DataFrame) -> Texts:
+    """What each context is to a packet that waits for its core; each different one is worded once."""
+    keys = pd.DataFrame({n: words(contexts[n]) for n in ("kind", "symbol", "comm")})
+    keys["pid"] = column(contexts["pid"])
+    code = keys.groupby(["kind", "symbol", "comm", "pid"], sort=False).ngroup().to_numpy(np.int64)
+    _, first = np.unique(code, return_index=True)
+    told = np.array([_text(*row) for row in keys.iloc[first].itertuples(index=False)], object)
+    return told[code] if len(told) else np.zeros(0, object)
+
+
+def _text(kind: str, symbol: str, comm: str, pid: int) -> str:
+    if kind in ("softirq", "hardirq"):
+        return f"{'interrupt' if kind == 'hardirq' else kind} {printable(symbol, 64)}"
+    if kind in _IN_THREAD:
+        return (
+            "ksoftirqd"
+            if comm.startswith(_KSOFTIRQD)
+            else f"CPU contention with {printable(comm, 32)} [{pid}]"
+        )
+    return {"idle": "wake-up of an idle core", "absent": "host took the core"}.get(kind, UNTRACED)
+
+
+def of_threads(activity: Activity, wait: Int, tid: Int, start: Int, end: Int) -> Parts:
+    """Time of threads that were to take packets out."""
+    rows = activity.of_threads(tid, start, end)
+    query, item, low, high = overlaps(
+        tid, start, end, *(column(rows[name]) for name in ("tid", "start_ns", "end_ns"))
+    )
+    state, comm = words(rows["state"])[item], words(rows["comm"])[item]
+    text = np.array([_HOLDING.get(s, "{}").format(printable(c, 32)) for s, c in zip(state, comm)], object)
+    parts = Parts(wait[query], low, high, text, np.isin(state, list(_HOLDING)))
+    at = np.flatnonzero(state == READY)
+    cpu = column(rows["cpu"])[item][at]
+    cores = activity.of_cores(cpu, low[at], high[at])
+    found, on, since, until = overlaps(
+        cpu, low[at], high[at], *(column(cores[name]) for name in ("cpu", "start_ns", "end_ns"))
+    )
+    return Parts.join(
+        [
+            parts.take(state != READY),
+            Parts(wait[query[at[found]]], since, until, _texts(cores)[on], np.ones(len(found), bool)),
+        ]
+    )
