@@ -57,6 +57,15 @@ def test_times_of_32_bits_are_completed_across_their_end(tmp_path: Path) -> None
     assert c.arrow("hops").num_rows == 5
 
 
+def test_packets_of_a_kernels_first_seconds_count(tmp_path: Path) -> None:
+    """A guest boots in less than the 4.3 s of 32 bits; a birth that was later than now is none."""
+    early = segment(1_000_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000)
+    later = segment(1_005_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000, seq=2000)
+    c = hops.load(directory(tmp_path / "d", early + later))
+    assert c.hops["ts_ns"].tolist() == [1_000_000, 1_000_500, 1_001_500, 1_002_500, 1_004_000]
+    assert lost(c) == {"hops_times_out_of_order": 1}
+
+
 def test_a_packet_whose_slots_were_emptied_on_the_way_is_one_packet(tmp_path: Path) -> None:
     """The record of vb has what was written before it; that of b, which comes first in the file, nothing."""
     dump = record(T0 + 30, records.DUMP, VB_OUT, capsule(T0, [(A_OUT, T0 + 10), (VA_IN, T0 + 20)], 9, 17), 17)
@@ -108,6 +117,7 @@ WRONG = {
         segment(T0, T0 + 2, T0 + 1, T0 + 3, T0 + 4),
         segment(T0 + 1, T0, T0 + 2, T0 + 3, T0 + 4),
         segment(T0, T0 + 1, T0 + 2, T0 + 5, T0 + 4),
+        record(1, records.END, B_IN, capsule(T0, [], 1000, 6)),
     ],
     "hops_records_impossible": [
         record(T0, 9, B_IN, capsule(T0, [], 1000, 6)),
@@ -115,7 +125,7 @@ WRONG = {
         record(T0, records.END, 9, capsule(T0, [], 1000, 6)),
         record(T0, records.END, B_IN, capsule(T0, [], 1000, 6), proto=1),
         record(1 << 63, records.END, B_IN, capsule(T0, [], 1000, 6)),
-        record(1, records.END, B_IN, capsule(T0, [], 1000, 6)),
+        record(0, records.END, B_IN, capsule(T0, [], 1000, 6)),
         record(T0, records.MATCH, B_IN, b"12345678"),
     ],
 }

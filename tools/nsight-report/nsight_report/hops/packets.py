@@ -61,7 +61,8 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
     line = np.column_stack([np.where(came, 0, birth), times, now])
     for i in range(1, line.shape[1] - 1):  # a free slot has the time before it
         line[:, i] = np.where(used[:, i - 1], line[:, i], line[:, i - 1])
-    ordered = np.asarray((np.diff(line, axis=1) >= 0).all(axis=1), bool)
+    # Low bits of later than now are of before the kernel's boot.
+    ordered = np.asarray((np.diff(line, axis=1) >= 0).all(axis=1) & (line[:, 0] >= 0), bool)
     rows = np.arange(len(r))
     row, slot = np.nonzero(used)
     born = np.flatnonzero((r["proto"] == records.TCP) & ~came)

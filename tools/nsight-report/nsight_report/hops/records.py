@@ -75,7 +75,7 @@ def read(path: Path, n_points: int, ledger: Ledger) -> Records:
 def _plausible(r: Records, n_points: int) -> npt.NDArray[np.bool_]:
     kinds, protocols = np.isin(r["kind"], (END, DUMP, LEFT, MATCH)), np.isin(r["proto"], (TCP, UDP))
     known = (r["point"] > 0) & (r["point"] < n_points)
-    made: npt.NDArray[np.bool_] = kinds & protocols & known & (r["time"] < _LAST_NS) & (r["time"] > 1 << 33)
+    made: npt.NDArray[np.bool_] = kinds & protocols & known & (r["time"] < _LAST_NS) & (r["time"] > 0)
     return made
 
 
