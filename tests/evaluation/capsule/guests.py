@@ -5,7 +5,8 @@
 client: eth0 ~ client0 :host: br0, v0 == v1 :host: br1, server0 ~ eth0 :server
 
 The guests are stock Debian kernels, their devices virtio-net over taps of a network namespace of this host. nsight-capsule runs in
-both guests and here. Prints what was stalled, the report, and the times; exit code 1 if another layer was named.
+both guests and here, nsight-record here. Prints what was stalled, the report, and the times; exit code 1 if another layer, or another
+cause, was named.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from capsule.stamping import Stamping  # noqa: E402
 from evaluation.capsule.guest import ADDRESSES, PORT  # noqa: E402
 
 RUN = ROOT / "tests/machinery/guest/run"
+RECORDER = ROOT / "tools/nsight-record/nsight-record"
 REPORT = ROOT / "tools/nsight-report/nsight-report"
 HOST = "10.97.0.3"
-#: What of the host can be stalled, and the layer that the report must name.
+#: What of the host can be stalled, the layer that the report must name, and how what held packets there begins.
 LAYERS = {
-    "link": ("the link between the bridges, 1 Mbit/s, gets 12 datagrams of somebody else at once", "host/{space}:v0 out -> host/{space}:v1 in"),
-    "guest": ("the hypervisor of the server stands still for 150 ms", "host/{space}:server0 out -> server/eth0 in"),
+    "link": ("the link between the bridges, 1 Mbit/s, gets 12 datagrams of somebody else at once", "host/{space}:v0 out -> host/{space}:v1 in", "queue discipline tbf of host/"),
+    "guest": ("the hypervisor of the server stands still for 150 ms", "host/{space}:server0 out -> server/eth0 in", "qemu-system-x86 stopped"),
 }  # fmt: skip
 STALLS = 6
 READY_S = 300.0
@@ -122,6 +124,28 @@ def guest(
         process.wait()
 
 
+@contextmanager
+def recording(capture: Path) -> Iterator[subprocess.Popen[str]]:
+    """nsight-record of this host's cores and threads; from when it records. Its messages are nobody's."""
+    words = [sys.executable, str(RECORDER), "--port", str(PORT), "-o", str(capture)]
+    with (capture.parent / "recorder.log").open("w") as log:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
+    try:
+        end = time.monotonic() + READY_S
+        while '"start"' not in _text(capture / "manifest.json"):
+            if time.monotonic() > end or process.poll() is not None:
+                raise RuntimeError(f"nsight-record did not begin: {capture.parent}/recorder.log says why")
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def emulator(process: subprocess.Popen[str]) -> int:
     """Process id of QEMU, the child of ``run``."""
     (pid,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -181,6 +205,7 @@ def record(
             for role, kernel in zip(("client", "server"), series)
         ]
         wait_for(directory / "asking", guests)
+        recorder = running.enter_context(recording(directory / "host.nsight"))
         took["boot and attach"] = time.monotonic() - began
         stall(layer, host, guests[1], seconds)
         for process in guests:
@@ -189,6 +214,8 @@ def record(
             if process.returncode:
                 raise RuntimeError(f"a guest failed: {directory}/*.log say why")
         here.end()
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait(READY_S)
     took["traffic"] = time.monotonic() - began - took["boot and attach"]
     return LAYERS[layer][1].format(space=host.space), took
 
@@ -245,20 +272,27 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
         captures = [str(directory / f"{name}.capsules") for name in ("client", "host", "server")]
+        captures.append(str(directory / "host.nsight"))
         words = [sys.executable, str(REPORT), "hops", *captures]
         subprocess.run(words, check=True)
         report = json.loads(run(*words, "--json"))
     first = report["layers"][0]
-    found = first["layer"] == wanted
+    held = next(
+        (c for c in report["causes"] if c["layer"] == first["layer"]), {"cause": "nothing", "share": 0.0}
+    )
+    found, why = first["layer"] == wanted, held["cause"].startswith(LAYERS[layer][2])
     print(f"\nstalled: {LAYERS[layer][0]}")
     print(
         f"named:   {first['what']}, with {first['share']:.0%} of the delay: {'right' if found else f'wrong, not {wanted}'}"
     )
     print(
+        f"held by: {held['cause']}, {held['share']:.0%} of that: {'right' if why else f'wrong, not {LAYERS[layer][2]}'}"
+    )
+    print(
         ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.items())
         + f", all {time.monotonic() - began:.0f} s"
     )
-    return 0 if found else 1
+    return 0 if found and why else 1
 
 
 if __name__ == "__main__":

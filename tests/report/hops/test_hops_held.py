@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from machinery.made_up.capture import manifest as told
 from machinery.made_up.capture import write_capture
 from machinery.made_up.tables import context, state, table
+from nsight_report import hops
 from nsight_report.cli import main
-from nsight_report.hops import cores
+from nsight_report.hops import causes, cores, layers
 from nsight_report.tables.intervals import IntervalTable
-from report.hops.made_up import GOOD_WAY, directory
+from report.hops.made_up import B_IN, GOOD_WAY, T0, VA_IN, directory
+from report.hops.test_hops_kernels import AHEAD_B, way
 
 DAEMON, HOG, SWITCH = 20, 30, 40
 
@@ -78,20 +81,69 @@ def test_the_only_core_in_a_softirq_of_packets_took_it_out() -> None:
     assert what_held(contexts[1:], []) == {}
 
 
+STALLED = (50, 100, 150)
+
+
+@pytest.mark.parametrize("of", ["the hypervisor", "the second kernel"])
+def test_between_kernels_the_process_behind_the_tap_counts_and_then_the_cores_of_the_second(
+    tmp_path: Path, of: str
+) -> None:
+    """Three packets took 5 ms more from a to b. Kernel b's clock is far from a's; times of each capture are in its own."""
+    paths = way(tmp_path, extra=dict.fromkeys(STALLED, 5_000_000))
+    c = hops.load_all(paths)
+    first, ahead = T0 - 1_000_000, AHEAD_B
+    stalls = [T0 + n * 1_000_000 for n in STALLED]
+    if of == "the hypervisor":
+        edges = [first, *(t for stall in stalls for t in (stall + 1_000, stall + 5_000_000)), T0 + 10**9]
+        names = ["sleeping", "stopped"] * 3 + ["sleeping"]
+        found = [
+            {**state(*edge, name, tid=SWITCH), "comm": "qemu"} for *edge, name in zip(edges, edges[1:], names)
+        ]
+        # It brings the replies: by the device that the requests left by.
+        stored = {0: activity([context(3, first, T0 + 10**9, "thread", "qemu", SWITCH, "qemu")], found)}
+        came = (c.hops["clock"] == 0) & (c.hops["number"] == B_IN)
+        c = dataclasses.replace(c, hops=c.hops.assign(number=c.hops["number"].where(~came, VA_IN)))
+    else:
+        rows = []
+        for n, at in enumerate(stalls):
+            begin, end = at + ahead, at + ahead + 5_000_000
+            after = stalls[n + 1] + ahead if n < 2 else T0 + ahead + 10**9
+            rows += [context(3, begin, end, "absent", "steal", 0, "swapper"), context(3, end, end + 30_000, "softirq", "NET_RX", 0, "swapper"),
+                     context(3, end + 30_000, after, "idle", "", 0, "swapper")]  # fmt: skip
+        stored = {1: activity(rows, [])}
+    table_of = layers.passages(c)
+    slow = c.packets[c.packets["latency_ns"] > 1_000_000]
+    assert len(slow) == 3
+    usual = layers.usual(c)
+    excess = layers.excess(c, table_of, slow, usual)
+    causes_of = causes.of_layers(c, table_of, slow, usual, excess, stored)
+    wanted = "qemu stopped" if of == "the hypervisor" else "host took the core"
+    assert {row["layer"] for row in causes_of} == {"a/h:va out -> b/a:eth0 in"}
+    assert (causes_of[0]["cause"], causes_of[0]["n"]) == (wanted, 3)
+    assert causes_of[0]["excess_ns"] == pytest.approx(3 * 5_000_000, rel=0.01)
+    assert causes_of[0]["share"] > 0.98
+
+
 def test_captures_are_told_apart_by_their_kernels_boot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def capture(name: str, boot: str) -> Path:
+    def capture(name: str, boot: str, **other: str) -> Path:
         host = {**told()["host"], "boot_id": boot}
-        return write_capture(tmp_path / name, told=told(host=host))
+        return write_capture(tmp_path / name, told=told(host=host, **other))
 
     capsules = directory(tmp_path / "way.capsules", GOOD_WAY, host={"boot_id": "here"})
     here = capture("here.nsight", "here")
     assert main(["hops", str(capsules), str(here), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["recorded"] == ["way"]
+    made = json.loads(capsys.readouterr().out)
+    assert made["recorded"] == ["way"]
+    # Of the capture's own losses those that can make what is said of it wrong.
+    of_capture = [row for row in made["losses"] if row["detail"].startswith("here.nsight: ")]
+    assert "read_without_arrival" in {row["key"] for row in of_capture}
+    assert "info" not in {row["severity"] for row in of_capture}
     for other, text in (
         (capture("there.nsight", "there"), "recorded on none of the kernels"),
         (capture("again.nsight", "here"), "recorded on the same kernel as"),
+        (capture("pt.nsight", "here", mode="intel-pt"), "a capture of mode intel-pt"),
     ):
         assert main(["hops", str(capsules), str(here), str(other)]) == 3
         assert text in capsys.readouterr().err

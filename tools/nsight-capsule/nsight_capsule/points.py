@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nsight_record import netns
@@ -29,7 +27,7 @@ ALL_POINTS = (1 << 32) - 1
 class Device:
     """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: it leads to another kernel.
 
-    ``qdisc``: its queue discipline now. ``process``: who has the other end of a tap, a guest's hypervisor; None: nobody, or no tap.
+    ``qdisc``: its queue discipline now.
     """
 
     netns: Netns
@@ -43,7 +41,6 @@ class Device:
     boundary: bool
     vxlan_port: int | None
     qdisc: str = ""
-    process: int | None = None
 
     def option(self) -> str:
         """The value of nsight-stamp's --point."""
@@ -73,30 +70,8 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
         boundary=kind in _GUESTS or (not kind and not loopback),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
-        qdisc=link.get("qdisc", ""), process=_holder(link["ifname"], ns.inum) if kind == "tun" else None,
+        qdisc=link.get("qdisc", ""),
     )  # fmt: skip
-
-
-def _holder(tap: str, netns_inum: int, proc: Path = Path("/proc")) -> int | None:
-    """The process that has a tap open; of several (a tap of that name in two namespaces) the one in this namespace."""
-    found = []
-    for info in proc.glob("[0-9]*/fdinfo"):
-        with contextlib.suppress(OSError, ValueError):  # a process that ended meanwhile
-            if _has_tap(info, tap):
-                found.append((int(info.parent.name), (info.parent / "ns/net").stat().st_ino))
-    here = [pid for pid, inum in found if inum == netns_inum]
-    pids = here or [pid for pid, _ in found]
-    return pids[0] if len(pids) == 1 else None
-
-
-def _has_tap(info: Path, tap: str) -> bool:
-    """Whether a process has this tap open, by its directory of open files."""
-    return any(
-        line.split() == ["iff:", tap]
-        for file in sorted(info.iterdir())
-        if (info.parent / "fd" / file.name).readlink() == Path("/dev/net/tun")
-        for line in file.read_text(errors="replace").splitlines()
-    )
 
 
 def _by_itself(link: dict[str, Any]) -> bool:
@@ -222,7 +197,7 @@ def manifest(devices: Sequence[Device]) -> list[dict[str, Any]]:
     for i, d in enumerate(devices):
         rows += (
             {"number": 1 + 2 * i + way, "netns": d.netns.label, "netns_inum": d.netns.inum, "device": d.name, "direction": direction,
-             "kind": d.kind or "physical", "mtu": d.mtu, "boundary": d.boundary, "qdisc": d.qdisc, "process": d.process}
+             "kind": d.kind or "physical", "mtu": d.mtu, "boundary": d.boundary, "qdisc": d.qdisc}
             for way, direction in enumerate(DIRECTIONS)
         )  # fmt: skip
     return rows

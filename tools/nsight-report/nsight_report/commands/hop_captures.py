@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import manifest as manifests
 from ..errors import BadInput
 from ..hops import Collection
 from ..hops.cores import Activity
 from ..hops.ways import find
+from ..names import printable
 from ..pipeline import Pipeline
 
 _TABLES = ("contexts", "thread_states")
@@ -36,9 +38,12 @@ def _is_capture(path: Path) -> bool:
     return isinstance(raw, dict) and raw.get("format") == manifests.FORMAT
 
 
-def activities(collection: Collection, captures: Sequence[Path]) -> dict[int, Activity]:
-    """By kernel of the collection, what its capture recorded of cores and threads. Raises BadInput."""
+def activities(
+    collection: Collection, captures: Sequence[Path]
+) -> tuple[dict[int, Activity], list[dict[str, Any]]]:
+    """By kernel of the collection, what its capture recorded of cores and threads; and the captures' errors and warnings. Raises BadInput."""
     found: dict[int, Activity] = {}
+    lost: list[dict[str, Any]] = []
     of: dict[int, Path] = {}
     for path in captures:
         pipeline = Pipeline(path)
@@ -48,10 +53,20 @@ def activities(collection: Collection, captures: Sequence[Path]) -> dict[int, Ac
                 f"{path}: recorded on none of the kernels that the packets passed, or after another boot",
                 "give captures that nsight-record made while nsight-capsule ran",
             )
+        if pipeline.manifest.mode != "tracepoints":
+            raise BadInput(
+                f"{path}: a capture of mode {pipeline.manifest.mode}, which does not tell when threads were ready",
+                "record with tracepoints, beside it or instead",
+            )
         kernel = collection.boot_ids.index(boot_id)
         if kernel in found:
             raise BadInput(f"{path}: recorded on the same kernel as {of[kernel]}", "give one of them")
         pipeline.run_for(_TABLES)
         found[kernel] = Activity(*(pipeline.stored(name) for name in _TABLES))
         of[kernel] = path
-    return found
+        lost += [
+            {**row, "detail": f"{printable(path.name, 64)}: {row['detail']}"}
+            for row in pipeline.losses().to_pylist()
+            if row["severity"] != "info"
+        ]
+    return found, lost

@@ -32,7 +32,7 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
     """What is printed; with --output the tables are written as well. Raises BadInput, OutputError."""
     directories, captures = hop_captures.split(args.directories)
     collection = load_all(directories)
-    activities = hop_captures.activities(collection, captures)
+    activities, lost = hop_captures.activities(collection, captures)
     rows = layers.passages(collection)
     what = layers.words(collection, rows)
     slow = layers.chosen(collection.packets, 100 - args.slow, 100)
@@ -59,7 +59,7 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
         "accounting": {name: collection.total(name) for name in _accounted(collection)},
         "losses": [
             {k: row[k] for k in ("key", "severity", "cause", "count", "detail", "remedy")}
-            for row in collection.losses.to_pylist()
+            for row in (*collection.losses.to_pylist(), *lost)
         ],
     }  # fmt: skip
 

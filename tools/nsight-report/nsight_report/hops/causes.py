@@ -13,16 +13,20 @@ import pandas as pd
 
 from ..interval_joins import Int
 from ..names import printable
-from ..tables.data_frames import column, to_pandas, words
+from ..tables.data_frames import column, words
 from .collection import POINTS, Collection, Point
-from .cores import Activity, held, of_threads
+from .cores import AT_WORK, Activity, held, of_threads, taken_out_by
 
 #: Layers that are explained: with this share of the delay, and so many.
 _SHARE, _MOST_LAYERS = 0.05, 4
-#: Packets of a layer that are looked at, slow and usual ones.
-_MOST_PACKETS = 5_000
+#: Packets of a layer that are looked at, of slow and of usual ones, evenly; and about so many parts of their waits.
+_MOST_PACKETS, _MOST_PARTS = 5_000, 3_000_000
 #: Threads of the process behind a device that are looked at.
 _MOST_THREADS = 64
+#: Packets that are asked who brought them.
+_MOST_ASKED = 200
+#: The kernel's thread that moves packets for the process of this number.
+_VHOST = "vhost-"
 NOT_KNOWN = "core not known"
 NO_QUEUE = ("", "noqueue")
 
@@ -61,10 +65,14 @@ def of_layers(
     excess: pd.DataFrame,
     activities: Mapping[int, Activity],
 ) -> list[dict[str, Any]]:
-    """Of layers that delayed slow packets: layer, cause, excess_ns (sum over them), share (of the layer's excess), n (slow packets it held).
+    """Of layers that delayed slow packets: layer, cause, excess_ns, share, n (slow packets that it held, of those looked at).
 
+    ``excess_ns``: what it held all slow packets longer than as many usual ones; ``share``: of the sum of all causes of the layer.
     ``rows``, ``excess``: as ``layers`` has them; ``activities``: by kernel. A layer between kernels without a capture is left out.
     """
+    if not activities:
+        return []
+    per_ns = max(activity.contexts.rows_per_ns() for activity in activities.values())
     cores = cores_of(collection.hops)
     found: list[dict[str, Any]] = []
     for layer in excess[excess["share"] >= _SHARE].head(_MOST_LAYERS).itertuples():
@@ -72,8 +80,9 @@ def of_layers(
         ends = int(of["before"].iloc[0]), int(of["after"].iloc[0])
         if not {point // POINTS for point in ends} & set(activities):
             continue
+        behind = _behind(collection, ends[0], cores, activities)
         means = [
-            _held_by(collection, ends, _waits(collection, of, packets, cores), activities)
+            _held_by(collection, ends, _waits(collection, of, packets, cores, per_ns), activities, behind)
             for packets in (slow, usual)
         ]
         n_slow, n_usual = (int(of["packet"].isin(packets["packet"]).sum()) for packets in (slow, usual))
@@ -91,16 +100,25 @@ def of_layers(
     return found
 
 
-def _waits(collection: Collection, of: pd.DataFrame, packets: pd.DataFrame, cores: Int) -> _Waits:
+def _waits(
+    collection: Collection, of: pd.DataFrame, packets: pd.DataFrame, cores: Int, per_ns: float
+) -> _Waits:
+    """Those of some packets; fewer where they are long: ``per_ns`` parts a ns."""
     hop = of.loc[of["packet"].isin(packets["packet"]), "hop"].to_numpy(np.int64)
-    if len(hop) > _MOST_PACKETS:
-        hop = hop[np.linspace(0, len(hop) - 1, _MOST_PACKETS).astype(np.int64)]
     ts = collection.hops["ts_ns"].to_numpy(np.int64)
+    parts = float((ts[hop] - ts[hop - 1]).sum()) * per_ns
+    most = min(_MOST_PACKETS, int(len(hop) * _MOST_PARTS / parts) + 1 if parts > 0 else _MOST_PACKETS)
+    if len(hop) > most:
+        hop = hop[np.linspace(0, len(hop) - 1, most).astype(np.int64)]
     return _Waits(ts[hop - 1], ts[hop], cores[hop])
 
 
 def _held_by(
-    collection: Collection, ends: tuple[int, int], waits: _Waits, activities: Mapping[int, Activity]
+    collection: Collection,
+    ends: tuple[int, int],
+    waits: _Waits,
+    activities: Mapping[int, Activity],
+    behind: Int,
 ) -> tuple[pd.Series[float], pd.Series[int]]:
     """By what held them: ns a packet, and how many packets it held."""
     before, after = (collection.points[point] for point in ends)
@@ -114,10 +132,10 @@ def _held_by(
         since, known = waits.start + told.since - start, told.known
         parts.append((told.parts.wait, told.parts.end - told.parts.start, told.parts.text))
         parts.append(_whole(np.flatnonzero(~known), waits, NOT_KNOWN))
-    if from_kernel != to_kernel and from_kernel in activities and before.process:
+    if from_kernel != to_kernel and len(behind):
         until = np.where(known, since, waits.start)
         start, end = (own_clock(collection, from_kernel, ns) for ns in (waits.start, until))
-        told_of = _process(activities[from_kernel], before.process, start, end)
+        told_of = _kept(activities[from_kernel], behind, start, end)
         parts.append(told_of)
         since = since - np.bincount(told_of[0], told_of[1], minlength=n).astype(np.int64)
     at = np.flatnonzero(known & (since > waits.start))
@@ -132,15 +150,14 @@ def _whole(at: Int, waits: _Waits, text: str) -> tuple[Int, Int, npt.NDArray[np.
     return at, (waits.end - waits.start)[at], np.full(len(at), text, object)
 
 
-def _process(activity: Activity, pid: int, start: Int, end: Int) -> tuple[Int, Int, npt.NDArray[np.object_]]:
+def _kept(activity: Activity, tids: Int, start: Int, end: Int) -> tuple[Int, Int, npt.NDArray[np.object_]]:
     """What kept the process behind a device, a guest's, from its packets: of its threads the one that was kept longest."""
-    tids = _threads(activity, pid)
     n = len(start)
     wait = np.tile(np.arange(n), len(tids))
     parts = of_threads(
         activity, np.arange(len(wait)), np.repeat(tids, n), np.tile(start, len(tids)), np.tile(end, len(tids))
     )
-    at_work = np.array([str(text).endswith(" at work") for text in parts.text], bool)
+    at_work = np.char.endswith(parts.text.astype(str), AT_WORK)
     parts = parts.take(parts.held & ~at_work)
     ns = parts.end - parts.start
     total = np.bincount(parts.wait, ns, minlength=len(wait)).reshape(len(tids), n)
@@ -149,14 +166,28 @@ def _process(activity: Activity, pid: int, start: Int, end: Int) -> tuple[Int, I
     return wait[parts.wait][keep], ns[keep], parts.text[keep]
 
 
-def _threads(activity: Activity, pid: int) -> Int:
-    """Threads of a process, and the kernel's thread that moves packets for it."""
-    found = [np.zeros(0, np.int64)]
-    for table in activity.states.batches(["tid", "pid", "comm"]):
-        rows = to_pandas(table)
-        of = (column(rows["pid"]) == pid) | (words(rows["comm"]) == f"vhost-{pid}")
-        found.append(np.unique(column(rows["tid"])[of]))
-    return np.unique(np.concatenate(found))[:_MOST_THREADS]
+def _behind(collection: Collection, before: int, cores: Int, activities: Mapping[int, Activity]) -> Int:
+    """Threads of the process at the other end of a device that packets left a kernel by: its threads bring those that come from there."""
+    kernel, number = divmod(before, POINTS)
+    if kernel not in activities or collection.points[before].direction != "out":
+        return np.zeros(0, np.int64)
+    activity, hops = activities[kernel], collection.hops
+    # A device's points have numbers that follow each other.
+    came = np.flatnonzero((hops["clock"] == kernel) & (hops["number"] == number - 1))
+    came = came[np.linspace(0, len(came) - 1, min(len(came), _MOST_ASKED)).astype(np.int64)]
+    at = own_clock(collection, kernel, hops["ts_ns"].to_numpy(np.int64)[came])
+    _, how, tid = taken_out_by(activity, cores[came], at)
+    brought, n = np.unique(tid[how == "thread"], return_counts=True)
+    if not len(brought) or n.max() * 2 <= len(came):
+        return np.zeros(0, np.int64)
+    rows = activity.threads
+    one = rows[(column(rows["tid"]) == brought[n.argmax()])]
+    pids = np.unique(column(one["pid"]))
+    names = [
+        name for name in words(one["comm"]) if name.startswith(_VHOST) and name[len(_VHOST) :].isdecimal()
+    ]
+    pids = np.append(pids, [int(name[len(_VHOST) :][:9]) for name in names]).astype(np.int64)
+    return np.unique(column(rows["tid"])[np.isin(column(rows["pid"]), pids)])[:_MOST_THREADS]
 
 
 def _nobody(before: Point, after: Point) -> str:
@@ -164,6 +195,9 @@ def _nobody(before: Point, after: Point) -> str:
     place = before.name.rpartition(" ")[0]
     if before.direction != "out":
         return "no core or thread that was recorded"
+    beyond = (
+        "its link" if before.kernel == after.kernel else f"what is between {before.kernel} and {after.kernel}"
+    )
     if before.qdisc not in NO_QUEUE:
-        return f"queue discipline {printable(before.qdisc, 32)} of {place}, or its link"
-    return f"device or link of {place}" if before.kernel == after.kernel else f"device from {place} on"
+        return f"queue discipline {printable(before.qdisc, 32)} of {place}, or {beyond}"
+    return f"device of {place}, or {beyond}"

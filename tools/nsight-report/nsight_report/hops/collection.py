@@ -45,7 +45,7 @@ COUNTED = (
 class Point:
     """A point of the manifest; ``kind`` is that of its device. ``kernel``: where several were recorded, which.
 
-    ``qdisc``: queue discipline of its device, when the recording began. ``process``: number of the process at a tap's other end; 0: none.
+    ``qdisc``: queue discipline of its device, when the recording began.
     """
 
     number: int
@@ -56,7 +56,6 @@ class Point:
     kind: str
     kernel: str = ""
     qdisc: str = ""
-    process: int = 0
 
     def within(self, kernel: str) -> Point:
         """The same, named among points of several kernels."""
@@ -174,9 +173,7 @@ def _points(path: Path, raw: dict[str, Any]) -> tuple[Point, ...]:
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or row.get("number") != number:
             raise BadInput(f"{path}: manifest.json: point {number} is not one", _AGAIN)
-        process = row.get("process")
-        pid = process if type(process) is int and 0 < process < 1 << 31 else 0
-        points.append(_point(number, {key: printable(row.get(key) or "", 64) for key in _TEXTS}, pid))
+        points.append(_point(number, {key: printable(row.get(key) or "", 64) for key in _TEXTS}))
     if len({p.name for p in points}) != len(points):
         raise BadInput(f"{path}: manifest.json: two points have one name", _AGAIN)
     return tuple(points)
@@ -185,12 +182,12 @@ def _points(path: Path, raw: dict[str, Any]) -> tuple[Point, ...]:
 _TEXTS = ("netns", "device", "direction", "kind", "qdisc")
 
 
-def _point(number: int, text: dict[str, str], process: int) -> Point:
+def _point(number: int, text: dict[str, str]) -> Point:
     if not number:
         return Point(0, "socket", "", "", "socket", "socket")
     place = f"{text['netns']}:{text['device']}" if text["netns"] else text["device"]
     names = {key: text[key] for key in _TEXTS}
-    return Point(number, f"{place} {text['direction']}", **names, process=process)
+    return Point(number, f"{place} {text['direction']}", **names)
 
 
 def _counts(raw: dict[str, Any], n_points: int) -> dict[int, dict[str, int]]:

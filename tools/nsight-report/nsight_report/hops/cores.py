@@ -8,7 +8,9 @@ was ready. If a thread took it out: while that worked, was ready, stopped or wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,8 @@ _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm"
 _STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state", "cpu")
 _KSOFTIRQD = "ksoftirqd/"
 #: States of a thread in which a packet waits for it, and what holds the packet then; of a runnable one it is who has the core.
-_HOLDING = {"running": "{} at work", "stopped": "{} stopped", "throttled": "CPU quota of {}"}
+AT_WORK = " at work"
+_HOLDING = {"running": "{}" + AT_WORK, "stopped": "{} stopped", "throttled": "CPU quota of {}"}
 READY = "runnable"
 UNTRACED = "untraced time"
 
@@ -41,6 +44,12 @@ class Activity:
 
     contexts: IntervalTable
     states: IntervalTable
+
+    @cached_property
+    def threads(self) -> pd.DataFrame:
+        """Every thread that was recorded, by each name that it had: tid, pid, comm."""
+        found = [to_pandas(part).drop_duplicates() for part in self.states.batches(["tid", "pid", "comm"])]
+        return pd.concat(found).drop_duplicates()
 
     def of_cores(self, cpu: Int, start: Int, end: Int) -> pd.DataFrame:
         """Rows of ``contexts`` that overlap some intervals."""
@@ -88,7 +97,7 @@ def held(activity: Activity, cpu: Int, start: Int, end: Int) -> Held:
 
     It is another core if that one's softirq of packets, and no other's, ran at ``end``.
     """
-    cpu, how, tid = _taken_out_by(activity, cpu, end)
+    cpu, how, tid = taken_out_by(activity, cpu, end)
     softirq, thread = (np.flatnonzero(how == name) for name in ("softirq", "thread"))
     parts = Parts.join(
         [
@@ -108,7 +117,7 @@ def held(activity: Activity, cpu: Int, start: Int, end: Int) -> Held:
     )
 
 
-def _taken_out_by(activity: Activity, cpu: Int, at: Int) -> tuple[Int, Texts, Int]:
+def taken_out_by(activity: Activity, cpu: Int, at: Int) -> tuple[Int, Texts, Int]:
     """Core, 'softirq' or 'thread' ('' unknown), and which thread, that took each packet out."""
     cores = activity.contexts.groups()
     if not len(cores) or not len(at):
@@ -141,13 +150,13 @@ def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: In
     sure = ~by_thread
     parts = Parts(wait[query], low, high, text, kind != "idle")
     # A thread holds it only while ksoftirqd is ready; what of its time is before that is free.
-    ready = to_pandas(activity.states.where("comm", [f"{_KSOFTIRQD}{n}" for n in np.unique(cpu)], _STATES))
-    ready = ready[words(ready["state"]) == READY].sort_values(["tid", "start_ns"])
     at = np.flatnonzero(by_thread)
+    daemon = _daemons(activity, cpu)[query[at]]
+    rows = activity.of_threads(daemon, low[at], high[at])
+    ready = np.flatnonzero(words(rows["state"]) == READY)
     found, _, since, until = overlaps(
-        cpu[query[at]], low[at], high[at],
-        np.array([_number(name) for name in words(ready["comm"])], np.int64), column(ready["start_ns"]), column(ready["end_ns"]),
-    )  # fmt: skip
+        daemon, low[at], high[at], *(column(rows[name])[ready] for name in ("tid", "start_ns", "end_ns"))
+    )
     of_thread = parts.take(at)
     due = of_thread.take(found)
     first, covered = high[at].copy(), np.zeros(len(at), np.int64)
@@ -166,19 +175,27 @@ def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: In
     )
 
 
-def _number(name: str) -> int:
-    """Of ``ksoftirqd/3`` the 3."""
-    text = name.rpartition("/")[2]
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else -1
+def _daemons(activity: Activity, cpu: Int) -> Int:
+    """The thread ksoftirqd of each core; -1: it was not seen."""
+    comm, tid = words(activity.threads["comm"]), column(activity.threads["tid"])
+    cores, of = np.unique(cpu, return_inverse=True)
+    threads = [tid[comm == f"{_KSOFTIRQD}{core}"] for core in cores]
+    return np.array([found.min() if len(found) else -1 for found in threads], np.int64)[of]
 
 
 def _texts(contexts: pd.DataFrame) -> Texts:
-    """What each context is to a packet that waits for its core; each different one is worded once."""
-    keys = pd.DataFrame({n: words(contexts[n]) for n in ("kind", "symbol", "comm")})
-    keys["pid"] = column(contexts["pid"])
-    code = keys.groupby(["kind", "symbol", "comm", "pid"], sort=False).ngroup().to_numpy(np.int64)
+    """What each context is to a packet that waits for its core."""
+    names = ("kind", "symbol", "comm")
+    return _worded(
+        pd.DataFrame({**{n: words(contexts[n]) for n in names}, "pid": column(contexts["pid"])}), _text
+    )
+
+
+def _worded(rows: pd.DataFrame, text: Callable[..., str]) -> Texts:
+    """``text`` of the columns of each row; called once for rows that are alike."""
+    code = rows.groupby(list(rows.columns), sort=False).ngroup().to_numpy(np.int64)
     _, first = np.unique(code, return_index=True)
-    told = np.array([_text(*row) for row in keys.iloc[first].itertuples(index=False)], object)
+    told = np.array([text(*row) for row in rows.iloc[first].itertuples(index=False)], object)
     return told[code] if len(told) else np.zeros(0, object)
 
 
@@ -201,7 +218,8 @@ def of_threads(activity: Activity, wait: Int, tid: Int, start: Int, end: Int) ->
         tid, start, end, *(column(rows[name]) for name in ("tid", "start_ns", "end_ns"))
     )
     state, comm = words(rows["state"])[item], words(rows["comm"])[item]
-    text = np.array([_HOLDING.get(s, "{}").format(printable(c, 32)) for s, c in zip(state, comm)], object)
+    named = pd.DataFrame({"state": state, "comm": comm})
+    text = _worded(named, lambda of, name: _HOLDING.get(of, "{}").format(printable(name, 32)))
     parts = Parts(wait[query], low, high, text, np.isin(state, list(_HOLDING)))
     at = np.flatnonzero(state == READY)
     cpu = column(rows["cpu"])[item][at]
