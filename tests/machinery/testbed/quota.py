@@ -44,14 +44,22 @@ class Group:
 
     def throttled_ns(self) -> int:
         """How long its threads were kept from running; it grows when such a time ends."""
-        told = dict(line.split() for line in self.statistics.read_text().splitlines())
-        return int(told["throttled_time"]) if "throttled_time" in told else int(told["throttled_usec"]) * 1000
+        return _throttled_ns(self.statistics)
+
+    def kept_ns(self) -> int:
+        """The same without times in which the group was throttled and none of its threads was ready: of Linux 6.6 or later."""
+        return _throttled_ns(self._directory / "cpu.stat.local")
 
     def empty(self) -> None:
         """Its processes run without a quota again."""
         for pid in (self._directory / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 (self._root / "cgroup.procs").write_text(pid)
+
+
+def _throttled_ns(statistics: Path) -> int:
+    told = dict(line.split() for line in statistics.read_text().splitlines())
+    return int(told["throttled_time"]) if "throttled_time" in told else int(told["throttled_usec"]) * 1000
 
 
 @contextlib.contextmanager
