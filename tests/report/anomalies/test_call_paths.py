@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID, message, table
 from nsight_report.anomalies import Recording, Selection, Slice, find
 from nsight_report.anomalies.paths import Calls, CallTree
 from nsight_report.attribution import attribute
+from nsight_report.timeline.frequency import CoreFrequencies
 
 SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 USUAL = 40
@@ -58,9 +60,11 @@ class Stack(Scene):
             start += ns
 
 
-def reported(scene: Stack, options: Selection = SLOWEST) -> dict[str, dict[str, object]]:
+def reported(
+    scene: Stack, options: Selection = SLOWEST, frequencies: pa.Table | None = None
+) -> dict[str, dict[str, object]]:
     tables = scene.tables()
-    compared, found, _ = find(Recording(*tables), options)
+    compared, found, _ = find(Recording(*tables, frequencies=frequencies), options)
     anomalies, coverage, _, _ = attribute(found, compared, options)
     assert coverage.num_rows == 1
     rows = {str(r["path"] or r["subject"]): r for r in anomalies.to_pylist()}
@@ -230,7 +234,7 @@ def test_time_of_a_function_is_with_its_callees_and_counted_once_in_recursion():
             (2, "function", "g", 400, 500, "measured"),
         ]
     )
-    nodes = calls.measure(*(np.array(a) for a in ([7], [0], [0], [0], [1000])))
+    nodes = calls.measure(*(np.array(a) for a in ([7], [0], [0], [0], [1000])), CoreFrequencies())
     found = {
         (int(nodes.total[i]), int(nodes.own[i]), int(nodes.calls[i]))
         for i in range(len(nodes))
@@ -257,6 +261,6 @@ def test_only_the_part_within_the_interval_counts():
     _, calls = trace(
         [(-1, "thread", "server", 0, 1000, "measured"), (0, "function", "f", 100, 900, "measured")]
     )
-    nodes = calls.measure(*(np.array(a) for a in ([0], [0], [0], [300], [500])))
+    nodes = calls.measure(*(np.array(a) for a in ([0], [0], [0], [300], [500])), CoreFrequencies())
     assert nodes.total.tolist() == [200, 200]
     assert nodes.calls.tolist() == [0, 0]  # it began before

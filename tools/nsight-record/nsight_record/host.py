@@ -74,6 +74,16 @@ def _turbo(cpu: Path) -> bool | None:
     return none == "0" if none in ("0", "1") else None
 
 
+def core_khz(root: Path = Path("/")) -> dict[str, int]:
+    """``manifest.core_khz``: the frequency of each core that has one to be read."""
+    found = {}
+    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        khz = _read(path) or ""
+        if khz.isdecimal():
+            found[path.parent.parent.name.removeprefix("cpu")] = int(khz)
+    return found
+
+
 def _affinity() -> list[int]:
     """Cores that the recorded command may use: the ones that nsight-record may."""
     return sorted(os.sched_getaffinity(0))

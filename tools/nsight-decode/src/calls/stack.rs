@@ -86,6 +86,8 @@ pub struct Core {
     /// Text of the last function that was called.
     before: u32,
     ratio: Option<u64>,
+    /// One that has no row yet.
+    early_ratio: Option<u64>,
     /// The row of an overflow behind which the trace goes on at a time that is not told yet.
     untold: Option<i64>,
     /// Pid and tid, where the trace is of one thread and its core is not known.
@@ -111,6 +113,7 @@ impl Core {
             apart: true,
             before: 0,
             ratio: None,
+            early_ratio: None,
             untold: None,
             owner: None,
             granularity: Granularity::default(),
@@ -318,6 +321,9 @@ impl Core {
             let first = thread == self.base + self.rows.len() as i64 - 1;
             let since = if first { self.row(thread).start } else { self.last };
             self.find(from, edge.from, since);
+        }
+        if let Some(ratio) = self.early_ratio.take() {
+            self.mark_row(Kind::Frequency, ratio, time, texts);
         }
         self.last = time;
         match edge.kind {

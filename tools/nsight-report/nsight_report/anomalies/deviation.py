@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..interval_joins import Int
 from ..timeline import SIDES, A, R, T
 from ..timeline.exposure import (
+    FREQUENCY,
     HOL,
     IDLE,
     INTERFERENCE,
@@ -27,8 +29,8 @@ from ..timeline.machine import Machine
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
 #: What messages have either this or that of: waits, and turns of others.
 EITHER = (IDLE, WAIT, HOL, INTERFERENCE, SIBLING, THREAD)
-#: What belongs to a message itself: its work, its processing, its waits. A cause can take their place.
-ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT)
+#: What belongs to a message itself: its work, its processing, its waits, and what a low frequency added to them. A cause can take their place.
+ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT, FREQUENCY)
 LABEL = ["side", "kind", "subject"]
 
 
@@ -137,9 +139,19 @@ def deviations(slow: Exposure, medians: pd.Series, machine: Machine, noise_ns: I
             "end_ns": slow.end[keep],
             "cpu": slow.cpu[keep],
             "other_message_id": slow.other[keep],
-            "path": "",
+            "path": _frequencies(slow, keep, machine),
             "dso": "",
             "n_calls": 0,
             "baseline_n_calls": 0,
         }
     )
+
+
+def _frequencies(slow: Exposure, keep: npt.NDArray[np.bool_], machine: Machine) -> npt.NDArray[np.object_]:
+    """For what a low frequency took, that and the usual one; else ''."""
+    told = np.full(int(keep.sum()), "", object)
+    at = np.flatnonzero(slow.kind[keep] == FREQUENCY)
+    khz = machine.frequencies.at(slow.cpu[keep][at], slow.end[keep][at] - 1)
+    usual = machine.frequencies.usual_khz / 1e6
+    told[at] = [f"{of / 1e6:.2f} GHz, usually {usual:.2f} GHz" for of in khz.tolist()]
+    return told

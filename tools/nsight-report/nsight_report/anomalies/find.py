@@ -87,6 +87,10 @@ def _measured(
         Activity(recording, of.messages, of.app, names)
         for recording, of in zip(recordings, population.of, strict=True)
     ]
+    # Of two captures that of the baseline says what is usual.
+    usual_khz = activities[-1].frequencies.usual(population.of[-1].messages)
+    for activity in activities:
+        activity.at_frequency(usual_khz)
     with_functions = all(activity.has_functions for activity in activities)
     slow, baseline = map(list, zip(*population.groups(), strict=True))
     # Of one capture both are measured together, since they are read together.

@@ -13,6 +13,7 @@ from ..interval_joins import Int
 from ..timeline import exposure
 from ..timeline.activity import Activity
 from ..timeline.exposure import Exposure, LabelledIntervals
+from ..timeline.frequency import CoreFrequencies
 from . import functions
 from .functions import Measured
 from .paths import Calls, Nodes, Paths
@@ -35,7 +36,9 @@ def measure(
             for of, (sums, _) in zip(met, found, strict=True):
                 of.append(sums)
             if with_functions:
-                ahead.append(pool.submit(_called, activity, [within for _, within in found]))
+                ahead.append(
+                    pool.submit(_called, activity, [within for _, within in found], machine.frequencies)
+                )
             if len(ahead) > PARTS:
                 _add(called, ahead.popleft().result())
         while ahead:
@@ -46,14 +49,16 @@ def measure(
     ]
 
 
-def _called(activity: Activity, within: list[LabelledIntervals]) -> list[tuple[Paths, Nodes, Int]]:
+def _called(
+    activity: Activity, within: list[LabelledIntervals], frequencies: CoreFrequencies
+) -> list[tuple[Paths, Nodes, Int]]:
     """What was called in each of some sets of intervals: paths, what messages spent in them, and their labels."""
     every = LabelledIntervals.join(within)
     rows = activity.calls_while(every.cpu, every.start, every.end, COLUMNS)
     calls, found = Calls(CallTree.build(rows, activity.softirqs)), []
     for w in within:
         labels = functions.label(w.side, w.kind, w.subject)
-        nodes = calls.measure(w.row, labels, w.cpu, w.start, w.end)
+        nodes = calls.measure(w.row, labels, w.cpu, w.start, w.end, frequencies)
         found.append((calls.paths, nodes, np.unique(labels)))
     return found
 

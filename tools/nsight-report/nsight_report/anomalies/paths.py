@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..calls.call_tree import CallTree, Words, mixed
 from ..calls.innermost import innermost, nearest
 from ..interval_joins import Int, overlaps
+from ..timeline.frequency import CoreFrequencies
 
 
 @dataclass(frozen=True)
@@ -135,16 +136,20 @@ class Calls:
         self._start = tree.start
         self._tiles = innermost(np.arange(len(tree.cpu)), tree.cpu, tree.start, tree.end, tree.parent)
 
-    def measure(self, row: Int, label: Int, cpu: Int, start: Int, end: Int) -> Nodes:
-        """What was called in intervals, whose calls are those of the tree: each belongs to a message ``row`` and has a ``label``."""
+    def measure(
+        self, row: Int, label: Int, cpu: Int, start: Int, end: Int, frequencies: CoreFrequencies
+    ) -> Nodes:
+        """What was called in intervals, whose calls are those of the tree: each belongs to a message ``row`` and has a ``label``.
+
+        Times are those that calls take at the usual frequency.
+        """
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         call = tiles.row[tile]
         path = self._path[call]
         begins = (path >= 0) & (low == self._start[call])
-        nodes = _add_up(
-            row[query], label[query], path, high - low, begins.astype(np.int64), low, high, cpu[query]
-        )
+        ns = high - low - frequencies.longer(cpu[query], low, high)
+        nodes = _add_up(row[query], label[query], path, ns, begins.astype(np.int64), low, high, cpu[query])
         return _with_callees(nodes, self.paths)
 
 

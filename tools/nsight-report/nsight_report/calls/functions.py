@@ -24,7 +24,7 @@ from ..errors import Missing
 from ..losses import Ledger
 from ..tables import schema
 from ..tables.store import Writer, Written, writing
-from . import decoder
+from . import decoder, frequencies
 from .innermost import innermost, nearest
 
 I64 = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ BATCH = 1 << 18
 def load(
     perf_data: Path, symfs: str | None, convert: Convert, scratch: Path, choose: Choose | None = None
 ) -> tuple[dict[str, pa.Table | Written], pa.Table]:
-    """Tables ``calls``, ``contexts`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
+    """Tables ``calls``, ``contexts``, ``frequencies`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
 
     ``scratch``: an empty directory for what does not fit in memory.
     ``choose``: by default all is decoded. Without nsight-decode there are none, and the losses say so.
@@ -79,7 +79,7 @@ def load(
     span = decoder.traced(perf_data, root)
     decoded = decoder.decode(perf_data, root, scratch, choose(span) if choose else None)
     decoder.account(decoded, ledger)
-    outside = 0
+    outside, told = 0, []
     written = {name: Written(scratch / f"{name}.parquet") for name in ("calls", "contexts")}
     with (
         writing(scratch),
@@ -90,11 +90,12 @@ def load(
             of_batch, within, left_out = build(batch, convert, calls.n_rows)
             calls.write(of_batch)
             contexts.write(within)
+            told.append(frequencies.of_calls(of_batch))
             outside += left_out
     ledger.add("calls_outside_clock_map", outside)
     ends, _ = convert(np.array(span), "perf")
     trace = _trace(ends, decoded.account)
-    return {**written, "trace": trace}, ledger.table()
+    return {**written, "trace": trace, "frequencies": pa.concat_tables(told)}, ledger.table()
 
 
 def batches(files: list[Path], rows: int = BATCH) -> Iterator[pa.Table]:

@@ -20,6 +20,7 @@ from ..interval_joins import Int, overlaps
 from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, departure, detours, entered, exposure, occupancy
+from .frequency import CoreFrequencies
 from .machine import Machine, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
@@ -38,7 +39,7 @@ class Activity:
     """The cores, threads and functions of a recording beside some ``messages`` of the application ``app``.
 
     ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: then,
-    numbers of calls that are softirqs: their own kind is that of functions.
+    numbers of calls that are softirqs: their own kind is that of functions. ``frequencies``: of its cores.
     """
 
     def __init__(
@@ -73,6 +74,12 @@ class Activity:
         self.machine = Machine.build(
             gaps, did, threads, cores, received, app, names, recording.recorder, self._host
         ).after_drops(why)
+        told = recording.frequencies
+        self.frequencies = CoreFrequencies() if told is None else CoreFrequencies.of(to_pandas(told))
+
+    def at_frequency(self, usual_khz: int) -> None:
+        """From now on ``machine`` knows what work took longer for at lower frequencies than that."""
+        self.machine = replace(self.machine, frequencies=self.frequencies.against(usual_khz))
 
     def parts(self, wanted: list[Int]) -> Iterator[tuple[list[Pieces], Machine]]:
         """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did meanwhile."""

@@ -24,6 +24,7 @@ wait          the message's thread waited for something else: ``<state> in <what
               a system call, an exception (mode intel-pt) or ``user code``, or, of requests, ``<kind>: <wait chain>`` (waits/reasons.py);
               or a sent request ``for the peer's reply``, or on its way to the driver as departure.py tells; or the message for a ``retransmission``
               (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
+frequency     of work in the kinds of WORK, what it took longer because its core ran ``at a lower frequency`` than usual
 untraced        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
 """
@@ -57,11 +58,24 @@ from .occupancy import Tiles
 from .pieces import Pieces, State, uncovered
 
 KINDS = (
-    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "untraced"
+    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "untraced",
+    "frequency",
 )  # fmt: skip
-OWN, HOL, INTERFERENCE, SIBLING, THREAD, SOFTIRQ, HARDIRQ, EXCEPTION, IDLE, HOST, WAIT, UNTRACED = range(
-    len(KINDS)
-)
+(
+    OWN,
+    HOL,
+    INTERFERENCE,
+    SIBLING,
+    THREAD,
+    SOFTIRQ,
+    HARDIRQ,
+    EXCEPTION,
+    IDLE,
+    HOST,
+    WAIT,
+    UNTRACED,
+    FREQUENCY,
+) = range(len(KINDS))
 
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
@@ -105,6 +119,9 @@ class Exposure(LabelledIntervals):
 INTERRUPTS = (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION)
 #: Kinds of intervals in which the message itself, or what is usual, was worked on: the functions there count.
 WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
+#: Kinds of work, which takes longer at a lower frequency. What another program does may be to use up its time.
+WORK = (OWN, HOL, INTERFERENCE, SOFTIRQ, HARDIRQ, EXCEPTION)
+LOWER_FREQUENCY = "at a lower frequency"
 
 
 def measure(
@@ -116,7 +133,9 @@ def measure(
     blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
     """
     intervals = _label(messages, pieces, machine)
-    return _total(intervals), intervals.take(np.isin(intervals.kind, kept))
+    return _at_usual_frequency(_total(intervals), intervals, machine), intervals.take(
+        np.isin(intervals.kind, kept)
+    )
 
 
 def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
@@ -352,6 +371,27 @@ def _total(rows: LabelledIntervals) -> Exposure:
         other[at],
         total,
     )
+
+
+def _at_usual_frequency(sums: Exposure, intervals: LabelledIntervals, m: Machine) -> Exposure:
+    """``sums`` in which work took what it would at the usual frequency; the rest is a label of its own."""
+    at = np.flatnonzero(np.isin(intervals.kind, WORK))
+    longer = m.frequencies.longer(intervals.cpu[at], intervals.start[at], intervals.end[at])
+    at, longer = at[longer > 0], longer[longer > 0]
+    if not len(at):
+        return sums
+    slowed = {f: getattr(intervals, f)[at] for f in LabelledIntervals.__dataclass_fields__}
+    label = ["row", "side", "kind", "subject"]
+    frame = pd.DataFrame({**slowed, "ns": longer})
+    of = frame.groupby(label)["ns"].sum()
+    less = of.reindex(pd.MultiIndex.from_arrays([getattr(sums, f) for f in label])).fillna(0)
+    left = replace(sums, ns=sums.ns - less.to_numpy(np.int64))
+    # The interval that lost most stands for the others.
+    frame = frame.assign(kind=FREQUENCY, subject=m.names.code(LOWER_FREQUENCY), other=-1)
+    frame = frame.sort_values([*label, "ns"], kind="stable")
+    groups = frame.groupby(label)["ns"]
+    rows = frame.assign(ns=groups.transform("sum")).drop_duplicates(label, keep="last")
+    return Exposure.join([left, Exposure(**{f: column(rows[f]) for f in Exposure.__dataclass_fields__})])
 
 
 def _firsts(new: npt.NDArray[np.bool_], n: int) -> Int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from ..recorder import NOBODY, Recorder, named
 from ..selection.application import App
 from ..tables.data_frames import column
 from . import arrival, occupancy
+from .frequency import CoreFrequencies
 from .occupancy import Tiles
 
 # Kinds of contexts, as in table contexts.
@@ -59,7 +60,7 @@ class Machine:
     received, ascending, ``receive_name`` and ``receive_pid``: of each, the code of ``<comm> receive``, and who reads it; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops.
+    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies``: of the cores.
     """
 
     names: Names
@@ -85,6 +86,7 @@ class Machine:
     recorder: Recorder
     host: arrival.Host
     lost: Int | None = None
+    frequencies: CoreFrequencies = field(default_factory=CoreFrequencies)
 
     def was_in(self, tid: Int, time: Int) -> Int:
         """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""

@@ -62,6 +62,7 @@ class Recording(NamedTuple):
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
     nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
+    ``frequencies``: of its cores, that table.
     ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
     """
 
@@ -76,6 +77,7 @@ class Recording(NamedTuple):
     drops: pa.Table | None = None
     diagnosed: Messages | None = None
     explain: Explain | None = None
+    frequencies: pa.Table | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -113,6 +115,7 @@ class Recording(NamedTuple):
             host_beside(states, ctx.manifest),
             recorder=recorder,
             drops=ctx.table("drops"),
+            frequencies=ctx.table("frequencies"),
             diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
 

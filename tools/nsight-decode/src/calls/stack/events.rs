@@ -26,11 +26,12 @@ impl Core {
                     row.address = event.value;
                 }
             }
-            Code::Ptwrite => self.mark(Kind::Ptwrite, event, texts),
-            Code::Power => self.mark(Kind::Power, event, texts),
+            Code::Ptwrite => _ = self.mark(Kind::Ptwrite, event, texts),
+            Code::Power => _ = self.mark(Kind::Power, event, texts),
             Code::Cbr if self.ratio != Some(event.value) => {
                 self.ratio = Some(event.value);
-                self.mark(Kind::Frequency, event, texts);
+                // The one at the begin of a trace comes before what tells who runs.
+                self.early_ratio = if self.mark(Kind::Frequency, event, texts) { None } else { self.ratio };
             }
             Code::Cbr | Code::LostRecords | Code::SwitchIn | Code::SwitchOut | Code::AuxPartial => {}
         }
@@ -75,17 +76,22 @@ impl Core {
         self.close(row, end, Known::Measured);
     }
 
-    /// A row of its own, without length.
-    fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) {
+    /// A row of its own, without length; none while nobody knows what runs.
+    fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) -> bool {
         if self.gap.is_some() || self.thread.is_none() {
-            return;
+            return false;
         }
-        let (symbol, dso) = (texts.number(kind.name()), texts.number(""));
         let time = event.time.max(self.last);
         self.lasts_until(time);
-        let row = self.open(kind, symbol, dso, time, Known::Measured);
-        self.row(row).arg = event.value as i64;
-        self.close(row, time, Known::Measured);
+        self.mark_row(kind, event.value, time, texts);
         self.last = time;
+        true
+    }
+
+    pub(super) fn mark_row(&mut self, kind: Kind, value: u64, time: u64, texts: &mut Texts) {
+        let (symbol, dso) = (texts.number(kind.name()), texts.number(""));
+        let row = self.open(kind, symbol, dso, time, Known::Measured);
+        self.row(row).arg = value as i64;
+        self.close(row, time, Known::Measured);
     }
 }

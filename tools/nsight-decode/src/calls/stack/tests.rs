@@ -263,3 +263,15 @@ fn rows_that_are_cut_in_a_gap_begin_no_later_than_it() {
     };
     assert!(starts.is_sorted(), "{starts:?}");
 }
+
+#[test]
+fn the_frequency_at_the_begin_of_a_trace_is_told_as_soon_as_something_runs() {
+    let mut m = Machine::new();
+    m.event(Code::Cbr, 30).main();
+    m.edge(Way::Call, 0x1010, "main", 0x2000, "read").event(Code::Cbr, 8);
+    m.core.finish();
+    let (_, rows) = m.core.take(Vec::new());
+    let told: Vec<_> =
+        rows.iter().filter(|r| r.kind == Kind::Frequency).map(|r| (r.start, r.end, r.arg)).collect();
+    assert_eq!(told, [(100, 100, 30), (120, 120, 8)]);
+}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Table ``frequencies``: at which frequency each core ran, from when on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..capture.perf_data import CODE, Decoded
+from ..tables import schema
+
+#: What a core:bus ratio of Intel PT counts (Intel SDM, MSR_PLATFORM_INFO: since Sandy Bridge).
+BUS_KHZ = 100_000
+MAX_KHZ = 1 << 31
+
+
+def of_events(decoded: Decoded, at_start: Mapping[str, Any]) -> pa.Table:
+    """From the kernel's events. ``at_start``: kHz of each core (by its number as text) when the recording began.
+
+    That counts only where the kernel told of some change: else the hardware may have changed it by itself.
+    """
+    events = decoded.events[decoded.events["kind"] == CODE["cpu_frequency"]]
+    cpu, start, khz = events["cpu"].astype(np.int64), events["ts"].astype(np.int64), events["a"]
+    if not len(events):
+        return schema.empty("frequencies")
+    known = [
+        (int(core), value)
+        for core, value in at_start.items()
+        if core.isdecimal() and len(core) < 6 and isinstance(value, int) and 0 < value < MAX_KHZ
+    ]
+    cores, values = np.array(known, np.int64).reshape(-1, 2).T
+    columns = [cores, cpu], [np.zeros(len(cores), np.int64), start], [values, khz]
+    return _table(*map(np.concatenate, columns))
+
+
+def of_calls(calls: pa.Table) -> pa.Table:
+    """From packets of Intel PT, rows of ``calls``."""
+    rows = calls.filter(pc.equal(calls["kind"].cast(pa.string()), "frequency"))
+    cpu, start, ratio = (rows[name].to_numpy().astype(np.int64) for name in ("cpu", "start_ns", "arg"))
+    return _table(cpu, start, ratio * BUS_KHZ)
+
+
+def _table(cpu: Any, start: Any, khz: Any) -> pa.Table:
+    """In order; rows that repeat what the core had, or are no frequency, are left out."""
+    good = (khz > 0) & (khz < MAX_KHZ)
+    cpu, start, khz = cpu[good], start[good], khz[good]
+    order = np.lexsort((start, cpu))
+    cpu, start, khz = cpu[order], start[order], khz[order]
+    new = np.append(True, (np.diff(cpu) != 0) | (np.diff(khz) != 0))[: len(cpu)]
+    table = pa.table({"cpu": cpu[new].astype(np.int32), "start_ns": start[new], "khz": khz[new]})
+    return schema.conform("frequencies", table)
