@@ -147,6 +147,7 @@ struct sk_buff_head {
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
+	struct socket *sk_socket; /* NULL: nobody has accepted the connection yet */
 	__u16 sk_protocol;
 	struct {
 		struct cgroup *cgroup;

@@ -169,6 +169,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		tp = tcp_of(sk);
 		if (tp)
 			m.seq = tp->rcv_nxt;
+		m.aux = !sk->sk_socket;
 	}
 	m.tid = bpf_get_current_pid_tgid();
 	put_message(c, NSR_HAND_OFF, now, v6, &m, &a, 0);

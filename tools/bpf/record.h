@@ -136,7 +136,8 @@ struct nsr_message {
 	__u32 netns;	    /* inode number */
 	__u32 tid;	    /* that was current */
 	__s32 fd;	    /* READ, SEND: descriptor, -1: unknown; ARRIVAL, XMIT: interface */
-	__u32 aux;	    /* flags of TCP or of the call; STATE: the new one */
+	__u32 aux; /* flags of TCP or of the call; STATE: the new one; HAND_OFF: 1: nobody has
+			accepted the connection yet */
 	__u8 proto;
 	__u8 old_state;
 	__u16 unused;

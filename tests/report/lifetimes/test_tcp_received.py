@@ -48,6 +48,12 @@ def test_one_coalesced_packet_read_in_two_reads_is_two_messages_with_the_same_ar
     assert losses == {}
 
 
+def test_a_message_is_unaccepted_if_the_hand_off_of_its_last_byte_was() -> None:
+    r = Recording().arrive(100, 0, 50).hand_off(101, 50, flags=1).arrive(110, 50, 50).hand_off(111, 100)
+    (a, b), _ = r.read(130, 0, 50).read(140, 50, 50).build()
+    assert (a["unaccepted"], b["unaccepted"]) == (True, False)
+
+
 def test_retransmitted_copy_does_not_replace_the_first_arrival() -> None:
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(300, 0, 50).read(400, 0, 50)
     (m,), _ = r.build()

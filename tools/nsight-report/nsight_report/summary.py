@@ -45,14 +45,16 @@ LIMITATIONS = {
     "tracepoints": (
         "Functions inside the application and the kernel are not seen: a context that took longer is "
         "named, but not what it was doing.",
-        "Locks in user space, cache misses, CPU frequency and memory bandwidth show only as a longer "
-        "thread, system call or softirq.",
+        "Locks in user space, cache misses and memory bandwidth show only as a longer thread, system call or softirq.",
         "Time that firmware, or a hypervisor other than KVM, took from a core is not marked: it looks like a longer "
         "context.",
     ),
     "waits": (
         "System calls are seen where a thread waited in one, and not those it worked in, nor when send calls began: --syscalls "
         "messages records both.",
+    ),
+    "no frequencies": (
+        "The frequency of the cores is not known: at a lower one, all that they do looks longer.",
     ),
     "no counters": (
         "This machine has no hardware counters: whether a function was slower by cache misses, or by more instructions, cannot be told.",
@@ -119,6 +121,7 @@ class Summary:
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
     no_counters: bool = False  # the machine has no PMU
+    no_frequencies: bool = False  # nothing tells those of cores
     requests: Figures | None = None  # None: there are none, as in a recording of one direction
     thing: str = "message"  # what is diagnosed, in one word
     chains: dict[str, WaitChain] = field(
@@ -129,7 +132,10 @@ class Summary:
     def limitations(self) -> tuple[str, ...]:
         """What the capture cannot show, in sentences."""
         found = LIMITATIONS["waits"] if self.only_waits else ()
-        return found + LIMITATIONS[self.mode] + (LIMITATIONS["no counters"] if self.no_counters else ())
+        missing = ("no frequencies", self.no_frequencies), ("no counters", self.no_counters)
+        return (
+            found + LIMITATIONS[self.mode] + sum((LIMITATIONS[name] for name, is_so in missing if is_so), ())
+        )
 
 
 def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -160,6 +166,7 @@ def summarise(capture: CaptureTables) -> Summary:
         mode=capture.manifest.mode,
         only_waits=capture.manifest.raw.get("syscalls") == "waits",
         no_counters=capture.manifest.mapping("host").get("pmu") is False,
+        no_frequencies=not capture.pipeline.table("frequencies").num_rows,
         cut=capture.manifest.cut,
         n=n,
         percentiles=known,

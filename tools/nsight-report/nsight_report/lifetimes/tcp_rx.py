@@ -76,6 +76,7 @@ def lifetimes(
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": arrived.coverage.n_overlapping(start, end),
         "retransmitted": repeated,
+        "unaccepted": pick(events.flags, handoff_row) == 1,
     }
 
 

@@ -25,6 +25,7 @@ from .machine import Machine, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
+from .unaccepted import unaccepted
 
 #: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
 ROWS = 300_000
@@ -88,7 +89,7 @@ class Activity:
             every = np.unique(np.concatenate(chosen))
             states, told, found = self._thread_states(every), self._told(every), self._detours(every)
             parts = [
-                self._explained(self._departed(pieces(self.messages, rows, states, told.at, found)))
+                self._explained(self._queued(pieces(self.messages, rows, states, told.at, found), states))
                 for rows in chosen
             ]
             yield parts, replace(self.machine.during(self._cores(parts)), told=told)
@@ -105,6 +106,10 @@ class Activity:
             tid, start, end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
         )
         return query, column(states["cpu"])[item], low, high
+
+    def _queued(self, found: Pieces, thread_states: pd.DataFrame) -> Pieces:
+        """With the waits that no thread of the application had: in the accept queue, and on the way to the driver."""
+        return self._departed(unaccepted(found, self.messages, thread_states, self.machine))
 
     def _departed(self, found: Pieces) -> Pieces:
         """With what sent messages waited for on their way to the driver."""

@@ -23,7 +23,7 @@ host          the host had taken the core away: ``steal``
 wait          the message's thread waited for something else: ``<state> in <what it was in when it left its core>``,
               a system call, an exception (mode intel-pt) or ``user code``, or, of requests, ``<kind>: <wait chain>`` (waits/reasons.py);
               or a sent request ``for the peer's reply``, or on its way to the driver as departure.py tells; or the message for a ``retransmission``
-              (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or the thread was ready, but its process had used up its ``CPU quota``
+              (``: dropped here, <reason>``), ``in the transmit queue`` or ``in the NIC``; or its connection ``in the accept queue``; or the thread was ready, but its process had used up its ``CPU quota``
 frequency     of work in the kinds of WORK, what it took longer because its core ran ``at a lower frequency`` than usual
 untraced        nothing was recorded: a loss, or before and after the recording of that core
 ============  ================================================================================
@@ -311,7 +311,7 @@ def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
 def _waits(pieces: Pieces, at: Int) -> Int:
     waits = [
         State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING, State.THROTTLED, State.LOST, State.QUEUED, State.SENDING,
-        State.AWAY,
+        State.AWAY, State.UNACCEPTED,
     ]  # fmt: skip
     known = np.isin(pieces.state[at], waits)
     return np.where(known, WAIT, UNTRACED)
@@ -339,6 +339,7 @@ def _wait_name(state: str, syscall: str) -> str:
         "queued": "in the transmit queue",
         "sending": "in the NIC",
         "away": "for the peer's reply",
+        "unaccepted": "in the accept queue",
     }
     return alone.get(state, f"{state} in {syscall}")
 

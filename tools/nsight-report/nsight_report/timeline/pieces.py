@@ -28,6 +28,7 @@ class State(IntEnum):
     THROTTLED: ready, but without CPU quota. CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
     interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
     SENDING: the NIC's until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
+    UNACCEPTED: the connection is in the accept queue, and who will read from it waits for work or is not there yet.
     """
 
     CORE = 0
@@ -45,6 +46,7 @@ class State(IntEnum):
     QUEUED = 12
     SENDING = 13
     AWAY = 14
+    UNACCEPTED = 15
 
 
 _NAMES = [state.name.lower() for state in State]

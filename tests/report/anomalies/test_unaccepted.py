@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Messages that came before their connection was accepted."""
+
+from __future__ import annotations
+
+import pytest
+from machinery.made_up.scene import Scene
+from machinery.made_up.tables import TID, state, syscall
+from report.anomalies.test_causes import SOFTIRQ, diagnose, slow
+
+CAUSE = "Accept queue (A)"
+WORKER = 200
+IDLE = (0, "swapper")
+
+
+def late(place: str | None, unaccepted: bool = True) -> Scene:
+    """Usual messages, and one that another thread reads at 6000; that thread is in the call ``place`` until 5600, or not there."""
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 500, 6000, SOFTIRQ,
+         [(0, 5600, "idle", "idle", *IDLE), (5600, 6500, "syscall", "read", WORKER, "server"),
+          (6500, 20_000, "idle", "idle", *IDLE)], [])  # fmt: skip
+    scene.messages[-1] |= {"tid": WORKER, "unaccepted": unaccepted}
+    if place:
+        scene.states.append(state(t - 5000, t + 5600, "sleeping", tid=WORKER))
+        scene.calls.append(syscall(WORKER, t - 5000, t + 5600, place))
+    scene.states.append(state(t + 5600, t + 6500, "running", tid=WORKER))
+    scene.states.append(state(t, t + 20_000, "sleeping", tid=TID))
+    scene.calls.append(syscall(WORKER, t + 5800, t + 6000, "read"))
+    return scene
+
+
+@pytest.mark.parametrize("place", [None, "futex", "epoll_wait", "read"])
+def test_a_reader_that_is_not_there_or_waits_for_work_is_in_the_accept_queue(place: str | None):
+    result, causes = diagnose(late(place))
+    # From the hand-off at 500 to 5600, when it runs; usual is a wake-up of 100.
+    assert causes[CAUSE]["total_deviation_ns"] == pytest.approx(5000, abs=150)
+    assert list(causes) == [CAUSE]
+    assert result.coverage["coverage"].to_pylist() == [1.0]
+
+
+def test_what_the_reader_did_meanwhile_is_the_cause():
+    _, causes = diagnose(late("clock_nanosleep"))
+    assert list(causes) == ["Application sleeps (A)"]
+
+
+def test_a_connection_that_was_accepted_waits_for_its_reader():
+    _, causes = diagnose(late("futex", unaccepted=False))
+    assert CAUSE not in causes
+    _, causes = diagnose(late(None, unaccepted=False))
+    assert CAUSE not in causes
+
+
+def test_a_thread_that_was_there_before_is_not_taken_for_a_new_one():
+    """Its events were lost for a while: that it waited for work is not known."""
+    scene = late(None)
+    t = scene.messages[-1]["first_ns"]
+    scene.states.append(state(t - 5000, t + 5600, "unknown", tid=WORKER))
+    _, causes = diagnose(scene)
+    assert CAUSE not in causes
