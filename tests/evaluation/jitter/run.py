@@ -48,7 +48,7 @@ CAUSES = (
     Cause("none", ""),
     Cause("oversubscription", r"crowd \(A\)"),
     Cause("garbage collector", r"Garbage collection \(A\)|Lock wait \(A\)", "Java, its collector's threads on the same core"),
-    Cause("page faults", r"Page faults \(A\)", "the fault itself has no length in mode tracepoints"),
+    Cause("page faults", r"Page faults \(A\)", "each as long as the recorder measured one"),
     Cause("TLB shootdown", r"Inter-processor interrupts \(A\)|TLB flushes \(A\)", "what it costs a virtual machine lies outside of the interrupt's handler"),
     Cause("timers", r"Timer interrupt \(A\)|Timers \(A\)", "4,000 timers at once"),
     Cause("I/O", r"Blocked on I/O or memory \(A\)|Disk I/O \(A\)"),

@@ -13,7 +13,7 @@ from nsight_report.anomalies import Host, Recording, Selection, Slice, deviation
 from nsight_report.attribution import attribute
 from nsight_report.attribution.categories import ADVICE, read_advice
 from nsight_report.attribution.causes import PLACES
-from nsight_report.timeline.exposure import HOL, OWN, THREAD, Exposure
+from nsight_report.timeline.labelled import HOL, OWN, THREAD, Exposure
 
 SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 

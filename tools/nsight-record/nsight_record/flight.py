@@ -142,7 +142,8 @@ class Flight:
         self._readings = ClockReadings(2 * (options.before + options.after) + _CLOCK_SLACK_S)
         self._clock_lines, self._records = Pipe(), Pipe()
         self._recording = False
-        self._about = describe(plan, command, machine)
+        # What the cores have when it begins says nothing of a window.
+        self._about = {**describe(plan, command, machine), "core_khz": {}}
         self._throttled = throttling.Watch(machine.root, options.before + options.after)
         self.totals = Totals()
         self._begin = 0.0

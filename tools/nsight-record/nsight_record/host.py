@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -82,6 +83,25 @@ def core_khz(root: Path = Path("/")) -> dict[str, int]:
         if khz.isdecimal():
             found[path.parent.parent.name.removeprefix("cpu")] = int(khz)
     return found
+
+
+def page_fault_ns() -> int | None:
+    """``manifest.page_fault_ns``: how long a fault of a small page takes, in the fastest of some rounds; None: unknown."""
+    pages, rounds = 128, 7
+    took = []
+    for _ in range(rounds):
+        with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+            # A huge page would be one fault. Kernels without them refuse the advice.
+            with contextlib.suppress(OSError):
+                memory.madvise(mmap.MADV_NOHUGEPAGE)
+            times = [time.perf_counter_ns()]
+            for _again in range(2):
+                for place in range(0, len(memory), mmap.PAGESIZE):
+                    memory[place] = 1
+                times.append(time.perf_counter_ns())
+        # The second time every page is there: what the loop itself takes.
+        took.append((times[1] - times[0] - (times[2] - times[1])) // pages)
+    return min(took) if min(took) > 0 else None
 
 
 def _affinity() -> list[int]:

@@ -144,6 +144,8 @@ def describe(plan: Plan, argv: Sequence[str], machine: Machine) -> dict[str, Any
         "recorder": __version__,
         "mode": plan.mode,
         "host": host.describe(machine.root),
+        "core_khz": host.core_khz(machine.root),
+        "page_fault_ns": host.page_fault_ns(),
         "nics": plan.nics,
         "command": list(argv),
         "filters": {

@@ -261,7 +261,7 @@ class Recording:
     def _record(self, affinity: set[int]) -> str:
         plan = self._plan
         self._throttled = throttling.Watch(self._machine.root)
-        self._manifest.update(core_khz=host.core_khz(self._machine.root), start=self._clocks.now())
+        self._manifest["start"] = self._clocks.now()
         self._begin = time.monotonic()
         self._capture.save()
         until = f"{plan.duration:g} s" if plan.duration else "until Ctrl-C"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..interval_joins import Int
 from ..timeline import SIDES, A, R, T
-from ..timeline.exposure import (
+from ..timeline.labelled import (
     FREQUENCY,
     HOL,
     IDLE,

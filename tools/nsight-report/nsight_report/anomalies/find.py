@@ -17,7 +17,7 @@ from ..tables import schema
 from ..tables.data_frames import column
 from ..timeline import SIDES
 from ..timeline.activity import Activity
-from ..timeline.exposure import KINDS, UNTRACED, WAIT, Exposure
+from ..timeline.labelled import KINDS, UNTRACED, WAIT, Exposure
 from ..timeline.machine import Machine, Names
 from ..timeline.recording import Explain, Recording
 from ..waits.reasons import is_explained

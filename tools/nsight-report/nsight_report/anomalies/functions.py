@@ -13,7 +13,7 @@ import pandas as pd
 from ..interval_joins import Int
 from ..names import ARROW
 from ..timeline import SIDES
-from ..timeline.exposure import KINDS, OWN
+from ..timeline.labelled import KINDS, OWN
 from . import nesting
 from .nesting import Baseline, Usual
 from .paths import Nodes, Paths

@@ -12,8 +12,8 @@ from ..calls.call_tree import COLUMNS, CallTree
 from ..interval_joins import Int
 from ..timeline import exposure
 from ..timeline.activity import Activity
-from ..timeline.exposure import Exposure, LabelledIntervals
 from ..timeline.frequency import CoreFrequencies
+from ..timeline.labelled import Exposure, LabelledIntervals
 from . import functions
 from .functions import Measured
 from .paths import Calls, Nodes, Paths

@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, frequencies, functions, waits
+    from . import build, faults, frequencies, functions, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -42,6 +42,7 @@ def _run(ctx: Context) -> Result:
     made: dict[str, pa.Table | Written] = {"calls": calls, "contexts": contexts, "thread_states": states}
     made["waits"] = waits.build(decoded.events, calls, contexts, states, syscall_names)
     made["trace"] = schema.empty("trace")
+    made["page_faults"] = faults.table(decoded, ctx.manifest.raw.get("page_fault_ns"))
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"))
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
@@ -83,7 +84,7 @@ STAGE = Stage(
     needs=("clocks",),
     raw=("manifest.json", "perf.data", RECORDS),
     options=("symfs",),
-    tables=("calls", "contexts", "thread_states", "waits", "trace", "frequencies", "drops"),
+    tables=("calls", "contexts", "thread_states", "waits", "trace", "frequencies", "page_faults", "drops"),
     programs=("nsight-perfdata", "nsight-rawdata", "nsight-contexts"),
     by_message=True,
 )

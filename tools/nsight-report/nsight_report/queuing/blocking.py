@@ -24,7 +24,7 @@ from ..tables import schema
 from ..tables.data_frames import column, to_pandas
 from ..timeline import SIDES, A, R, exposure
 from ..timeline.activity import Activity
-from ..timeline.exposure import HOL
+from ..timeline.labelled import HOL, LabelledIntervals
 from ..timeline.machine import Machine
 from ..timeline.recording import Recording
 from .self_time import Inside
@@ -76,7 +76,7 @@ def break_down(
     activity = Activity(recording, messages, App.of(of_server))
     del of_server  # it grows with the recording, and what follows needs memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
-    waited = exposure.LabelledIntervals.join(
+    waited = LabelledIntervals.join(
         [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in activity.parts([blocked])]
     )
     own = _own_work(fastest, activity)
@@ -142,7 +142,7 @@ def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_f
     return frame[groups.cumcount() == rank][["side", "category", "ns"]].rename(columns={"ns": "one_ns"})
 
 
-def _ahead(waited: exposure.LabelledIntervals, machine: Machine) -> pd.DataFrame:
+def _ahead(waited: LabelledIntervals, machine: Machine) -> pd.DataFrame:
     """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
     key = waited.row * len(SIDES) + waited.side
     frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})

@@ -21,7 +21,7 @@ from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, departure, detours, entered, exposure, occupancy
 from .frequency import CoreFrequencies
-from .machine import Machine, Names
+from .machine import Faults, Machine, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
@@ -48,8 +48,8 @@ class Activity:
     ) -> None:
         self.messages = messages
         self._tids = app.tids
-        self._calls, self._contexts, self._states = (
-            recording.activity(name) for name in ("calls", "contexts", "thread_states")
+        self._calls, self._contexts, self._states, self._faults = (
+            recording.activity(name) for name in ("calls", "contexts", "thread_states", "page_faults")
         )
         self._host, self._explain = recording.host or arrival.Host(), recording.explain
         self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
@@ -92,7 +92,10 @@ class Activity:
                 self._explained(self._queued(pieces(self.messages, rows, states, told.at, found), states))
                 for rows in chosen
             ]
-            yield parts, replace(self.machine.during(self._cores(parts)), told=told)
+            cpu, start, end = self._on_cores(parts)
+            contexts = to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))
+            faults = Faults.of(to_pandas(self._faults.overlapping(cpu, start, end)))
+            yield parts, replace(self.machine.during(contexts), told=told, faults=faults)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
         """Rows of ``calls`` that overlap intervals of cores, with their callers."""
@@ -165,9 +168,10 @@ class Activity:
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)
 
-    def _cores(self, pieces: list[Pieces]) -> pd.DataFrame:
+    def _on_cores(self, pieces: list[Pieces]) -> tuple[Int, Int, Int]:
+        """Core, begin and end of the pieces in which it counts what their core did."""
         cpu, start, end = (
             np.concatenate([getattr(p, name)[exposure.on_cores(p)] for p in pieces])
             for name in ("cpu", "start", "end")
         )
-        return to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))
+        return cpu, start, end

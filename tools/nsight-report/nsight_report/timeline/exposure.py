@@ -15,7 +15,7 @@ sibling       another thread of the application's process, by name: it may work 
 thread        a thread of another process, by name
 softirq       its vector
 hardirq       its handler or vector
-exception     its entry (mode intel-pt)
+exception     its entry (mode intel-pt); ``page fault`` of the message's own thread (mode tracepoints, calls/faults.py)
 idle          the core had nothing to run: ``before arrival``; ``C-state exit latency`` or ``wake-up`` while the thread was ready,
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
               the message (arrival.py): ``interrupt coalescing``, ``C-state exit latency`` or ``interrupt delivery delay``
@@ -31,9 +31,6 @@ untraced        nothing was recorded: a loss, or before and after the recording 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -41,6 +38,26 @@ import pandas as pd
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
 from . import R, arrival
+from .labelled import (
+    EXCEPTION,
+    HARDIRQ,
+    HOL,
+    HOST,
+    IDLE,
+    INTERFERENCE,
+    OWN,
+    SIBLING,
+    SOFTIRQ,
+    THREAD,
+    UNTRACED,
+    WAIT,
+    WITHIN,
+    Exposure,
+    LabelledIntervals,
+    at_usual_frequency,
+    total,
+    with_faults,
+)
 from .machine import (
     IN_ABSENT,
     IN_EXCEPTION,
@@ -57,26 +74,6 @@ from .machine import (
 from .occupancy import Tiles
 from .pieces import Pieces, State, uncovered
 
-KINDS = (
-    "own", "hol", "interference", "sibling", "thread", "softirq", "hardirq", "exception", "idle", "host", "wait", "untraced",
-    "frequency",
-)  # fmt: skip
-(
-    OWN,
-    HOL,
-    INTERFERENCE,
-    SIBLING,
-    THREAD,
-    SOFTIRQ,
-    HARDIRQ,
-    EXCEPTION,
-    IDLE,
-    HOST,
-    WAIT,
-    UNTRACED,
-    FREQUENCY,
-) = range(len(KINDS))
-
 # An interrupt shorter than this inside another thread or another message's processing is part
 # of that; a longer one is a cause of its own. Five times the capture's own median if larger.
 NESTED_FLOOR_NS = 50_000
@@ -85,43 +82,8 @@ THROTTLED_NS = 50_000
 QUOTA = "CPU quota"
 
 
-@dataclass(frozen=True)
-class LabelledIntervals:
-    """Labelled intervals of lifetimes; ``row``: position of the message, ``other``: the message it is about."""
-
-    row: Int
-    side: Int
-    kind: Int
-    subject: Int
-    start: Int
-    end: Int
-    cpu: Int
-    other: Int
-
-    @classmethod
-    def join(cls, parts: list[Self]) -> Self:
-        """All rows of ``parts``."""
-        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in cls.__dataclass_fields__))
-
-    def take(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """The chosen rows."""
-        return replace(self, **{f: getattr(self, f)[chosen] for f in self.__dataclass_fields__})
-
-
-@dataclass(frozen=True)
-class Exposure(LabelledIntervals):
-    """One row per message, side and label: ``ns`` in all, and its longest interval."""
-
-    ns: Int
-
-
 #: Contexts that interrupt a thread.
 INTERRUPTS = (IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION)
-#: Kinds of intervals in which the message itself, or what is usual, was worked on: the functions there count.
-WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
-#: Kinds of work, which takes longer at a lower frequency. What another program does may be to use up its time.
-WORK = (OWN, HOL, INTERFERENCE, SOFTIRQ, HARDIRQ, EXCEPTION)
-LOWER_FREQUENCY = "at a lower frequency"
 
 
 def measure(
@@ -132,8 +94,8 @@ def measure(
     ``messages`` are of one application, whose others ``machine`` knows: overlaps with these are head-of-line
     blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
     """
-    intervals = _label(messages, pieces, machine)
-    return _at_usual_frequency(_total(intervals), intervals, machine), intervals.take(
+    intervals = with_faults(_label(messages, pieces, machine), machine)
+    return at_usual_frequency(total(intervals), intervals, machine), intervals.take(
         np.isin(intervals.kind, kept)
     )
 
@@ -342,59 +304,3 @@ def _wait_name(state: str, syscall: str) -> str:
         "unaccepted": "in the accept queue",
     }
     return alone.get(state, f"{state} in {syscall}")
-
-
-def _total(rows: LabelledIntervals) -> Exposure:
-    """Add up the intervals of each message, side and label; keep the longest as evidence.
-
-    Those that adjoin count as one there, as long as they are about the same message: a thread's turn on a core is cut by
-    its system calls and by interrupts.
-    """
-    order = np.lexsort((rows.start, rows.other, rows.cpu, rows.subject, rows.kind, rows.side, rows.row))
-    columns = (rows.row, rows.side, rows.kind, rows.subject, rows.cpu, rows.other, rows.start, rows.end)
-    row, side, kind, subject, cpu, other, start, end = (of[order] for of in columns)
-    label = np.stack([row, side, kind, subject])
-    new = (np.diff(np.stack([*label, cpu, other])) != 0).any(axis=0) | (start[1:] != end[:-1])
-    first = _firsts(new, len(order))
-    ns = np.add.reduceat(end - start, first) if len(first) else np.zeros(0, np.int64)
-    run = np.lexsort((-ns, *label[::-1, first]))
-    longest = _firsts((np.diff(label[:, first[run]]) != 0).any(axis=0), len(run))
-    total = np.add.reduceat(ns[run], longest) if len(longest) else np.zeros(0, np.int64)
-    at = first[run[longest]]
-    return Exposure(
-        row[at],
-        side[at],
-        kind[at],
-        subject[at],
-        start[at],
-        start[at] + ns[run[longest]],
-        cpu[at],
-        other[at],
-        total,
-    )
-
-
-def _at_usual_frequency(sums: Exposure, intervals: LabelledIntervals, m: Machine) -> Exposure:
-    """``sums`` in which work took what it would at the usual frequency; the rest is a label of its own."""
-    at = np.flatnonzero(np.isin(intervals.kind, WORK))
-    longer = m.frequencies.longer(intervals.cpu[at], intervals.start[at], intervals.end[at])
-    at, longer = at[longer > 0], longer[longer > 0]
-    if not len(at):
-        return sums
-    slowed = {f: getattr(intervals, f)[at] for f in LabelledIntervals.__dataclass_fields__}
-    label = ["row", "side", "kind", "subject"]
-    frame = pd.DataFrame({**slowed, "ns": longer})
-    of = frame.groupby(label)["ns"].sum()
-    less = of.reindex(pd.MultiIndex.from_arrays([getattr(sums, f) for f in label])).fillna(0)
-    left = replace(sums, ns=sums.ns - less.to_numpy(np.int64))
-    # The interval that lost most stands for the others.
-    frame = frame.assign(kind=FREQUENCY, subject=m.names.code(LOWER_FREQUENCY), other=-1)
-    frame = frame.sort_values([*label, "ns"], kind="stable")
-    groups = frame.groupby(label)["ns"]
-    rows = frame.assign(ns=groups.transform("sum")).drop_duplicates(label, keep="last")
-    return Exposure.join([left, Exposure(**{f: column(rows[f]) for f in Exposure.__dataclass_fields__})])
-
-
-def _firsts(new: npt.NDArray[np.bool_], n: int) -> Int:
-    """Positions at which a group of ``n`` sorted rows begins; ``new``: whether each row after the first does."""
-    return np.flatnonzero(np.append(True, new)) if n else np.zeros(0, np.int64)

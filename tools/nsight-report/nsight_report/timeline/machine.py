@@ -51,6 +51,20 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Faults:
+    """Page faults of cores: core, begin and end, in order of both. One that took a core is of the thread that was there."""
+
+    cpu: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+    start: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+    end: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @staticmethod
+    def of(table: pd.DataFrame) -> Faults:
+        """Rows of ``page_faults``."""
+        return Faults(*(column(table[name]) for name in ("cpu", "start_ns", "end_ns")))
+
+
+@dataclass(frozen=True)
 class Machine:
     """What the cores and threads did, as arrays; made once per diagnosis.
 
@@ -60,7 +74,7 @@ class Machine:
     received, ascending, ``receive_name`` and ``receive_pid``: of each, the code of ``<comm> receive``, and who reads it; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies``: of the cores.
+    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``faults``: of the cores.
     """
 
     names: Names
@@ -87,6 +101,7 @@ class Machine:
     host: arrival.Host
     lost: Int | None = None
     frequencies: CoreFrequencies = field(default_factory=CoreFrequencies)
+    faults: Faults = field(default_factory=Faults)
 
     def was_in(self, tid: Int, time: Int) -> Int:
         """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""

@@ -17,6 +17,7 @@ from ..manifest import Manifest
 from ..recorder import NOBODY, Recorder
 from ..selection.population import Noise
 from ..stage import REQUEST, Context
+from ..tables import schema
 from ..tables.intervals import IntervalTable
 from ..tables.messages import Messages
 from .arrival import Host
@@ -62,7 +63,7 @@ class Recording(NamedTuple):
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
     nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
-    ``frequencies``: of its cores, that table.
+    ``frequencies`` and ``page_faults``: of its cores, those tables.
     ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
     """
 
@@ -78,6 +79,7 @@ class Recording(NamedTuple):
     diagnosed: Messages | None = None
     explain: Explain | None = None
     frequencies: pa.Table | None = None
+    page_faults: pa.Table | IntervalTable | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -88,8 +90,9 @@ class Recording(NamedTuple):
         return self.diagnosed or self.every()
 
     def activity(self, name: str) -> IntervalTable:
-        """Its table ``calls``, ``contexts`` or ``thread_states``, to be read in parts."""
+        """Its table ``calls``, ``contexts``, ``thread_states`` or ``page_faults``, to be read in parts."""
         table = getattr(self, name)
+        table = schema.empty(name) if table is None else table
         return (
             table
             if isinstance(table, IntervalTable)
@@ -116,6 +119,7 @@ class Recording(NamedTuple):
             recorder=recorder,
             drops=ctx.table("drops"),
             frequencies=ctx.table("frequencies"),
+            page_faults=ctx.stored("page_faults"),
             diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
 
