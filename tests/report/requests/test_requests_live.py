@@ -20,9 +20,10 @@ from machinery.testbed import ports
 from machinery.testbed.bed import on_path
 from nsight_record import clock, collect
 from nsight_report.cli import main
-from nsight_report.export import page_data
+from nsight_report.export import page_data, perfetto
 from nsight_report.plots.figures import Sheet
 from nsight_report.summary import summarise
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
 
 from conftest import skip_or_fail
 
@@ -156,6 +157,14 @@ def test_requests_of_a_pool_pass_from_the_reader_to_a_worker(
     hands = json.loads(page_data.lifetimes(Sheet.of(c, summarise(c)))[slowest])["hands"]
     assert [part[3] for part in hands].count("had another request") == (queued["request_id"] == slowest).sum()
     assert sum(ns for _, _, ns, *_ in hands) == rows.loc[slowest, "service_dur_ns"]
+    perfetto.export(c, str(slowest), tmp_path / "pool.pftrace")
+    trace = published.Trace()
+    trace.ParseFromString((tmp_path / "pool.pftrace").read_bytes())
+    drawn = [p for p in trace.packet if "hands" in p.track_event.categories]
+    mine = work[work["request_id"] == slowest]
+    assert [p.timestamp for p in drawn] == mine["start_ns"].tolist()
+    passed = [p for p in trace.packet if "hand-over" in p.track_event.categories]
+    assert len({p.track_event.track_uuid for p in passed}) == mine["tid"].nunique() == 2
 
 
 NGINX = """

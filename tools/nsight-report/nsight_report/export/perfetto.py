@@ -3,7 +3,7 @@
 
 Tracks: the messages (one slice each, its segments inside, its causes as arguments), each core (its calls, and as
 instants the timestamps and causes of messages), the threads (running, runnable, blocked). A flow leads from the NIC
-over arrival and hand-off to the read. Times are CLOCK_MONOTONIC of the recorded machine, as in the tables.
+over arrival and hand-off to the read, and of requests one from thread to thread. Times are CLOCK_MONOTONIC of the recorded machine, as in the tables.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ from .perfetto_wire import (
     CLEARED,
     END,
     INSTANT,
+    MAX_NAME,
     MONOTONIC,
     REALTIME,
+    SEQUENCE,
     PacketForm,
     TracePacket,
+    annotate,
+    event,
     write,
 )
+from .perfetto_work import hands
 from .selection import Chosen, Mark, choose, marks, tracks
 
 if TYPE_CHECKING:
@@ -44,10 +49,8 @@ if TYPE_CHECKING:
 # Identities of tracks. Threads and messages follow their bases.
 _MESSAGES, _OTHERS, _CORES = 1, 2, 3
 _CORE, _MESSAGE, _OTHER_MESSAGE, _PROCESS, _THREAD = 1 << 20, 2 << 20, 3 << 20, 1 << 33, 2 << 33
-# Sequences: each core's calls are one, with names of their own; everything else is another.
-_SEQUENCE, _CORE_SEQUENCE = 1, 16
-
-_LIMIT = 400  # characters of a name
+# Each core's calls are a sequence, with names of their own; everything else is another (SEQUENCE).
+_CORE_SEQUENCE = 16
 
 
 def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
@@ -61,6 +64,8 @@ def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
         for packet in _messages(chosen):
             write(file, packet)
         for packet in _states(chosen):
+            write(file, packet)
+        for packet in _hands(chosen):
             write(file, packet)
     return {
         "messages": len(chosen.messages),
@@ -82,7 +87,7 @@ def _packed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 def _clock(capture: CaptureTables) -> TracePacket:
     """Relates the clocks, and says that the trace's own is the monotonic one."""
-    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+    packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
     snapshot = packet.clock_snapshot
     snapshot.primary_trace_clock = MONOTONIC
     base = capture.manifest.ns("start", "monotonic_ns") or 0
@@ -119,13 +124,13 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
         "pid"
     )  # the first thread is the process's own, if it is there
     for row in each(named[named["pid"] >= 0]):
-        packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+        packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
         packet.track_descriptor.uuid = _PROCESS + int(row.pid)
         process = packet.track_descriptor.process
         process.pid, process.process_name = int(row.pid), printable(row.comm)
         yield packet
     for row in each(threads):
-        packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+        packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
         packet.track_descriptor.uuid = _THREAD + int(row.tid)
         thread = packet.track_descriptor.thread
         thread.pid, thread.tid, thread.thread_name = int(row.pid), int(row.tid), printable(row.comm)
@@ -141,7 +146,7 @@ def _roles(messages: pd.DataFrame) -> dict[int, str]:
 
 
 def _track(uuid: int, parent: int | None, name: str, rank: int) -> TracePacket:
-    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+    packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
     track = packet.track_descriptor
     track.uuid, track.name, track.sibling_order_rank = uuid, name, rank
     track.child_ordering = track.EXPLICIT
@@ -169,7 +174,7 @@ class _Names:
 
     def new(self) -> Iterator[tuple[int, str]]:
         for text in self._new:
-            yield self._known[text], printable(text, _LIMIT)
+            yield self._known[text], printable(text, MAX_NAME)
         self._new.clear()
 
 
@@ -253,37 +258,6 @@ def _calls(capture: CaptureTables, chosen: Chosen, file: BinaryIO) -> int:
 # -- messages ---------------------------------------------------------------------------------
 
 
-def _event(kind: int, track: int, ns: int, name: str = "", category: str = "") -> TracePacket:
-    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE, timestamp=ns)
-    event = packet.track_event
-    event.type, event.track_uuid = kind, track
-    if name:
-        event.name = printable(name, _LIMIT)
-    if category:
-        event.categories.append(category)
-    return packet
-
-
-def _annotate(packet: TracePacket, **values: Any) -> TracePacket:
-    for name, value in values.items():
-        _value(packet.track_event.debug_annotations.add(name=name), value)
-    return packet
-
-
-def _value(annotation: Any, value: Any) -> None:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            _value(annotation.dict_entries.add(name=printable(name)), inner)
-    elif isinstance(value, str):
-        annotation.string_value = printable(value, _LIMIT)
-    elif isinstance(value, float):
-        annotation.double_value = value
-    elif pd.isna(value):
-        annotation.string_value = "unknown"
-    else:
-        annotation.int_value = int(value)
-
-
 _FACTS = (
     "message_id",
     "direction",
@@ -318,9 +292,9 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
             }
         peer = peer_of(message)
         title = f"message {number}: {duration(int(message.latency_ns))}"
-        yield _annotate(_event(BEGIN, track, int(message.first_ns), title, "message"), **facts, peer=peer)
+        yield annotate(event(BEGIN, track, int(message.first_ns), title, "message"), **facts, peer=peer)
         yield from _segments(track, stamps, int(message.first_ns), int(message.last_ns))
-        yield _event(END, track, int(message.last_ns))
+        yield event(END, track, int(message.last_ns))
         yield from _flow(number, track, stamps)
     row_of = dict(zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist()))
     drawn = {w.cpu for w in chosen.windows}
@@ -328,17 +302,17 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
         name = f"{a.category} ({a.side}) +{duration(int(a.deviation_ns))}"
         # Time on the way is on no core, and the thread may have waited for one that is not drawn.
         track = _CORE + int(a.cpu) if a.cpu in drawn else _MESSAGE + row_of[a.message_id]
-        yield _annotate(
-            _event(INSTANT, track, int(a.start_ns), name, "cause"),
+        yield annotate(
+            event(INSTANT, track, int(a.start_ns), name, "cause"),
             **{c: getattr(a, c) for c in chosen.anomalies.columns if c != "start_ns"},
         )
     for row, message in zip(tracks(chosen.others).tolist(), each(chosen.others)):
         track = _OTHER_MESSAGE + row
-        yield _annotate(
-            _event(BEGIN, track, int(message.first_ns), f"message {message.message_id}", "other message"),
+        yield annotate(
+            event(BEGIN, track, int(message.first_ns), f"message {message.message_id}", "other message"),
             message_id=int(message.message_id), latency_ns=int(message.latency_ns), comm=str(message.comm),
         )  # fmt: skip
-        yield _event(END, track, int(message.last_ns))
+        yield event(END, track, int(message.last_ns))
 
 
 def _causes(anomalies: pd.DataFrame) -> dict[int, dict[str, int]]:
@@ -356,25 +330,31 @@ def _causes(anomalies: pd.DataFrame) -> dict[int, dict[str, int]]:
 def _segments(track: int, stamps: list[Mark], first: int, last: int) -> Iterator[TracePacket]:
     inside = [mark for mark in stamps if first <= mark.ns <= last]
     for here, there in itertools.pairwise(inside):
-        yield _event(BEGIN, track, here.ns, f"{here.name} to {there.name}", "segment")
-        yield _event(END, track, there.ns)
+        yield event(BEGIN, track, here.ns, f"{here.name} to {there.name}", "segment")
+        yield event(END, track, there.ns)
 
 
 def _flow(number: int, row: int, stamps: list[Mark]) -> Iterator[TracePacket]:
     """The timestamps as instants where they were taken, joined by a flow."""
     for i, mark in enumerate(stamps):
         track = row if mark.cpu is None else _CORE + mark.cpu
-        packet = _event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "timestamp")
+        packet = event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "timestamp")
         last = i == len(stamps) - 1
         # 0 is no flow.
         (packet.track_event.terminating_flow_ids if last else packet.track_event.flow_ids).append(number + 1)
-        yield _annotate(packet, message_id=number)
+        yield annotate(packet, message_id=number)
+
+
+def _hands(chosen: Chosen) -> Iterator[TracePacket]:
+    rows = zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist(), strict=True)
+    threads = chosen.states["tid"].unique().tolist()
+    return hands(chosen.work, {n: _MESSAGE + row for n, row in rows}, {t: _THREAD + t for t in threads})
 
 
 def _states(chosen: Chosen) -> Iterator[TracePacket]:
     for row in each(chosen.states):
         track = _THREAD + int(row.tid)
         where = f" on core {row.cpu}" if row.cpu >= 0 and str(row.state) in ("running", "runnable") else ""
-        packet = _event(BEGIN, track, int(row.start_ns), f"{row.state}{where}", "thread state")
-        yield _annotate(packet, cpu=int(row.cpu), waker_tid=int(row.waker_tid))
-        yield _event(END, track, int(row.end_ns))
+        packet = event(BEGIN, track, int(row.start_ns), f"{row.state}{where}", "thread state")
+        yield annotate(packet, cpu=int(row.cpu), waker_tid=int(row.waker_tid))
+        yield event(END, track, int(row.end_ns))

@@ -12,8 +12,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from google.protobuf.message import Message
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
+
+from ..names import printable
 
 _p: Any = published  # made when imported: nothing a type checker could know
 TracePacket: Any = _p.TracePacket
@@ -30,6 +33,10 @@ _VARINT, _BYTES = 0, 2  # wire types
 _ANY = 9  # octets that hold every non-negative int64
 
 
+#: Of everything but the calls of cores.
+SEQUENCE = 1
+#: Characters.
+MAX_NAME = 400
 #: Of the outermost message.
 CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 PACKET = _p.Trace.DESCRIPTOR.fields_by_name["packet"].number
@@ -39,6 +46,39 @@ def write(file: BinaryIO, packet: Message) -> None:
     """Append one packet."""
     body = packet.SerializeToString()
     file.write(_tag(PACKET, _BYTES) + _varint(len(body)) + body)
+
+
+def event(kind: int, track: int, ns: int, name: str = "", category: str = "") -> TracePacket:
+    """An event of a track; names are made printable."""
+    packet = TracePacket(trusted_packet_sequence_id=SEQUENCE, timestamp=ns)
+    told = packet.track_event
+    told.type, told.track_uuid = kind, track
+    if name:
+        told.name = printable(name, MAX_NAME)
+    if category:
+        told.categories.append(category)
+    return packet
+
+
+def annotate(packet: TracePacket, **values: Any) -> TracePacket:
+    """``packet`` with arguments; dicts have entries of their own, and what is missing is unknown."""
+    for name, value in values.items():
+        _value(packet.track_event.debug_annotations.add(name=name), value)
+    return packet
+
+
+def _value(annotation: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _value(annotation.dict_entries.add(name=printable(name)), inner)
+    elif isinstance(value, str):
+        annotation.string_value = printable(value, MAX_NAME)
+    elif isinstance(value, float):
+        annotation.double_value = value
+    elif pd.isna(value):
+        annotation.string_value = "unknown"
+    else:
+        annotation.int_value = int(value)
 
 
 class PacketForm:

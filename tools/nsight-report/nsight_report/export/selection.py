@@ -80,7 +80,7 @@ class Chosen:
     """``messages`` to export, ``others`` that were under way on the same cores, and windows of the cores.
 
     ``anomalies`` and ``coverage``: of the messages that have some. ``states``: of the threads that read or sent them,
-    and of threads that ran or waited on these cores.
+    and of threads that ran or waited on these cores. ``work``: in whose hands received requests were (``request_work``).
     """
 
     messages: pd.DataFrame
@@ -89,6 +89,7 @@ class Chosen:
     coverage: pd.DataFrame
     states: pd.DataFrame
     windows: list[Window]
+    work: pd.DataFrame
 
 
 #: Names of roles before 0.2, taken for one release.
@@ -145,14 +146,17 @@ def choose(capture: CaptureTables, spec: str) -> Chosen:
     found = messages_of(capture, spec)
     windows = around(found)
     own = found["message_id"]
+    work = capture.work(own.tolist() if capture.options.direction == REQUEST else [])
+    threads = {*found["tid"].tolist(), *work["tid"].tolist()}
     anomalies, coverage = capture.anomalies, capture.coverage
     return Chosen(
         found,
         _others(capture.diagnosed_messages, own, windows),
         anomalies[anomalies["message_id"].isin(own)],
         coverage[coverage["message_id"].isin(own)],
-        _states(capture.frame("thread_states"), found, windows),
+        _states(capture.frame("thread_states"), threads, windows),
         windows,
+        work,
     )
 
 
@@ -165,10 +169,10 @@ def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> p
     return messages.rows(messages.columns(names, near)["message_id"].to_numpy())
 
 
-def _states(states: pd.DataFrame, messages: pd.DataFrame, windows: list[Window]) -> pd.DataFrame:
-    """Intervals of thread states: on the windows' cores, and of the messages' own threads at the time."""
+def _states(states: pd.DataFrame, threads: set[int], windows: list[Window]) -> pd.DataFrame:
+    """Intervals of thread states: on the windows' cores, and of the messages' own ``threads`` at the time."""
     near = _overlap(states, "cpu", "start_ns", "end_ns", windows)
-    own = states["tid"].isin(set(messages["tid"].tolist())).to_numpy(bool)
+    own = states["tid"].isin(threads).to_numpy(bool)
     anywhere = [Window(0, w.begin_ns, w.end_ns) for w in windows]
     own &= _overlap(states.assign(anywhere=0), "anywhere", "start_ns", "end_ns", anywhere)
     asleep = states["state"].astype(str).isin(("sleeping", "waiting", "dead", "unknown")).to_numpy(bool)
