@@ -37,3 +37,8 @@ def test_late_accept_is_the_cause(tmp_path: Path, kind: str):
     waited = received[received["message_id"].isin(found["message_id"])]
     assert waited["unaccepted"].all()
     assert set(found["category"]) == {"Accept queue"}
+    # A request begins with its message.
+    of_requests = nsight_report.open(tmp_path / "a.nsight", direction="request", slow="10ms-").anomalies
+    assert set(found["message_id"]) <= set(
+        of_requests.loc[of_requests["subject"] == "in the accept queue", "message_id"]
+    )
