@@ -22,12 +22,19 @@ def table(decoded: Decoded, takes_ns: object) -> pa.Table:
     if not isinstance(takes_ns, int) or not 0 < takes_ns <= LONGEST_NS:
         return schema.empty("page_faults")
     events = decoded.events
-    of_cores = events[events["cpu"] != np.iinfo(np.uint16).max]
-    of_cores = of_cores[np.argsort(of_cores["cpu"], kind="stable")]
-    cpu, start = of_cores["cpu"].astype(np.int32), of_cores["ts"].astype(np.int64)
+    kind = events["kind"]
+    at = np.flatnonzero((kind == CODE["page_fault_user"]) | (kind == CODE["page_fault_kernel"]))
+    cpu, start = events["cpu"][at].astype(np.int32), events["ts"][at].astype(np.int64)
     end = start + takes_ns
-    same = cpu[1:] == cpu[:-1]
-    end[:-1][same] = np.minimum(end[:-1][same], start[1:][same])
-    fault = np.isin(of_cores["kind"], [CODE["page_fault_user"], CODE["page_fault_kernel"]]) & (end > start)
-    columns = {"cpu": cpu[fault], "start_ns": start[fault], "end_ns": end[fault]}
+    # A recording has far more events than faults: of the others nothing is copied but their cores.
+    cores = np.ascontiguousarray(events["cpu"])
+    for core in np.unique(cpu):
+        mine, every = np.flatnonzero(cpu == core), np.flatnonzero(cores == core)
+        following = np.searchsorted(every, at[mine], "right")
+        known = following < len(every)
+        until = events["ts"][every[following[known]]].astype(np.int64)
+        end[mine[known]] = np.minimum(end[mine[known]], until)
+    order = np.lexsort((start, cpu))
+    order = order[end[order] > start[order]]
+    columns = {"cpu": cpu[order], "start_ns": start[order], "end_ns": end[order]}
     return schema.conform("page_faults", pa.table(columns))
