@@ -46,15 +46,6 @@ def busy_core() -> Iterator[None]:
         loop.wait()
 
 
-def switches_not_seen(directory: Path) -> int:
-    """As the ledger of the capture counts them."""
-    pipeline = nsight_report.open(directory).pipeline
-    pipeline.run_for(("thread_states",))
-    return sum(
-        row["count"] for row in pipeline.losses().to_pylist() if row["key"] == "activity_switch_missing"
-    )
-
-
 def states(directory: Path) -> pd.DataFrame:
     pipeline = nsight_report.open(directory).pipeline
     pipeline.run_for(["thread_states"])
@@ -92,9 +83,8 @@ def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) 
     throttled = found["state"] == "throttled"
     assert set(found.loc[throttled, "tid"]) == {worker.pid}
     assert set(found.loc[throttled, "cpu"]) == {CORE}
-    # A wait whose end was not seen is nobody's: the kernel shows not every switch on some machines, and the ledger counts them.
-    unseen = switches_not_seen(tmp_path / "a.nsight") * PERIOD_US * 1000
-    assert told * 0.99 - unseen <= ns[throttled].sum() <= told * 1.01
+    # Also where the kernel did not show the switch that ended one, as on some machines.
+    assert told * 0.99 <= ns[throttled].sum() <= told * 1.01
     # One that lacks more than a period's quota waits for two periods, each of which counts.
     n = (1 + ns[throttled] // (PERIOD_US * 1000)).sum()
-    assert TIMES - 2 - unseen // (PERIOD_US * 1000) <= n <= TIMES + 2
+    assert TIMES - 2 <= n <= TIMES + 2

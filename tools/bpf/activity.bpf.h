@@ -82,6 +82,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	if (!c)
 		return 0;
 	look_for_steal(c, prev, now);
+	quota_wait_ended(c, prev, now);
 	if (preempt || !prev_state)
 		quota_wait_begins(prev);
 	quota_wait_ends(c, next, now);

@@ -15,6 +15,7 @@ struct quota_wait {
 	__u64 queue; /* its group's on its core */
 	__u64 then;  /* ns that this was throttled when the wait began */
 	__u64 ns;    /* that it was throttled in queues that the thread has left */
+	__u64 waits; /* it has not got the core since */
 };
 
 struct {
@@ -63,6 +64,7 @@ static __always_inline void quota_wait_begins(struct task_struct *task)
 		return;
 	wait.queue = (__u64)queue;
 	wait.then = throttled_ns(queue);
+	wait.waits = 1;
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
@@ -88,6 +90,7 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 	    from->throttled_clock_self_time > before->then)
 		wait.ns = before->ns + from->throttled_clock_self_time - before->then;
 	wait.queue = (__u64)queue;
+	wait.waits = 1;
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
@@ -109,6 +112,7 @@ static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_s
 	took = ns;
 	wait = bpf_map_lookup_elem(&quota_waits, &tid);
 	if (wait) {
+		wait->waits = 0;
 		if (wait->queue != (__u64)queue || ns < wait->then)
 			return;
 		took = ns - wait->then + wait->ns;
@@ -117,6 +121,22 @@ static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_s
 	}
 	if (took)
 		put1(c, NSR_QUOTA, now, since(0, took) | (__u64)tid << NSR_DUR_BITS);
+}
+
+/* It leaves the core. Some machines show not every switch: if none gave it the core, its wait ended
+ * before it ran, and a group whose thread runs is not throttled.
+ */
+static __always_inline void quota_wait_ended(struct nsr_control *c, struct task_struct *task,
+					     __u64 now)
+{
+	struct quota_wait *wait;
+	__u32 tid = task->pid;
+
+	if (!quota_is_told() || !was_throttled(task->se.cfs_rq))
+		return;
+	wait = bpf_map_lookup_elem(&quota_waits, &tid);
+	if (wait && wait->waits)
+		quota_wait_ends(c, task, now);
 }
 
 #endif

@@ -64,7 +64,8 @@
  *                 same), 16 core on which that did; 40 ns from its begin to its hand-over, 23
  *                 unused, 1: it was handed over
  * QUOTA           40 ns, 22 tid: of the thread that the next switch gives the core, how long it was ready
- *                 and its control group had no CPU quota left
+ *                 and its control group had no CPU quota left; of the one that the next switch takes
+ *                 it from, if no switch was seen that gave it
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \

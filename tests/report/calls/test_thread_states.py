@@ -100,6 +100,22 @@ def test_ready_thread_first_waits_for_quota_and_then_for_its_core(
     assert [s[0] for s in states(table, 11)][:3] == ["unknown", "running", "runnable"]
 
 
+def test_a_wait_for_quota_is_told_later_where_the_switch_that_ended_it_was_not_seen() -> None:
+    """Thread 10 was seen last when it was preempted, and then in a system call; it leaves the core at 200."""
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        switch(100, 10, 11, state=PREEMPTED),
+        event(160, "sys_enter", 10, a=1),
+        event(200, "cpu_quota", 10, a=10, b=40),
+        switch(200, 10, 11),
+        LAST,
+    )
+    found = states(table, 10)
+    assert ("throttled", 0, 100, 140) in found
+    assert ("running", 0, 160, 200) in found
+    assert counted(losses)["wait for CPU quota put at the beginning of its wait"] == 1
+
+
 def test_waits_for_quota_that_are_put_somewhere_and_nowhere_are_counted() -> None:
     """Of thread 30 nothing is known before it runs."""
     _, _, _, losses = build(

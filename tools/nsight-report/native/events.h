@@ -67,7 +67,8 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * NET_DROP              reason              code        bytes
  *                       | protocol of IP << 16 | source port << 32 | destination port << 48
  * TCP_RETRANSMIT        sequence number     local port, remote port << 16   socket
- * CPU_QUOTA             tid that gets the core at ts   ns that it was ready and without quota
+ * CPU_QUOTA             tid that gets the core at ts, or leaves it   ns that it was ready and
+ * without quota
  */
 /* clang-format off */
 #define NSIGHT_KINDS(X) \

@@ -171,10 +171,15 @@ def _find_runs(
 
 
 def _without_quota(runs: _Runs, told: npt.NDArray[np.void]) -> Ints:
-    """For each run how long its thread was ready before it, but without CPU quota, in ns."""
+    """For each run how long its thread was ready before it, but without CPU quota, in ns; ``told`` at its begin, else its end."""
     ns = pd.Series(told["b"], pd.MultiIndex.from_arrays([told["a"], told["ts"].astype(np.int64)]))
-    at = pd.MultiIndex.from_arrays([runs.tid[: runs.n], runs.start[: runs.n]])
-    return ns.groupby(level=[0, 1]).max().reindex(at, fill_value=0).to_numpy(np.int64)
+    ns = ns.groupby(level=[0, 1]).max()
+    begin, end = (
+        ns.reindex(pd.MultiIndex.from_arrays([runs.tid[: runs.n], of]), fill_value=0).to_numpy(np.int64)
+        for of in (runs.start[: runs.n], runs.end[: runs.n])
+    )
+    # Told as it left the core: the switch that gave it was not seen.
+    return np.where(begin > 0, begin, end)
 
 
 def _first_known(tids: Ints, sources: list[tuple[npt.NDArray, npt.NDArray]], unknown: int) -> Ints:
