@@ -32,7 +32,7 @@ def waiting(capture):
     contexts = [on(cpu, 0, 8 * MS, "thread", "", tid) for cpu, tid in ((0, 10), (1, 20))]
     tables = {"thread_states": table("thread_states", states), "contexts": table("contexts", contexts)}
     tables |= {"waits": table("waits", waits)}
-    tables |= {name: schema.empty(name) for name in ("calls", "trace", "drops")}
+    tables |= {name: schema.empty(name) for name in BY_NAME["contexts"].tables if name not in tables}
     pipeline = Pipeline(capture)
     made_from = pipeline._made_from(BY_NAME["contexts"])
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
