@@ -19,6 +19,7 @@ from nsight_report.anomalies import Recording, Slice, find
 from nsight_report.attribution import attribute
 from nsight_report.calls import frequencies
 from nsight_report.capture.perf_data import CODE, EVENT
+from nsight_report.losses import Ledger
 from nsight_report.pipeline import Pipeline
 from nsight_report.timeline.frequency import CoreFrequencies
 from report.anomalies.test_call_paths import SLOWEST, Stack, reported
@@ -167,15 +168,17 @@ def test_table_is_of_the_kernels_events_and_of_what_was_there_before():
     # Core 1 repeats what it had; a frequency of 0 is none.
     events = decoded((1, 50, 2_000_000), (0, 60, 800_000), (1, 70, 2_000_000), (0, 80, 0), (0, 90, 3_000_000))
     at_start = {"0": 3_000_000, "1": 2_000_000, "5": 1_000_000, "x": 7, "2": "fast", "3": -4, "4": 1 << 40}
-    rows = frequencies.of_events(events, at_start).to_pylist()
+    ledger = Ledger("calls")
+    rows = frequencies.of_events(events, at_start, ledger).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         (0, 0, 3_000_000), (0, 60, 800_000), (0, 90, 3_000_000), (1, 0, 2_000_000), (5, 0, 1_000_000),
     ]  # fmt: skip
+    assert [(row["key"], row["count"]) for row in ledger.table().to_pylist()] == [("frequencies_rejected", 1)]
 
 
 def test_without_events_nothing_is_known():
     """Hardware that chooses by itself (HWP) tells the kernel nothing; what it had at the start says little."""
-    assert not frequencies.of_events(decoded(), {"0": 3_000_000}).num_rows
+    assert not frequencies.of_events(decoded(), {"0": 3_000_000}, Ledger("calls")).num_rows
 
 
 def test_table_of_packets_counts_in_bus_clocks():
@@ -184,8 +187,11 @@ def test_table_of_packets_counts_in_bus_clocks():
         {"call_id": 1, "parent_id": -1, "kind": "frequency", "symbol": "frequency", "cpu": 2, "start_ns": 7, "arg": 35},
         {"call_id": 2, "parent_id": -1, "kind": "frequency", "symbol": "frequency", "cpu": 2, "start_ns": 9, "arg": 8},
     ]  # fmt: skip
-    rows = frequencies.of_calls(table("calls", calls)).to_pylist()
-    assert [tuple(row.values()) for row in rows] == [(2, 7, 3_500_000), (2, 9, 800_000)]
+    # Of another buffer, whose rows come after: of a core before, and one that repeats what core 2 had.
+    later = [{**calls[1], "cpu": 1, "start_ns": 3}, {**calls[2], "start_ns": 20}]
+    found = [frequencies.packets(table("calls", rows)) for rows in (calls, later)]
+    rows = frequencies.of_packets(found, Ledger("calls")).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, 3, 3_500_000), (2, 7, 3_500_000), (2, 9, 800_000)]
 
 
 def test_recorder_reads_the_frequency_of_each_core(tmp_path: Path):

@@ -11,19 +11,22 @@ import numpy as np
 import pyarrow as pa
 
 from ..capture.perf_data import CODE, Decoded
+from ..losses import Ledger
 from ..tables import schema
 
 #: No fault that waits for nothing takes longer; a manifest that says so is none of the recorder's.
 LONGEST_NS = 100_000
 
 
-def table(decoded: Decoded, takes_ns: object) -> pa.Table:
+def table(decoded: Decoded, takes_ns: object, ledger: Ledger) -> pa.Table:
     """Faults in order of core and time; none where nothing tells what one takes."""
-    if not isinstance(takes_ns, int) or not 0 < takes_ns <= LONGEST_NS:
-        return schema.empty("page_faults")
     events = decoded.events
     kind = events["kind"]
     at = np.flatnonzero((kind == CODE["page_fault_user"]) | (kind == CODE["page_fault_kernel"]))
+    if not isinstance(takes_ns, int) or not 0 < takes_ns <= LONGEST_NS:
+        ledger.add("page_faults_without_length", len(at))
+        return schema.empty("page_faults")
+    ledger.add("page_fault_ends_inferred", len(at), takes_ns=takes_ns)
     cpu, start = events["cpu"][at].astype(np.int32), events["ts"][at].astype(np.int64)
     end = start + takes_ns
     # A recording has far more events than faults: of the others nothing is copied but their cores.

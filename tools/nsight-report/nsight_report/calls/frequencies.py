@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..capture.perf_data import CODE, Decoded
+from ..losses import Ledger
 from ..tables import schema
 
 #: What a core:bus ratio of Intel PT counts (Intel SDM, MSR_PLATFORM_INFO: since Sandy Bridge).
@@ -18,7 +19,7 @@ BUS_KHZ = 100_000
 MAX_KHZ = 1 << 31
 
 
-def of_events(decoded: Decoded, at_start: Mapping[str, Any]) -> pa.Table:
+def of_events(decoded: Decoded, at_start: Mapping[str, Any], ledger: Ledger) -> pa.Table:
     """From the kernel's events. ``at_start``: kHz of each core (by its number as text) when the recording began.
 
     That counts only where the kernel told of some change: else the hardware may have changed it by itself.
@@ -33,20 +34,30 @@ def of_events(decoded: Decoded, at_start: Mapping[str, Any]) -> pa.Table:
         if core.isdecimal() and len(core) < 6 and isinstance(value, int) and 0 < value < MAX_KHZ
     ]
     cores, values = np.array(known, np.int64).reshape(-1, 2).T
-    columns = [cores, cpu], [np.zeros(len(cores), np.int64), start], [values, khz]
-    return _table(*map(np.concatenate, columns))
+    begin = np.append(np.zeros(len(cores), np.int64), start)
+    return _table(np.append(cores, cpu), begin, np.append(values, khz), ledger)
 
 
-def of_calls(calls: pa.Table) -> pa.Table:
-    """From packets of Intel PT, rows of ``calls``."""
+def packets(calls: pa.Table) -> pa.Table:
+    """Rows of ``calls`` that are packets with a core's ratio: (cpu, start_ns, arg)."""
     rows = calls.filter(pc.equal(calls["kind"].cast(pa.string()), "frequency"))
+    return rows.select(["cpu", "start_ns", "arg"])
+
+
+def of_packets(found: Sequence[pa.Table], ledger: Ledger) -> pa.Table:
+    """From ``packets`` of Intel PT, of all cores and threads."""
+    if not found:
+        return schema.empty("frequencies")
+    rows = pa.concat_tables(found)
     cpu, start, ratio = (rows[name].to_numpy().astype(np.int64) for name in ("cpu", "start_ns", "arg"))
-    return _table(cpu, start, ratio * BUS_KHZ)
+    # A ratio has a byte.
+    return _table(cpu, start, np.clip(ratio, 0, 1 << 16) * BUS_KHZ, ledger)
 
 
-def _table(cpu: Any, start: Any, khz: Any) -> pa.Table:
+def _table(cpu: Any, start: Any, khz: Any, ledger: Ledger) -> pa.Table:
     """In order; rows that repeat what the core had, or are no frequency, are left out."""
     good = (khz > 0) & (khz < MAX_KHZ)
+    ledger.add("frequencies_rejected", int((~good).sum()))
     cpu, start, khz = cpu[good], start[good], khz[good]
     order = np.lexsort((start, cpu))
     cpu, start, khz = cpu[order], start[order], khz[order]

@@ -79,7 +79,7 @@ def load(
     span = decoder.traced(perf_data, root)
     decoded = decoder.decode(perf_data, root, scratch, choose(span) if choose else None)
     decoder.account(decoded, ledger)
-    outside, told = 0, []
+    outside, told = 0, list[pa.Table]()
     written = {name: Written(scratch / f"{name}.parquet") for name in ("calls", "contexts")}
     with (
         writing(scratch),
@@ -90,12 +90,13 @@ def load(
             of_batch, within, left_out = build(batch, convert, calls.n_rows)
             calls.write(of_batch)
             contexts.write(within)
-            told.append(frequencies.of_calls(of_batch))
+            told.append(frequencies.packets(of_batch))
             outside += left_out
     ledger.add("calls_outside_clock_map", outside)
     ends, _ = convert(np.array(span), "perf")
     trace = _trace(ends, decoded.account)
-    return {**written, "trace": trace, "frequencies": pa.concat_tables(told)}, ledger.table()
+    at = frequencies.of_packets(told, ledger)
+    return {**written, "trace": trace, "frequencies": at}, ledger.table()
 
 
 def batches(files: list[Path], rows: int = BATCH) -> Iterator[pa.Table]:

@@ -42,8 +42,9 @@ def _run(ctx: Context) -> Result:
     made: dict[str, pa.Table | Written] = {"calls": calls, "contexts": contexts, "thread_states": states}
     made["waits"] = waits.build(decoded.events, calls, contexts, states, syscall_names)
     made["trace"] = schema.empty("trace")
-    made["page_faults"] = faults.table(decoded, ctx.manifest.raw.get("page_fault_ns"))
-    made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"))
+    cores = losses.Ledger("calls")
+    made["page_faults"] = faults.table(decoded, ctx.manifest.raw.get("page_fault_ns"), cores)
+    made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
     if ctx.manifest.mode == "intel-pt":
@@ -55,7 +56,7 @@ def _run(ctx: Context) -> Result:
         )
         lost_tracing = losses.merge([lost_tracing, ledger.table()])
         made |= found
-    return made, losses.merge([lost_decoding, lost, lost_tracing])
+    return made, losses.merge([lost_decoding, lost, cores.table(), lost_tracing])
 
 
 def _chosen(

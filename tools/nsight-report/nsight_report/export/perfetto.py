@@ -55,7 +55,7 @@ _CORE_SEQUENCE = 16
 
 def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
     """Write the messages of ``spec`` to ``path`` (compressed if it ends in .gz); returns counts of what is in it."""
-    chosen = choose(capture, spec)
+    chosen = choose(capture, spec, with_work=True)
     with opened(path) as raw, _packed(raw, path) as file:
         write(file, _clock(capture))
         for packet in _tracks(chosen):

@@ -15,7 +15,8 @@ from ..selection.slices import Slice
 from ..selection.windows import Window, around
 from ..stage import REQUEST
 from ..summary import selected
-from ..tables.data_frames import each
+from ..tables import schema
+from ..tables.data_frames import each, to_pandas
 
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
@@ -141,12 +142,13 @@ def no_message(number: int, n: int) -> BadInput:
     return BadInput(f"no message {number}: {have}", "nsight-report top CAPTURE --by message lists some")
 
 
-def choose(capture: CaptureTables, spec: str) -> Chosen:
-    """What has to do with the messages of ``spec`` (see ``messages_of``)."""
+def choose(capture: CaptureTables, spec: str, with_work: bool = False) -> Chosen:
+    """What has to do with the messages of ``spec`` (see ``messages_of``). ``with_work``: also in whose hands requests were."""
     found = messages_of(capture, spec)
     windows = around(found)
     own = found["message_id"]
-    work = capture.work(own.tolist() if capture.options.direction == REQUEST else [])
+    asked = with_work and capture.options.direction == REQUEST
+    work = capture.work(own.tolist()) if asked else to_pandas(schema.empty("request_work"))
     threads = {*found["tid"].tolist(), *work["tid"].tolist()}
     anomalies, coverage = capture.anomalies, capture.coverage
     return Chosen(
