@@ -85,6 +85,6 @@ def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) 
     assert set(found.loc[throttled, "cpu"]) == {CORE}
     # Also where the kernel did not show the switch that ended one, as on some machines.
     assert told * 0.99 <= ns[throttled].sum() <= told * 1.01
-    # One that lacks more than a period's quota waits for two periods, each of which counts.
+    # A wait for more than one period's quota spans two periods, and the group counts each.
     n = (1 + ns[throttled] // (PERIOD_US * 1000)).sum()
     assert TIMES - 2 <= n <= TIMES + 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a lower frequency of the core adds to a message is told apart from more work."""
+"""The diagnosis tells the time that a lower core frequency adds from the time that more work takes."""
 
 from __future__ import annotations
 

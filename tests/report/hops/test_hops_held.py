@@ -136,7 +136,7 @@ def test_captures_are_told_apart_by_their_kernels_boot(
     assert main(["hops", str(capsules), str(here), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["recorded"] == ["way"]
-    # Of the capture's own losses those that can make what is said of it wrong.
+    # Only losses of the capture that can make these statements wrong are shown.
     of_capture = [row for row in made["losses"] if row["detail"].startswith("here.nsight: ")]
     assert "read_without_arrival" in {row["key"] for row in of_capture}
     assert "info" not in {row["severity"] for row in of_capture}

@@ -87,7 +87,7 @@ def _measured(
         Activity(recording, of.messages, of.app, names)
         for recording, of in zip(recordings, population.of, strict=True)
     ]
-    # Of two captures that of the baseline says what is usual.
+    # With two captures, the one with the baseline says which frequency is usual.
     usual_khz = activities[-1].frequencies.usual(population.of[-1].messages)
     for activity in activities:
         activity.at_frequency(usual_khz)

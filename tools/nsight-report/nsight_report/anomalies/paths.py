@@ -141,7 +141,7 @@ class Calls:
     ) -> Nodes:
         """What was called in intervals, whose calls are those of the tree: each belongs to a message ``row`` and has a ``label``.
 
-        Times are those that calls take at the usual frequency.
+        Times are scaled to the usual frequency of the cores (CoreFrequencies.longer).
         """
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)

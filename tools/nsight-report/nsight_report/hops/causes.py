@@ -167,7 +167,7 @@ def _kept(activity: Activity, tids: Int, start: Int, end: Int) -> tuple[Int, Int
 
 
 def _behind(collection: Collection, before: int, cores: Int, activities: Mapping[int, Activity]) -> Int:
-    """Threads of the process at the other end of a device that packets left a kernel by: its threads bring those that come from there."""
+    """Threads of the process behind a device, such as a guest's hypervisor: the process that brings most packets which come in by it."""
     kernel, number = divmod(before, POINTS)
     if kernel not in activities or collection.points[before].direction != "out":
         return np.zeros(0, np.int64)

@@ -76,8 +76,7 @@ class Exposure(LabelledIntervals):
 def total(rows: LabelledIntervals) -> Exposure:
     """Add up the intervals of each message, side and label; keep the longest as evidence.
 
-    Those that adjoin count as one there, as long as they are about the same message: a thread's turn on a core is cut by
-    its system calls and by interrupts.
+    Adjoining intervals about the same message count as one there: system calls and interrupts cut a thread's turn on a core.
     """
     order = np.lexsort((rows.start, rows.other, rows.cpu, rows.subject, rows.kind, rows.side, rows.row))
     columns = (rows.row, rows.side, rows.kind, rows.subject, rows.cpu, rows.other, rows.start, rows.end)
