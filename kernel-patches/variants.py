@@ -52,7 +52,8 @@ VARIANTS = (
     Variant("s390", "s390", "s390x-linux-gnu-gcc"),
     Variant("no-tracepoints", "x86_64", "gcc", config=NO_TRACEPOINTS, without="CONFIG_TRACEPOINTS=y"),
     Variant("allmodconfig", "x86_64", "gcc", target="allmodconfig", config=""),
-    Variant("clang", "x86_64", "clang"),
+    # 7.2 wants clang 17 or later: the newest of Debian 12.
+    Variant("clang", "x86_64", "clang-19"),
     Variant("sparse", "x86_64", "sparse", ("C=2", "CF=-Wsparse-error")),
 )
 
