@@ -23,7 +23,7 @@ before=$(clock)
 say "selftest: timekeeping-trace, with the clock slewed and stepped"
 try "$programs/timekeeping-trace" -n 40000 -c 10000000
 try restored "$before"
-try removed
+removed || bad=1
 say "selftest: timekeeping-trace, ended by a signal"
 "$programs/timekeeping-trace" -n 4000000 >/dev/null &
 while restored "$before" >/dev/null && kill -0 $! 2>/dev/null; do busybox usleep 10000; done
@@ -33,7 +33,7 @@ wait $!
 [ $? -eq 143 ] || { echo "FAILED: not ended by the signal"; bad=1; }
 say "clock: $before, then $changed, then $(clock)"
 try restored "$before"
-try removed
+removed || bad=1
 busybox adjtimex -f 0 >/dev/null
 say "selftest: timekeeping-trace, only reading"
 try "$programs/timekeeping-trace" -r -n 4000 -c 100000
