@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,13 @@ def test_the_live_recording_has_the_events_of_mode_tracepoints() -> None:
     script = (HERE / "guest-live.sh").read_text()
     missing = [t.name for t in TRACEPOINTS if not re.search(rf"\b{t.name}\b", script)]
     assert not missing
+
+
+def test_check_of_perf_takes_folders_of_patches_only(tmp_path: Path) -> None:
+    bases = runpy.run_path(str(HERE / "perf" / "check"))["bases"]
+    for name in ("6.12", "7.2", "__pycache__"):
+        (tmp_path / name).mkdir()
+    for name in ("6.12", "7.2"):
+        (tmp_path / name / "0000-cover-letter.patch").touch()
+
+    assert bases(tmp_path) == ["7.2", "6.12"]
