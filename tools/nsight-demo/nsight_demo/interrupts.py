@@ -31,6 +31,7 @@ class Interrupts:
     Python ignores exceptions in ``__del__`` and in weakref callbacks, those of ``import``
     among them, so an interrupt may get lost. From the first signal on a timer repeats it
     until ``close()``, but not while an earlier one is under way: that would break its cleanup.
+    Python prints a traceback for each it ignored; an interrupt's is left out, for it comes again.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Interrupts:
         self._pending = False
         self._closing = False
         self._previous: dict[int, object] = {}
+        self._print_ignored = sys.unraisablehook
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._closing:
@@ -51,7 +53,12 @@ class Interrupts:
         if self._pending and not self._depth and not self._closing and not _under_way():
             raise KeyboardInterrupt
 
+    def _ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        if not (self._pending and issubclass(ignored.exc_type, KeyboardInterrupt)):
+            self._print_ignored(ignored)
+
     def __enter__(self) -> Interrupts:
+        self._print_ignored, sys.unraisablehook = sys.unraisablehook, self._ignored
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             self._previous[signum] = signal.signal(signum, self._handle)
         return self
@@ -60,6 +67,7 @@ class Interrupts:
         self.close()  # a SIGALRM after its handler is gone would kill
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
+        sys.unraisablehook = self._print_ignored
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
