@@ -211,3 +211,38 @@ def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> No
     assert [(row["key"], row["count"]) for row in ledger.table().to_pylist()] == [
         ("interval_handover_impossible", 1)
     ]
+
+
+def test_events_of_one_name_in_two_groups_are_two_kinds_of_intervals(tmp_path: Path) -> None:
+    text = "".join(
+        f"x 7 [000] 1.00000{at}: probe_{program}:send{end}: (1)\n"
+        for program, at in (("client", 1), ("server", 5))
+        for at, end in ((at, ""), (at + 2, "__return"))
+    )
+    found, counted = intervals(tmp_path / "i", text)
+    assert [(name, stop - start) for name, start, stop, *_ in found] == [
+        ("probe_client:send", 2000),
+        ("probe_server:send", 2000),
+    ]
+    assert counted == {}
+
+
+def test_a_pair_of_an_event_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    text = "# pair a x:begin x:end\n# pair b x:begin x:edn\nx 7 [000] 1.000001: x:begin: (1)\nx 7 [000] 1.000002: x:end: (1)\n"
+    with pytest.raises(BadInput, match="no event 'x:edn'"):
+        intervals(tmp_path / "i", text)
+
+
+def test_lines_may_end_as_on_windows_and_a_blank_one_may_come_first(tmp_path: Path) -> None:
+    text = "x 7 [000] 1.000001: x:a_begin:\r\nx 7 [000] 1.000002: x:a_end:\r\n"
+    assert [row[0] for row in intervals(tmp_path / "i", text)[0]] == ["a"]
+    spans = "\n" + json.dumps(batch(span("GET", EPOCH + 7000, EPOCH + 7250)), indent=2)
+    assert [row[0] for row in intervals(tmp_path / "j", "# clock realtime\n" + spans)[0]] == ["GET"]
+
+
+def test_a_line_of_spaces_takes_no_time(tmp_path: Path) -> None:
+    """Looking for its thread from each of them took minutes."""
+    text = "x 7 [000] 1.000001: x:a_begin: (1)\nx" + 60_000 * " " + "\nx 7 [000] 1.000002: x:a_end: (1)\n"
+    found, counted = intervals(tmp_path / "i", text)
+    assert len(found) == 1
+    assert counted == {"perf_script_line_without_event": 1}

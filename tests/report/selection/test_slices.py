@@ -90,3 +90,8 @@ def test_what_is_no_slice_is_refused_with_the_forms(text: str) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(BadSlice, match="/nonexistent"):
         Slice.parse("id:@/nonexistent")
+
+
+@pytest.mark.parametrize("text", ["p99.99999-100", "p99.12345-99.9999999"])
+def test_percentiles_are_printed_as_they_were_given(text: str) -> None:
+    assert str(Slice.parse(text)) == text

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -274,7 +275,11 @@ class Pipeline:
 def _with_own_intervals(options: Options, capture: Path) -> Options:
     """A capture may bring a file of intervals; one that the user names stands in its place."""
     own = capture / INTERVALS
-    return replace(options, intervals=str(own)) if options.intervals is None and own.exists() else options
+    return (
+        replace(options, intervals=str(own))
+        if options.intervals is None and os.path.lexists(own)
+        else options
+    )
 
 
 def _known(name: str) -> Stage:
@@ -304,8 +309,7 @@ def _ledger(stage: Stage) -> str:
 
 def _stat(path: Path) -> Iterator[int]:
     """Size and modification time of a file, or of the files of a directory; nothing if absent."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    for file in files:
+    for file in sorted(path.rglob("*")) if os.path.isdir(path) else [path]:
         try:
             status = file.stat()
         except OSError:

@@ -35,19 +35,20 @@ def tables(path: Path, place: int, n_before: int) -> Iterator[pa.Table]:
     """
     with files.opened(path) as stream:
         stream.seek(place)
-        number = n_before
+        number, is_first = n_before, True
         while line := stream.readline(MOST_BYTES + 1):
             number += 1
             _check_length(line, f"{path}:{number}")
             if not line.strip():
                 continue
             batch = _parsed(line)
-            if batch is None and number == n_before + 1:  # one document over many lines
+            if batch is None and is_first:  # one document over many lines
                 line += stream.read(MOST_BYTES + 1 - len(line))
                 _check_length(line, str(path))
                 batch = _parsed(line)
             if not isinstance(batch, dict):
                 raise BadInput(f"{path}:{number}: not a batch of spans in JSON", _HINT)
+            is_first = False
             yield _table(list(_spans(batch, f"{path}:{number}")))
 
 

@@ -9,6 +9,7 @@ They may nest. An event of ptwrite is called after its payload: ``ptwrite:0x2a``
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,8 @@ MOST_EVENTS = 100_000_000
 MOST_NAMES = 65_536
 #: comm, pid/, tid, [cpu], time, the event, and what a ptwrite said.
 EVENT = re.compile(
-    rb"^[ \t]*(?:\S.*?[ \t]+)??(?:\d{1,10}/)?(\d{1,10})[ \t]+(?:\[(\d{1,5})\][ \t]+)?(\d{1,10})\.(\d{6}(?:\d{3})?):[ \t]+"
-    rb"(?:\d+[ \t]+)?([A-Za-z_][\w.:-]{0,199}?):(?=[ \t\n]|$)(?:[ \t]+IP:[ \t]+\d[ \t]+payload:[ \t]+(0x[0-9a-f]{1,16}))?",
+    rb"^[ \t]*(?:\S.{0,63}?[ \t]+)??(?:\d{1,10}/)?(\d{1,10})[ \t]+(?:\[(\d{1,5})\][ \t]+)?(\d{1,10})\.(\d{6}(?:\d{3})?):[ \t]+"
+    rb"(?:\d+[ \t]+)?([A-Za-z_][\w.:-]{0,199}?):(?=[ \t\r\n]|$)(?:[ \t]+IP:[ \t]+\d[ \t]+payload:[ \t]+(0x[0-9a-f]{1,16}))?",
     re.MULTILINE,
 )
 _ENDS = (("_begin", "_end"), ("_start", "_stop"), ("_start", "_end"), ("_entry", "_exit"), ("", "__return"))
@@ -113,14 +114,27 @@ def _roles(words: list[str], pairs: dict[str, tuple[str, str]]) -> tuple[list[st
     number = {word: i for i, word in enumerate(words)} | {
         word.partition(":")[2]: i for i, word in enumerate(words) if not word.startswith("ptwrite:")
     }
-    if not pairs:
-        for word in words:
-            for begin, end in _ENDS:
-                stem = word.removesuffix(begin) if begin else word
-                if word.endswith(begin) and f"{stem}{end}" in words:
-                    pairs = {**pairs, stem.partition(":")[2] or stem: (word, f"{stem}{end}")}
-    there = {name: pair for name, pair in pairs.items() if pair[0] in number and pair[1] in number}
+    there = pairs or _by_name(words)
+    for event in (event for pair in pairs.values() for event in pair if event not in number):
+        raise BadInput(f"no event {event!r} of '# pair' in it", _HINT)
     return list(there), [number[b] for b, _ in there.values()], [number[e] for _, e in there.values()]
+
+
+def _by_name(words: list[str]) -> dict[str, tuple[str, str]]:
+    """Pairs that the events' own names tell; two groups that have the same names keep their own before them."""
+    known, found = set(words), []
+    for word in words:
+        for begin, end in _ENDS:
+            stem = word.removesuffix(begin) if begin else word
+            if word.endswith(begin) and f"{stem}{end}" in known:
+                found.append((stem, (word, f"{stem}{end}")))
+    short = Counter(stem.partition(":")[2] or stem for stem, _ in found)
+    named: dict[str, tuple[str, str]] = {}
+    for stem, pair in found:
+        name = stem.partition(":")[2] or stem
+        name = stem if short[name] > 1 else name
+        named.setdefault(name if name not in named else f"{name} {pair[1]}", pair)
+    return named
 
 
 def nested(tid: I64, time: I64, begins: npt.NDArray[np.bool_]) -> tuple[I64, I64, int, int]:

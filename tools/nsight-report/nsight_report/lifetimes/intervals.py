@@ -111,9 +111,8 @@ def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[In
     ledger.add("interval_of_no_name", n_strange)
     ledger.add("interval_handover_unknown", n_unseen)
     told = [[_count(row.get(what)) for what in _COUNTED] for row in manifest.list("intervals")]
-    begun, again, alone, unpaired = (
-        sum(counts) for counts in zip(*told, strict=True)
-    )  # there is one at least
+    # There is one at least.
+    begun, again, alone, unpaired = (sum(counts) for counts in zip(*told, strict=True))
     ledger.add("interval_unpaired", unpaired)
     ledger.add("interval_begun_again", again)
     ledger.add("interval_end_alone", alone)

@@ -52,7 +52,7 @@ class Condition:
 
     def __str__(self) -> str:
         if self.by == "percentile":
-            return f"p{self.low:g}-{self.high:g}"
+            return f"p{self.low:.12g}-{self.high:.12g}"
         if self.by in ("latency", "time"):
             high = "" if self.high == float("inf") else _ns(self.high)
             return ("time:" if self.by == "time" else "") + f"{_ns(self.low)}-{high}"
