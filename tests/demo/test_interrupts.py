@@ -38,7 +38,9 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_that_python_ignores_comes_again_without_a_traceback() -> None:
     """Other exceptions that Python ignores are still printed."""
-    done = subprocess.run([sys.executable, "-c", IGNORED, str(TOOL)], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORED, str(TOOL)], capture_output=True, text=True, timeout=50
+    )
     assert done.stdout.splitlines() == ["went on", "interrupted"]
     assert "of its own" in done.stderr
     assert "KeyboardInterrupt" not in done.stderr

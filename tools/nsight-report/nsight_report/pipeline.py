@@ -309,9 +309,16 @@ def _ledger(stage: Stage) -> str:
 
 def _stat(path: Path) -> Iterator[int]:
     """Size and modification time of a file, or of the files of a directory; nothing if absent."""
-    for file in sorted(path.rglob("*")) if os.path.isdir(path) else [path]:
+    for file in sorted(path.rglob("*")) if _is_directory(path) else [path]:
         try:
             status = file.stat()
         except OSError:
             continue
         yield from (status.st_size, status.st_mtime_ns)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # of a directory that the user may not enter
+        return False
