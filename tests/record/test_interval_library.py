@@ -79,6 +79,44 @@ def test_the_queues_statistics_are_those_of_the_intervals_that_it_writes(tmp_pat
     assert said == pytest.approx([*expected, usual.std(ddof=1)], abs=0.0006)
 
 
+_BESIDE_ANOTHER_THREAD = """
+import sys, threading, time
+import nsight_interval
+
+sys.setswitchinterval(1000)  # the interpreter changes threads only where one lets it go
+order = nsight_interval.Interval("order")
+order._listeners.value = 1
+n = 0
+
+def other():
+    global n
+    while True:
+        n += 1
+        time.sleep(0)
+
+threading.Thread(target=other, daemon=True).start()
+while not n:
+    time.sleep(0.01)
+switched = 0
+for _ in range(20_000):
+    before = n
+    with order:
+        pass
+    switched += n != before
+print(switched)
+"""
+
+
+def test_a_mark_in_python_lets_no_other_thread_run(tmp_path: Path) -> None:
+    """Some 350 of them did, whose wait for the interpreter was then part of the interval."""
+    shutil.copy(TOOLS / "python/nsight_interval.py", tmp_path)
+    library = ["gcc", "-O2", "-fPIC", "-shared", TOOLS / "python/slots.c", "-o", tmp_path / "slots.so"]
+    subprocess.run(library, check=True)
+    argv = ["python3", "-c", _BESIDE_ANOTHER_THREAD]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+
+
 @pytest.mark.live
 def test_a_python_programs_intervals_are_recorded_by_their_name(tmp_path: Path) -> None:
     require_live()

@@ -165,6 +165,29 @@ def test_unreadable_manifest_says_how_to_make_it_readable(run: Run, public: Path
     assert "chown" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: needed to become another user")
+@pytest.mark.parametrize("closed", ["root.nsight", "."])
+def test_capture_that_a_user_may_not_enter_says_how_to_make_it_readable(
+    run: Run, public: Path, closed: str
+) -> None:
+    (public / "all").mkdir()
+    capture = write_capture(public / "all/root.nsight")
+    (public / "all" / closed).chmod(0o700)
+    done = run(capture, wrap=nobody.command())
+    assert done.returncode == 3, done.stderr
+    assert "not readable by this user" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--categories", "--intervals"])
+def test_file_that_cannot_even_be_looked_at_is_an_error(run: Run, capture: Path, option: str) -> None:
+    """As one is in a directory that the user may not enter."""
+    name = "a" * 300
+    done = run(capture, option, name)
+    assert done.returncode == 3, done.stderr
+    assert "internal error" not in done.stderr
+    assert name in done.stderr
+
+
 def test_tables_that_are_a_symlink_are_neither_read_nor_written_through(
     run: Run, tmp_path: Path, capture: Path
 ) -> None:

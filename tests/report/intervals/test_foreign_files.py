@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from nsight_report.capture import raw_records
 from nsight_report.errors import BadInput
 from nsight_report.intervals import otlp, perf_script
 from nsight_report.intervals.read import Reader
+from nsight_report.lifetimes.intervals import of_records
 from nsight_report.losses import Ledger
+from nsight_report.manifest import Manifest
 from test_interval_csv import CLOCK, EPOCH, intervals
+
+from conftest import ROOT
 
 # -- spans ------------------------------------------------------------------------------------
 
@@ -240,9 +247,35 @@ def test_lines_may_end_as_on_windows_and_a_blank_one_may_come_first(tmp_path: Pa
     assert [row[0] for row in intervals(tmp_path / "j", "# clock realtime\n" + spans)[0]] == ["GET"]
 
 
-def test_a_line_of_spaces_takes_no_time(tmp_path: Path) -> None:
+_SPACES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from nsight_report.intervals.perf_script import EVENT
+print(len(EVENT.findall(b"x" + b" " * 60_000 + b"\\nx 7 [000] 1.000002: x:a_end: (1)\\n")))
+"""
+
+
+def test_a_line_of_spaces_is_passed_over() -> None:
     """Looking for its thread from each of them took minutes."""
-    text = "x 7 [000] 1.000001: x:a_begin: (1)\nx" + 60_000 * " " + "\nx 7 [000] 1.000002: x:a_end: (1)\n"
+    argv = [sys.executable, "-c", _SPACES, str(ROOT / "tools/nsight-report")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_each_event_is_in_one_pair_and_what_is_in_none_is_counted(tmp_path: Path) -> None:
+    words = ("begin", "end", "start", "stop", "other")
+    text = "".join(f"x 7 [000] 1.00000{at}: g:x_{word}: (1)\n" for at, word in enumerate(words))
     found, counted = intervals(tmp_path / "i", text)
-    assert len(found) == 1
-    assert counted == {"perf_script_line_without_event": 1}
+    assert [(row[0], row[2] - row[1]) for row in found] == [("g:x_begin", 1000), ("g:x_start", 1000)]
+    assert counted == {"perf_script_event_without_pair": 1}
+
+
+def test_marks_without_a_key_are_no_ends_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [{"name": "a", "begun": 1000}, {"name": "b", "begun": 0, "unpaired": 2000}]
+    monkeypatch.setattr(raw_records, "intervals", lambda _: iter(()))
+    ledger = Ledger("lifetimes")
+    assert list(of_records(tmp_path, Manifest("trace", False, {"intervals": kinds}), ledger)) == []
+    counted = {row["key"]: row["count"] for row in ledger.table().to_pylist()}
+    assert counted == {"interval_not_ended": 1000, "interval_unpaired": 2000}

@@ -115,12 +115,12 @@ def load(capture: Path) -> Manifest:
 
 def read(capture: Path, tool: str) -> Any:
     """The value in ``capture``/manifest.json, whose format is not looked at. Raises BadInput; ``tool`` makes such directories."""
-    if not capture.exists():
-        raise BadInput(f"{capture}: no such capture", f"give the directory that {tool} wrote")
     path = capture / "manifest.json"
-    if not capture.is_dir():
-        raise BadInput(f"{capture}: not a capture directory", _no_directory(capture, tool))
     try:
+        if not capture.exists():
+            raise BadInput(f"{capture}: no such capture", f"give the directory that {tool} wrote")
+        if not capture.is_dir():
+            raise BadInput(f"{capture}: not a capture directory", _no_directory(capture, tool))
         with files.opened(path) as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:

@@ -95,6 +95,9 @@ def tables(path: Path, place: int, pairs: dict[str, tuple[str, str]], ledger: Le
         raise BadInput(
             f"{path}: no two events in it belong together ({', '.join(words[:8]) or 'none'})", _HINT
         )
+    if not pairs:
+        paired = np.isin(name, [*begins, *ends])
+        ledger.add("perf_script_event_without_pair", int(np.count_nonzero(~paired)))
     for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         rows = np.flatnonzero((name == begin) | (name == end))
         first, last, n_alone, n_open = nested(tid[rows], time[rows], name[rows] == begin)
@@ -121,20 +124,24 @@ def _roles(words: list[str], pairs: dict[str, tuple[str, str]]) -> tuple[list[st
 
 
 def _by_name(words: list[str]) -> dict[str, tuple[str, str]]:
-    """Pairs that the events' own names tell; two groups that have the same names keep their own before them."""
-    known, found = set(words), []
-    for word in words:
-        for begin, end in _ENDS:
-            stem = word.removesuffix(begin) if begin else word
-            if word.endswith(begin) and f"{stem}{end}" in known:
+    """Pairs that the events' own names tell, each event in one. What has a name twice is called by its group, too."""
+    free, found = dict.fromkeys(words), []
+    for begin, end in _ENDS:
+        for word in words:
+            stem = word.removesuffix(begin)
+            if word.endswith(begin) and word in free and f"{stem}{end}" in free:
+                del free[word], free[f"{stem}{end}"]
                 found.append((stem, (word, f"{stem}{end}")))
-    short = Counter(stem.partition(":")[2] or stem for stem, _ in found)
-    named: dict[str, tuple[str, str]] = {}
-    for stem, pair in found:
-        name = stem.partition(":")[2] or stem
-        name = stem if short[name] > 1 else name
-        named.setdefault(name if name not in named else f"{name} {pair[1]}", pair)
-    return named
+    short, whole = Counter(_short(stem) for stem, _ in found), Counter(stem for stem, _ in found)
+    return {
+        _short(stem) if short[_short(stem)] == 1 else stem if whole[stem] == 1 else pair[0]: pair
+        for stem, pair in found
+    }
+
+
+def _short(stem: str) -> str:
+    """Without its group."""
+    return stem.partition(":")[2] or stem
 
 
 def nested(tid: I64, time: I64, begins: npt.NDArray[np.bool_]) -> tuple[I64, I64, int, int]:

@@ -93,12 +93,13 @@ def recorded(manifest: Manifest) -> list[str]:
 def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[Intervals]:
     """The same of intervals that the recorder took itself. Begins and ends that have no partner are entered."""
     names = recorded(manifest)
-    n_found = n_strange = n_unseen = 0
+    n_found = np.zeros(len(names), np.int64)
+    n_strange = n_unseen = 0
     for some, comms in raw_records.intervals(records):
         known = some["name"] < len(names)
         n_strange += int(np.count_nonzero(~known))
         some = some[known]
-        n_found += len(some)
+        n_found += np.bincount(some["name"], minlength=len(names))
         columns = {"name": "name", "call_ns": "start", "app_ns": "stop", "app_cpu": "cpu"}
         columns |= {name: name for name in ("pid", "tid", "comm")}
         found = {name: some[of].astype(np.int64) for name, of in columns.items()}
@@ -110,14 +111,20 @@ def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[In
         yield found, names, comms
     ledger.add("interval_of_no_name", n_strange)
     ledger.add("interval_handover_unknown", n_unseen)
-    told = [[_count(row.get(what)) for what in _COUNTED] for row in manifest.list("intervals")]
-    # There is one at least.
-    begun, again, alone, unpaired = (sum(counts) for counts in zip(*told, strict=True))
+    told = [
+        [_count(row.get(what)) for what in _COUNTED] for row in manifest.list("intervals")[:MOST_RECORDED]
+    ]
+    _, again, alone, unpaired = (sum(counts) for counts in zip(*told, strict=True))  # there is one at least
     ledger.add("interval_unpaired", unpaired)
     ledger.add("interval_begun_again", again)
     ledger.add("interval_end_alone", alone)
+    # Of each kind: marks of one that have no key are no ends of another's.
+    left = (
+        max(0, begun - again - unpaired - n)
+        for (begun, again, _, unpaired), n in zip(told, n_found.tolist(), strict=True)
+    )
     lost = _count(manifest.mapping("records").get("lost"))
-    ledger.add("interval_not_ended", max(0, begun - again - unpaired - n_found - n_strange - lost))
+    ledger.add("interval_not_ended", max(0, sum(left) - n_strange - lost))
 
 
 def _count(value: object) -> int:

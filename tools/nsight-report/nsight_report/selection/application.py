@@ -103,7 +103,7 @@ def _asked(messages: pd.DataFrame, options: Selection) -> npt.NDArray[np.bool_]:
     if options.port is not None:
         chosen = chosen & (messages["lport"] == options.port).to_numpy(bool)
     if options.app is not None:
-        by_pid = options.app.isdecimal()
+        by_pid = options.app.isdecimal() and len(options.app) < 20
         of = messages["pid"] == int(options.app) if by_pid else messages["comm"] == options.app
         chosen = chosen & of.to_numpy(bool)
     return chosen
