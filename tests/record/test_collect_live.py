@@ -283,6 +283,7 @@ def test_full_disk_ends_the_files_and_the_counts_tell_what_is_missing(
     cores = json.loads(out)
     assert sum(core["unwritten_bytes"] for core in cores.values()) > 0
     for number, file in run.files().items():
+        assert file.ended
         types = cores[str(number)]["types"]
         assert {int(t): written for t, (*_, written) in types.items() if written} == dict(file.present)
     counts, records, lost = collect.count(_saved(tmp_path, out))

@@ -191,6 +191,24 @@ def test_each_stall_has_a_window_and_the_report_names_it(
     assert not [loss for loss in found["losses"] if loss["severity"] == "error"]
 
 
+def test_no_window_goes_where_the_directorys_owner_points_to(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    directory, elsewhere = tmp_path / "f", tmp_path / "elsewhere"
+    run = flying(directory, server.port)
+    os.kill(run.process.pid, signal.SIGUSR1)
+    run.wait_for_windows(1)
+    (made,) = directory.glob(".run-*")
+    (elsewhere / "records" / ".window-2").mkdir(parents=True)
+    made.rename(directory / "aside")
+    made.symlink_to(elsewhere)
+    os.kill(run.process.pid, signal.SIGUSR1)
+    run.wait_for_windows(2)
+    run.end()
+    assert all(whole(path) for path, _ in run.windows())
+    assert sorted(p.name for p in elsewhere.rglob("*")) == [".window-2", "records"]
+
+
 def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
     tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:
@@ -224,6 +242,28 @@ def test_a_message_beyond_its_services_percentile_is_a_trigger(
     assert all(0 < limit < 1e9 * STALL_S for limit in limits)
 
 
+def test_a_datagram_that_waits_behind_another_is_a_trigger(tmp_path: Path, flying: Begin) -> None:
+    """The first read of a burst moves all of it out of the socket's receive queue."""
+    require_live("bpf")
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reader,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        reader.bind(("127.0.0.1", 0))
+        address = reader.getsockname()
+        run = flying(tmp_path / "f", address[1], "--trigger", f"latency={STALL_S / 2}s")
+        for _ in range(3):
+            sender.sendto(b"x" * 64, address)
+        reader.recv(64)
+        time.sleep(STALL_S)
+        reader.recv(64)
+        run.wait_for_windows(1)
+        run.end()
+    triggers = [t for _, m in run.windows() for t in m["flight"]["triggers"]]
+    assert max(t["latency_ns"] for t in triggers) > 1e9 * STALL_S
+    assert {(t["local_port"], t["remote_port"]) for t in triggers} == {(address[1], 0)}
+
+
 def test_programs_that_take_too_much_do_without_system_calls(
     tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:
@@ -231,16 +271,20 @@ def test_programs_that_take_too_much_do_without_system_calls(
     deadline = time.monotonic() + END_S
     while "without system calls" not in run.said and time.monotonic() < deadline:
         server.requests(500)
-    calls = []
+    calls, stamped, told = [], [], []
     for n in (1, 2):
         server.requests(500)
         run.process.send_signal(signal.SIGUSR1)
         run.wait_for_windows(n)
         calls.append(sum(read(p).present[SYSCALL] for p in run.windows()[-1][0].glob("records/cpu-*")))
+        switches = (read(p).present[SWITCH_SYSCALL] for p in run.windows()[-1][0].glob("records/cpu-*"))
+        stamped.append(sum(switches))
+        told.append(run.windows()[-1][1]["syscalls"])
         time.sleep(1.3)  # longer than a window
     assert "of the cores, more than 0.001 %: without system calls" in run.end()
     assert calls[0] > 0
-    assert calls[1] == 0
+    assert calls[1] == stamped[1] == 0
+    assert told[1] == "none"
 
 
 UNIT = ROOT / "tools/nsight-record/nsight-flight.service"

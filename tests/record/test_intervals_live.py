@@ -214,8 +214,8 @@ def test_a_key_that_its_mark_does_not_have_pairs_nothing_and_is_counted(
 
 def test_a_timer_s_interval_is_from_when_it_was_due_to_when_its_thread_ran(tmp_path: Path) -> None:
     """As cyclictest has it: the program prints when each of its wake-ups was due, and its clock after it."""
-    # Threads of that name are nobody else's.
-    program = compiled("interval_wakes.c", tmp_path).rename(tmp_path / f"wakes{os.getpid()}")
+    # Threads of that name are nobody else's, and it is no PID.
+    program = compiled("interval_wakes.c", tmp_path).rename(tmp_path / f"3wakes{os.getpid()}")
     said = record(tmp_path / "x.nsight", [f"timer:{program.name}"], program, "300")
     assert len(said) == 300
     frame = intervals(tmp_path / "x.nsight")

@@ -203,6 +203,13 @@ def test_killed_program_is_named_and_the_rest_is_kept(tmp_path, echo, victim):
     m = manifest(tmp_path / "a.nsight")
     assert running.process.returncode == 5, err
     assert (m["state"], m["cut"]) == ("cut", [f"{victim}: killed by SIGKILL"])
+    if victim == "collect":
+        unknown = "it ended without its counts: how many records were lost is unknown"
+        assert m["records"] == {"produced": None, "lost": None}
+        assert m["losses"] == [{"tool": "collect", "what": unknown, "count": None}]
+        assert f"collect: {unknown}" in err
+        assert "lost: nothing" not in err
+        assert "no message was seen" not in err
     assert {t: v["exit"] for t, v in m["tools"].items() if t != victim} == {
         t: 0 for t in ("clock", "collect") if t != victim
     }
@@ -225,7 +232,7 @@ def test_killed_recorder_leaves_a_whole_capture_and_no_processes(tmp_path, echo)
 
 
 @pytest.mark.parametrize("rest_kib", [17 * 1024, 0])
-def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_kib):
+def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, echo, rest_kib):
     disk = tmp_path / "disk"
     disk.mkdir()
     prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
@@ -238,6 +245,11 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
         # The space that it sets free for its last manifest must not be taken as well.
         running.process.send_signal(signal.SIGSTOP)
         fill(Path(f"/proc/self/fd/{held}/filler"), rest_kib * 1024)
+        if not rest_kib:
+            # What is in the rings at the end fits into the space that is set free then: lost is what came before.
+            log = running.directory / "collect.log"
+            full = "No space left on device"
+            running.wait_for(lambda: echo.requests(100) or full in log.read_text(), "lose a record")
         running.process.send_signal(signal.SIGCONT)
         _, err = running.end()
         capture = Path(f"/proc/self/fd/{held}/a.nsight")
@@ -249,6 +261,16 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
     assert m["stopped_by"].startswith("error: ")
     assert m["state"] != "recording"
     assert all(f.present for f in found)
+    assert all(f.ended for f in found)
+    present = sum(f.present.total() for f in found)
+    assert m["records"]["produced"] - m["records"]["lost"] == present
+    assert (
+        sum(sum(f.missing().values()) + sum(lost for _, lost in f.counts.values()) for f in found)
+        == m["records"]["lost"]
+    )
+    if not rest_kib:
+        assert m["records"]["lost"] > 0
+        assert "lost: nothing" not in err
     if rest_kib:
         assert "the disk is nearly full" in err
         assert m["state"] == "complete"

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from machinery.harness import nobody
@@ -64,6 +65,18 @@ def test_name_of_nothing_is_wrong_usage(tmp_path, options, what):
     assert done.stderr.startswith(f"error: {options[0]} {options[1]}")
     assert what in done.stderr
     assert not (tmp_path / "a.nsight").exists()
+
+
+def test_a_thread_is_no_process(tmp_path):
+    ready, end = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (ready.set(), end.wait()))
+    thread.start()
+    try:
+        done = run("-o", tmp_path / "a.nsight", "--pid", str(thread.native_id))
+    finally:
+        end.set()
+        thread.join()
+    assert (done.returncode, f"hint: give --pid {os.getpid()}" in done.stderr) == (2, True)
 
 
 def test_user_without_root_is_told_to_use_sudo(tmp_path):

@@ -41,6 +41,14 @@ def test_root_of_a_container_is_told_so(machine, tmp_path):
     assert any("CAP_SYS_ADMIN" in w for w in what)
 
 
+@pytest.mark.parametrize(("number", "refused"), [(4026531836, False), (4026532201, True)])
+def test_numbers_of_processes_must_be_those_of_the_kernel(machine, tmp_path, number, refused):
+    (machine.root / "proc/self/ns").mkdir()
+    (machine.root / "proc/self/ns/pid").symlink_to(f"pid:[{number}]")
+    found = [f for f in check(machine, tmp_path) if f.severity == ERROR]
+    assert ["--pid=host" in f.hint for f in found] == [True] * refused
+
+
 def test_locked_memory_limit_counts_only_without_cap_ipc_lock(machine, tmp_path):
     # All bits but 14 (CAP_IPC_LOCK). 16 MiB and a page for each of 4 cores: (16384 + 4) * 4 = 65552 kB.
     made_up_machine.put(machine.root, "proc/self/status", "CapEff:\t000001ffffffbfff\n")
@@ -188,7 +196,13 @@ def test_little_disk_space_is_a_warning_and_hardly_any_an_error(machine, tmp_pat
 
 
 def nic(**timestamping):
-    return {"name": "eth7", "driver": "igc", "bus": "0000:01:00.0", "timestamping": timestamping or None}
+    return {
+        "name": "eth7",
+        "netns": 4026531833,
+        "driver": "igc",
+        "bus": "0000:01:00.0",
+        "timestamping": timestamping or None,
+    }
 
 
 def test_nic_that_could_stamp_but_does_not_is_a_warning_with_a_fix(machine, tmp_path):
@@ -197,7 +211,7 @@ def test_nic_that_could_stamp_but_does_not_is_a_warning_with_a_fix(machine, tmp_
     finding = only(check(machine, tmp_path, nics=[able]))
     assert finding.severity == WARNING
     assert "eth7: hardware receive timestamps are off" in finding.what
-    assert finding.fix == ("hwtstamp", "eth7")
+    assert finding.fix == ("hwtstamp", "eth7", "4026531833")
 
 
 def test_nic_that_stamps_every_packet_is_silent(machine, tmp_path):

@@ -9,7 +9,7 @@ import sys
 
 import made_up_machine
 import pytest
-from nsight_record import cli, netns
+from nsight_record import cli
 from nsight_record.capture import Capture
 from nsight_record.errors import RecordError
 from nsight_record.settings import Settings
@@ -26,7 +26,6 @@ BEFORE = "516"
 OTHER = """
 import os, sys
 from pathlib import Path
-from nsight_record import netns
 from nsight_record.capture import Capture
 from nsight_record.settings import Settings
 from nsight_record.system import Changes
@@ -37,14 +36,14 @@ changes = Changes(capture, root)
 for line in sys.stdin:
     match line.split():
         case ["apply", *fix]:
-            changes.apply(tuple(fix), netns.current())
+            changes.apply(tuple(fix))
         case ["join"]:
             changes.join(())
         case ["restore"]:
             assert changes.restore() == []
         case ["die-changing", *fix]:
             Settings.make = lambda self, change: os.kill(os.getpid(), 9)
-            changes.apply(tuple(fix), netns.current())
+            changes.apply(tuple(fix))
     print("done", flush=True)
 """
 
@@ -113,7 +112,7 @@ def journal(changes):
 
 
 def test_change_is_noted_for_root_alone_with_who_and_what_was_before(machine, changes, tmp_path):
-    changes.apply(FIX, netns.current())
+    changes.apply(FIX)
     assert value(machine) == "65552"
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "capture": str(tmp_path / "own.nsight")}
     assert noted(machine) == [
@@ -146,7 +145,7 @@ def test_change_is_noted_for_root_alone_with_who_and_what_was_before(machine, ch
 @pytest.mark.parametrize("second", ["join", "apply"])
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_change_that_two_need_is_undone_by_the_last(machine, changes, other, second, first_ends_first):
-    changes.apply(FIX, netns.current())
+    changes.apply(FIX)
     sharing = other()
     sharing.do(*((second, *FIX) if second == "apply" else (second,)))
     if first_ends_first:
@@ -166,7 +165,7 @@ def test_change_that_two_need_is_undone_by_the_last(machine, changes, other, sec
 
 
 def test_killed_sharer_holds_nothing(machine, changes, other):
-    changes.apply(FIX, netns.current())
+    changes.apply(FIX)
     sharing = other()
     sharing.do("join")
     sharing.kill()
@@ -236,14 +235,14 @@ def test_starting_recorder_tells_of_leftovers_and_puts_back_what_was_there_at_fi
     told = changes.join(())
     assert len(told) == 1
     assert told[0].startswith(f"sysctl {SYSCTL} was left changed by nsight-record {killed.process.pid}")
-    changes.apply(("sysctl", SYSCTL, "99999"), netns.current())
+    changes.apply(("sysctl", SYSCTL, "99999"))
     assert len(journal(changes)) == 1
     assert changes.restore() == []
     assert (value(machine), noted(machine)) == (BEFORE, [])
 
 
 def test_what_somebody_else_changed_since_is_left_as_it_is(machine, changes, other):
-    changes.apply(FIX, netns.current())
+    changes.apply(FIX)
     (machine.root / "proc/sys" / SYSCTL).write_text("1024\n")
     assert changes.restore() == [f"sysctl {SYSCTL}: somebody else has changed it since (to 1024)"]
     assert (value(machine), noted(machine)) == ("1024", [])
@@ -294,7 +293,7 @@ def test_change_that_fails_is_not_noted(machine, changes, monkeypatch):
 
     monkeypatch.setattr(Settings, "make", refused)
     with pytest.raises(RecordError, match=f"--fix: sysctl {SYSCTL}: Permission denied"):
-        changes.apply(FIX, netns.current())
+        changes.apply(FIX)
     assert (journal(changes), noted(machine), changes.restore()) == ([], [], [])
 
 
@@ -330,3 +329,13 @@ def test_notes_that_others_could_read_become_roots_alone(machine):
     with State(machine.root):
         pass
     assert stat.S_IMODE((machine.root / "run/nsight").stat().st_mode) == 0o700
+
+
+def test_a_nic_s_timestamps_are_changed_in_its_own_namespace(changes, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        Settings, "make", lambda self, change: made.append((change.kind, change.target, change.namespace))
+    )
+    monkeypatch.setattr(Settings, "read", lambda self, change: 0)
+    changes.apply(("hwtstamp", "eth7", "4026531833"))
+    assert made == [("hwtstamp", "eth7", 4026531833)]

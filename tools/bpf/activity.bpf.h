@@ -95,7 +95,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 		return 0;
 	}
 	thread = thread_of(prev);
-	if (thread && thread->entered)
+	if (thread && thread->entered && !syscalls_left)
 		put2(c, NSR_SWITCH_SYSCALL, now, who,
 		     thread->entered | thread->number << NSR_TIME_BITS, thread->argument);
 	else

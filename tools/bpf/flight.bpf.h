@@ -123,12 +123,17 @@ static __always_inline void flight_handed_off(struct nsr_control *c, struct sock
 		w->first = since;
 }
 
-static __always_inline struct flight_service *service_of(__u16 lport, __u16 rport)
+static __always_inline struct flight_service *service_of(const struct nsr_message *m)
 {
-	__u64 key = (lport < rport ? lport | 1u << 16 : rport) | 1u << 17, old;
+	/* A UDP socket that is not connected has no remote port. */
+	bool local = !m->rport || m->lport < m->rport;
+	__u64 key = (local ? m->lport | FLIGHT_LOCAL : m->rport) | FLIGHT_USED, old;
 	struct flight_service *s;
-	__u32 at = (__u32)key * 0x9e3779b1u >> 24;
+	__u32 at;
 
+	if (m->proto == IPPROTO_UDP)
+		key |= FLIGHT_UDP;
+	at = (__u32)key * 0x9e3779b1u >> 24;
 	for (int i = 0; i < FLIGHT_PROBES; i++) {
 		__u32 place = (at + i) & (FLIGHT_SERVICES - 1);
 
@@ -158,10 +163,11 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 		return;
 	since = w->first;
 	w->first = more ? w->last : 0;
-	if (!since || since > now)
+	/* Nothing was there to be read: what was handed off had a wrong checksum. */
+	if (!since || since > now || (__s32)m->len < 0)
 		return;
 	latency = now - since;
-	s = service_of(m->lport, m->rport);
+	s = service_of(m);
 	if (s) {
 		bucket = flight_bucket(latency);
 		if (bucket < FLIGHT_BUCKETS)

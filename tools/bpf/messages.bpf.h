@@ -133,7 +133,7 @@ static __always_inline void call_of(struct nsr_control *c, struct task_struct *t
 		return;
 	}
 	m->fd = argument;
-	if (thread && thread->entered)
+	if (thread && thread->entered && !syscalls_left)
 		m->stamp = now - ((now - thread->entered) & ((1ull << NSR_TIME_BITS) - 1));
 }
 
@@ -185,6 +185,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 	struct task_struct *task;
 	struct nsr_control *c;
 	struct tcp_sock *tp;
+	struct udp_sock *up;
 	bool v6, more = false;
 	__u64 now;
 
@@ -219,7 +220,9 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 			more = reads && tp->rcv_nxt != tp->copied_seq;
 		}
 	} else if (reads) {
-		more = sk->sk_receive_queue.qlen;
+		/* A reader that finds its own queue empty moves all that came into it. */
+		up = CAST(sk, struct udp_sock);
+		more = up->reader_queue.qlen || sk->sk_receive_queue.qlen;
 	}
 	call_of(c, task, reads, now, &m);
 	put_message(c, reads ? NSR_READ : NSR_SEND, now, v6, &m, &a, 0);

@@ -25,6 +25,9 @@ const volatile bool only_waits;
 /* Record the system calls of every process, not only of the ones that messages reach. */
 const volatile bool all_syscalls;
 
+/* The programs at system calls are detached: who was in a call then is in it for ever. */
+volatile bool syscalls_left;
+
 /* What is known of the thread; NULL: its process has nothing to do with messages. */
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {

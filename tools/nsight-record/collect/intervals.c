@@ -150,10 +150,13 @@ void intervals_choose(struct nsight_collect_bpf *skel)
 	}
 	for (unsigned int i = 0; i < n_intervals; i++) {
 		struct nsr_timers *of = &skel->bss->timers[i];
+		char *end;
 
 		if (intervals[i].kind != TIMER)
 			continue;
-		of->pid = strtoul(intervals[i].file, NULL, 10);
+		of->pid = strtoul(intervals[i].file, &end, 10);
+		if (*end) /* a name that begins with digits */
+			of->pid = 0;
 		snprintf(of->comm, sizeof(of->comm), "%s", of->pid ? "" : intervals[i].file);
 	}
 }

@@ -127,6 +127,7 @@ static bool leave_syscalls(void)
 {
 	if (!loaded->links.on_sys_enter)
 		return false;
+	loaded->bss->syscalls_left = true;
 	bpf_link__destroy(loaded->links.on_sys_enter);
 	bpf_link__destroy(loaded->links.on_sys_exit);
 	loaded->links.on_sys_enter = loaded->links.on_sys_exit = NULL;

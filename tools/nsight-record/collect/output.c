@@ -121,7 +121,7 @@ static bool append(struct output *out, struct iovec *iov, int n)
 	for (int i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
 	allocate(out, bytes);
-	while (done < bytes && !out->unwritten) {
+	while (done < bytes) {
 		ssize_t got = writev(out->fd, iov, n);
 
 		if (got < 0 && errno == EINTR)

@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 _NEW_MANIFEST = MANIFEST + ".new"
 _MANIFEST_MOST_BYTES = 16 << 20
 _BALLAST = ".reserve"
-_BALLAST_BYTES = 256 * 1024
+_BALLAST_BYTES = 256 * 1024  # for the last manifest; as much again for the programs' own counts
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -50,15 +50,22 @@ class Capture:
     was made here, and not to what somebody has put in its place, here and in the recording
     programs, which inherit the descriptor. With it they inherit the lock that tells --force
     that the capture is still being written.
+
+    ``within`` is the directory that ``path`` is in, where it is held open; it is not looked up then.
     """
 
-    def __init__(self, path: Path, *, force: bool = False, user: User | None = None) -> None:
+    def __init__(
+        self, path: Path, *, force: bool = False, user: User | None = None, within: int | None = None
+    ) -> None:
         self.path = path
         self.manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "state": "recording"}
         self._user = user
         self._fd = -1
         try:
-            parent, name = ownership.open_parent(path, user)
+            if within is None:
+                parent, name = ownership.open_parent(path, user)
+            else:
+                parent, name = os.dup(within), path.name
             try:
                 self._make_room(parent, name, force)
                 self._fd = ownership.make_directory(name, parent)
@@ -88,7 +95,7 @@ class Capture:
             with contextlib.suppress(OSError):  # not every network file system can lock a directory
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with open(os.open(_BALLAST, _CREATE, 0o600, dir_fd=self._fd), "wb") as f:
-                os.posix_fallocate(f.fileno(), 0, _BALLAST_BYTES)
+                os.posix_fallocate(f.fileno(), 0, 2 * _BALLAST_BYTES)
         except OSError:
             with contextlib.suppress(OSError):
                 ownership.remove_contents(self._fd)
@@ -187,6 +194,15 @@ class Capture:
     def adopt(self, parent: int, directory: str, name: str) -> None:
         """Take a directory of the directory ``parent`` into the capture, as ``name``. Raises OSError."""
         os.rename(directory, name, src_dir_fd=parent, dst_dir_fd=self._fd)
+
+    def release_half_of_reserve(self) -> None:
+        """Give back what the programs need to write their counts: call before they are stopped."""
+        with contextlib.suppress(OSError):
+            fd = os.open(_BALLAST, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            try:
+                os.ftruncate(fd, _BALLAST_BYTES)
+            finally:
+                os.close(fd)
 
     def release_reserve(self) -> None:
         """Give the held space back: call before the last ``save``."""

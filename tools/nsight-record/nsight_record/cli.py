@@ -183,7 +183,7 @@ def _fix(
     for finding in preflight.check(machine, request):
         if finding.fix:
             progress.say(f"changing for this recording: {finding.what}")
-            changes.apply(finding.fix, plan.netns)
+            changes.apply(finding.fix)
     return preflight.check(machine, request)
 
 
@@ -235,19 +235,23 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
         progress.warn(f"the capture is cut: {reason}")
     seconds = (m["stop"]["monotonic_ns"] - m["start"]["monotonic_ns"]) / 1e9
     counts = recording.counts
+    known = counts is not None and (m["recorder_kind"] != "bpf" or counts.ended)
     events = sum(counts.written.values()) if counts else 0
     sizes = ", ".join(
         f"{name} {human_bytes(size)}" for name in ("records", "perf.data") if (size := capture.size(name))
     )
-    progress.say(f"recorded {seconds:.1f} s: {events} message events, {sizes}")
+    progress.say(
+        f"recorded {seconds:.1f} s: {events if known else 'an unknown number of'} message events, {sizes}"
+    )
     for loss in m["losses"]:
-        progress.warn(f"{loss['tool']}: {loss['what']}: {loss['count']}")
+        number = "" if loss["count"] is None else f": {loss['count']}"
+        progress.warn(f"{loss['tool']}: {loss['what']}{number}")
     if not m["losses"]:
         progress.say("lost: nothing")
     taken = m.get("intervals", [])
     for kind in taken:
         progress.say(f"interval {kind['name']}: {kind.get('begun', 0):,} begun")
-    if not events and not taken:
+    if known and not events and not taken:
         progress.warn("no message was seen; are the filters right, and was there traffic?")
     explain = " --direction interval" if taken else ""
     progress.say(f"capture: {capture.path}\nnext:    nsight-report {capture.path}{explain}")

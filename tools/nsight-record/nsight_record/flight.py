@@ -148,6 +148,7 @@ class Flight:
         self.totals = Totals()
         self._begin = 0.0
         self._snapshots: Snapshots | None = None
+        self._syscalls = plan.syscalls  # that are recorded; none when they cost too much
         self._missed = 0  # runs of BPF programs that the kernel left out, up to the last window
 
     def run(self) -> str:
@@ -176,9 +177,8 @@ class Flight:
         programs = clock.find(path), collect.find(path)
         assert programs[0] is not None  # preflight saw them
         assert programs[1] is not None
-        run = self._directory.open_path / self._directory.run
         try:
-            os.mkdir(self._directory.run, 0o700, dir_fd=self._directory.fd)
+            run = self._directory.begin()
         except OSError as e:
             raise OutputError(
                 f"{self._directory.path}: {e.strerror}", "choose a writable place with -o DIR"
@@ -297,6 +297,8 @@ class Flight:
         elif "windows" in what:
             self.totals.end = what
         elif "over_cpu" in what:
+            if what["now"] == "without system calls":
+                self._syscalls = "none"
             self._progress.warn(
                 f"the BPF programs took {what['over_cpu']} % of the cores, more than {what['most_cpu']} %: "
                 f"{what['now']}"
@@ -310,10 +312,9 @@ class Flight:
         first = window["triggers"][0]
         at = time.gmtime((host.earlier(now, first["monotonic_ns"], None)["realtime_ns"] or 0) / 1e9)
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', at)}-{os.getpid()}-{self.totals.windows + 1}.nsight"
-        with Capture(self._directory.open_path / name, user=self._user) as capture:
-            capture.adopt(
-                self._directory.fd, f"{self._directory.run}/records/{window['window']}", collect.DIRECTORY
-            )
+        path = self._directory.path / name
+        with Capture(path, user=self._user, within=self._directory.fd) as capture:
+            capture.adopt(self._directory.run_fd, f"records/{window['window']}", collect.DIRECTORY)
             collect.write_interrupts(capture.directory / collect.DIRECTORY)
             with open(capture.create("clock.tsv"), "wb") as f:
                 f.write(self._readings.text())
@@ -331,7 +332,7 @@ class Flight:
             capture.manifest.update(self._about)
             capture.manifest.update(
                 recorder_kind="bpf",
-                syscalls=self._plan.syscalls,
+                syscalls=self._syscalls,
                 start=start,
                 stop=stop,
                 stopped_by="window",
@@ -361,7 +362,7 @@ class Flight:
         )
         more = f" and {window['n_triggers'] - 1} more" if window["n_triggers"] > 1 else ""
         self._progress.say(
-            f"window: {_told(first)}{more}; {human_bytes(window['bytes'])}{short}\n        {self._directory.path / name}"
+            f"window: {_told(first)}{more}; {human_bytes(window['bytes'])}{short}\n        {path}"
         )
 
 

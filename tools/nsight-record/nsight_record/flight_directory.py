@@ -42,29 +42,36 @@ class Directory:
                 f"{path}: belongs to another user (uid {owner})", "choose another place with -o"
             )
         os.set_inheritable(self.fd, True)
-        self.run = f".run-{os.getpid()}"
+        self._run, self.run_fd = f".run-{os.getpid()}", -1
 
-    @property
-    def open_path(self) -> Path:
-        """Leads here, and not to what somebody has put in its place."""
-        return Path(f"/proc/self/fd/{self.fd}")
+    def begin(self) -> Path:
+        """Make the directory that the programs write into, held open; what leads there. Raises OSError.
+
+        Who owns this directory can put another one, or a link, in its place, but has no say in what is in it.
+        """
+        self.run_fd = ownership.make_directory(self._run, self.fd)
+        os.set_inheritable(self.run_fd, True)
+        return Path(f"/proc/self/fd/{self.run_fd}")
 
     def used(self) -> int:
         """Bytes of the windows in it."""
         return sum(
             p.lstat().st_size
-            for p in self.open_path.glob("*.nsight/**/*")
+            for p in Path(f"/proc/self/fd/{self.fd}").glob("*.nsight/**/*")
             if p.is_file() and not p.is_symlink()
         )
 
     def close(self, *, keep_logs: bool) -> None:
         """Remove what holds no window."""
-        for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
+        if self.run_fd >= 0:
+            for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
+                with contextlib.suppress(OSError):
+                    os.unlink(log, dir_fd=self.run_fd)
             with contextlib.suppress(OSError):
-                os.unlink(f"{self.run}/{log}", dir_fd=self.fd)
-        for name in (f"{self.run}/records", self.run):
+                os.rmdir("records", dir_fd=self.run_fd)
+            os.close(self.run_fd)
             with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=self.fd)
+                os.rmdir(self._run, dir_fd=self.fd)
         os.close(self.fd)
 
 

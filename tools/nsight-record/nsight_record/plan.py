@@ -75,6 +75,17 @@ def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
     return found
 
 
+def _is_process(pid: int) -> None:
+    """Raises Usage: a thread has a directory in /proc, too, and no message is its alone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        raise Usage(f"--pid {pid}: no such process") from None
+    of = next(line.split()[1] for line in status.splitlines() if line.startswith("Tgid:"))
+    if int(of) != pid:
+        raise Usage(f"--pid {pid}: a thread of process {of}", f"give --pid {of}")
+
+
 def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     """Resolve names to numbers. Raises Usage for what does not exist."""
     ns = netns.find(args.netns) if args.netns else netns.current()
@@ -87,8 +98,8 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
                 f"--iface {args.iface}: no such interface", "ip link lists them; another namespace: --netns"
             )
         ifindex = here[0]["ifindex"]
-    if args.pid and not Path(f"/proc/{args.pid}").exists():
-        raise Usage(f"--pid {args.pid}: no such process")
+    if args.pid:
+        _is_process(args.pid)
     if args.payload and ns.path is None:
         raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
     if args.lwip == probes.SYSTEMS_LWIP:

@@ -21,6 +21,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 
 # Capability bits, include/uapi/linux/capability.h.
 _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
+_FIRST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO
 
 DISK_MINIMUM = 128 * perf.MIB
 _BYTES_PER_CORE_SECOND = {"tracepoints": 24 * perf.MIB, "intel-pt": 200 * perf.MIB}
@@ -166,6 +167,10 @@ def _privilege(machine: Machine, request: Request) -> list[Finding]:
                 "root without CAP_SYS_ADMIN: a container?", ERROR, "run it on the host, not in a container"
             )
         )
+    link = machine.root / "proc/self/ns/pid"
+    if link.is_symlink() and str(link.readlink()) != _FIRST_PIDS:
+        what = "in a PID namespace of its own, while the kernel's records have the host's numbers"
+        found.append(Finding(what, ERROR, "run it on the host, or in a container with --pid=host"))
     limit = machine.read("proc/sys/kernel/perf_event_mlock_kb")
     locks = _needs_perf(request) and not capabilities >> _CAP_IPC_LOCK & 1
     if locks and limit and limit.isdecimal():
@@ -383,7 +388,7 @@ def _nics(request: Request) -> list[Finding]:
                     f"{nic['name']}: hardware receive timestamps are off (rx_filter=none)",
                     WARNING,
                     f"hwstamp_ctl -i {nic['name']} -r 1, or --fix",
-                    ("hwtstamp", nic["name"]),
+                    ("hwtstamp", nic["name"], str(nic["netns"])),
                 )
             )
     return found

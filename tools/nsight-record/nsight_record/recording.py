@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import __version__, clock, collect, host, intervals, payload, perf, probes, throttling
+from . import __version__, clock, collect, host, intervals, payload, perf, probes, tally, throttling
 from .capture import Capture
 from .child import Child
 from .errors import OutputError, RecordError, Usage
@@ -320,6 +319,7 @@ class Recording:
         if self._throttled:
             manifest["throttled"] = self._throttled.told()
         by_name = {c.name: c for c in self._supervisor.children}
+        self._capture.release_half_of_reserve()
         for name in ("collect", "bpftrace", "tcpdump", "perf", "clock"):
             if name in by_name:
                 if name == "tcpdump":
@@ -330,7 +330,7 @@ class Recording:
         if self._control:
             self._control.close()
         manifest["stopped_by"] = stopped_by
-        self._count()
+        self.counts = tally.enter(manifest, plan=self._plan, directory=self._dir)
         cut = list(self._supervisor.died)
         if "start" not in manifest:
             cut.append("the recording did not begin")
@@ -348,37 +348,6 @@ class Recording:
         age = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - stopped) / 1e9
         time.sleep(max(payload.BLOCK_AGE_S - age, 0))
 
-    def _count(self) -> None:
-        """Enter what was lost, as far as the programs themselves know."""
-        losses: list[dict[str, Any]] = self._manifest.setdefault("losses", [])
-
-        def add(tool: str, what: str, count: int) -> None:
-            if count:
-                losses.append({"tool": tool, "what": what, "count": count})
-
-        if self._plan.recorder == "bpf":
-            counts, records, lost = collect.count(self._dir / "collect.log")
-            collect.write_interrupts(self._dir / collect.DIRECTORY)
-            self._manifest["records"] = {"produced": records, "lost": lost}
-            self._manifest["intervals"] = intervals.told(self._plan.intervals, self._dir / "collect.log")
-            add("collect", "records lost", lost)
-            for program, n in collect.missed(self._dir / "collect.log").items():
-                add(
-                    "collect",
-                    f"runs of {program} that the kernel left out, as one was under way on that core",
-                    n,
-                )
-            what = "connections from before whose acknowledgements could not be asked for"
-            add("collect", what, collect.not_asked(self._dir / "collect.log"))
-        else:
-            counts = probes.count(self._dir / "events.tsv", self._dir / "events.log")
-            add("bpftrace", "events produced but not written", counts.undelivered())
-            add("bpftrace", "events that bpftrace says it lost", counts.lost)
-        self.counts = counts
-        self._manifest["events"] = {"produced": counts.produced, "written": counts.written}
-        add("perf", "chunks of events lost", _sum(rb"lost (\d+) chunks", self._dir / "perf.log"))
-        add("tcpdump", "packets dropped", _sum(rb"^(\d+) packets dropped by", self._dir / "payload.log"))
-
 
 def _log_name(tool: str) -> str:
     return {"bpftrace": "events", "tcpdump": "payload"}.get(tool, tool)
@@ -390,10 +359,6 @@ def _head(path: Path) -> bytes:
             return f.read(4096)
     except OSError:
         return b""
-
-
-def _sum(pattern: bytes, log: Path) -> int:
-    return sum(int(n) for n in re.findall(pattern, _head(log), re.MULTILINE))
 
 
 def _sha256(path: Path) -> str:

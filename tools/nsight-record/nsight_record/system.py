@@ -17,7 +17,6 @@ from typing import Any
 from . import nic
 from .capture import Capture
 from .errors import RecordError
-from .netns import Netns
 from .settings import Settings, own_mount_namespace
 from .state import Change, Holder, State, start_time
 
@@ -74,14 +73,14 @@ class Changes:
             change.after = now  # its maker was killed before it could note that
         return change.after is not None and bool(now == change.after)
 
-    def apply(self, fix: tuple[str, ...], ns: Netns) -> None:
+    def apply(self, fix: tuple[str, ...]) -> None:
         """Make the change that a preflight finding names. Raises RecordError."""
         if fix[0] == "mount":
             wanted = Change("mount", fix[2], own_mount_namespace(), None, fix[1])
         elif fix[0] == "sysctl":
             wanted = Change("sysctl", fix[1], 0, None, fix[2])
         else:
-            wanted = Change("hwtstamp", fix[1], ns.inum, None, nic.HWTSTAMP_FILTER_ALL)
+            wanted = Change("hwtstamp", fix[1], int(fix[2]), None, nic.HWTSTAMP_FILTER_ALL)
         with self._state as state:
             try:
                 self._make(state, wanted)
