@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from nsight_capsule import cli
 
 from capsule.bed import DEVICES, V4, Bed, exchange, run
 from capsule.stamping import TOOL, Stamping, first_sent, total
@@ -161,7 +163,7 @@ def test_capsules_are_taken_off_where_packets_leave_the_host(
         sender, receiver = bed.datagrams(socket.AF_INET, 7014)
         sender.send(b"datagram")
         assert receiver.recv(99) == b"datagram"
-        frames = []
+        frames: list[bytes] = []
         while not frames or b"datagram" not in frames[-1]:
             frames.append(tap.recv(1 << 16))
         manifest = run.end()
@@ -172,3 +174,69 @@ def test_capsules_are_taken_off_where_packets_leave_the_host(
     assert total(manifest, "born") == total(manifest, "left")
     assert total(manifest, "ended") == 0
     assert bed.errors() == before
+
+
+def marked(*places: str) -> str:
+    """What --restore says of these options for points."""
+    done = subprocess.run(
+        [sys.executable, str(TOOL), *places, "--restore"], capture_output=True, text=True, check=True
+    )
+    return done.stderr.strip()
+
+
+def test_marks_are_taken_in_a_namespace_whose_name_has_gone(bed: Bed, tmp_path: Path) -> None:
+    """A process still is in it, and so are its connections."""
+    name = bed.name("x")
+    run("ip", "netns", "add", name)
+    holder = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "1000"])
+    try:
+        for words in ("link set lo up", "link add d0 type veth peer name d1", "link set d0 up"):
+            bed.ip("x", *words.split())
+        listener = bed.socket("x", socket.AF_INET, socket.SOCK_STREAM)
+        client = bed.socket("x", socket.AF_INET, socket.SOCK_STREAM)
+        with (
+            Stamping(tmp_path / "out", "--netns", name, "--rate", "1", "--port", "7015") as stamping,
+            listener,
+            client,
+        ):
+            listener.bind(("127.0.0.1", 7015))
+            listener.listen()
+            client.connect(("127.0.0.1", 7015))
+            with listener.accept()[0]:
+                run("ip", "netns", "del", name)
+                stamping.change("--rate", "1/2")
+                stamping.end()
+                assert marked("--netns", str(holder.pid)) == "marks taken from 0 connections"
+    finally:
+        holder.kill()
+        holder.wait()
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def test_marks_are_taken_when_nsight_capsule_is_killed_in_its_own_namespace(bed: Bed, tmp_path: Path) -> None:
+    """Its process was the name of that namespace."""
+    stamping = bed.in_place(
+        "a", lambda: Stamping(tmp_path / "out", "--point", "eth0", "--rate", "1", "--port", "7016")
+    )
+    with stamping:
+        client, server = bed.connection(socket.AF_INET, 7016)
+        assert exchange(client, server, b"a") == b"a"
+        stamping.process.kill()
+        stamping.process.wait()
+        assert marked("--netns", bed.name("a")) == "marks taken from 0 connections"
+
+
+def test_marks_are_taken_when_the_manifest_cannot_be_written(
+    bed: Bed, everywhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nsight-stamp is asked to end before it is killed."""
+    ends = []
+
+    def fail(*_: object) -> str:
+        ends.append(bed.connection(socket.AF_INET, 7017))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "_wait", fail)
+    assert cli.main([*everywhere, "--rate", "1", "--port", "7017", "-o", str(tmp_path / "out")]) == 5
+    assert ends
+    assert marked(*everywhere) == "marks taken from 0 connections"

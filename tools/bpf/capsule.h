@@ -95,6 +95,7 @@ enum nsc_count {
 	NSC_C_SKIP_FRAGMENT,
 	NSC_C_SKIP_MULTICAST,
 	NSC_C_SKIP_PADDED, /* something is behind the datagram already */
+	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is not complete */
 	NSC_C_SKIP_MEMORY,
 	NSC_C_SKIP_ROOM, /* no room among the TCP options: SACK blocks, MD5 */
 	NSC_C_SKIP_RACE, /* another socket sent on this core in between */

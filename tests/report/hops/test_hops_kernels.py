@@ -199,7 +199,12 @@ def drawn(
 
     came = there + 20_000 + numbers.exponential(50_000, n).astype(np.int64)
     home = back + 90_000 + numbers.exponential(90_000, n).astype(np.int64)
-    fit = offsets.fit((there, came + true(came)), (back + true(back), home), (T0, T0 + 30_000_000_000))
+    fit = offsets.fit(
+        (there, came + true(came)),
+        (back + true(back), home),
+        (T0, T0 + 30_000_000_000),
+        (T0 + AHEAD_B, T0 + AHEAD_B + 30_000_000_000),
+    )
     return fit, there, true(there)
 
 
@@ -224,12 +229,54 @@ def test_a_stepped_clock_gets_a_line_on_each_side_and_a_bound_that_covers_the_st
         return np.where(ns < T0 + 3_100_000_000, 0, 2_000_000)
 
     came, home = there + 30_000, back + 30_000
-    fit = offsets.fit((there, came + true(came)), (back + true(back), home), (T0, T0 + 10_000_000_000))
+    fit = offsets.fit((there, came + true(came)), (back + true(back), home), *[(T0, T0 + 10_000_000_000)] * 2)
     at = T0 + np.arange(0, 10_000_000_000, 1_000_000)
     offset, bound = fit.of(at)
     assert (np.abs(offset - true(at)) <= bound + 1).all()
     assert np.median(bound) < 40_000
     assert fit.contradictions
+
+
+def test_a_step_that_packets_of_one_direction_saw_makes_the_offset_unknown_there() -> None:
+    """Replies come after the step only: before it nothing says how much of a delay is offset."""
+    numbers = np.random.default_rng(5)
+    there = np.sort(numbers.integers(0, 10_000_000_000, 500)) + T0
+    back = np.sort(numbers.integers(5_000_000_000, 10_000_000_000, 500)) + T0
+
+    def true(ns: Any) -> Any:
+        return np.where(ns < T0 + 4_000_000_000, 0, 2_000_000_000)
+
+    came, home = there + 30_000, back + 30_000
+    span = (T0, T0 + 10_000_000_000)
+    fit = offsets.fit((there, came + true(came)), (back + true(back), home), span, span)
+    at = T0 + np.arange(0, 10_000_000_000, 1_000_000)
+    offset, bound = fit.of(at)
+    known = bound != offsets.UNKNOWN
+    assert (np.abs(offset - true(at)) <= bound + 1)[known].all()
+    assert not known[at < T0 + 4_000_000_000].any()
+    assert known[at > T0 + 5_100_000_000].all()
+    assert np.median(bound[known]) < 40_000
+    assert fit.wander_ns == offsets.UNKNOWN
+    assert fit.contradictions
+
+
+def test_beyond_the_packets_the_bound_grows_with_what_clocks_may_drift() -> None:
+    """A second of packets, and hops of b that are 100 s later: they are in a's clock within their bound."""
+    numbers = np.random.default_rng(6)
+    there, back = (np.sort(numbers.integers(0, 1_000_000_000, 200)) + T0 for _ in range(2))
+
+    def true(ns: Any) -> Any:
+        return AHEAD_B + ((ns - T0) * 400e-6).astype(np.int64)
+
+    came = there + 20_000 + numbers.exponential(50_000, 200).astype(np.int64)
+    home = back + 90_000 + numbers.exponential(90_000, 200).astype(np.int64)
+    span = (T0, T0 + 1_000_000_000)
+    late = np.arange(T0, T0 + 100_000_000_000, 1_000_000_000)
+    of_b = int(late[0] + true(late)[0]), int(late[-1] + true(late)[-1])
+    fit = offsets.fit((there, came + true(came)), (back + true(back), home), span, of_b)
+    found, bound = fit.back_to_a(late + true(late))
+    assert (np.abs(found - late) <= bound).all()
+    assert bound[0] < 100_000
 
 
 @pytest.mark.parametrize("rate", [1, 10])

@@ -13,6 +13,7 @@ SKIPPED = {
     "fragment": "a fragment",
     "multicast": "for several receivers",
     "padded": "something is behind the datagram already",
+    "tunnel": "of a tunnel, with a packet inside whose checksum is not complete",
     "memory": "the packet's memory could not be extended",
     "room": "no room among the TCP options (SACK blocks)",
     "race": "another socket sent on the same core in between",

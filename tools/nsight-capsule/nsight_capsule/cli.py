@@ -166,9 +166,7 @@ def _run(
             progress.clear()
             return _finish(capture, run, stopped_by, progress)
         finally:
-            if run.process.poll() is None:
-                run.process.kill()
-                run.process.wait()
+            run.stop()
             capture.release_reserve()
             capture.hand_over()
 

@@ -61,15 +61,21 @@ class Stamp:
         code = self.process.wait(_END_S)
         return _failed(self._log.read_text(errors="replace"), code)
 
-    def end(self) -> dict[str, Any]:
-        """Ask it to end; what it counted. Raises ToolDied when it had ended before."""
+    def stop(self) -> str:
+        """Ask it to end, so that it takes its marks from connections, and kill it if it does not; what it printed since."""
+        if self.process.stdout and self.process.stdout.closed:
+            return ""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            out, _ = self.process.communicate(timeout=_END_S)
+            return self.process.communicate(timeout=_END_S)[0]
         except subprocess.TimeoutExpired:
             self.process.kill()
-            out, _ = self.process.communicate()
+            return self.process.communicate()[0]
+
+    def end(self) -> dict[str, Any]:
+        """Ask it to end; what it counted. Raises ToolDied when it had ended before."""
+        out = self.stop()
         lines = out.splitlines()
         if not lines or not lines[-1].startswith("{"):
             raise self._error()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "attach.h"
 #include "fail.h"
+#include "namespaces.h"
 #include "nsight-stamp.skel.h"
 
 #include <arpa/inet.h>
@@ -10,12 +11,12 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,14 +24,9 @@
 #define TCX_INGRESS 46
 #define TCX_EGRESS  47
 
-#ifndef SO_NETNS_COOKIE
-#define SO_NETNS_COOKIE 71
-#endif
-
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
 static int links[NSC_POINTS];
 static struct bpf_link *cgroup_link;
-static int home = -1;
 
 static const char *const count_names[] = {
 	[NSC_C_DRAWN] = "drawn",
@@ -40,6 +36,7 @@ static const char *const count_names[] = {
 	[NSC_C_SKIP_FRAGMENT] = "skip_fragment",
 	[NSC_C_SKIP_MULTICAST] = "skip_multicast",
 	[NSC_C_SKIP_PADDED] = "skip_padded",
+	[NSC_C_SKIP_TUNNEL] = "skip_tunnel",
 	[NSC_C_SKIP_MEMORY] = "skip_memory",
 	[NSC_C_SKIP_ROOM] = "skip_room",
 	[NSC_C_SKIP_RACE] = "skip_race",
@@ -60,25 +57,6 @@ static const char *const count_names[] = {
 	[NSC_C_MATCH_LOST] = "match_lost",
 	[NSC_C_UNMATCHABLE] = "unmatchable",
 };
-
-static void enter(const char *netns)
-{
-	int fd = open(netns, O_RDONLY | O_CLOEXEC);
-
-	if (home < 0)
-		home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || setns(fd, CLONE_NEWNET))
-		fail(EXIT_REFUSED, "run it as root, and check that the namespace is still there",
-		     "%s: %s", netns, strerror(errno));
-	close(fd);
-}
-
-static void leave(void)
-{
-	if (setns(home, CLONE_NEWNET))
-		fail(EXIT_REFUSED, NULL, "cannot return to the network namespace: %s",
-		     strerror(errno));
-}
 
 /* Whether this is the first device of its namespace, so that the namespace is seen once. */
 static bool first_there(const struct device *devices, int i)
@@ -108,28 +86,26 @@ static void add_address(uint32_t number, const struct sockaddr *from)
 }
 
 /* Whose packets arrive in this namespace, and its cookie. */
-static void learn(const struct device *device)
+static void learn(struct device *device)
 {
 	struct ifaddrs *list, *each;
-	socklen_t size = sizeof(uint64_t);
-	uint64_t cookie = 0;
+	struct stat is;
 	uint8_t one = 1;
-	int fd;
 
-	enter(device->netns);
+	namespace_enter(device->netns);
 	if (getifaddrs(&list))
 		fail(EXIT_REFUSED, NULL, "%s: addresses: %s", device->netns, strerror(errno));
 	for (each = list; each; each = each->ifa_next)
 		if (each->ifa_addr)
 			add_address(device->namespace_number, each->ifa_addr);
 	freeifaddrs(list);
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size))
+	device->cookie = namespace_cookie();
+	if (!device->cookie || stat("/proc/thread-self/ns/net", &is))
 		fail(EXIT_REFUSED, "Linux 5.14 and later have it", "%s: its cookie: %s",
 		     device->netns, strerror(errno));
-	close(fd);
-	bpf_map_update_elem(bpf_map__fd(sockets->maps.namespaces), &cookie, &one, BPF_ANY);
-	leave();
+	device->inode = is.st_ino;
+	bpf_map_update_elem(bpf_map__fd(sockets->maps.namespaces), &device->cookie, &one, BPF_ANY);
+	namespace_leave();
 }
 
 static void refused(const char *what)
@@ -185,8 +161,10 @@ static void load_point(const struct device *device, int number, bool egress, uin
 	share(p->maps.counts, sockets->maps.counts);
 	share(p->maps.records, sockets->maps.records);
 	share(p->maps.addresses, sockets->maps.addresses);
+	share(p->maps.last_chosen, sockets->maps.last_chosen);
 	bpf_map__set_autocreate(p->maps.namespaces, false);
 	bpf_map__set_autocreate(p->maps.reserved, false);
+	bpf_map__set_autocreate(p->maps.connections, false);
 	bpf_program__set_autoload(p->progs.at_socket, false);
 	bpf_program__set_autoload(p->progs.each_connection, false);
 	bpf_program__set_autoload(match ? p->progs.at_point : p->progs.at_match, false);
@@ -232,7 +210,7 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 	int fd;
 
 	for (int i = 0; i < n; i++) {
-		enter(devices[i].netns);
+		namespace_enter(devices[i].netns);
 		for (int way = 0; way < 2; way++) {
 			int number = 1 + 2 * i + way;
 			const struct bpf_program *program = match ? points[number]->progs.at_match
@@ -247,7 +225,7 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 				     "device %u of %s: %s", devices[i].ifindex, devices[i].netns,
 				     strerror(errno));
 		}
-		leave();
+		namespace_leave();
 	}
 	if (match || !cgroup)
 		return;
@@ -274,21 +252,23 @@ static void iterate(const struct bpf_link *link)
 	close(fd);
 }
 
-uint64_t attach_existing(const struct device *devices, int n, bool clear, uint64_t *n_refused)
+uint64_t attach_existing(const struct device *devices, int n, enum existing what,
+			 uint64_t *n_refused)
 {
 	struct bpf_link *link = bpf_program__attach_iter(sockets->progs.each_connection, NULL);
 
 	*n_refused = 0;
 	if (!link)
 		return 0;
-	sockets->bss->clear_all = clear;
+	sockets->bss->choose_none = what != FOLLOW;
+	sockets->bss->clear_all = what == CLEAR_ALL;
 	sockets->bss->n_changed = sockets->bss->n_refused = 0;
 	for (int i = 0; i < n; i++) {
-		if (!first_there(devices, i))
+		if (!first_there(devices, i) ||
+		    !namespace_enter_again(devices[i].netns, devices[i].cookie, devices[i].inode))
 			continue;
-		enter(devices[i].netns);
 		iterate(link);
-		leave();
+		namespace_leave();
 	}
 	bpf_link__destroy(link);
 	*n_refused = sockets->bss->n_refused;

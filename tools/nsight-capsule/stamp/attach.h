@@ -14,6 +14,7 @@ struct device {
 	const char *netns; /* path */
 	uint32_t ifindex, namespace_number;
 	bool ethernet, boundary, bridged;
+	uint64_t cookie, inode; /* of the namespace, for the first device that is in it */
 };
 
 struct attached {
@@ -29,11 +30,18 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 			    uint16_t session, uint32_t ring_bytes, bool match);
 /* Attach the points, and then the sockets of this cgroup (version 2). */
 void attach_all(const struct device *devices, int n, const char *cgroup, bool match);
+enum existing {
+	FOLLOW,	  /* the filter */
+	RELEASE,  /* take what was set here; marks of other programs stay */
+	CLEAR_ALL /* those of a killed one, which look like any other's */
+};
+
 /*
- * Have the connections that there are already follow the filter, or clear them all. How many were
- * changed; *refused: the kernel did not let others be changed.
+ * Have the connections that there are already do so. How many were changed; *refused: the kernel
+ * did not let others be changed.
  */
-uint64_t attach_existing(const struct device *devices, int n, bool clear, uint64_t *refused);
+uint64_t attach_existing(const struct device *devices, int n, enum existing what,
+			 uint64_t *refused);
 /* Of the sockets first, so that no new capsule comes when the points are gone. */
 void attach_release_sockets(void);
 void attach_release_points(void);

@@ -5,6 +5,9 @@
 
 #include "packet.bpf.h"
 
+/* The same for every program of a chain: TCX_NEXT. */
+#define GO_ON TC_ACT_UNSPEC
+
 /* One program is loaded for each point and direction. */
 const volatile __u32 point;
 const volatile __u32 namespace_number;
@@ -64,18 +67,28 @@ static __always_inline bool drawn(const struct nsc_config *c)
 	return c->threshold && bpf_get_prandom_u32() < c->threshold;
 }
 
-/* When a packet was last chosen, of all cores */
-__u64 last_chosen;
+/* When a packet was last chosen, of all cores, points and sockets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} last_chosen SEC(".maps");
 
 /* Whether it is time for another packet, which then is this one. */
 static __always_inline bool due(const struct nsc_config *c, __u64 now)
 {
-	__u64 last = *(volatile __u64 *)&last_chosen;
+	__u64 last, *shared;
+	__u32 zero = 0;
 
 	if (!c->every_ns)
 		return true;
+	shared = bpf_map_lookup_elem(&last_chosen, &zero);
+	if (!shared)
+		return false;
+	last = *(volatile __u64 *)shared;
 	return now - last >= c->every_ns && now > last &&
-	       __sync_val_compare_and_swap(&last_chosen, last, now) == last;
+	       __sync_val_compare_and_swap(shared, last, now) == last;
 }
 
 static __always_inline bool in_prefix(const struct nsc_config *c, const __u32 *address)

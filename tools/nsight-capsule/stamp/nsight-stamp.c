@@ -172,7 +172,7 @@ static void answer(int fd, const struct attached *attached, const struct argumen
 		attach_print_counts(reply, sizeof(reply));
 	} else if (control_set(attached->config, text, &wrong)) {
 		if (!args->match)
-			attach_existing(args->devices, args->n, false, &refused);
+			attach_existing(args->devices, args->n, FOLLOW, &refused);
 		strcpy(reply, "{}");
 	} else {
 		snprintf(reply, sizeof(reply), "error: %s: no such setting or value", wrong);
@@ -193,19 +193,22 @@ static void run(const struct arguments *args, const struct attached *attached, i
 	}
 }
 
-/* No new capsules, then time for those on their way, then nothing. */
+/*
+ * No new capsules, then time for those on their way, then nothing. Marks are cleared last: the
+ * sockets' program may still be running on a core when it has been detached, and set another one.
+ */
 static void end(const struct arguments *args, const struct attached *attached)
 {
 	uint64_t refused;
 
 	attached->config->threshold = 0;
-	if (!args->match)
-		attach_existing(args->devices, args->n, true, &refused);
 	attach_release_sockets();
 	for (uint64_t waited = 0; waited < args->grace_ms; waited += 10) {
 		usleep(10000);
 		spool_take();
 	}
+	if (!args->match)
+		attach_existing(args->devices, args->n, RELEASE, &refused);
 	attach_release_points();
 }
 
@@ -235,14 +238,14 @@ int main(int argc, char **argv)
 			       args.match);
 	if (args.clear) {
 		printf("{\"cleared\": %" PRIu64 "}\n",
-		       attach_existing(args.devices, args.n, true, &refused));
+		       attach_existing(args.devices, args.n, CLEAR_ALL, &refused));
 		return 0;
 	}
 	spool_open(args.dir, attached.records, args.session);
 	control = control_open(args.dir);
 	attach_all(args.devices, args.n, args.cgroup, args.match);
 	if (!args.match)
-		existing = attach_existing(args.devices, args.n, false, &refused);
+		existing = attach_existing(args.devices, args.n, FOLLOW, &refused);
 	printf("stamping\n");
 	fflush(stdout);
 	run(&args, &attached, control);

@@ -54,12 +54,44 @@ static __always_inline bool set_ip_length(struct __sk_buff *skb, const struct pa
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sk_buff___summed {
-	__u8 ip_summed : 2;
+	__u8 ip_summed : 2, encapsulation : 1;
+	__u16 csum_start; /* from head on */
+	unsigned char *head, *data;
+	unsigned long _skb_refdst;
+};
+
+struct dst_entry {
+	unsigned long _metrics, expires;
+	unsigned short flags;
+};
+
+struct rtable {
+	__u32 rt_pmtu : 31;
 };
 
 #pragma clang attribute pop
 
 extern void *bpf_cast_to_kern_ctx(void *skb) __ksym;
+
+static __always_inline bool to_be_completed(const struct sk_buff___summed *kernel)
+{
+	return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) == CHECKSUM_PARTIAL;
+}
+
+/*
+ * Whether the kernel knows of a packet inside the datagram, such as by its checksum, which is yet
+ * to be completed from all that follows: the datagram must not get longer.
+ */
+static __always_inline bool carries_another(struct __sk_buff *skb, const struct packet *p)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(kernel, encapsulation))
+		return true;
+	return to_be_completed(kernel) &&
+	       BPF_CORE_READ(kernel, csum_start) !=
+		       BPF_CORE_READ(kernel, data) - BPF_CORE_READ(kernel, head) + p->l4;
+}
 
 /*
  * Who completes the datagram's checksum adds the sum of the capsule: make up for it beforehand,
@@ -72,12 +104,46 @@ static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct
 	__u32 at = p->l4 + offsetof(struct udphdr, check);
 	__u16 check;
 
-	if (BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) != CHECKSUM_PARTIAL)
+	if (!to_be_completed(kernel))
 		return true;
 	if (bpf_skb_load_bytes(skb, at, &check, sizeof(check)))
 		return false;
 	check = folded((__u64)check + bpf_htons(by));
 	return !bpf_skb_store_bytes(skb, at, &check, sizeof(check), 0);
+}
+
+#define DST_METADATA 0x80 /* a tunnel's metadata instead of a route */
+#define METRIC_MTU   1
+
+/* What the datagram's route takes, or the path as routers have told; 0: as much as its device. */
+static __always_inline __u32 route_mtu(struct __sk_buff *skb, bool v6)
+{
+	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
+	/* The lowest bits of pointers to a route and to its metrics are flags. */
+	struct dst_entry *dst = (void *)(BPF_CORE_READ(kernel, _skb_refdst) & ~1ul);
+	struct rtable *route = (void *)dst;
+	__u32 mtu = 0, path, *metrics;
+
+	if (!dst || BPF_CORE_READ(dst, flags) & DST_METADATA)
+		return 0;
+	metrics = (void *)(BPF_CORE_READ(dst, _metrics) & ~3ul);
+	bpf_probe_read_kernel(&mtu, sizeof(mtu), metrics + METRIC_MTU);
+	if (v6) /* IPv6 keeps the path's MTU in the metrics */
+		return mtu;
+	path = BPF_CORE_READ_BITFIELD_PROBED(route, rt_pmtu);
+	if (path && (__s64)(BPF_CORE_READ(dst, expires) - bpf_jiffies64()) > 0)
+		return path;
+	return mtu;
+}
+
+/* Whether no device or link on the way is known that takes less than that. */
+static __always_inline bool fits(struct __sk_buff *skb, const struct nsc_config *c,
+				 const struct packet *p, __u32 length)
+{
+	__u32 device = 0, route = route_mtu(skb, p->v6);
+
+	return length <= c->most_bytes && (!route || length <= route) &&
+	       !bpf_check_mtu(skb, 0, &device, NSC_BYTES, 0);
 }
 
 /* Whether the filter chooses this datagram: those of sockets of this namespace. */
@@ -97,7 +163,6 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 					      const struct packet *p)
 {
 	__u8 *destination = (void *)(long)skb->data;
-	__u32 mtu = 0;
 
 	if (p->fragment)
 		return NSC_C_SKIP_FRAGMENT;
@@ -108,8 +173,10 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 		return NSC_C_SKIP_MULTICAST;
 	if (p->end != skb->len || p->l4 + p->header + p->payload != p->end)
 		return NSC_C_SKIP_PADDED;
+	if (carries_another(skb, p))
+		return NSC_C_SKIP_TUNNEL;
 	/* A later layer may have a smaller MTU, and the datagram must not be fragmented. */
-	if (p->end - p->l3 + NSC_BYTES > c->most_bytes || bpf_check_mtu(skb, 0, &mtu, NSC_BYTES, 0))
+	if (!fits(skb, c, p, p->end - p->l3 + NSC_BYTES))
 		return NSC_C_SKIP_MTU;
 	return NSC_C_BORN;
 }
@@ -176,6 +243,8 @@ static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p,
 		blank[0] = wanted_sum(IPPROTO_UDP, p->payload);
 		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
 	}
+	if (carries_another(skb, p))
+		return false;
 	return set_ip_length(skb, p, at) && correct_checksum(skb, p, -NSC_BYTES - 1) &&
 	       !bpf_skb_change_tail(skb, at, 0);
 }
@@ -252,9 +321,6 @@ static __always_inline void look(struct __sk_buff *skb, const struct nsc_config 
 	}
 }
 
-/* The same for every program of a chain: TCX_NEXT. */
-#define GO_ON TC_ACT_UNSPEC
-
 SEC("tc")
 int at_point(struct __sk_buff *skb)
 {
@@ -276,77 +342,6 @@ int at_point(struct __sk_buff *skb)
 		else if (egress && !p.inner)
 			maybe_born(skb, c, &p);
 	}
-	return GO_ON;
-}
-
-/* Of what no point changes: the same packet has the same key at each of them. */
-static __always_inline __u64 mixed(__u64 hash, __u64 word)
-{
-	hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
-	return hash ^ hash >> 29;
-}
-
-#define MATCH_BYTES 32 /* of a datagram's payload */
-
-static __always_inline __u64 key_of(struct __sk_buff *skb, const struct packet *p)
-{
-	__u64 hash = mixed(0, (__u64)p->sport << 48 | (__u64)p->dport << 32 | p->proto);
-	__u64 words[MATCH_BYTES / 8] = {0};
-	__u32 length = p->payload;
-
-	for (int i = 0; i < 4; i++)
-		hash = mixed(hash, (__u64)p->saddr[i] << 32 | p->daddr[i]);
-	if (p->proto == IPPROTO_TCP)
-		return mixed(hash, (__u64)p->seq << 32 | p->payload);
-	hash = mixed(hash, length);
-	if (!p->v6) {
-		__be16 id = 0;
-
-		bpf_skb_load_bytes(skb, p->l3 + offsetof(struct iphdr, id), &id, sizeof(id));
-		hash = mixed(hash, id);
-	}
-	if (length >= MATCH_BYTES)
-		bpf_skb_load_bytes(skb, p->l4 + p->header, words, MATCH_BYTES);
-	else if (length >= 16)
-		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 16);
-	else if (length >= 8)
-		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 8);
-	else if (length >= 4)
-		bpf_skb_load_bytes(skb, p->l4 + p->header, words, 4);
-	for (int i = 0; i < MATCH_BYTES / 8; i++)
-		hash = mixed(hash, words[i]);
-	return hash;
-}
-
-/* Read-only mode: a record at each point; which packets are chosen follows from their fields. */
-SEC("tc")
-int at_match(struct __sk_buff *skb)
-{
-	struct nsc_config *c = settings();
-	struct packet p;
-	__u64 key;
-
-	if (!c)
-		return GO_ON;
-	if (!(c->points >> point & 1))
-		return GO_ON;
-	parse(skb, ethernet, c->vxlan_port, &p);
-	if (p.fragment) {
-		count(point, NSC_C_UNMATCHABLE);
-		return GO_ON;
-	}
-	if (!p.proto || !(c->protocols & (p.proto == IPPROTO_TCP ? NSC_DO_TCP : NSC_DO_UDP)))
-		return GO_ON;
-	if (!p.payload)
-		return GO_ON;
-	parse_addresses(skb, &p);
-	if (!targeted(c, p.sport, p.dport, p.saddr, p.daddr))
-		return GO_ON;
-	key = key_of(skb, &p);
-	if ((key >> 32) >= c->threshold)
-		return GO_ON;
-	count(point, record(skb, &p, NSC_MATCH, bpf_ktime_get_ns(), NULL, key) ? NSC_C_MATCHED
-									       : NSC_C_MATCH_LOST);
 	return GO_ON;
 }
 

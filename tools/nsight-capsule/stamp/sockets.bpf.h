@@ -21,6 +21,22 @@ struct {
 } namespaces SEC(".maps");
 
 /*
+ * chosen: the filter means the connection. marked: it has the mark, and has it from here: another
+ * program may have set it, and needs it then. room: the MSS is less by the option: SACK blocks may
+ * have left none for it, and be gone when segments with that MSS are sent.
+ */
+struct connection {
+	__u8 chosen, marked, room;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/*
  * Cookie of the socket that keeps room on this core, from the call that reserves it to that which
  * writes: another program may have reserved the room there is.
  */
@@ -61,18 +77,42 @@ static __always_inline bool socket_targeted(struct bpf_sock_ops *ctx)
 	return connection_targeted(c, ctx->local_port, bpf_ntohl(ctx->remote_port), local, remote);
 }
 
+static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx, __u64 flags)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	return sk ? bpf_sk_storage_get(&connections, sk, NULL, flags) : NULL;
+}
+
+static __always_inline void choose(struct bpf_sock_ops *ctx)
+{
+	struct connection *connection = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!connection)
+		return;
+	connection->chosen = true;
+	if (ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
+		return;
+	connection->marked = true;
+	bpf_sock_ops_cb_flags_set(ctx,
+				  ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
 /*
  * Room is kept whenever the MSS is computed, so that no segment gets longer than the MTU by the
  * option; which of them get a capsule is drawn when they are sent.
  */
 static __always_inline void option_length(struct bpf_sock_ops *ctx)
 {
+	struct connection *connection = connection_of(ctx, 0);
 	struct nsc_config *c = settings();
 	__u32 zero = 0;
 	__u64 *cookie;
 
+	if (!connection || !connection->chosen)
+		return;
 	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS) {
-		bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0);
+		connection->room = !bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0);
 		return;
 	}
 	/* No capsule without payload: there it would keep the peer off its fast path for nothing.
@@ -81,7 +121,7 @@ static __always_inline void option_length(struct bpf_sock_ops *ctx)
 	    !due(c, bpf_ktime_get_ns()))
 		return;
 	count(SOCKET, NSC_C_DRAWN);
-	if (bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0)) {
+	if (!connection->room || bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0)) {
 		count(SOCKET, NSC_C_SKIP_ROOM);
 		return;
 	}
@@ -123,8 +163,7 @@ int at_socket(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		if (socket_targeted(ctx))
-			bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags |
-							       BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+			choose(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		option_length(ctx);
@@ -147,24 +186,27 @@ struct bpf_iter__tcp {
 
 #pragma clang attribute pop
 
-/* Set by nsight-stamp before it runs the iterator: whether flags are taken from every connection.
+/*
+ * Set by nsight-stamp before it runs the iterator: whether no connection is chosen any more, and
+ * whether marks are taken from every one, since who set them cannot be known.
  */
-volatile bool clear_all;
+volatile bool choose_none, clear_all;
 
-SEC("iter/tcp")
-int each_connection(struct bpf_iter__tcp *ctx)
+/* Set or take the mark of a connection with these flags. */
+static __always_inline bool mark(struct tcp_sock *tcp, int flags)
 {
-	struct sock_common *common = ctx->sk_common;
-	struct nsc_config *c = settings();
-	__u32 local[4], remote[4];
-	struct tcp_sock *tcp;
-	int flags, wanted;
+	flags ^= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	if (bpf_setsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+		n_refused++;
+		return false;
+	}
+	return true;
+}
 
-	if (!common || !c)
-		return 0;
-	tcp = bpf_skc_to_tcp_sock(common);
-	if (!tcp || common->skc_state == TCP_LISTEN)
-		return 0;
+static __always_inline bool wanted(const struct sock_common *common, const struct nsc_config *c)
+{
+	__u32 local[4], remote[4];
+
 	if (common->skc_family == AF_INET) {
 		v4_mapped(local, common->skc_rcv_saddr);
 		v4_mapped(remote, common->skc_daddr);
@@ -172,19 +214,51 @@ int each_connection(struct bpf_iter__tcp *ctx)
 		BPF_CORE_READ_INTO(&local, common, skc_v6_rcv_saddr);
 		BPF_CORE_READ_INTO(&remote, common, skc_v6_daddr);
 	}
-	wanted = !clear_all && connection_targeted(c, common->skc_num, bpf_ntohs(common->skc_dport),
-						   local, remote);
-	if (bpf_getsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
-		n_refused += wanted;
-		return 0;
+	return connection_targeted(c, common->skc_num, bpf_ntohs(common->skc_dport), local, remote);
+}
+
+static __always_inline void follow(struct tcp_sock *tcp, bool chosen, int flags)
+{
+	struct connection *connection = bpf_sk_storage_get(
+		&connections, tcp, NULL, chosen ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	bool is_marked = flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+
+	if (!connection) {
+		n_refused += chosen;
+		return;
 	}
-	if (!!(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG) == wanted)
+	if (connection->chosen == chosen)
+		return;
+	if (chosen ? !is_marked : connection->marked && is_marked) {
+		if (!mark(tcp, flags))
+			return;
+		connection->marked = chosen;
+	}
+	connection->chosen = chosen;
+	n_changed++;
+}
+
+SEC("iter/tcp")
+int each_connection(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct nsc_config *c = settings();
+	struct tcp_sock *tcp;
+	bool chosen;
+	int flags;
+
+	if (!common || !c)
 		return 0;
-	flags ^= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	if (bpf_setsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
-		n_refused++;
-	else
-		n_changed++;
+	tcp = bpf_skc_to_tcp_sock(common);
+	if (!tcp || common->skc_state == TCP_LISTEN)
+		return 0;
+	chosen = !choose_none && wanted(common, c);
+	if (bpf_getsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+		n_refused += chosen;
+	else if (!clear_all)
+		follow(tcp, chosen, flags);
+	else if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
+		n_changed += mark(tcp, flags);
 	return 0;
 }
 

@@ -73,7 +73,7 @@ def _clocks(collection: Collection) -> list[dict[str, Any]]:
         ns, bound = offset.of(at)
         rows.append({
             "kernel": names[kernel], "against": names[crossing.nearer], "offset_ns": int(ns[len(ns) // 2]),
-            "drift_ppb": round(offset.drift() * 1e9), "bound_ns": int(bound.max()) if offset.two_way else None,
+            "drift_ppb": round(offset.drift() * 1e9), "bound_ns": _widest(pd.Series(bound)),
             "there": offset.there, "back": offset.back,
         })  # fmt: skip
     return rows

@@ -158,8 +158,8 @@ def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame) 
             there, back = sent(a, b), sent(b, a)
             if not len(there[0]) + len(back[0]):
                 continue
-            span = int(first.to_numpy()[a]), int(last.to_numpy()[a])
-            tree.crossings[b] = Crossing(a, offsets.fit(there, back, span))
+            spans = [(int(first.to_numpy()[k]), int(last.to_numpy()[k])) for k in (a, b)]
+            tree.crossings[b] = Crossing(a, offsets.fit(there, back, *spans))
             todo.append(b)
     for b in range(1, len(parts)):
         if b not in tree.crossings:

@@ -131,7 +131,7 @@ def excess_bound(collection: Collection, before: int, after: int) -> int | None:
     ways = [list(_way(collection, point // POINTS)) for point in (before, after)]
     for kernel in set(ways[0]) ^ set(ways[1]):
         offset = collection.crossings[kernel].offset
-        if not offset.two_way:
+        if not offset.two_way or offset.wander_ns < 0:
             return None
         total += offset.wander_ns
     return total

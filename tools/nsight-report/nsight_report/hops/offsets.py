@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 #: Two clocks drift apart by no more: adjtimex bends each by 0.0005, and a guest's calibration of its TSC is nearer than that.
 MOST_DRIFT = 1e-3
@@ -40,6 +41,8 @@ class Offset:
     back: int
     wander_ns: int
     contradictions: int
+    #: By time: where only packets of one direction say what the offset is, after a step.
+    unknown: Bools | None = None
 
     @property
     def two_way(self) -> bool:
@@ -51,6 +54,8 @@ class Offset:
         low, high = np.interp(ns, self.at_ns, self.low), np.interp(ns, self.at_ns, self.high)
         offset = self.base + np.rint((low + high) / 2).astype(np.int64)
         bound = np.ceil((high - low) / 2).astype(np.int64) + 1
+        if self.unknown is not None:
+            bound[np.interp(ns, self.at_ns, self.unknown) > 0] = UNKNOWN
         return offset, bound if self.two_way else np.full(len(ns), UNKNOWN, np.int64)
 
     def back_to_a(self, ns: Ints) -> tuple[Ints, Ints]:
@@ -144,39 +149,69 @@ def _piece(t: Floats, lines: Floats) -> tuple[Floats, Floats]:
 
 @dataclass
 class _Grid:
+    """``asked``: the first and last time that will be asked about. Packets are from ``begin`` to ``end``."""
+
+    asked: tuple[float, float]
+    begin: float
+    end: float
     t: list[Floats]
     low: list[Floats]
     high: list[Floats]
+    unknown: list[Bools]
     wander: float = 0.0
     contradictions: int = 0
+
+    def times(self, begin: float, end: float) -> Floats:
+        """Of a piece: the first and the last one reach as far as is asked about."""
+        t = np.linspace(begin, end, _GRID)
+        return np.concatenate(
+            [[self.asked[0]] if begin == self.begin else [], t, [self.asked[1]] if end == self.end else []]
+        )
+
+    def add(self, t: Floats, low: Floats, high: Floats, known: bool) -> None:
+        self.t.append(t)
+        self.low.append(low)
+        self.high.append(high)
+        self.unknown.append(np.full(len(t), not known))
+
+    def differ(self, wander: float) -> None:
+        """So much differs the error between two times; UNKNOWN stays."""
+        self.wander = UNKNOWN if UNKNOWN in (wander, self.wander) else max(self.wander, wander)
 
 
 def _fit(there: Floats, back: Floats, begin: float, end: float, grid: _Grid, splits: int) -> None:
     """Points (t, f) of both directions, by rows. Where no line goes between them, each half has one of its own."""
+    t = grid.times(begin, end)
+    if not (there.shape[1] and back.shape[1]):
+        grid.add(t, *_piece(t, _of_one_way(there, back)), False)
+        grid.differ(UNKNOWN)
+        grid.contradictions += splits < _MOST_SPLITS  # a part of the time: it is for a step
+        return
     lines = _lines(lower_hull(*there), _upper(back), max(end - begin, 1.0))
     middle = (begin + end) / 2
     early = [points[:, points[0] < middle] for points in (there, back)]
     late = [points[:, points[0] >= middle] for points in (there, back)]
-    if not len(lines) and splits and all(points.shape[1] for points in (*early, *late)):
+    if not len(lines) and splits and all(sum(p.shape[1] for p in half) for half in (early, late)):
         _fit(early[0], early[1], begin, middle, grid, splits - 1)
         _fit(late[0], late[1], middle, end, grid, splits - 1)
         return
-    t = np.linspace(begin, end, _GRID)
+    wide = bool(grid.t)
     if len(lines):
         low, high = _piece(t, lines)
-        error = lines[:, :1] + lines[:, 1:] * t[None, :] - (low + high) / 2
-        wander = float((error.max(axis=1) - error.min(axis=1)).max())
-    else:  # a clock was stepped: the offset was within these before and after
+        inside = (t >= begin) & (t <= end)
+        error = (lines[:, :1] + lines[:, 1:] * t[None, :] - (low + high) / 2)[:, inside]
+        grid.differ(float((error.max(axis=1) - error.min(axis=1)).max()))
+        grid.add(t, low, high, True)
+    else:  # a clock was stepped: the offset was within these before and after, if both directions say so of both
         grid.contradictions += 1
+        known = all(points.shape[1] for points in (*early, *late))
         ends = np.sort([back[1].min(), there[1].max()])
-        low, high = np.full(_GRID, ends[0]), np.full(_GRID, ends[1])
-        wander = 0.0
-    grid.wander = max(
-        grid.wander, wander, *([2 * float((high - low).max())] if grid.t or not len(lines) else [])
-    )
-    grid.t.append(t)
-    grid.low.append(low)
-    grid.high.append(high)
+        beyond = MOST_DRIFT * np.maximum(np.maximum(begin - t, t - end), 0)
+        low, high, wide = ends[0] - beyond, ends[1] + beyond, True
+        grid.differ(0.0 if known else UNKNOWN)
+        grid.add(t, low, high, known)
+    if wide:
+        grid.differ(2 * float((high - low).max()))
 
 
 def _upper(back: Floats) -> tuple[Floats, Floats]:
@@ -194,28 +229,31 @@ def _one_way(points: tuple[Floats, Floats]) -> Floats:
     return np.array([[float((f - b * t).min()), b]])
 
 
-def fit(there_ns: tuple[Ints, Ints], back_ns: tuple[Ints, Ints], span: tuple[int, int]) -> Offset:
+def _of_one_way(there: Floats, back: Floats) -> Floats:
+    """The line of packets of one direction."""
+    if there.shape[1]:
+        return _one_way(lower_hull(*there))
+    line = _one_way(_upper(back))
+    line[0, 0] = float((back[1] - line[0, 1] * back[0]).max())
+    return line
+
+
+def fit(
+    there_ns: tuple[Ints, Ints], back_ns: tuple[Ints, Ints], span: tuple[int, int], span_b: tuple[int, int]
+) -> Offset:
     """From packets a to b, and packets b to a: when each was sent and came, in the clock of its place.
 
-    ``span``: times of clock a that will be asked about. There must be a packet.
+    ``span``, ``span_b``: times of clock a and of clock b that will be asked about. There must be a packet.
     """
     (sent_a, came_b), (sent_b, came_a) = there_ns, back_ns
     base = int(came_b[0] - sent_a[0]) if len(sent_a) else int(sent_b[0] - came_a[0])
-    begin = min(span[0], *(int(x.min()) for x in (sent_a, came_a) if len(x)))
-    end = max(span[1], *(int(x.max()) for x in (sent_a, came_a) if len(x)))
+    begin, end = (of([int(of(x)) for x in (sent_a, came_a) if len(x)]) for of in (min, max))
+    first, last = min(span[0], span_b[0] - base, begin), max(span[1], span_b[1] - base, end)
     there = np.array([sent_a - begin, came_b - sent_a - base], float)
     back = np.array([came_a - begin, sent_b - came_a - base], float)
-    grid = _Grid([], [], [])
-    if len(sent_a) and len(sent_b):
-        _fit(there, back, 0.0, float(end - begin), grid, _MOST_SPLITS)
-    else:
-        line = _one_way(lower_hull(*there)) if len(sent_a) else _one_way(_upper(back))
-        if not len(sent_a):
-            line[0, 0] = float((back[1] - line[0, 1] * back[0]).max())
-        t = np.array([0.0, float(end - begin)])
-        low, high = _piece(t, line)
-        grid.t, grid.low, grid.high, grid.wander = [t], [low], [high], float(UNKNOWN)
+    grid = _Grid((float(first - begin), float(last - begin)), 0.0, float(end - begin), [], [], [], [])
+    _fit(there, back, 0.0, grid.end, grid, _MOST_SPLITS)
     return Offset(
         begin + np.rint(np.concatenate(grid.t)).astype(np.int64), np.concatenate(grid.low), np.concatenate(grid.high), base,
-        len(sent_a), len(sent_b), int(np.ceil(grid.wander)), grid.contradictions,
+        len(sent_a), len(sent_b), int(np.ceil(grid.wander)), grid.contradictions, np.concatenate(grid.unknown),
     )  # fmt: skip

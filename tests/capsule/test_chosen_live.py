@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which packets are chosen, by time over all points, and by their fields."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nsight_report import hops
+from nsight_report.hops import records
+from nsight_report.losses import Ledger
+
+from capsule.bed import V4, Bed
+from capsule.stamping import Stamping, total
+
+pytestmark = [pytest.mark.live, pytest.mark.alone]
+
+
+def test_one_packet_at_a_time_is_one_of_all_sockets_and_devices(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Segments begin at a socket, datagrams there and back at two devices."""
+    bed.offloads(True)
+    begins, period = [], 20_000_000
+    with Stamping(tmp_path / "out", *everywhere, "--every", "20ms", "--port", "7081") as stamping:
+        client, server = bed.connection(socket.AF_INET, 7081)
+        sender, receiver = bed.datagrams(socket.AF_INET, 7081)
+        receiver.connect(bed.in_place("a", sender.getsockname))
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            for one, other in ((client, server), (sender, receiver), (receiver, sender)):
+                begins.append(time.monotonic_ns())
+                one.send(b"x" * 100)
+                assert len(other.recv(100)) == 100
+        begins.append(time.monotonic_ns())
+        manifest = stamping.end()
+    born = np.sort(hops.load(tmp_path / "out").packets["born_ns"].to_numpy())
+    assert total(manifest, "born") == len(born) > 1
+    # The send call that began last before a birth chose that packet.
+    call = np.searchsorted(begins, born) - 1
+    begin, end = np.array(begins)[call], np.array(begins)[call + 1]
+    assert (end[1:] - begin[:-1] >= period).all()
+
+
+def test_short_datagrams_that_differ_in_their_last_byte_are_not_taken_for_each_other(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """IPv6 has no identification, so that only their bytes tell them apart."""
+    point = f"{bed.name('a')}:eth0"
+    with Stamping(
+        tmp_path / "out", "--point", point, "--rate", "1", "--protocol", "udp", "--port", "7082", "--match"
+    ) as stamping:
+        client, server = bed.datagrams(socket.AF_INET6, 7082)
+        for length in range(1, 34):
+            for last in (b"0", b"1"):
+                client.send(b"x" * (length - 1) + last)
+                assert server.recv(99)[-1:] == last
+        stamping.end()
+    found = records.read(tmp_path / "out/capsules", 3, Ledger("hops"))
+    keys = np.ascontiguousarray(found["capsule"]).view(np.uint8).reshape(len(found), -1)[:, :8]
+    different = [len(np.unique(keys[found["length"] == length], axis=0)) for length in range(1, 34)]
+    # The first 32 bytes count.
+    assert different == [2] * 32 + [1]
+
+
+HEAD = {socket.AF_INET: 20 + 8, socket.AF_INET6: 40 + 8}
+
+
+def sizes_born(bed: Bed, path: Path, family: socket.AddressFamily, port: int, limit: int) -> list[int]:
+    """Of datagrams around the one that fills a packet of that many bytes with its capsule, which ones got one; less that one's length."""
+    full = limit - HEAD[family] - 28
+    with Stamping(
+        path, "--netns", bed.name("a"), "--rate", "1", "--protocol", "udp", "--port", str(port), "--leave",
+        "--boundary", f"{bed.name('a')}:eth0",
+    ) as stamping:  # fmt: skip
+        client, server = bed.datagrams(family, port)
+        if port == 7084:
+            too_big(bed, client, limit)
+        for size in range(full - 2, full + 3):
+            client.send(b"m" * size)
+            assert len(server.recv(2000)) == size
+        manifest = stamping.end()
+    assert total(manifest, "skip_mtu") == 2
+    return [int(n) - full for n in hops.load(path).packets["length"]]
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_datagram_with_its_capsule_fits_the_route(
+    bed: Bed, tmp_path: Path, family: socket.AddressFamily
+) -> None:
+    """Whoever made the route knows a link beyond this kernel that takes no more."""
+    bed.offloads(True)
+    address = ("10.98.0.2/32", "fd98::2/128")[family == socket.AF_INET6]
+    bed.ip("a", "route", "add", address, "dev", "eth0", "mtu", "1300")
+    try:
+        assert sizes_born(bed, tmp_path / "out", family, 7083, 1300) == [-2, -1, 0]
+    finally:
+        bed.ip("a", "route", "del", address, "dev", "eth0", "mtu", "1300")
+
+
+def too_big(bed: Bed, client: socket.socket, mtu: int) -> None:
+    """What a router says: a datagram of this socket would need that MTU. Then the kernel knows the MTU of the path."""
+    port = client.getsockname()[1]
+    inside = struct.pack(">BBHHHBBH", 0x45, 0, 1400, 1, 0x4000, 64, 17, 0) + b"".join(
+        map(socket.inet_aton, V4)
+    )
+    inside += struct.pack(">HHHH", port, 7084, 1380, 0)
+    head = struct.pack(">BBHHH", 3, 4, 0, 0, mtu)
+    words = struct.unpack(f">{len(head + inside) // 2}H", head + inside)
+    head = head[:2] + struct.pack(">H", 0xFFFF - sum(words) % 0xFFFF) + head[4:]
+    with bed.socket("b", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        raw.sendto(head + inside, (V4[0], 0))
+    while not client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        pass
+
+
+def test_a_datagram_with_its_capsule_fits_the_path(bed: Bed, tmp_path: Path) -> None:
+    bed.offloads(True)
+    try:
+        assert sizes_born(bed, tmp_path / "out", socket.AF_INET, 7084, 1300) == [-2, -1, 0]
+    finally:
+        bed.ip("a", "route", "flush", "cache")
