@@ -120,6 +120,8 @@ class Recording:
     program: bytes = field(default_factory=elf)
     #: Whether perf's clock can be told from TSC; not so without (perf record -k, or tsc=0).
     clock: bool = True
+    #: Records beside the trace.
+    extra: list[bytes] = field(default_factory=list)
     flags: int = field(default=1 << 5 | 1 << 6 | 1 << 18)  # user code, no hypervisor, sample_id_all
 
     def write(self, directory: Path) -> Path:
@@ -193,7 +195,7 @@ class Recording:
                 head = struct.pack("<QQQIIII", len(data), offset, 1 << 20, index, tid, core, 0)
                 records.append(struct.pack("<IHH", 71, 0, 48) + head + data)
                 offset += len(data) + (1 << 40 if self.apart else 0)
-        return records
+        return records + self.extra
 
 
 SAMPLE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 16  # ip, tid, time, cpu, identifier

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ from conftest import skip_or_fail
 from decode import packets as pt
 from decode import parity
 from decode.test_nsight_decode import run
+
+sys.path.insert(0, str(parity.SCRIPTS))
+from nsight_perf import edge_stream
 
 pytestmark = pytest.mark.tools
 
@@ -67,6 +71,43 @@ def test_each_psb_between_two_losses_tells_what_was_decoded(tmp_path: Path) -> N
     begins = [20_000 + 5_000 * n for n in range(5)]
     ends = [11_010, *(begin + 1000 for begin in begins)]
     assert [gap[1:] for gap in of("gap", rows)] == list(zip(ends, [*begins, 50_000], strict=True))
+
+
+def test_losses_stand_in_an_edge_file_where_they_happened(tmp_path: Path) -> None:
+    """``leaf`` returns at 1540 to where no code is, and 5000 ns later packets are damaged before time goes on."""
+    call = pt.cyc(10) + pt.tnt(False) + pt.cyc(20)
+    first = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(1, 500) + call + pt.tip(0x500000)
+    trace = first + pt.psb(6540, pt.LOOP) + pt.tnt(True) + pt.DAMAGED + pt.psb(50_000, pt.LOOP) + END
+    rows = calls(tmp_path, pt.Recording({(0, 7): [trace]}))
+    assert of("gap", rows) == [("not decoded", 1540, 6540), ("not decoded", 6540, 50_000)]
+    done = run("edges", tmp_path / "perf.data", "--symfs", tmp_path / "symfs", "-o", tmp_path / "edges")
+    assert done.returncode == 0, done.stderr
+    done = run("build", tmp_path / "edges", "--out", tmp_path / "built")
+    assert done.returncode == 0, done.stderr
+    direct, built = (ds.dataset(tmp_path / name / "calls").to_table() for name in ("out", "built"))
+    assert direct.equals(built)
+
+
+def test_behind_the_last_edges_losses_are_sorted_in_by_time(tmp_path: Path) -> None:
+    """As perf's routes write them: one at the time of a return, and trace begins again later."""
+    edges = [
+        (1000, 0, pt.MAIN, 0, 1, edge_stream.BEGIN),
+        (1000, pt.MAIN, pt.LEAF, 1, 2, edge_stream.CALL),
+        (1540, pt.LEAF, pt.LOOP, 2, 1, edge_stream.RETURN),
+        (5000, 0, pt.LEAF, 0, 2, edge_stream.BEGIN),
+    ]
+    with (tmp_path / "edges").open("wb") as file:
+        writer = edge_stream.Writer(file)
+        assert [writer.symbol(name, "program") for name in ("main", "leaf")] == [1, 2]
+        rows = [(time, a, b, 7, 7, 0, of_a, of_b, kind) for time, a, b, of_a, of_b, kind in edges]
+        writer.edges(list(zip(*rows, strict=True)))
+        writer.events([[1540], [0], [7], [7], [edge_stream.ERROR], [5]])
+    done = run("build", tmp_path / "edges", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found = ds.dataset(tmp_path / "out/calls").to_table().to_pylist()
+    gaps = [(r["start_ns"], r["dur_ns"]) for r in found if r["kind"] == "gap"]
+    assert gaps == [(1540, 3460)]
+    assert [r["end_known"] for r in found if r["symbol"] == "leaf"] == ["measured", "inferred"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])

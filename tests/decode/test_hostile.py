@@ -13,12 +13,13 @@ import pytest
 from machinery.pt_emulation.fixtures import unpack
 
 from conftest import skip_or_fail
+from decode import packets as pt
 from decode import parity
 from decode.damage import COMM, records
 
 pytestmark = pytest.mark.tools
 
-MMAP2, LOST_SAMPLES = 10, 13
+FORK, MMAP2, LOST_SAMPLES = 7, 10, 13
 #: Processor time; a good one takes a tenth of it.
 SECONDS = 20
 
@@ -74,3 +75,51 @@ def test_a_mapping_larger_than_its_file_takes_no_longer(capture: Path) -> None:
     assert user
     path.write_bytes(data)
     calls(capture)
+
+
+#: Address space; a small recording takes a third of it.
+BYTES = 150 << 20
+
+
+def info(data: Path, symfs: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(parity.NATIVE), "info", str(data), "--json", "--symfs", str(symfs)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES)),
+    )
+
+
+TRACE = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP)
+
+
+def test_events_that_share_their_ids_are_damage(capture: Path, tmp_path: Path) -> None:
+    """80 events, and a list of 1 MiB that is the ids of each."""
+    data = pt.Recording({(0, 7): [TRACE]}).write(tmp_path)
+    content = bytearray(data.read_bytes())
+    (at,) = struct.unpack_from("<Q", content, 24)
+    begin, n, size = len(content), 80, 1 << 20
+    content += (content[at : at + 128] + struct.pack("<QQ", begin + n * 144, size)) * n + bytes(size)
+    struct.pack_into("<QQ", content, 24, begin, n * 144)
+    data.write_bytes(content)
+    done = info(data, tmp_path / "symfs")
+    assert done.returncode == 3 and "its list of events is damaged" in done.stderr
+
+
+def test_children_share_what_they_inherit(capture: Path, tmp_path: Path) -> None:
+    """A process of 400 mappings has 8000 children."""
+
+    def ids(time: int) -> bytes:
+        return struct.pack("<IIQIIQ", pt.PID, pt.PID, time, 0, 0, 1)
+
+    def mapping(n: int) -> bytes:
+        at = (pt.PID, pt.PID, 0x500000 + n * 0x2000, 0x1000, 0, 0, 0, 0, 0, 5, 2)
+        return pt.record(MMAP2, 2, struct.pack("<IIQQQIIQQII", *at) + b"/x".ljust(8, b"\0") + ids(2))
+
+    def fork(child: int) -> bytes:
+        return pt.record(FORK, 0, struct.pack("<IIIIQ", child, pt.PID, child, pt.PID, 0) + ids(3))
+
+    extra = [*map(mapping, range(400)), *map(fork, range(1000, 9000))]
+    data = pt.Recording({(0, 7): [TRACE]}, extra=extra).write(tmp_path)
+    done = info(data, tmp_path / "symfs")
+    assert done.returncode == 0, done.stderr

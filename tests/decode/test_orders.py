@@ -112,6 +112,24 @@ def test_the_first_cycles_behind_a_psb_are_spread_though_cbr_comes_behind_tsc(tm
     assert of("function", rows)[1] == ("leaf", 1000, 1042)
 
 
+@pytest.mark.parametrize(("period", "ratio"), [(9, (9, 1)), (3, (0, 0)), (3, (1, 0))])
+def test_time_goes_on_up_to_an_mtc_of_a_long_period_or_an_unknown_rate(
+    tmp_path: Path, period: int, ratio: tuple[int, int]
+) -> None:
+    """MTC packets have bits that TMA has not, or CPUID 15H of the recorded machine is not known."""
+    tma = b"\x02\x73" + (512 - 345).to_bytes(2, "little") + bytes(3)
+    status = pt.tsc(1000) + tma + bytes([2, 3, pt.RATIO, 0]) + b"\x99\x01" + pt.fup(pt.MAIN)
+    trace = b"\x02\x82" * 8 + status + pt.PSBEND + pt.cyc(10) + pt.tip(pt.LOOP)
+    for _ in range(3):
+        trace += pt.loop(2, 500) + pt.cyc(10) + pt.tnt(False) + pt.cyc(20) + pt.tip(pt.LOOP)
+    # 345 ticks of 9 ns behind TMA: 3105 ns, as CYC packets tell it, too.
+    trace += pt.cyc(5) + bytes([0x59, 1]) + pt.loop(1, 10)
+    recording = pt.Recording({(0, 7): [trace]}, tsc_ctc=ratio)
+    recording.config |= pt.MTC | period << 14
+    leaf = [row[1:] for row in of("function", calls(tmp_path, recording)) if row[0] == "leaf"]
+    assert leaf == [(1000, 1010), (2020, 2040), (3050, 3070), (4080, 4100)]
+
+
 def test_the_branch_before_an_overflow_is_known(tmp_path: Path) -> None:
     """Its TIP was written, though no code runs behind it."""
     trace = BEGIN + pt.cyc(5) + pt.tnt(False) + pt.cyc(5) + pt.tip(pt.LOOP)

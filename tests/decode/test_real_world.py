@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from decode import parity
 from decode.test_nsight_decode import run
 
 pytestmark = pytest.mark.tools
+
+LOST, AUX, LOST_SAMPLES, SWITCH = 2, 11, 13, 14
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +100,47 @@ def test_gaps_of_threads_with_buffers_of_their_own_are_theirs(tmp_path: Path) ->
     for tid in (7, 8):
         top = sorted((r["start_ns"], r["dur_ns"]) for r in rows if r["tid"] == tid and r["depth"] == 0)
         assert all(a + dur == b for (a, dur), (b, _) in itertools.pairwise(top))
+
+
+def side_band(kind: int, body: bytes, tid: int, time: int, cpu: int) -> bytes:
+    ids = struct.pack("<IIQIIQ", pt.PID, tid, time, cpu, 0, 1)
+    return pt.record(kind, 0, body + ids)
+
+
+@pytest.mark.parametrize("cpu", [0, pt.NO_CPU], ids=["a core", "no core"])
+def test_a_full_buffer_of_one_thread_is_none_of_another(tmp_path: Path, cpu: int) -> None:
+    """Tracing of both stops from 3030 to 9000, and the buffer of one of them was full."""
+    stopped = pt.psb(1000) + pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(4, 500) + pt.cyc(10) + pt.tnt(False)
+    stopped += (
+        pt.cyc(10) + pt.fup(pt.LEAF) + b"\x01" + pt.psb(9000)[: -len(pt.fup(0) + pt.PSBEND)] + pt.PSBEND
+    )
+    stopped += pt.enable(pt.LEAF) + pt.cyc(20) + pt.tip(pt.LOOP) + pt.loop(2, 500)
+    full = side_band(AUX, struct.pack("<QQQ", 0, 100, 1), 7, 5000, cpu)
+    traces = {(-1, tid): [stopped] for tid in (7, 8, 9)}
+    rows, losses = decoded(tmp_path, pt.Recording(traces, extra=[full]))
+    assert losses == {"buffer_full": 1}
+    gaps = {(r["tid"], r["symbol"], r["start_ns"], r["dur_ns"]) for r in rows if r["kind"] == "gap"}
+    assert gaps == {(tid, "trace buffer full" if tid == 7 else "not traced", 3030, 5970) for tid in (7, 8, 9)}
+    assert [r["end_known"] for r in rows if r["tid"] == 8 and r["end_known"] == "missing"] == []
+
+
+def test_the_full_buffer_of_a_thread_is_told_where_switches_tell_its_core(tmp_path: Path) -> None:
+    full = side_band(AUX, struct.pack("<QQQ", 0, 100, 1), 7, 5000, 3)
+    switch = side_band(SWITCH, b"", 7, 900, 3)
+    recording = pt.Recording({(-1, 7): [BEGIN], (-1, 8): [BEGIN]}, extra=[switch, full])
+    assert decoded(tmp_path, recording)[1] == {"buffer_full": 1}
+
+
+@pytest.mark.parametrize("core", [0, 3])
+@pytest.mark.parametrize(("total", "told"), [(100, 100), (130, 130), (20, 100)])
+def test_totals_of_lost_records_are_not_counted_twice(
+    tmp_path: Path, total: int, told: int, core: int
+) -> None:
+    """perf's own total per event, of core 0, includes what the kernel told when it happened."""
+    lost = side_band(LOST, struct.pack("<QQ", 1, 100), 7, 5000, core)
+    totals = side_band(LOST_SAMPLES, struct.pack("<Q", total), 0, 0, 0)
+    _, losses = decoded(tmp_path, pt.Recording({(core, 7): [BEGIN]}, extra=[lost, totals]))
+    assert losses == {"records_lost": told}
 
 
 def test_slices_of_code_without_calls_overlap_by_little(tmp_path: Path) -> None:

@@ -336,6 +336,20 @@ def test_program_says_when_perf_fails(captures, tmp_path):
     assert "no such thing" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "asked"), [("cr", "cre"), ("crd+e", "crd+ee"), ("cre-o", "cre-o"), (None, "crepw")]
+)
+def test_program_asks_perf_for_errors(given, asked, captures, tmp_path):
+    """A letter behind + or - is a flag of the one before."""
+    perf = tmp_path / "perf"
+    perf.write_text(f'#!/bin/sh\nfor word; do echo "$word"; done > {tmp_path}/words\nexit 7\n')
+    perf.chmod(0o755)
+    options = [f"--itrace={given}"] if given else []
+    runs.by_program(captures["lock"], tmp_path / "out", "--perf", perf, perf_options=options)
+    words = (tmp_path / "words").read_text().splitlines()
+    assert [word for word in words if word.startswith("--itrace")][-1] == f"--itrace={asked}"
+
+
 def test_errors_that_perf_counts_but_does_not_tell(captures, tmp_path):
     perf = tmp_path / "perf"
     real = shutil.which("perf")

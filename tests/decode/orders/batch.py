@@ -33,6 +33,7 @@ KINDS = {
     "cycles, threshold 16": Options(threshold=16),
     "cycles, MTC": Options(mtc=3),
     "cycles, MTC, returns not compressed": Options(mtc=3, compressed=False, deferred=True),
+    "cycles, MTC of a long period": Options(mtc=9),
     "MTC alone": Options(cyc=False, mtc=3),
     "TSC alone": Options(cyc=False),
     "user code": Options(mtc=3, user_only=True),

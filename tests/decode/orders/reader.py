@@ -180,7 +180,7 @@ def times(
             told = packet.value
         elif packet.name == "MTC" and mtc is not None and line.ctc and tsc_ctc[1]:
             ctc, tsc = line.ctc
-            ticks = ((packet.value << mtc) - ctc) & ((1 << (mtc + 8)) - 1)
+            ticks = ((packet.value << mtc) - ctc) & ((1 << min(mtc + 8, 16)) - 1)  # TMA has 16 bits
             told = tsc + ticks * tsc_ctc[0] // tsc_ctc[1]
             line.ctc = ((ctc + ticks) & 0xFFFF, told)
         if told is not None:

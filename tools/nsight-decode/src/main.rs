@@ -4,6 +4,7 @@
 mod cli;
 mod info;
 mod lost;
+mod memory;
 mod numbers;
 mod source;
 

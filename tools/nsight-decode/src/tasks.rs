@@ -13,9 +13,19 @@ struct Mapping {
     to: u64,
 }
 
+/// What a process was forked with, as long as it changed nothing of it.
+struct Inherited {
+    maps: Arc<[Arc<Map>]>,
+    from: u64,
+    to: u64,
+}
+
 #[derive(Default)]
 struct Process {
     mappings: Vec<Mapping>,
+    inherited: Vec<Inherited>,
+    /// What it gives to its children, until it changes.
+    given: Option<Arc<[Arc<Map>]>>,
     /// Those that are there, by their begin: while events are taken in order.
     live: BTreeMap<u64, usize>,
     /// When anything changed, in order.
@@ -24,12 +34,32 @@ struct Process {
 
 impl Process {
     fn changed(&mut self, time: u64) {
+        self.given = None;
         if self.changes.last() != Some(&time) {
             self.changes.push(time);
         }
     }
 
+    fn inherit(&mut self, maps: Arc<[Arc<Map>]>, time: u64) {
+        self.inherited.push(Inherited { maps: maps.clone(), from: time, to: u64::MAX });
+        self.changed(time);
+        self.given = Some(maps);
+    }
+
+    /// The mappings that it was forked with and still has.
+    fn end_inherited(&mut self, time: u64) -> Option<Arc<[Arc<Map>]>> {
+        let last = self.inherited.last_mut().filter(|i| i.to == u64::MAX)?;
+        last.to = time;
+        Some(last.maps.clone())
+    }
+
+    fn give(&mut self) -> Arc<[Arc<Map>]> {
+        let own = || self.live.values().map(|&index| self.mappings[index].map.clone()).collect();
+        self.given.get_or_insert_with(own).clone()
+    }
+
     fn clear(&mut self, time: u64) {
+        self.end_inherited(time);
         for (_, index) in std::mem::take(&mut self.live) {
             self.mappings[index].to = time;
         }
@@ -37,6 +67,9 @@ impl Process {
     }
 
     fn add(&mut self, map: Arc<Map>, time: u64) {
+        for inherited in self.end_inherited(time).iter().flat_map(|maps| maps.iter()) {
+            self.insert(inherited.clone(), time);
+        }
         // What it covers is gone; pieces of it that stick out remain.
         let covered: Vec<u64> = self
             .live
@@ -97,6 +130,7 @@ impl Tasks {
         }
         for process in tasks.processes.values_mut() {
             process.live.clear();
+            process.given = None;
         }
         tasks
     }
@@ -109,16 +143,12 @@ impl Tasks {
         if pid == parent {
             return;
         }
-        let inherited: Vec<Arc<Map>> = match self.processes.get(&parent) {
-            Some(parent) if !synthesized => {
-                parent.live.values().map(|&index| parent.mappings[index].map.clone()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let parent = self.processes.get_mut(&parent).filter(|_| !synthesized);
+        let given = parent.map(Process::give);
         let child = self.processes.entry(pid).or_default();
         child.clear(time);
-        for map in inherited {
-            child.add(map, time);
+        if let Some(maps) = given.filter(|maps| !maps.is_empty()) {
+            child.inherit(maps, time);
         }
     }
 
@@ -133,7 +163,9 @@ impl Tasks {
     pub fn maps(&self, pid: i32, time: u64) -> Vec<Arc<Map>> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         let there = |m: &&Mapping| m.from <= time && time < m.to;
-        process.mappings.iter().filter(there).map(|m| m.map.clone()).collect()
+        let own = process.mappings.iter().filter(there).map(|m| &m.map);
+        let inherited = process.inherited.iter().filter(|i| i.from <= time && time < i.to);
+        own.chain(inherited.flat_map(|i| i.maps.iter())).cloned().collect()
     }
 
     /// Name of a thread at a time.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::builder::Builder;
-use crate::edges::{self, Code, Edge, Event, Sink, ThreadName};
+use crate::edges::{self, Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::Result;
 use crate::losses::Loss;
 use crate::thread_pool::ThreadPool;
@@ -20,18 +20,32 @@ use crate::thread_pool::ThreadPool;
 struct First {
     names: Vec<ThreadName>,
     /// By core, to be sorted by time.
-    events: BTreeMap<i32, Vec<Event>>,
+    events: BTreeMap<i32, Vec<Placed>>,
+    /// Edges so far: of all cores, and of each.
+    edges: u64,
+    of_core: BTreeMap<i32, u64>,
+}
+
+/// An event, and what stands before it in the file.
+struct Placed {
+    event: Event,
+    edges: u64,
+    of_core: u64,
 }
 
 impl Sink for First {
-    fn edge(&mut self, _: &Edge) -> Result<()> {
+    fn edge(&mut self, edge: &Edge) -> Result<()> {
+        self.edges += 1;
+        *self.of_core.entry(edge.cpu).or_default() += 1;
         Ok(())
     }
 
     fn event(&mut self, event: &Event) -> Result<()> {
         // Edges have their threads, and switches are as many as anything.
         if !matches!(event.code, Code::SwitchIn | Code::SwitchOut) {
-            self.events.entry(event.cpu).or_default().push(*event);
+            let of_core = self.of_core.get(&event.cpu).copied().unwrap_or_default();
+            let placed = Placed { event: *event, edges: self.edges, of_core };
+            self.events.entry(event.cpu).or_default().push(placed);
         }
         Ok(())
     }
@@ -46,19 +60,39 @@ impl Sink for First {
     }
 }
 
-/// Puts events before the first edge of their core that is not earlier.
+/// Puts events between the edges of their core.
 struct Second<'a> {
     builder: &'a mut Builder,
-    events: BTreeMap<i32, VecDeque<Event>>,
+    events: BTreeMap<i32, VecDeque<Placed>>,
+    /// Edges of all cores in the file.
+    n_edges: u64,
+    /// Those of each core so far.
+    of_core: BTreeMap<i32, u64>,
+}
+
+impl Placed {
+    /// Whether it comes before an edge, which stands behind `of_core` others of its core.
+    fn comes_before(&self, edge: &Edge, of_core: u64, n_edges: u64) -> bool {
+        let event = &self.event;
+        // A loss that edges follow stands where it happened.
+        if event.code.is_loss() && self.edges < n_edges {
+            return self.of_core <= of_core;
+        }
+        // Behind a loss, trace begins: what else has its time was still decoded.
+        event.time < edge.time
+            || event.time == edge.time && (edge.kind == Kind::TraceBegin || !event.code.is_loss())
+    }
 }
 
 impl Sink for Second<'_> {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
         if let Some(events) = self.events.get_mut(&edge.cpu) {
-            while events.front().is_some_and(|e| e.time <= edge.time) {
-                let Some(event) = events.pop_front() else { break };
-                self.builder.event(&event)?;
+            let of_core = self.of_core.entry(edge.cpu).or_default();
+            while events.front().is_some_and(|e| e.comes_before(edge, *of_core, self.n_edges)) {
+                let Some(placed) = events.pop_front() else { break };
+                self.builder.event(&placed.event)?;
             }
+            *of_core += 1;
         }
         self.builder.edge(edge)
     }
@@ -83,13 +117,14 @@ pub fn build(path: &Path, directory: &Path, pool: Arc<ThreadPool>) -> Result<Acc
     let mut builder = Builder::new(directory, pool)?;
     builder.names(&first.names)?;
     for events in first.events.values_mut() {
-        events.sort_by_key(|e| e.time);
+        events.sort_by_key(|e| e.event.time);
     }
     let events = first.events.into_iter().map(|(cpu, events)| (cpu, events.into())).collect();
-    let mut second = Second { builder: &mut builder, events };
+    let n_edges = first.edges;
+    let mut second = Second { builder: &mut builder, events, n_edges, of_core: BTreeMap::new() };
     let reader = edges::read(path, &mut second)?;
-    for event in std::mem::take(&mut second.events).into_values().flatten() {
-        second.builder.event(&event)?;
+    for placed in std::mem::take(&mut second.events).into_values().flatten() {
+        second.builder.event(&placed.event)?;
     }
     builder.account.losses.add(Loss::EdgesCut, reader.cut.into());
     builder.account.losses.add(Loss::EdgesUnknown, reader.unknown_blocks);

@@ -32,6 +32,8 @@ enum Entry {
     /// Before it was seen.
     Unknown,
     Syscall(u64),
+    /// By a system call that ran another program.
+    Exec,
     Interrupt(u64),
     /// A handler of a signal; what it interrupted goes on at an address.
     Signal(u64),
@@ -39,7 +41,7 @@ enum Entry {
 
 impl Entry {
     fn is_boundary(self) -> bool {
-        matches!(self, Self::Syscall(_) | Self::Interrupt(_))
+        matches!(self, Self::Syscall(_) | Self::Exec | Self::Interrupt(_))
     }
 
     fn returns_to(self, to: u64) -> bool {
@@ -88,6 +90,8 @@ pub struct Core {
     ratio: Option<u64>,
     /// One that has no row yet.
     early_ratio: Option<u64>,
+    /// Edges tell which function was jumped to: perf's do not, and any may run.
+    tells_jumps: bool,
     /// The row of an overflow behind which the trace goes on at a time that is not told yet.
     untold: Option<i64>,
     /// Pid and tid, where the trace is of one thread and its core is not known.
@@ -114,6 +118,7 @@ impl Core {
             before: 0,
             ratio: None,
             early_ratio: None,
+            tells_jumps: false,
             untold: None,
             owner: None,
             granularity: Granularity::default(),
@@ -128,9 +133,16 @@ impl Core {
     /// Each core has an idle thread of its own, and all of them are called 0.
     fn key(&self, tid: i32) -> i64 {
         if tid == 0 {
-            -1 - i64::from(self.cpu)
+            i64::MIN + i64::from(self.cpu) + 1
         } else {
             tid.into()
+        }
+    }
+
+    /// Any thread that is not known has a negative number: nothing says that the next one goes on with its calls.
+    fn save(&self, tid: i32, frames: Vec<Frame>, saved: &mut Saved) {
+        if tid >= 0 {
+            saved.insert(self.key(tid), frames);
         }
     }
 
@@ -269,7 +281,7 @@ impl Core {
             let known = if gap.lost || same { Known::Missing } else { Known::Inferred };
             let frames = self.suspend(gap.start, known);
             if let Some((_, tid)) = current.filter(|_| known == Known::Inferred) {
-                saved.insert(self.key(tid), frames);
+                self.save(tid, frames, saved);
             }
             self.gap_row(gap, time, texts);
             // perf tells where an overflow ends before it tells when: at the time at which the overflow began.
@@ -285,7 +297,7 @@ impl Core {
             let at = time.max(self.last);
             let frames = self.suspend(at, Known::Inferred);
             if let Some((_, tid)) = current {
-                saved.insert(self.key(tid), frames);
+                self.save(tid, frames, saved);
             }
             let frames = saved.remove(&self.key(edge.tid)).unwrap_or_default();
             self.resume(edge.pid, edge.tid, frames, at, Known::Inferred, texts);
@@ -325,6 +337,10 @@ impl Core {
         if let Some(ratio) = self.early_ratio.take() {
             self.mark_row(Kind::Frequency, ratio, time, texts);
         }
+        self.tells_jumps |= edge.kind == Way::TailCall;
+        if self.tells_jumps && matches!(edge.kind, Way::Call | Way::TailCall | Way::Syscall) {
+            self.come_back(texts.function(edge.from_sym), time);
+        }
         self.last = time;
         match edge.kind {
             Way::Call => {
@@ -352,6 +368,9 @@ impl Core {
         if matches!(edge.kind, Way::Call | Way::TailCall | Way::Syscall | Way::Interrupt | Way::SoftInterrupt)
         {
             self.before = to.symbol;
+            if to.is_exec {
+                self.exec();
+            }
         }
     }
 

@@ -26,6 +26,10 @@ pub struct Texts {
 pub struct Function {
     pub symbol: u32,
     pub dso: u32,
+    /// The symbol of the whole, where the compiler moved a part of a function elsewhere.
+    whole: u32,
+    /// It has a name.
+    pub is_known: bool,
     /// An entry of the kernel's for exceptions: of an interrupt otherwise.
     pub is_exception: bool,
     /// A retpoline: its return leads on, not back.
@@ -34,6 +38,15 @@ pub struct Function {
     pub is_return_thunk: bool,
     /// Where a program begins after exec.
     pub is_program_start: bool,
+    /// Of the kernel: the old program is gone.
+    pub is_exec: bool,
+}
+
+impl Function {
+    /// Whether both are the same one, or parts of it.
+    pub fn is_with(&self, other: &Self) -> bool {
+        (self.whole, self.dso) == (other.whole, other.dso)
+    }
 }
 
 impl Texts {
@@ -54,10 +67,13 @@ impl Texts {
             let function = Function {
                 symbol: self.number(name),
                 dso: self.number(dso),
+                whole: self.number(name.split_once(".cold").map_or(name, |(whole, _)| whole)),
+                is_known: name != UNKNOWN,
                 is_exception: is_exception(name),
                 is_thunk: name.starts_with("__x86_indirect_"),
                 is_return_thunk: name.contains("_return_thunk") || name.starts_with("srso_"),
                 is_program_start: name == "_start",
+                is_exec: is_exec(name),
             };
             self.functions.push(function);
         }
@@ -66,7 +82,10 @@ impl Texts {
     pub fn function(&mut self, id: u32) -> Function {
         match self.functions.get(id as usize) {
             Some(&function) => function,
-            None => Function { symbol: self.number(UNKNOWN), dso: self.number(""), ..Function::default() },
+            None => {
+                let (symbol, dso) = (self.number(UNKNOWN), self.number(""));
+                Function { symbol, dso, whole: symbol, ..Function::default() }
+            }
         }
     }
 
@@ -87,6 +106,11 @@ impl Texts {
         });
         known.unwrap_or_else(|| self.number(&format!("tid {tid}")))
     }
+}
+
+/// As fs/exec.c names it; the second one before 5.8.
+fn is_exec(name: &str) -> bool {
+    matches!(name, "begin_new_exec" | "flush_old_exec")
 }
 
 /// As arch/x86/entry/entry_64.S and, before 5.8, arch/x86/entry/traps name them.

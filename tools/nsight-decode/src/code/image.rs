@@ -115,8 +115,7 @@ impl<'a> Images<'a> {
         let sections = &self.sections;
         let add = |piece: &Piece| {
             for id in sections.add(piece) {
-                // SAFETY: both exist. Without address space: for all.
-                unsafe { libipt::pt_image_add_cached(pointer, sections.cache(), id, std::ptr::null()) };
+                sections.add_to(pointer, id);
             }
         };
         self.code.kernel.pieces(time).for_each(add);

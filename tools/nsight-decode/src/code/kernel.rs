@@ -246,7 +246,7 @@ impl Kernel {
         };
         if let Some((k, _, name)) = self.ksymbols.iter().rev().find(inside) {
             let id = interner.id(name, name);
-            return Some(Found { id, start: k.address, end: k.address + u64::from(k.size) });
+            return Some(Found { id, start: k.address, end: k.address.saturating_add(u64::from(k.size)) });
         }
         self.symbols.iter().find_map(|symbols| symbols.find(address, interner))
     }

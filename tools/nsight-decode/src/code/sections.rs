@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Code as libipt reads it: pieces of files at addresses.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -33,6 +33,8 @@ pub struct Piece {
 pub struct Sections {
     cache: *mut libipt::Iscache,
     known: RefCell<HashMap<Piece, i32>>,
+    /// Memory was short: code seems to be missing.
+    short: Cell<bool>,
 }
 
 /// libipt numbers sections with 16 bits.
@@ -46,16 +48,31 @@ impl Sections {
             return Err(Error::memory("libipt: no memory for a section cache"));
         }
         unsafe { libipt::pt_iscache_set_limit(cache, CACHE_LIMIT) };
-        Ok(Self { cache, known: RefCell::default() })
-    }
-
-    pub fn cache(&self) -> *mut libipt::Iscache {
-        self.cache
+        Ok(Self { cache, known: RefCell::default(), short: Cell::default() })
     }
 
     /// More sections could not be numbered.
     pub fn is_full(&self) -> bool {
         self.known.borrow().len() >= MOST
+    }
+
+    /// What a function of libipt returned.
+    fn told(&self, status: i32) {
+        self.short.set(self.short.get() || status == -libipt::error::NOMEM);
+    }
+
+    /// Whether there was memory for all that was asked for.
+    pub fn check(&self) -> Result<()> {
+        match self.short.get() {
+            true => Err(Error::memory("libipt: no memory for code")),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a section part of an image.
+    pub(crate) fn add_to(&self, image: *mut libipt::Image, id: i32) {
+        // SAFETY: both exist. Without address space: for all.
+        self.told(unsafe { libipt::pt_image_add_cached(image, self.cache, id, std::ptr::null()) });
     }
 
     /// Numbers of the sections of a piece. Empty: the file cannot be used.
@@ -82,6 +99,7 @@ impl Sections {
         let Piece { offset, size, address, .. } = piece;
         // SAFETY: the name is copied.
         let id = unsafe { libipt::pt_iscache_add_file(self.cache, name.as_ptr(), offset, size, address) };
+        self.told(id);
         if id <= 0 {
             return None;
         }
@@ -95,6 +113,7 @@ impl Sections {
         let n = unsafe {
             libipt::pt_iscache_read(self.cache, buffer.as_mut_ptr(), buffer.len() as u64, id, address)
         };
+        self.told(n);
         usize::try_from(n).unwrap_or(0)
     }
 }

@@ -139,9 +139,12 @@ impl File {
             return Err(damaged());
         }
         let mut attrs = Vec::new();
+        // An id is of one event: lists that overlap could be copied for ever.
+        let mut left = self.map.len();
         for at in section.clone().step_by(size).take(section.len() / size) {
             let bytes = &self.map[at..at + size];
             let ids = self.section(at + size - 16).ok_or_else(damaged)?;
+            left = left.checked_sub(ids.len()).ok_or_else(damaged)?;
             attrs.push(Attr {
                 kind: u32_at(bytes, attr::TYPE),
                 config: u64_at(bytes, attr::CONFIG),

@@ -108,6 +108,8 @@ pub enum LossKind {
 pub struct Loss {
     pub time: u64,
     pub cpu: i32,
+    pub pid: i32,
+    pub tid: i32,
     pub kind: LossKind,
     pub value: u64,
 }
@@ -122,6 +124,8 @@ pub struct SideBand {
     pub pokes: Vec<Poke>,
     pub ksymbols: Vec<Ksymbol>,
     pub losses: Vec<Loss>,
+    /// perf's totals of lost records at the end of the file, and when it told the last one.
+    pub lost_totals: (u64, u64),
     /// (cpu, pid, tid) of ITRACE_START: who ran when tracing began.
     pub starts: Vec<(i32, i32, i32)>,
     /// Events of another machine (perf kvm).
@@ -138,6 +142,7 @@ impl SideBand {
         let cpu = id.cpu.map_or(-1, |cpu| cpu as i32);
         let own = &body[..end];
         let (pid, tid) = (i32_at(own, 0), i32_at(own, 4));
+        let loss = |kind, value| Loss { time: id.time, cpu, pid: id.pid, tid: id.tid, kind, value };
         let mut task = |pid, kind| self.tasks.push(TaskEvent { time: id.time, pid, kind });
         match record.kind {
             record::MMAP | record::MMAP2 => match record.misc & misc::CPUMODE {
@@ -185,18 +190,13 @@ impl SideBand {
                 for (flag, kind) in kinds {
                     if flags & flag != 0 {
                         // The amount is unknown, but not how much of this piece was kept.
-                        let value = u64_at(own, 8);
-                        self.losses.push(Loss { time: id.time, cpu, kind, value });
+                        self.losses.push(loss(kind, u64_at(own, 8)));
                     }
                 }
             }
-            record::LOST => {
-                let loss = Loss { time: id.time, cpu, kind: LossKind::Records, value: u64_at(own, 8) };
-                self.losses.push(loss);
-            }
+            record::LOST => self.losses.push(loss(LossKind::Records, u64_at(own, 8))),
             record::LOST_SAMPLES => {
-                let loss = Loss { time: id.time, cpu, kind: LossKind::Records, value: u64_at(own, 0) };
-                self.losses.push(loss);
+                self.lost_totals = (self.lost_totals.0.saturating_add(u64_at(own, 0)), id.time);
             }
             record::ITRACE_START => self.starts.push((cpu, pid, tid)),
             record::KSYMBOL => self.ksymbols.push(Ksymbol {
@@ -230,12 +230,25 @@ impl SideBand {
 
     /// In order of time: each CPU's records are, but not all together.
     pub fn finish(&mut self) {
+        self.add_lost_totals();
         self.tasks.sort_by_key(|e| e.time);
         self.pokes.sort_by_key(|p| p.time);
         self.ksymbols.sort_by_key(|k| k.time);
         self.losses.sort_by_key(|l| l.time);
         for switches in self.switches.values_mut() {
             switches.sort_by_key(|s| s.time);
+        }
+    }
+}
+
+impl SideBand {
+    /// The totals of LOST_SAMPLES include what LOST records have reported. Their core says nothing: perf writes that of the first.
+    fn add_lost_totals(&mut self) {
+        let told = self.losses.iter().filter(|l| l.kind == LossKind::Records).map(|l| l.value);
+        let (total, time) = std::mem::take(&mut self.lost_totals);
+        let value = total.saturating_sub(told.fold(0, u64::saturating_add));
+        if value > 0 {
+            self.losses.push(Loss { time, cpu: -1, pid: -1, tid: -1, kind: LossKind::Records, value });
         }
     }
 }

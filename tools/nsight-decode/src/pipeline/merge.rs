@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Slices of all tracks, which come in the order of their begins, to one sequence of edges.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::options::Options;
 use super::plan::Plan;
+use super::tracks::TrackData;
 use crate::code::Code as MachineCode;
 use crate::edges::{Code, Edge, Event, Kind, Sink, ThreadName};
 use crate::error::Result;
 use crate::losses::{Ledger, Loss};
-use crate::perfdata::{LossKind, Owner, Recording};
+use crate::perfdata::{Loss as SideLoss, LossKind, Owner, Recording, SideBand, Switch};
 use crate::pt::item::{Item, What};
 use crate::pt::stitch::{join, Joint};
 use crate::pt::switches::{Task, UNKNOWN};
@@ -105,16 +106,16 @@ impl<'a> Merger<'a> {
             .collect();
         names.sort_by(|a, b| (a.time, a.tid, &a.name).cmp(&(b.time, b.tid, &b.name)));
         sink.names(&names)?;
-        let track = |data: &super::tracks::TrackData| Track {
+        let track = |side: VecDeque<Event>| Track {
             items: Queue::default(),
             held: None,
             task: UNKNOWN,
-            side: side_events(recording, data.owner),
+            side,
             last: 0,
             ratio: 0,
             clock: 0,
         };
-        let tracks = plan.tracks.iter().map(track).collect();
+        let tracks = side_events(recording, &plan.tracks).into_iter().map(track).collect();
         let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
         counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
         Ok(Self { plan, options, code, sink, tracks, counts, numbers: vec![0], n_numbers: 1 })
@@ -312,29 +313,42 @@ fn error_item(output: &Output, time: u64, offset: usize) -> Item {
     Item { time, from: 6, to: 0, from_sym: 0, to_sym: 0, what: What::Event(Code::DecodeError), offset }
 }
 
-fn side_events(recording: &Recording, owner: Owner) -> VecDeque<Event> {
-    let mut events = Vec::new();
+/// What the side-band tells, by track.
+fn side_events(recording: &Recording, tracks: &[TrackData]) -> Vec<VecDeque<Event>> {
     let side = &recording.side;
-    if let Owner::Cpu(cpu) = owner {
-        for s in side.switches.get(&cpu).into_iter().flatten() {
-            let code = if s.out { Code::SwitchOut } else { Code::SwitchIn };
-            events.push(Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code, value: 0 });
-        }
-    }
+    let mut events: Vec<Vec<Event>> = tracks.iter().map(|track| switch_events(side, track.owner)).collect();
+    let by_owner: BTreeMap<Owner, usize> = tracks.iter().enumerate().map(|(i, t)| (t.owner, i)).collect();
     for loss in &side.losses {
-        let of_this = match owner {
-            Owner::Cpu(cpu) => loss.cpu == cpu,
-            Owner::Thread(_) => loss.cpu < 0 || side.switches.is_empty(),
-        };
-        let code = match loss.kind {
-            LossKind::AuxTruncated => Code::AuxTruncated,
-            LossKind::AuxOverwritten | LossKind::AuxPartial => Code::AuxPartial,
-            LossKind::Records => Code::LostRecords,
-        };
-        if of_this {
-            events.push(Event { time: loss.time, cpu: loss.cpu, pid: -1, tid: -1, code, value: loss.value });
+        let of = |owner| by_owner.get(&owner).copied();
+        let track = of(Owner::Cpu(loss.cpu)).or_else(|| of(Owner::Thread(loss.tid)));
+        // A loss that belongs to no buffer is counted once.
+        if let Some(events) = events.get_mut(track.unwrap_or(0)) {
+            events.push(loss_event(loss, track.map(|track| &tracks[track])));
         }
     }
-    events.sort_by_key(|e| e.time);
-    events.into()
+    events.iter_mut().for_each(|events| events.sort_by_key(|e| e.time));
+    events.into_iter().map(VecDeque::from).collect()
+}
+
+fn switch_events(side: &SideBand, owner: Owner) -> Vec<Event> {
+    let Owner::Cpu(cpu) = owner else { return Vec::new() };
+    let code = |s: &Switch| if s.out { Code::SwitchOut } else { Code::SwitchIn };
+    let event = |s: &Switch| Event { time: s.time, cpu, pid: s.pid, tid: s.tid, code: code(s), value: 0 };
+    side.switches.get(&cpu).into_iter().flatten().map(event).collect()
+}
+
+fn loss_event(loss: &SideLoss, track: Option<&TrackData>) -> Event {
+    let code = match loss.kind {
+        LossKind::AuxTruncated => Code::AuxTruncated,
+        LossKind::AuxOverwritten | LossKind::AuxPartial => Code::AuxPartial,
+        LossKind::Records => Code::LostRecords,
+    };
+    let (time, value) = (loss.time, loss.value);
+    match track {
+        // As the edges of that thread have it.
+        Some(data) if matches!(data.owner, Owner::Thread(_)) => {
+            Event { time, cpu: data.cpu(time), pid: loss.pid, tid: loss.tid, code, value }
+        }
+        _ => Event { time, cpu: loss.cpu, pid: -1, tid: -1, code, value },
+    }
 }

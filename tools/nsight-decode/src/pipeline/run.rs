@@ -17,7 +17,7 @@ use crate::pt::walk::{Output, Walker};
 use crate::thread_pool::{self, ThreadPool, Work};
 
 /// Stack of a thread that decodes. libipt recurses for each of up to 65535 instructions of a block, if
-/// a damaged trace leads it through jumps; what is not used costs nothing.
+/// a damaged trace leads it through jumps; what is not used costs nothing but address space.
 const STACK: usize = 128 << 20;
 
 /// Decodes a recording into `sink`.

@@ -35,6 +35,8 @@ pub struct Clock {
 /// CBR tells a ratio in whole steps: the one between two packets that tell a TSC may differ by one part in so many. By
 /// more, the core was idle between them, or packets are lost.
 const STEP: u64 = 8;
+/// Bits of the CTC that TMA has.
+const CTC_BITS: u8 = 16;
 
 impl Clock {
     pub fn new(rates: Rates) -> Self {
@@ -45,16 +47,14 @@ impl Clock {
         self.rates
     }
 
-    /// Whether a packet tells a TSC.
-    pub fn is_told_by(packet: &[u8]) -> bool {
-        matches!(packet, [0x19 | 0x59, ..])
+    /// Cycles since the last packet that told a TSC.
+    pub fn cycles(&self) -> u64 {
+        self.cycles
     }
 
-    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just before that one. `lost`: packets
-    /// are between, and maybe cycles.
-    pub fn look_ahead(&mut self, mut next: Self, packet: &[u8], lost: bool) {
-        let cycles = next.cycles;
-        next.take(packet);
+    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just behind that one, and `cycles` what
+    /// it had counted before. `lost`: packets are between, and maybe cycles.
+    pub fn look_ahead(&mut self, next: &Self, cycles: u64, lost: bool) {
         self.next = next.tsc;
         self.ahead = match (self.tsc, next.tsc) {
             // Behind a PSB, CBR may come after TSC.
@@ -67,19 +67,23 @@ impl Clock {
         };
     }
 
-    /// Reads a packet, of any kind.
-    pub fn take(&mut self, packet: &[u8]) {
+    /// Reads a packet, of any kind. Whether it tells a TSC.
+    pub fn take(&mut self, packet: &[u8]) -> bool {
         match packet {
             [2, 0x03, low, high] => self.set_cbr([*low, *high]),
-            [0x19, tsc @ ..] => self.set_tsc(little(tsc)),
+            [0x19, tsc @ ..] => {
+                self.set_tsc(little(tsc));
+                return true;
+            }
             [2, 0x73, low, high, _, fast, more] => {
                 let fast = u64::from(*fast) | u64::from(more & 1) << 8;
                 let since = self.tsc.map(|tsc| tsc.saturating_sub(fast));
                 self.ctc = since.map(|tsc| (u16::from_le_bytes([*low, *high]), tsc));
             }
-            [0x59, count] => self.take_mtc(*count),
+            [0x59, count] => return self.take_mtc(*count),
             _ => self.cycles = self.cycles.saturating_add(index::cycles(packet)),
         }
+        false
     }
 
     /// Cycles before it were those of the frequency before it.
@@ -96,17 +100,19 @@ impl Clock {
     }
 
     /// An MTC has 8 bits of the CTC, and comes when these change.
-    fn take_mtc(&mut self, count: u8) {
-        // Where an MTC has bits that TMA does not, its place is unknown.
-        let shift = self.rates.mtc_shift.filter(|&shift| shift <= 8);
-        let (Some(shift), Some((ctc, tsc)), (by, of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc) else {
-            return;
+    fn take_mtc(&mut self, count: u8) -> bool {
+        let shift = self.rates.mtc_shift.filter(|&shift| shift < CTC_BITS);
+        let (Some(shift), Some((ctc, tsc)), (by @ 1.., of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc)
+        else {
+            return false;
         };
-        let mask = (1_u32 << (shift + 8)) - 1;
+        // Bits that TMA does not have are those of the MTC: the next one comes before they change.
+        let mask = (1_u32 << (shift + 8).min(CTC_BITS)) - 1;
         let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
         let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
         (self.tsc, self.cycles, self.ahead, self.next) = (Some(tsc), 0, None, None);
         self.ctc = Some((ctc.wrapping_add(ticks as u16), tsc));
+        true
     }
 
     /// Ticks in so many cycles, by the ratio that a packet told.
@@ -176,8 +182,9 @@ mod tests {
     fn times(next_tsc: u16) -> Vec<u64> {
         let mut now = clock();
         let mut next = now.clone();
-        (0..10).for_each(|_| next.take(&cycles(10)));
-        now.look_ahead(next, &tsc(next_tsc), false);
+        (0..10).for_each(|_| _ = next.take(&cycles(10)));
+        next.take(&tsc(next_tsc));
+        now.look_ahead(&next, 100, false);
         let mut at = || {
             now.take(&cycles(10));
             now.now().unwrap()
@@ -205,9 +212,38 @@ mod tests {
         clock.take(&[2, 3, 20, 0]);
         clock.take(&cycles(10));
         assert_eq!(clock.now(), Some(1000 + 20 + 10));
-        let before = clock.clone();
-        clock.look_ahead(before, &tsc(1033), false);
+        let (mut next, cycles) = (clock.clone(), clock.cycles());
+        assert!(next.take(&tsc(1033)));
+        clock.look_ahead(&next, cycles, false);
         assert_eq!(clock.now(), Some(1030));
+    }
+
+    #[test]
+    fn an_mtc_has_bits_that_tma_has_not() {
+        for shift in [3, 8, 9, 12, 15] {
+            let mut clock = Clock::new(Rates { tsc_ctc: (2, 1), mtc_shift: Some(shift), nominal: 20 });
+            clock.take(&tsc(1000));
+            // CTC 0x2fff0; that of MTCs is cut to 8 bits.
+            clock.take(&[2, 0x73, 0xf0, 0xff, 0, 0, 0]);
+            let mut at = 0x2fff0_u64;
+            for _ in 0..300 {
+                let next = ((at >> shift) + 1) << shift;
+                assert!(clock.take(&[0x59, (next >> shift) as u8]));
+                assert_eq!(clock.now(), Some(1000 + (next - 0x2fff0) * 2), "{shift}");
+                at = next;
+            }
+        }
+    }
+
+    #[test]
+    fn an_mtc_of_an_unknown_rate_tells_nothing() {
+        for tsc_ctc in [(0, 0), (0, 1), (1, 0)] {
+            let mut clock = Clock::new(Rates { tsc_ctc, mtc_shift: Some(3), nominal: 20 });
+            clock.take(&tsc(1000));
+            clock.take(&[2, 0x73, 1, 0, 0, 0, 0]);
+            assert!(!clock.take(&[0x59, 1]));
+            assert_eq!(clock.now(), Some(1000));
+        }
     }
 
     #[test]

@@ -217,6 +217,7 @@ impl Replay {
         let mut header = false;
         while let Some((kind, length)) = trace.get(self.at..).and_then(packet) {
             let bytes = &trace[self.at..self.at + length];
+            let mut told = false;
             match kind {
                 Kind::Psb => header = true,
                 // Nothing that it could end stands before it.
@@ -224,7 +225,7 @@ impl Replay {
                 // It may end a PSB+, too.
                 Kind::Overflow => return,
                 _ if !header && index::status_packet(bytes).is_none() => return,
-                _ => self.clock.take(bytes),
+                _ => told = self.clock.take(bytes),
             }
             self.at += length;
             if matches!(bytes, [2, 0x03, ..]) {
@@ -233,7 +234,7 @@ impl Replay {
             if matches!(bytes, [0x19, ..]) && self.next_tsc.is_none() {
                 self.next_tsc = self.clock.now();
             }
-            if Clock::is_told_by(bytes) {
+            if told {
                 self.told_tsc = self.clock.now();
                 self.look_ahead(trace);
             }
@@ -247,12 +248,12 @@ impl Replay {
         while let Some((kind, length)) = trace.get(at..).filter(|_| self.n_ahead < most).and_then(packet) {
             self.n_ahead += 1;
             let bytes = &trace[at..at + length];
-            if Clock::is_told_by(bytes) {
-                self.clock.look_ahead(clock, bytes, lost);
+            let cycles = clock.cycles();
+            if clock.take(bytes) {
+                self.clock.look_ahead(&clock, cycles, lost);
                 return;
             }
             lost |= kind == Kind::Overflow;
-            clock.take(bytes);
             at += length;
         }
     }
@@ -346,6 +347,15 @@ mod tests {
         assert_eq!(replay.take(&bytes, Need::Target), Told::Packet);
         assert_eq!((replay.at, replay.tsc), (bytes.len(), Some(2001)));
         assert_eq!(replay.take(&bytes, Need::Target), Told::Nothing);
+    }
+
+    #[test]
+    fn time_goes_on_over_packets_that_tell_none() {
+        use Need::{Taken, Target};
+        let mtc: &[u8] = &[0x59, 1];
+        let bytes = trace(&[ONE, mtc, ONE, mtc, TIP]);
+        let times = [(Told::Packet, 1001), (Told::Packet, 1003), (Told::Packet, 1005)];
+        assert_eq!(told(&bytes, &[Taken, Taken, Target]), times);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Scanner {
             (Kind::Tip | Kind::Enable | Kind::Disable | Kind::Fup, _) => return self.address(bytes),
             (_, [2, 0x43, root, ..]) => self.guest = root & 1 == 1,
             (_, [0x99, mode]) if mode >> 5 == 0 => self.mode = *mode,
-            _ => self.clock.take(bytes),
+            _ => _ = self.clock.take(bytes),
         }
         None
     }

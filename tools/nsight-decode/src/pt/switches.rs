@@ -38,6 +38,11 @@ pub fn pairs(records: &[Switch]) -> Vec<Pair> {
             open = Some((record.time, own, record.other.map(task)));
         } else {
             let (out, before) = match open.take() {
+                // The halves of two switches: the second half of the first, and the first of the second, were lost.
+                Some((out, before, Some(after))) if after.tid != own.tid => {
+                    pairs.push(Pair { out, into: out, before, after });
+                    (record.time, record.other.map_or(after, task))
+                }
                 Some((out, before, _)) => (out, before),
                 None => {
                     let known = pairs.last().map(|p| p.after);
@@ -172,6 +177,13 @@ mod tests {
             p.iter().map(|p| (p.out, p.into, p.after.tid)).collect::<Vec<_>>(),
             [(10, 10, 2), (20, 22, 3), (30, 30, 4)]
         );
+    }
+
+    #[test]
+    fn halves_of_different_switches_are_two() {
+        let p = pairs(&[switch(10, true, 1, 2), switch(50, false, 3, 2)]);
+        let first = Pair { out: 10, into: 10, before: task(1), after: task(2) };
+        assert_eq!(p, [first, Pair { out: 50, into: 50, before: task(2), after: task(3) }]);
     }
 
     #[test]

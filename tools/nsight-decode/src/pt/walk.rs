@@ -27,7 +27,7 @@ use crate::insn::{Reach, Transfer};
 use crate::libipt::{self, error, iclass, status, Block};
 use crate::packets::index::{header, Run};
 use crate::perfdata::Recording;
-use errors::{is_compressed_return, perf_error, GUEST, NEVER_ENDING};
+use errors::{is_compressed_return, perf_error, End, GUEST, NEVER_ENDING};
 use pending::Pending;
 use recent::Recent;
 
@@ -42,12 +42,6 @@ const MAX_ENDLESS: u32 = if cfg!(fuzzing) { 2 } else { 8 };
 const STALL_NS: u64 = 1000;
 /// Unless it executes more than one instruction in so many ns meanwhile.
 const STALL_RATE: u64 = 20;
-
-/// How decoding of an interval ended.
-enum End {
-    Done,
-    Failed(i32),
-}
 
 pub struct Walker<'a> {
     recording: &'a Recording,
@@ -118,6 +112,7 @@ impl<'a> Walker<'a> {
         };
         state.process = state.cursor.task.pid;
         state.run()?;
+        state.walker.images.sections.check()?;
         state.output.items.append(&mut state.marks);
         state.output.until = state.now;
         Ok(state.output)
@@ -205,7 +200,7 @@ impl State<'_, '_> {
             if at == self.base {
                 self.output.first_branch = self.next;
             }
-            let end = if status < 0 { End::Failed(-status) } else { self.decode(status)? };
+            let end = if status < 0 { End::of(status)? } else { self.decode(status)? };
             let End::Failed(code) = end else { return Ok(()) };
             if code == error::EOS {
                 return Ok(());
@@ -255,7 +250,7 @@ impl State<'_, '_> {
                 let ip = self.decoder.ip();
                 status = self.decoder.event(&mut event);
                 if status < 0 {
-                    return Ok(End::Failed(-status));
+                    return End::of(status);
                 }
                 self.is_moved();
                 self.event(&event, ip)?;
@@ -289,7 +284,7 @@ impl State<'_, '_> {
                         self.arrive(block.ip)?;
                     }
                 }
-                return Ok(End::Failed(-status));
+                return End::of(status);
             }
             self.idle += 1 + u32::from(block.ninsn);
             if self.idle > MAX_IDLE {

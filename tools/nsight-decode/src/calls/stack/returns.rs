@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where a return leads to: which calls end, also by a tail call or a signal.
 
+use std::ops::Range;
+
 use super::super::row::{Kind, Known};
 use super::super::texts::Function;
 use super::{is_kernel, Core, Entry, Frame};
 
 const SYSCALL_LEN: u64 = 2;
+/// A function that left more calls at once is not looked for.
+const MOST_LEFT: usize = 1024;
 
 impl Core {
     pub(super) fn ret(&mut self, to: u64, function: Function, time: u64) {
@@ -29,8 +33,37 @@ impl Core {
             self.pop_to(at, time);
             return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
         }
+        // An exception of C++ returns into a function that called no part of what throws it.
+        let below = context..self.stack.len().max(context + 1) - 1;
+        if let Some(at) = self.innermost(below, function) {
+            return self.pop_to(at + 1, time);
+        }
         self.pop_to(context, time);
         self.find(function, to, time);
+    }
+
+    /// The innermost frame of a function among some.
+    fn innermost(&self, frames: Range<usize>, function: Function) -> Option<usize> {
+        let same = |f: &Frame| f.function.is_with(&function);
+        let first = frames.start.max(frames.end.saturating_sub(MOST_LEFT));
+        self.stack[first..frames.end]
+            .iter()
+            .rposition(same)
+            .filter(|_| function.is_known)
+            .map(|at| first + at)
+    }
+
+    /// `from` runs. A jump into its midst has no edge: where it is not the innermost function, what it called was left by
+    /// longjmp.
+    pub(super) fn come_back(&mut self, from: Function, time: u64) {
+        if self.stack.last().is_none_or(|top| top.function.is_with(&from)) {
+            return;
+        }
+        if let Some(at) = self.innermost(self.context()..self.stack.len(), from) {
+            while self.stack.len() > at + 1 {
+                self.pop(time, Known::Inferred);
+            }
+        }
     }
 
     pub(super) fn tail_call(&mut self, to: Function, address: u64, time: u64) {
@@ -52,11 +85,29 @@ impl Core {
         }
     }
 
+    /// The system call that runs another program returns to that one.
+    pub(super) fn exec(&mut self) {
+        let syscall = |f: &&mut Frame| matches!(f.entry, Entry::Syscall(_));
+        if let Some(frame) = self.stack.iter_mut().rev().find(syscall) {
+            frame.entry = Entry::Exec;
+        }
+    }
+
+    /// Nothing of what was called before goes on.
+    fn begin_program(&mut self, to: u64, function: Function, time: u64) {
+        self.pop_to(0, time);
+        self.enter(Entry::Unknown, Kind::Function, function, to, time, Known::Measured);
+    }
+
     pub(super) fn back_to_user(&mut self, to: u64, function: Function, time: u64) {
         let first = self.stack.iter().position(|f| f.entry.is_boundary());
         let kernel = self.stack.iter().position(|f| is_kernel(f.address));
         let left = first.or(kernel).unwrap_or(self.stack.len());
         let resumes = match first.map(|at| self.stack[at].entry) {
+            Some(Entry::Exec) => {
+                self.pop_to(left, time);
+                return self.begin_program(to, function, time);
+            }
             Some(Entry::Syscall(from)) => Some(from.wrapping_add(SYSCALL_LEN)),
             Some(Entry::Interrupt(at)) => Some(at),
             _ => None,
@@ -70,8 +121,7 @@ impl Core {
         match (resumes, self.stack.last()) {
             (Some(resumes), Some(frame)) if resumes != to && !goes_on(frame) => {
                 if function.is_program_start {
-                    self.pop_to(0, time);
-                    self.enter(Entry::Unknown, Kind::Function, function, to, time, Known::Measured);
+                    self.begin_program(to, function, time);
                 } else {
                     let entry = Entry::Signal(resumes);
                     self.enter(entry, Kind::Function, function, to, time, Known::Measured);

@@ -7,6 +7,7 @@ use super::*;
 use crate::edges::{Code, Event};
 use crate::insn::Stall;
 
+mod jumps;
 mod losses;
 
 const K: u64 = 0xffff_ffff_8100_0000;
@@ -20,7 +21,7 @@ struct Machine {
     tid: i32,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "",
     "main",
     "read",
@@ -33,6 +34,9 @@ const NAMES: [&str; 12] = [
     "restorer",
     "_start",
     "__x86_return_thunk",
+    "begin_new_exec",
+    "do_idle",
+    "vfs_read.cold",
 ];
 
 fn id(name: &str) -> u32 {
@@ -185,6 +189,54 @@ fn a_program_begins_anew_with_exec() {
     m.edge(Way::Syscall, 0x1010, "main", K, "entry_SYSCALL_64");
     m.edge(Way::Iret, K + 0x40, "entry_SYSCALL_64", 0x4000, "_start");
     assert_eq!(m.rows()[3], "1 function _start 120-120 me in");
+}
+
+#[test]
+fn a_program_whose_begin_has_no_name_begins_anew_with_exec() {
+    let mut m = Machine::new();
+    m.main().edge(Way::Call, 0x1010, "main", 0x2000, "read");
+    m.edge(Way::Syscall, 0x2010, "read", K, "entry_SYSCALL_64");
+    m.edge(Way::Call, K + 8, "entry_SYSCALL_64", K + 0x100, "begin_new_exec");
+    // The thread is off its core meanwhile.
+    m.tid = 8;
+    m.edge(Way::Call, 0x5010, "handler", 0x6000, "restorer");
+    m.tid = 7;
+    m.edge(Way::Return, K + 0x110, "begin_new_exec", K + 13, "entry_SYSCALL_64");
+    m.edge(Way::Sysret, K + 0x40, "entry_SYSCALL_64", 0x7000, "");
+    m.edge(Way::Call, 0x7010, "", 0x8000, "handler");
+    let rows = m.rows();
+    assert_eq!(
+        rows[rows.len() - 2..],
+        ["1 function [unknown] 160-170 me in", "2 function handler 170-170 me in"]
+    );
+}
+
+#[test]
+fn of_a_thread_that_is_not_known_nothing_goes_on() {
+    let mut m = Machine::new();
+    m.tid = 0;
+    m.edge(Way::TraceBegin, 0, "", K, "do_idle");
+    m.tid = 7;
+    m.main();
+    m.tid = -1;
+    m.edge(Way::Call, 0x5010, "handler", 0x6000, "restorer");
+    m.tid = 7;
+    m.edge(Way::Call, 0x1010, "main", 0x2000, "read");
+    m.tid = -1;
+    m.edge(Way::Call, 0x9010, "vfs_read", 0x9100, "handler");
+    let rows = m.rows();
+    assert_eq!(
+        rows[rows.len() - 3..][..2],
+        ["0 thread tid -1 140-140 in in", "1 function vfs_read 140-140 mi in"]
+    );
+    assert_eq!(
+        rows[4..7],
+        [
+            "0 thread tid -1 120-130 in in",
+            "1 function handler 120-130 mi in",
+            "2 function restorer 120-130 me in"
+        ]
+    );
 }
 
 #[test]

@@ -45,6 +45,20 @@ fn symbols_end_when_they_are_unregistered_or_replaced() {
 }
 
 #[test]
+fn a_symbol_may_end_where_memory_ends() {
+    let k = Ksymbol {
+        time: 1,
+        address: 0_u64.wrapping_sub(PAGE),
+        size: 4096,
+        unregister: false,
+        name: "bpf".into(),
+    };
+    let kernel = Kernel { ksymbols: lifetimes(std::slice::from_ref(&k)), ..Kernel::default() };
+    let found = kernel.find(k.address + 1, 1, &Interner::default()).unwrap();
+    assert_eq!((found.start, found.end), (k.address, u64::MAX));
+}
+
+#[test]
 fn a_segment_behind_the_end_of_any_file_is_none() {
     let directory = crate::scratch::Directory::new();
     let path = directory.path().join("kcore");

@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why decoding failed, in perf's numbers.
 
+use crate::error::{Error, Result};
 use crate::libipt::error;
+use crate::pt::decoder::Status;
+
+/// How decoding of an interval ended.
+pub enum End {
+    Done,
+    Failed(i32),
+}
+
+impl End {
+    /// With an error of libipt. Without memory, more of the trace would only seem to be damaged.
+    pub fn of(status: Status) -> Result<Self> {
+        match -status {
+            error::NOMEM => Err(Error::memory("libipt: no memory")),
+            code => Ok(Self::Failed(code)),
+        }
+    }
+}
 
 /// Not of libipt: a loop without end.
 pub const NEVER_ENDING: i32 = 1000;
@@ -16,7 +34,6 @@ pub fn is_compressed_return(code: i32) -> bool {
 /// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
 pub fn perf_error(code: i32) -> u64 {
     match code {
-        error::NOMEM => 1,
         error::BAD_OPC | error::BAD_PACKET => 3,
         error::NOMAP | error::BAD_INSN | error::BAD_IMAGE | error::BAD_FILE => 5,
         error::BAD_QUERY

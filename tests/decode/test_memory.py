@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What nsight-decode does where memory is limited: as nsight-report limits it, and with less than it needs."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from machinery.pt_emulation.fixtures import unpack
+from nsight_report.capture import native
+
+from conftest import skip_or_fail
+from decode import parity
+
+pytestmark = pytest.mark.tools
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not parity.NATIVE.exists():
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
+    return unpack.unpack("quiet", tmp_path_factory.mktemp("memory"))
+
+
+def calls(capture: Path, out: Path, jobs: int, limit: int) -> subprocess.CompletedProcess[str]:
+    argv = [parity.NATIVE, "calls", capture / "capture.nsight/perf.data", "--symfs", capture / "symfs"]
+    argv += ["--out", out, "--jobs", jobs, "--slice-bytes", 40_000]
+    return subprocess.run(
+        [*map(str, argv)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """All but where the calls were written."""
+    return done.stderr.splitlines()[1:]
+
+
+@pytest.fixture(scope="module")
+def whole(quiet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Calls with all the memory, and what was said of them."""
+    out = tmp_path_factory.mktemp("whole")
+    done = calls(quiet, out, 1, resource.RLIM_INFINITY)
+    assert done.returncode == 0, done.stderr
+    return out, said(done)
+
+
+def same(a: Path, b: Path) -> bool:
+    return bool(ds.dataset(a / "calls").to_table().equals(ds.dataset(b / "calls").to_table()))
+
+
+def test_eight_threads_need_no_more_than_is_granted(
+    quiet: Path, whole: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    size = (quiet / "capture.nsight/perf.data").stat().st_size
+    done = calls(quiet, tmp_path, 8, native.granted(8, size))
+    assert (done.returncode, said(done)) == (0, whole[1])
+    assert same(tmp_path, whole[0])
+
+
+def test_memory_that_is_short_is_no_damage_of_the_recording(
+    quiet: Path, whole: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """Whether it suffices or not: nothing is missing from what is written without an error."""
+    codes = set()
+    for limit in range(60 << 20, 300 << 20, 30 << 20):
+        done = calls(quiet, tmp_path, 1, limit)
+        codes.add(done.returncode)
+        if done.returncode == 0:
+            assert said(done) == whole[1] and same(tmp_path, whole[0])
+        else:
+            assert done.returncode == 5, (limit, done.stderr)
+            assert "hint: fewer --jobs" in done.stderr
+    assert 5 in codes

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Memory that is short ends the program with the code that says so: Rust's own way is SIGABRT, as if it had crashed.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use nsight_decode::error::exit;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+struct Allocator;
+
+const SHORT: &[u8] = b"error: no memory\nhint: fewer --jobs, or a --time window\n";
+
+/// Another thread must not meet this one's locks: no destructors, and no memory.
+fn checked(pointer: *mut u8) -> *mut u8 {
+    if pointer.is_null() {
+        // SAFETY: a constant text; nothing runs behind it.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, SHORT.as_ptr().cast(), SHORT.len());
+            libc::_exit(exit::OUTPUT.into());
+        }
+    }
+    pointer
+}
+
+// SAFETY: as the system's.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        checked(System.alloc(layout))
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        checked(System.alloc_zeroed(layout))
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        checked(System.realloc(pointer, layout, size))
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        System.dealloc(pointer, layout);
+    }
+}
