@@ -133,6 +133,8 @@ def test_given_names_are_shown() -> None:
     [
         (["--top", "--json"], 2, "--top and --json"),
         (["--input", "-", "--port", "80"], 2, "--input: not with --port"),
+        (["--input", "-", "--once"], 2, "--input: not with --once"),
+        (["--input", "-", "--duration", "5"], 2, "--input: not with --duration"),
         (["--input", "no-such-file"], 2, "no-such-file: No such file"),
         (["--prometheus", "localhost"], 2, "no port"),
         (["--iface", "no-such-0"], 2, "no such interface"),

@@ -139,3 +139,22 @@ def test_a_given_name_is_taken_and_still_two_groups_never_have_one() -> None:
     found.give(given.names)
     sums = snapshots.snapshot(lines.snapshot(1, groups={"2": 1, "3": 2, "4": 3}))
     assert found.of(sums) == {0: "(others)", 1: "(none)", 2: "web", 3: "web #3", 4: "a?"}
+
+
+def test_a_long_path_of_a_control_group_ends_no_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may make control groups may make such ones; two of them still have two names."""
+    paths = [tmp_path / ("d" * 150) / ("e" * 150 + last) for last in "ab"]
+    for path in paths:
+        path.mkdir(parents=True)
+    monkeypatch.setattr(names, "cgroup_root", lambda: tmp_path)
+    groups = {str(n): path.stat().st_ino for n, path in enumerate(paths, 2)}
+    text = [lines.header("cgroup"), lines.snapshot(1, groups=groups)]
+    _, found = snapshots.read(relay.named(text))
+    given = next(found)
+    assert isinstance(given, snapshots.GivenNames)
+    assert given.names[2] == f"/{'d' * 150}/{'e' * 48}" and given.names[3] == f"{given.names[2]} #3"
+    assert names.Names("comm").of(snapshots.snapshot(lines.snapshot(1, groups={"2": "a #4", "3": "a", "4": "a"}))) == {
+        0: "(others)", 1: "(none)", 2: "a #4", 3: "a", 4: "a #4 #4",
+    }  # fmt: skip

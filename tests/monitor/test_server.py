@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import http.client
 import json
@@ -148,6 +149,34 @@ def test_only_a_user_with_the_right_password_gets_metrics() -> None:
         assert status(f"{url}/", wrong) == 401, wrong
 
 
+def basic(pair: str) -> str:
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def test_who_guesses_passwords_holds_up_nobody_who_knows_one() -> None:
+    config = WebConfig(users={"ann": hashed(b"secret")})
+    assert config.admits(basic("ann:secret"))
+    admitted: list[bool] = []
+    asking = threading.Thread(target=lambda: admitted.append(config.admits(basic("ann:secret"))), daemon=True)
+    with config._lock:  # as while bcrypt runs for another one
+        asking.start()
+        asking.join(10)
+        assert admitted == [True]
+
+
+def test_a_user_that_does_not_exist_costs_as_much_as_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = []
+
+    def noted(password: bytes, hashed: str) -> bool:
+        costs.append(hashed[4:6])
+        return False
+
+    monkeypatch.setattr(web_config, "matches", noted)
+    config = WebConfig(users={"ann": "$2y$04$" + "a" * 53, "bob": "$2y$12$" + "b" * 53})
+    assert not config.admits(basic("eve:secret")) and not config.admits(basic("bob:secret"))
+    assert costs == ["12", "12"]
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with cert.pem and key.pem of 127.0.0.1."""
@@ -192,6 +221,28 @@ def test_clients_without_a_certificate_are_refused_where_one_is_needed(certifica
         status(url, context=context)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     assert status(url, context=context) == 200
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_client_that_sends_a_byte_now_and_then_is_closed(
+    tls: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With TLS within the handshake, too: one byte of a record each time."""
+    monkeypatch.setattr(server, "LONGEST_S", 1.0)
+    port = served(web_config.load(written(certificate, TLS)) if tls else None)
+    said = b"\x16\x03\x01\x40\x00" if tls else b"GET /metrics HTTP/1.1\r\nX: "
+    with socket.create_connection(("127.0.0.1", port), HANGS_S) as client:
+        client.settimeout(0.2)
+        for n in range(int(HANGS_S / 0.2)):
+            with contextlib.suppress(TimeoutError):
+                try:
+                    client.send(said[n : n + 1] or b"x")
+                    if not client.recv(1):
+                        return
+                except (ConnectionError, BrokenPipeError):
+                    return
+    pytest.fail("it was never closed")
 
 
 @pytest.mark.parametrize(

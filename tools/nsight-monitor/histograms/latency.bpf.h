@@ -106,9 +106,17 @@ static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 {
 	__u32 at = bpf_get_smp_processor_id() * n_groups + group, bucket = bucket_of(ns);
 	struct histograms *all;
+	struct core *core;
 
 	if (!wanted(stage))
 		return;
+	/* Another core has put a newer begin in the place of the one that was looked for. */
+	if ((__s64)ns < 0) {
+		core = this_core();
+		if (core)
+			count(core, COUNT_NEGATIVE);
+		return;
+	}
 	all = bpf_map_lookup_elem(&histograms, &at);
 	if (!all)
 		return;

@@ -5,7 +5,20 @@
 
 #include "sockets.bpf.h"
 
-#define IHL 0xf
+#define IHL	  0xf
+#define VLAN_HLEN 4
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sk_buff___cloned {
+	__u8 cloned : 1;
+};
+
+struct skb_shared_info___gso {
+	unsigned short gso_size;
+};
+
+#pragma clang attribute pop
 
 /* Ports behind an IP header without options or extension headers; 0: there are none. */
 static __always_inline __u32 ports_of(const void *l3, bool v6)
@@ -33,10 +46,37 @@ static __always_inline __u32 group_of_packet(struct core *core, const struct net
 	return group_by ? GROUP_NONE : GROUP_OTHER;
 }
 
-static __always_inline bool is_ip(const struct sk_buff *skb, bool *v6)
+static __always_inline bool is_tagged(const struct sk_buff *skb)
 {
-	*v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	return *v6 || skb->protocol == bpf_htons(ETH_P_IP);
+	return skb->protocol == bpf_htons(ETH_P_8021Q);
+}
+
+/* l3: behind the tag, where there is one in the data */
+static __always_inline bool is_ip(const struct sk_buff *skb, const void *l3, bool *v6)
+{
+	__u16 protocol = skb->protocol;
+
+	if (is_tagged(skb) && bpf_probe_read_kernel(&protocol, sizeof(protocol), l3 - 2))
+		return false;
+	*v6 = protocol == bpf_htons(ETH_P_IPV6);
+	return *v6 || protocol == bpf_htons(ETH_P_IP);
+}
+
+/* Whether it holds several packets of the wire: for a socket that does not take them as one each
+ * gets a buffer of its own. */
+static __always_inline bool is_merged(const struct sk_buff *skb)
+{
+	struct skb_shared_info___gso *shared = (void *)(skb->head + skb->end);
+
+	return BPF_CORE_READ(shared, gso_size);
+}
+
+/* Whether the tag's removal, which is to come, gives it another buffer. */
+static __always_inline bool moves(const struct sk_buff *skb)
+{
+	const struct sk_buff___cloned *as_clone = (const void *)skb;
+
+	return is_tagged(skb) && BPF_CORE_READ_BITFIELD(as_clone, cloned);
 }
 
 static __always_inline bool is_other_device(const struct net_device *dev)
@@ -55,16 +95,21 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	bool v6, port;
 	const void *l3;
 
-	if (!core || !is_ip(skb, &v6))
+	if (!core)
 		return 0;
+	core->merged_arrival = 0;
 	buffer = buffer_of(core, AT_RECEIVE, skb);
+	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
+	l3 = skb->data + (is_tagged(skb) ? VLAN_HLEN : 0);
+	if (!is_ip(skb, l3, &v6)) {
+		forget(buffer);
+		return 0;
+	}
 	port = BPF_CORE_READ_BITFIELD(dev, priv_flags) & IFF_BRIDGED;
 	if (!port && is_other_device(dev)) {
 		forget(buffer);
 		return 0;
 	}
-	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
-	l3 = skb->data;
 	if (port) {
 		/* It is not IP's yet, and may only pass. */
 		struct packet *p = place_of(buffer);
@@ -87,7 +132,17 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	if (received && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
 	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
-	remember(buffer, PACKET_RECEIVED, received ? received : now, 0, dev->ifindex);
+	if (!received)
+		received = now;
+	if (moves(skb)) {
+		forget(buffer);
+		return 0;
+	}
+	remember(buffer, PACKET_RECEIVED, received, 0, dev->ifindex);
+	if (is_merged(skb)) {
+		core->merged_ifindex = dev->ifindex;
+		core->merged_arrival = received;
+	}
 	return 0;
 }
 
@@ -97,7 +152,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 {
 	struct core *core;
 	struct packet *p;
-	__u64 now, buffer;
+	__u64 now, buffer, arrival;
 
 	if (!is_asked_for(sk))
 		return 0;
@@ -107,23 +162,28 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	buffer = buffer_of(core, AT_TCP, skb);
 	p = place_of(buffer);
 	core->tcp_sk = (__u64)sk;
-	core->tcp_arrival = is_known(p, buffer, PACKET_RECEIVED) ? p->time : 0;
+	now = bpf_ktime_get_ns();
+	/* Once: another packet may take its place meanwhile. */
+	arrival = has_arrived(core, p, buffer, now) ? p->time : 0;
+	core->tcp_arrival = arrival;
 	core->tcp_ifindex = p->ifindex;
+	/* From here on its core knows it; its buffer may go to another packet. */
+	if (arrival)
+		p->buffer = 0;
 	if (!wanted(STAGE_TCP_START) || is_short_queue(sk))
 		return 0;
-	if (!core->tcp_arrival) {
+	if (!arrival) {
 		count(core, COUNT_START_NO_ARRIVAL);
 		return 0;
 	}
-	now = bpf_ktime_get_ns();
 	if (only_process || group_by) {
 		struct waiting *w = bpf_sk_storage_get(&waiting, sk, 0, 0);
 
 		if (only_process && (!w || !w->ours))
 			return 0;
-		observe(STAGE_TCP_START, group_of(core, sk, w, core->tcp_ifindex), now - p->time);
+		observe(STAGE_TCP_START, group_of(core, sk, w, core->tcp_ifindex), now - arrival);
 	} else {
-		observe(STAGE_TCP_START, GROUP_OTHER, now - p->time);
+		observe(STAGE_TCP_START, GROUP_OTHER, now - arrival);
 	}
 	return 0;
 }
@@ -156,7 +216,7 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_device *dev)
 {
-	__u64 now = bpf_ktime_get_ns(), sent = skb->tstamp, buffer;
+	__u64 now = bpf_ktime_get_ns(), sent = skb->tstamp, buffer, enqueued;
 	struct core *core = this_core();
 	struct packet *p;
 	bool v6, asked_for;
@@ -167,17 +227,19 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		return 0;
 	buffer = buffer_of(core, AT_DRIVER, skb);
 	p = place_of(buffer);
-	if (!is_ip(skb, &v6)) {
+	l3 = skb->head + skb->network_header;
+	if (!is_ip(skb, l3, &v6)) {
 		forget(buffer);
 		return 0;
 	}
-	l3 = skb->head + skb->network_header;
 	/* Processes and control groups of senders are not looked at. */
 	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
 	if (asked_for && group_by == BY_PORT)
 		ports = ports_of(l3, v6);
-	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED))
-		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - p->time);
+	if (asked_for && is_known(p, buffer, PACKET_ENQUEUED)) {
+		enqueued = p->time;
+		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - enqueued);
+	}
 	/* A socket's packet that has the time of its delivery is TCP's. */
 	if (asked_for && wanted(STAGE_TCP_DRIVER) && sent && skb->sk &&
 	    clock_of(skb) != CLOCK_OF_ARRIVALS) {

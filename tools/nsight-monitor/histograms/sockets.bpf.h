@@ -141,7 +141,10 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	}
 	buffer = buffer_of(core, AT_HANDOFF, newest);
 	p = place_of(buffer);
-	is_its = is_known(p, buffer, PACKET_RECEIVED);
+	/* The buffer is new if the packet was cut out of one that held several. */
+	if (!tcp && core->merged_arrival)
+		remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0, core->merged_ifindex);
+	is_its = has_arrived(core, p, buffer, now);
 	arrived = arrival_of(core, sk, tcp, p, is_its);
 	arrival = arrived.time;
 	if (only_ifindex && !arrival)
@@ -267,7 +270,7 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	struct task_struct *task;
 	struct waiting *w;
 	struct core *core;
-	__u64 now, handoff, arrival;
+	__u64 now, handoff, arrival, left;
 	__u32 group;
 	bool tcp;
 
@@ -284,14 +287,17 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 		return 0;
 	}
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
-	if (!w || !w->first.handoff) {
+	/* Another reader of the socket may change them at any time: they are read once, and before
+	 * now. */
+	handoff = w ? w->first.handoff : 0;
+	if (!handoff) {
 		if (!only_process || is_process_asked_for())
 			count(core, COUNT_READ_NO_HANDOFF);
 		return 0;
 	}
-	now = bpf_ktime_get_ns();
-	handoff = w->first.handoff;
 	arrival = w->first.arrival;
+	left = w->left;
+	now = bpf_ktime_get_ns();
 	w->ours = !only_process || is_process_asked_for();
 	if (w->ours && now >= handoff && !is_short_queue(sk)) {
 		group_by_reader(core, w);
@@ -303,9 +309,8 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 			observe(STAGE_TCP_READ, group, now - arrival);
 		else
 			observe(STAGE_UDP_READ, group, now - arrival);
-		if (w->left)
-			observe(STAGE_HEAD_OF_LINE, group,
-				now - (w->left > handoff ? w->left : handoff));
+		if (left)
+			observe(STAGE_HEAD_OF_LINE, group, now - (left > handoff ? left : handoff));
 		if (wanted(STAGE_RUN_QUEUE)) {
 			task = bpf_get_current_task_btf();
 			observe_run_queue(core, task, group, handoff, now);

@@ -57,6 +57,7 @@
 	X(STAMP_FOREIGN, "no_stamp_foreign") /* a delivery time: the sender's clock */ \
 	X(STAMP_FUTURE, "no_stamp_future") \
 	X(STAMP_STALE, "no_stamp_stale") \
+	X(ARRIVAL_STALE, "arrival_too_old") /* of an earlier packet in the same buffer */ \
 	X(NO_ARRIVAL_TCP, "handoff_without_arrival_tcp") \
 	X(NO_ARRIVAL_UDP, "handoff_without_arrival_udp") \
 	X(START_NO_ARRIVAL, "tcp_start_without_arrival") \
@@ -67,6 +68,7 @@
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
 	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
+	X(NEGATIVE, "end_before_begin") /* the begin is of a newer message, by another core */ \
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
 	X(SLOW_UNTOLD, "slow_not_reported") /* just after another one of its stage on that core */ \
 	X(GROUP_OTHER, "group_overflow")
@@ -121,11 +123,13 @@ enum program {
 	N_PROGRAMS
 };
 
-/* Of a core; tcp_: the packet that TCP has in its hands */
+/* Of a core; tcp_: the packet that TCP has in its hands; merged_: the last packet, if it holds
+ * several of the wire */
 struct core {
 	__u64 buffer[N_PROGRAMS]; /* see as_number() */
 	__u64 tcp_sk, tcp_arrival;
-	__u32 tcp_ifindex, unused;
+	__u64 merged_arrival; /* 0: it is a single one */
+	__u32 tcp_ifindex, merged_ifindex;
 	__u64 counts[N_COUNTS];
 	__u64 told[N_STAGES]; /* when a slow latency was last reported */
 };

@@ -75,6 +75,20 @@ static __always_inline bool is_known(const struct packet *p, __u64 buffer, enum 
 	return p->buffer == buffer && p->state == state;
 }
 
+/* Whether it is that of a packet that has arrived, and not of an earlier one whose buffer the
+ * packet has got. */
+static __always_inline bool has_arrived(struct core *core, struct packet *p, __u64 buffer,
+					__u64 now)
+{
+	if (!is_known(p, buffer, PACKET_RECEIVED))
+		return false;
+	if ((__s64)(now - p->time) < (__s64)STALE_NS)
+		return true;
+	p->buffer = 0;
+	count(core, COUNT_ARRIVAL_STALE);
+	return false;
+}
+
 static __always_inline void forget(__u64 buffer)
 {
 	struct packet *p = place_of(buffer);

@@ -21,8 +21,9 @@ from .arguments import parser
 from .snapshots import Header, Snapshot
 from .views import Views
 
-_FILTERS = ("port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost", "flight", "trigger",
-            "min_queue", "listen")  # fmt: skip
+#: What only who makes the lines can follow.
+_OF_THE_MAKER = ("once", "duration", "port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost",
+                 "flight", "trigger", "min_queue", "listen")  # fmt: skip
 
 
 class _Stop:
@@ -174,8 +175,8 @@ def _check(args: argparse.Namespace) -> None:
     outputs = [name for name in ("top", "json", "prometheus", "listen") if getattr(args, name)]
     if len(outputs) > 1:
         raise Usage(f"--{outputs[0]} and --{outputs[1]}: one of them")
-    if args.input is not None and (wrong := [name for name in _FILTERS if getattr(args, name)]):
-        raise Usage(f"--input: not with --{wrong[0].replace('_', '-')}", "filter where the input is made")
+    if args.input is not None and (wrong := [name for name in _OF_THE_MAKER if getattr(args, name)]):
+        raise Usage(f"--input: not with --{wrong[0].replace('_', '-')}", "give it where the input is made")
     if args.trigger and not (args.flight or args.json):
         raise Usage("--trigger: not without --flight", "--flight DIR names the flight recorder's directory")
     if args.prometheus is None and (args.web_config or args.native_histograms):

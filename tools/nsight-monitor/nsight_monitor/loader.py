@@ -9,14 +9,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nsight_record import cgroups, netns, programs
-from nsight_record.errors import Missing, RecordError, ToolDied, Usage
+from nsight_record.errors import EXIT_USAGE, Missing, RecordError, ToolDied, Usage
 
 from .flight import DEFAULT_TRIGGERS, trigger
+from .snapshots import BadLine
 
 PROGRAM = "nsight-histograms"
 _BIN = Path(__file__).parent / "bin"
@@ -86,19 +88,21 @@ def stages(program: str) -> str:
     """Its first line: which stages this kernel has. Raises ToolDied."""
     done = subprocess.run([program, "--list-stages"], capture_output=True, text=True)
     if done.returncode:
-        raise _died(done.stderr)
+        raise _died(done.returncode, done.stderr)
     return done.stdout
 
 
-def _died(stderr: str) -> RecordError:
+def _died(code: int, stderr: str) -> RecordError:
     what, _, hint = stderr.strip().rpartition("\nhint: ")
     line = (what or stderr.strip()).rpartition("error: ")[2]
-    return ToolDied(f"{PROGRAM}: {line or 'it ended'}", hint)
+    kind = Usage if code == EXIT_USAGE else ToolDied
+    return kind(f"{PROGRAM}: {line or 'it ended'}", hint)
 
 
 @contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The program at work; it is ended with the block. Raises ToolDied if it failed by itself."""
+    """The program at work; it is ended with the block. Raises ToolDied or Usage if it failed by itself: that says more than what is
+    wrong with its lines."""
     if os.geteuid() != 0:
         raise Missing("not root: the kernel loads BPF programs for root only", "run it with sudo")
     process = subprocess.Popen(
@@ -106,14 +110,23 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         # Ctrl-C is for the monitor, which then asks for the last line.
         start_new_session=True,
     )  # fmt: skip
+    assert process.stdout and process.stderr
+    said: list[str] = []
+    # The verifier's log is longer than a pipe.
+    drain = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
+    drain.start()
+    bad: BadLine | None = None
     try:
         yield process
+    except BadLine as e:
+        bad = e
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        if process.stdout:
-            process.stdout.close()
-        stderr = process.stderr.read() if process.stderr else ""
+        process.stdout.close()
         process.wait()
-    if process.returncode not in (0, 5):  # 5: the block left before the end
-        raise _died(stderr)
+        drain.join()
+    if process.returncode not in (0, 5, -signal.SIGTERM):  # 5: the block left before the end
+        raise _died(process.returncode, "".join(said))
+    if bad:
+        raise bad

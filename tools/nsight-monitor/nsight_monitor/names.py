@@ -15,6 +15,8 @@ from . import containers
 from .snapshots import NONE, OTHER, Snapshot
 
 MOUNTS = Path("/proc/self/mounts")
+#: Characters of a name: readers of the lines refuse longer texts, and who may make cgroups may make any path.
+MOST_NAME = 200
 
 
 def plain(name: str) -> str:
@@ -98,6 +100,8 @@ class Names:
         }
 
     def _add(self, n: int, name: str) -> None:
-        name = plain(name)
-        taken = name in _OWN.values() or name in self._known.values()
-        self._known[n] = f"{name} #{n}" if taken else name
+        name = plain(name)[:MOST_NAME]
+        used = {*_OWN.values(), *self._known.values()}
+        while name in used:
+            name += f" #{n}"
+        self._known[n] = name

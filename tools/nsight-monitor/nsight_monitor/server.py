@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,8 +15,9 @@ from nsight_record.errors import OutputError
 
 from .web_config import WebConfig
 
-#: Connections at once; more are closed unanswered. One that says nothing for so long is closed, too.
-MOST_CONNECTIONS, PATIENCE_S = 128, 10.0
+#: Connections at once; more are closed unanswered. One that says nothing for so long is closed, too,
+#: and each one after the longest time, whatever it says: clients that send a byte now and then would keep all others out.
+MOST_CONNECTIONS, PATIENCE_S, LONGEST_S = 128, 10.0, 30.0
 _PAGE = b"<!DOCTYPE html><title>nsight-monitor</title><a href=metrics>metrics</a>\n"
 
 #: Of an Accept header: body and content type.
@@ -29,6 +32,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         self.answer, self.config = answer, config
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._ends: dict[socket.socket, float] = {}
         super().__init__(where, _Handler)
 
     def server_bind(self) -> None:
@@ -49,10 +53,19 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """As the library's."""
+        self._ends[request] = time.monotonic() + LONGEST_S
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._ends.pop(request, None)
             self._free.release()
+
+    def service_actions(self) -> None:
+        """Every half a second: end connections that last too long."""
+        now = time.monotonic()
+        for connection in [c for c, end in self._ends.copy().items() if end < now]:
+            with contextlib.suppress(OSError):  # TLS's own would change what its thread uses
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """TLS begins here, in the connection's own thread, so that a slow client holds up nobody."""
@@ -60,8 +73,13 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(request, client_address)
             return
         request.settimeout(PATIENCE_S)
-        with self.config.tls.wrap_socket(request, server_side=True) as secure:
-            super().finish_request(secure, client_address)
+        with self.config.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as secure:
+            self._ends[secure] = self._ends.pop(request)
+            try:
+                secure.do_handshake()
+                super().finish_request(secure, client_address)
+            finally:
+                del self._ends[secure]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes, or speaks no TLS, is its own affair."""

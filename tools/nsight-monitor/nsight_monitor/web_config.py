@@ -27,8 +27,8 @@ _TLS = {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_vers
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"NoClientCert": ssl.CERT_NONE, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
             "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL}  # fmt: skip
-#: Compared with where there is no such user, so that the time of an answer does not tell who exists.
-_NOBODYS = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+#: The hash that an unknown user's password is compared with, at the known users' cost: response times do not tell who exists.
+_NOBODYS = "$2y${cost}$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 _CRYPT_DATA = 32768  # struct crypt_data of libcrypt
 _KEPT_PASSWORDS = 64
 _HINT = "see https://prometheus.io/docs/prometheus/latest/configuration/https/: tls_server_config, basic_auth_users"
@@ -133,10 +133,11 @@ class WebConfig:
             return False
         hashed = self.users.get(user.decode("utf-8", "replace"))
         mark = hashlib.sha256(user + b"\0" + (hashed or "").encode() + b"\0" + password).digest()
+        if mark in self._known:  # before the lock: who guesses holds up nobody who knows
+            return True
         with self._lock:  # one at a time: guessing takes no more than a core
-            if mark in self._known:
-                return True
-            if not matches(password, hashed or _NOBODYS) or hashed is None:
+            cost = max(known[4:6] for known in self.users.values())
+            if not matches(password, hashed or _NOBODYS.replace("{cost}", cost)) or hashed is None:
                 return False
             if len(self._known) >= _KEPT_PASSWORDS:
                 self._known.clear()

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs inside a guest: nsight-monitor beside messages over loopback; writes its lines of JSON into the file that it is given."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+MONITOR = Path(__file__).resolve().parents[2] / "tools/nsight-monitor/nsight-monitor"
+HANGS_S = 300
+
+
+def echo(server: socket.socket) -> None:
+    """Sends back what one connection, or anybody, sends."""
+    if server.type == socket.SOCK_DGRAM:
+        while True:
+            server.sendto(*server.recvfrom(2048))
+    connection, _ = server.accept()
+    while data := connection.recv(2048):
+        connection.send(data)
+
+
+def ask(clients: list[socket.socket]) -> None:
+    """Messages with their replies, for as long as this program runs."""
+    while True:
+        for client in clients:
+            client.send(b"x" * 50)
+            client.recv(2048)
+        time.sleep(0.002)
+
+
+def main() -> int:
+    servers = [socket.socket(socket.AF_INET, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
+    clients = []
+    for server in servers:
+        server.bind(("127.0.0.1", 0))
+        if server.type == socket.SOCK_STREAM:
+            server.listen()
+        threading.Thread(target=echo, args=(server,), daemon=True).start()
+        clients.append(socket.socket(socket.AF_INET, server.type))
+        clients[-1].connect(server.getsockname())
+    threading.Thread(target=ask, args=(clients,), daemon=True).start()
+    with open(sys.argv[1], "wb") as out:
+        command = [str(MONITOR), "--once", "--interval", "5", "--json"]
+        return subprocess.run(command, stdout=out, timeout=HANGS_S, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
