@@ -14,6 +14,7 @@ import pytest
 from nsight_report import losses
 from nsight_report.calls import decoder
 from nsight_report.errors import BadInput
+from nsight_report.manifest import Manifest
 from nsight_report.tables import schema
 
 PACKAGE = Path(losses.__file__).parent
@@ -47,6 +48,18 @@ def test_what_is_counted_is_registered_and_the_reverse() -> None:
     assert unused == []
     assert len(keys) > 90
     assert len(prefixes) >= 5
+
+
+def test_a_loss_that_the_recorder_could_not_count_is_told() -> None:
+    known = {"tool": "collect", "what": "records lost", "count": 7}
+    unknown = {"tool": "collect", "what": "it ended without its counts", "count": None}
+    raw = {"losses": [known, unknown, {"count": "many"}, {}]}
+    rows = Manifest("tracepoints", False, raw).losses().table().to_pylist()
+    told = [(row["key"], row["cause"], row["count"]) for row in rows]
+    assert sorted(told) == [
+        ("recorder_lost", "collect: records lost", 7),
+        ("recorder_lost_unknown", "collect: it ended without its counts", 1),
+    ]
 
 
 def test_keys_are_plain_and_sorted() -> None:

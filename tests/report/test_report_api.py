@@ -2,6 +2,7 @@
 """The Python API: DataFrames whose times are integers."""
 
 import json
+import re
 from pathlib import Path
 
 import nsight_report
@@ -46,6 +47,20 @@ def test_summary_is_what_json_prints(capture: Path) -> None:
     summary = nsight_report.open(capture).summary()
     assert summary["messages"]["n"] == 2000
     assert summary["causes"][0]["cause"] == "hog (A)"
+
+
+def test_keys_of_the_summary_and_of_its_rows_are_documented(capture: Path) -> None:
+    """Each key has a row, which names the keys of what it holds."""
+    told = (Path(__file__).resolve().parents[2] / "Documentation/formats.md").read_text()
+    told = told.partition("### nsight-report CAPTURE --json\n")[2].partition("\n#")[0]
+    rows = dict(re.findall(r"^\| (`.*?`) \| (.*) \|$", told, re.M))
+    documented = {key: text for keys, text in rows.items() for key in re.findall(r"`(\w+)`", keys)}
+    summary = nsight_report.open(capture).summary()
+    assert set(summary) == set(documented)
+    for key, value in summary.items():
+        row = value[0] if isinstance(value, list) and value else value
+        if isinstance(row, dict):
+            assert set(row) <= set(re.findall(r"`(\w+)`", documented[key])), key
 
 
 def test_unknown_option_and_table_are_named(capture: Path) -> None:

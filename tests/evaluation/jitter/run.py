@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(ROOT / "tools/nsight-report")]
 import nsight_report  # noqa: E402
 import numpy as np  # noqa: E402
 from machinery.testbed.host import stolen_ms  # noqa: E402
+from nsight_report.errors import NsightError  # noqa: E402
 
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
 STEPS, EVERY = 2000, 50
@@ -37,15 +38,16 @@ _SAFEPOINT = re.compile(r"^\[(\d+)ns\] Safepoint .*Total:\s*(\d+) ns", re.MULTIL
 
 @dataclass(frozen=True)
 class Cause:
-    """``right``: a pattern of causes that name it. Empty: nothing is to be slow by it."""
+    """``right``: a pattern of causes that name it; ``wrong``: of causes that must not come first. With neither it is not judged."""
 
     name: str
-    right: str
+    right: str = ""
     note: str = ""
+    wrong: str = ""
 
 
 CAUSES = (
-    Cause("none", ""),
+    Cause("none", note="not judged: whatever this machine does by itself is slow"),
     Cause("oversubscription", r"crowd \(A\)"),
     Cause("garbage collector", r"Garbage collection \(A\)|Lock wait \(A\)", "Java, its collector's threads on the same core"),
     Cause("page faults", r"Page faults \(A\)", "each as long as the recorder measured one"),
@@ -53,7 +55,7 @@ CAUSES = (
     Cause("timers", r"Timer interrupt \(A\)|Timers \(A\)", "4,000 timers at once"),
     Cause("I/O", r"Blocked on I/O or memory \(A\)|Disk I/O \(A\)"),
     Cause("lock convoy", r"Lock wait \(A\)", "the lock's holder is on the other core"),
-    Cause("lock-free", "", "the same holder, and no lock"),
+    Cause("lock-free", note="the same holder, and no lock: right is any first cause but a lock", wrong=r"Lock wait \(A\)"),
     Cause("sleep", r"Lock wait \(A\)|Wake-up \(A\)|CPU idle \(A\)", "it sleeps for what comes 100 us later, where it spins otherwise"),
 )  # fmt: skip
 #: What nothing here can inject or show.
@@ -68,11 +70,11 @@ ABSENT = (
 
 @dataclass
 class Score:
-    """One run. ``share``: of the extra time of affected slow steps, what right causes have; None without any."""
+    """One run. ``right``: None if not judged; ``share``: of the extra time of affected slow steps, what right causes have; None without any."""
 
     cause: str
     first: str
-    right: bool
+    right: bool | None
     share: float | None
     n_affected: int
     n_slow: int
@@ -119,11 +121,13 @@ def score(cause: Cause, capture: Path, file: Path, stolen: int) -> Score:
     mine = np.isin(found["message_id"].to_numpy(np.int64), ids)
     whole = int(coverage.loc[np.isin(coverage["message_id"].to_numpy(np.int64), ids), "deviation_ns"].sum())
     first = str(causes["cause"].iloc[0]) if len(causes) else "-"
-    accused = (
-        bool(re.fullmatch(cause.right, first)) if cause.right else not (hit.any() and "Lock wait" in first)
-    )
+    judged = None
+    if cause.right:
+        judged = bool(re.fullmatch(cause.right, first))
+    elif cause.wrong and hit.any():
+        judged = not re.fullmatch(cause.wrong, first)
     return Score(
-        cause.name, first, accused,
+        cause.name, first, judged,
         int(found.loc[mine & right.to_numpy(bool), "deviation_ns"].sum()) / whole if whole and cause.right else None,
         int(hit.sum()), len(slow), float(steps["latency_ns"].median()) / 1000, float(slow["latency_ns"].median()) / 1000, stolen,
     )  # fmt: skip
@@ -164,14 +168,15 @@ def show(scores: list[Score]) -> None:
         "host absent ms",
     )
     rows = [
-        (s.cause, s.first, "yes" if s.right else "NO", "-" if s.share is None else f"{s.share:.2f}",
+        (s.cause, s.first, {True: "yes", False: "NO", None: "-"}[s.right], "-" if s.share is None else f"{s.share:.2f}",
          f"{s.n_affected}/{s.n_slow}", f"{s.usual_us:.0f}", f"{s.slow_us:.0f}", str(s.stolen_ms))
         for s in scores
     ]  # fmt: skip
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     for row in (head, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(f"\nfirst cause right: {sum(s.right for s in scores)} of {len(scores)}")
+    judged = [s for s in scores if s.right is not None]
+    print(f"\nfirst cause right: {sum(bool(s.right) for s in judged)} of {len(judged)}")
     for cause in CAUSES:
         if cause.note and any(s.cause == cause.name for s in scores):
             print(f"{cause.name}: {cause.note}")
@@ -213,9 +218,10 @@ def main() -> int:
             directory.mkdir(exist_ok=True)
             try:
                 scores.append(measure(cause, directory, output))
-            except subprocess.CalledProcessError as error:
+            except (subprocess.CalledProcessError, NsightError) as error:
                 failed = 1
-                print(f"{cause.name}: failed: {error.stderr}", file=sys.stderr)
+                said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
+                print(f"{cause.name}: failed: {said}", file=sys.stderr)
         show(scores)
         (output / "score.json").write_text(json.dumps([asdict(s) for s in scores], indent=1))
     return failed

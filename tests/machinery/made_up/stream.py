@@ -407,7 +407,7 @@ class Track:
             "raddr": "10.0.0.2", "rport": 40_000 + self.tid, "nbytes": 100, "request_type": None, "nic_source": "hw",
             "nic_error_ns": 0, "recv_cpu": self.receive.cpu, "handoff_cpu": self.receive.cpu,
             "app_cpu": self.application.cpu, "driver_ns": None, "completion_ns": None, "pid": TID, "tid": self.tid,
-            "comm": "server", "fd": 5, "n_arrivals": 1, "n_reads": 1, "n_in_read": 1, "retransmitted": False, "timestamps": "nahr",
+            "comm": "server", "fd": 5, "n_arrivals": 1, "n_reads": 1, "n_in_read": 1, "retransmitted": False, "copy_lost": False, "timestamps": "nahr",
         }  # fmt: skip
         return pd.DataFrame({**stamps, **fixed, "byte_start": np.arange(n), "byte_end": np.arange(n) + 1})
 

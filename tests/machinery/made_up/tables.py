@@ -53,7 +53,7 @@ def message(i: int, nic: int, handoff: int, read: int, **over: object) -> Row:
         "arrival_ns": handoff - 100, "arrival_last_ns": handoff - 100, "recv_cpu": 0,
         "handoff_ns": handoff, "handoff_cpu": 0, "call_ns": read - 200, "app_ns": read, "app_cpu": 1,
         "driver_ns": None, "completion_ns": None, "pid": PID, "tid": TID, "comm": "server", "fd": 5,
-        "n_arrivals": 1, "n_reads": 1, "n_in_read": 1, "retransmitted": False, "timestamps": "nahr", **over,
+        "n_arrivals": 1, "n_reads": 1, "n_in_read": 1, "retransmitted": False, "copy_lost": False, "timestamps": "nahr", **over,
     }  # fmt: skip
 
 

@@ -36,15 +36,19 @@ SOFTIRQ = [(0, 800, "softirq", "NET_RX", 7, "client"), (800, 20_000, "idle", "id
 IDLE = (0, "swapper")
 
 
-def test_hog_on_application_core_gets_exactly_its_time():
+def hog_on_application_core(waits):
+    """Woken at 600, but the hog runs until 5600: 5000 ns more than usual. ``waits``: state of the thread meanwhile."""
     scene = Scene()
     t = scene.quiet(40)
-    # Woken at 600 but the hog runs until 5600: 5000 ns more than usual.
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 5600, "thread", "hog", 50, "hog"), (5600, 6500, "syscall", "read", TID, "server"),
           (6500, 20_000, "idle", "idle", *IDLE)],
-         [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running"), (6500, 20_000, "sleeping")])  # fmt: skip
-    result, causes = diagnose(scene)
+         [(0, 600, "sleeping"), (600, 5600, waits), (5600, 6500, "running"), (6500, 20_000, "sleeping")])  # fmt: skip
+    return diagnose(scene)
+
+
+def test_hog_on_application_core_gets_exactly_its_time():
+    result, causes = hog_on_application_core("runnable")
     assert causes["hog (A)"]["total_deviation_ns"] == 5000
     assert causes["hog (A)"]["n_messages"] == 1
     assert list(causes) == ["hog (A)"]
@@ -298,7 +302,7 @@ def test_a_lost_packet_waits_to_be_sent_again_whatever_the_core_does():
          [(0, 5000, "thread", "hog", 50, "hog"), (5000, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
          [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
          [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
-    scene.messages[-1]["retransmitted"] = True
+    scene.messages[-1]["copy_lost"] = True
     _, causes = diagnose(scene)
     # It arrives at 8400; others take 400 ns from the NIC to there, in which their core is in softirq.
     assert {c: r["total_deviation_ns"] for c, r in causes.items()} == {"Retransmission (R)": 8000}
@@ -673,3 +677,9 @@ def test_long_softirqs_are_no_part_of_another_messages_processing_though_slow_me
     _, causes = diagnose(scene)
     assert causes["Receive processing (A)"]["total_deviation_ns"] == 120_000
     assert causes.get("Head-of-line blocking (A)", {"total_deviation_ns": 0})["total_deviation_ns"] < 10_000
+
+
+def test_who_had_the_last_core_of_a_thread_whose_state_was_lost_is_no_cause():
+    result, causes = hog_on_application_core("unknown")
+    assert "hog (A)" not in causes
+    assert result.coverage["coverage"].to_pylist() == [0.0]

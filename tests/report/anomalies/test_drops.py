@@ -49,7 +49,7 @@ def test_a_message_is_sent_again_for_the_packet_that_was_dropped_between_its_cop
             "rport": [1000, 1000, 1001, 1000],
             "first_ns": [100, 500, 100, 900],
             "arrival_last_ns": [300, 600, 300, 950],
-            "retransmitted": [True, True, True, False],
+            "copy_lost": [True, True, True, False],
         }
     )
     table = dropped(
@@ -66,7 +66,7 @@ def test_a_retransmission_names_the_reason_of_the_drop() -> None:
          [(0, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
          [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
          [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
-    scene.messages[-1]["retransmitted"] = True
+    scene.messages[-1]["copy_lost"] = True
     last = scene.messages[-1]
     flow = (last["proto"], last["rport"], last["lport"])
     for table, subject in (

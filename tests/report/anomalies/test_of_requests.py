@@ -138,6 +138,69 @@ def test_running_for_longer_in_the_service_is_the_application_itself() -> None:
     assert (coverage[0]["located_ns"], coverage[0]["explained_ns"]) == (400 * US, 0)
 
 
+def blocked(first_of_slow: int, conn: int = 2) -> Served:
+    """A request of connection 1 comes in two messages, at 0 and 1 us, and is worked on until 400 us; only then the thread
+    reads the one of connection ``conn`` that was handed off at 2 us, and replies at 410 us. ``first_of_slow``: its first byte.
+    """
+    scene = Served()
+    t, n = USUAL * MS, 2 * USUAL
+    scene.one(t, 410 * US, 411 * US, [(US, 411 * US, "running")])
+    reply = scene.messages.pop()
+    scene.messages.pop()
+    came = [(0, US, 2 * US, 1), (US, 1500, 2500, 1), (first_of_slow, 2 * US, 400 * US, conn)]
+    came.sort()
+    for i, (first, handoff, read, of) in enumerate(came):
+        scene.messages.append(message(n + i, t + first, t + handoff, t + read, conn_id=of))
+    for i, (at, of) in enumerate(((390 * US, 1), (410 * US, conn)), 3):
+        stamps = {"first_ns": t + at, "call_ns": t + at, "app_ns": t + at + 500, "driver_ns": t + at + US}
+        scene.messages.append({**reply, **stamps, "message_id": n + i, "last_ns": t + at + US, "conn_id": of})
+    slow = next(m["message_id"] for m in scene.messages[-5:-2] if m["conn_id"] == conn)
+    of_one = [m["message_id"] for m in scene.messages[-5:-2] if m["conn_id"] == 1]
+    scene.requests[-1] |= {
+        "request_id": of_one[0], "last_message_id": of_one[1], "reply_message_id": n + 3, "last_reply_message_id": n + 3,
+        "n_messages": 2, "last_ns": t + 391 * US, "latency_ns": 391 * US, "read_ns": t + 2500, "receive_dur_ns": 1500,
+        "queue_dur_ns": US, "service_dur_ns": 390 * US - 2500, "transmit_dur_ns": US,
+    }  # fmt: skip
+    scene.requests.append(scene.requests[-1] | {
+        "request_id": slow, "last_message_id": slow, "reply_message_id": n + 4, "last_reply_message_id": n + 4, "n_messages": 1,
+        "conn_id": conn, "first_ns": t + first_of_slow, "last_ns": t + 411 * US, "latency_ns": 411 * US - first_of_slow,
+        "read_ns": t + 400 * US, "receive_dur_ns": 2 * US - first_of_slow, "queue_dur_ns": 398 * US, "service_dur_ns": 10 * US,
+    })  # fmt: skip
+    scene.requests.sort(key=lambda row: row["first_ns"])
+    return scene
+
+
+@pytest.mark.parametrize("first_of_slow", [1200, 500])
+def test_second_message_of_another_request_blocks_as_its_first_does(first_of_slow: int) -> None:
+    """Whether the number of the request that waits lies behind those of the other one's messages or between them."""
+    anomalies, causes, _ = blocked(first_of_slow).diagnosed("405us-")
+    (first,) = (a for a in anomalies if a["anomaly"] == "hol")
+    assert (first["subject"], causes.pop("Head-of-line blocking (A)")) == ("same thread", 397_800)
+    assert sum(causes.values()) <= 2 * US
+
+
+def test_messages_of_other_connections_between_those_of_a_request_are_not_its_own() -> None:
+    """The thread works from 2 us to 400 us on a message of connection 2, which lies between the two of the slow request."""
+    scene = Served()
+    t, n = USUAL * MS, 2 * USUAL
+    scene.one(t, 410 * US, 411 * US, [(US, 411 * US, "running")])
+    reply = scene.messages.pop() | {"message_id": n + 3}
+    scene.messages[-1:] = [
+        message(n, t, t + US, t + 1500, conn_id=1),
+        message(n + 1, t + 300, t + US, t + 2 * US, conn_id=2),
+        message(n + 2, t + 600, t + 1500, t + 400 * US, conn_id=1),
+        reply,
+    ]
+    scene.requests[-1] |= {
+        "last_message_id": n + 2, "reply_message_id": n + 3, "last_reply_message_id": n + 3, "n_messages": 2, "read_ns": t + 400 * US,
+        "receive_dur_ns": 1500, "queue_dur_ns": 400 * US - 1500, "service_dur_ns": 10 * US,
+    }  # fmt: skip
+    scene.requests.append(scene.requests[0] | {"request_id": n + 1, "last_message_id": n + 1, "conn_id": 2})
+    _, causes, _ = scene.diagnosed()
+    assert causes.pop("Head-of-line blocking (A)") == 398_000
+    assert sum(causes.values()) <= 2 * US
+
+
 WRITES = {"join": "alternation", "n_reply_messages": 2, "reply_nbytes": 14_480}
 
 

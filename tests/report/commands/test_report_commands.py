@@ -391,10 +391,20 @@ def test_a_slow_message_that_is_not_slower_is_not_called_unexplained(run: Run, t
         assert "no cause found" not in done.stdout
 
 
+def test_compare_says_when_the_messages_are_of_different_programs() -> None:
+    from nsight_report.commands.compare import verdict
+
+    side = {"coverage_median": None, "n_errors": 0, "mode": "tracepoints", "programs": ["worker", "redis"]}
+    other = {"percentiles": [], "causes": [], "settings": [], "before": side}
+    said = "The messages are of different programs: worker and redis before, nginx after."
+    assert said in verdict({**other, "after": {**side, "programs": ["nginx"]}})
+    assert not any("programs" in line for line in verdict({**other, "after": {**side, "programs": ["redis"]}}))
+
+
 def test_compare_explains_nothing_of_a_side_that_is_not_slower() -> None:
     from nsight_report.commands.compare import verdict
 
-    side = {"coverage_median": None, "n_errors": 0, "mode": "tracepoints"}
+    side = {"coverage_median": None, "n_errors": 0, "mode": "tracepoints", "programs": []}
     quiet = {"percentiles": [], "causes": [], "settings": [], "before": side, "after": side}
     assert (
         verdict(quiet)[-1]

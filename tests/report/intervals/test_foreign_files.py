@@ -203,6 +203,8 @@ def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> No
         "a,2000,2250,tsc,1,2,2100,3\n"  # 5000 later in monotonic
         "a,2000,2250,tsc,1,2,2251,3\n"  # after its end
         "a,2000,2250,tsc,1,,2100,\n"  # nobody began it
+        "a,2000,2250,tsc,1,99999999,2100,3\n"  # no thread has that number
+        "a,2000,2250,tsc,1,,,\n"  # not handed over
     )
     (file := tmp_path / "i").write_text(text)
     ledger = Ledger("lifetimes")
@@ -212,12 +214,29 @@ def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> No
     assert some.begin_cpu is not None
     assert list(zip(some.handover, some.begin_tid, some.begin_cpu, strict=True)) == [
         (7100, 2, 3),
-        (-1, -1, -1),
-        (-1, -1, -1),
+        *[(-1, -1, -1)] * 4,
     ]
     assert [(row["key"], row["count"]) for row in ledger.table().to_pylist()] == [
-        ("interval_handover_impossible", 1)
+        ("interval_handover_impossible", 3)
     ]
+
+
+@pytest.mark.parametrize("columns", ["begin_thread", "handover", "begin_core", "handover,begin_core"])
+def test_a_column_of_a_hand_over_that_says_nothing_alone_is_refused(tmp_path: Path, columns: str) -> None:
+    (file := tmp_path / "i").write_text(f"name,start,stop,thread,{columns}\n")
+    with pytest.raises(BadInput, match="without column (handover|begin_thread)"):
+        Reader(file, CLOCK, Ledger("lifetimes"))
+
+
+def test_a_mark_of_byte_order_may_come_first(tmp_path: Path) -> None:
+    spans = json.dumps(batch(span("GET", EPOCH + 7000, EPOCH + 7250)))
+    for form, text in (
+        ("csv", "name,start,stop,clock,thread\na,2000,2250,tsc,1\n"),
+        ("perf", "x 7 [000] 1.000001: x:a_begin:\nx 7 [000] 1.000002: x:a_end:\n"),
+        ("spans", f"{spans}\n"),
+    ):
+        found, _ = intervals(tmp_path / form, "\ufeff" + text)
+        assert [row[0] for row in found] == ["GET" if form == "spans" else "a"], form
 
 
 def test_events_of_one_name_in_two_groups_are_two_kinds_of_intervals(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from machinery.made_up.capture import manifest
 from machinery.made_up.tables import Row, context, state, syscall, table
 from nsight_report import losses
+from nsight_report.export.selection import marks
 from nsight_report.pipeline import Pipeline
 from nsight_report.stage import Options
 from nsight_report.stages import BY_NAME
@@ -172,6 +173,15 @@ def test_an_interval_that_is_handed_over_is_the_first_threads_until_then(recordi
     rows = to_pandas(pipeline.table("messages"))
     assert rows["begin_tid"].tolist() == [FLUSHER] * N
     assert rows["timestamps"].astype(str).unique().tolist() == ["bhe"]
+    told = [(mark.name, mark.cpu) for mark in marks(rows.iloc[0])]
+    assert told == [("begin", 0), ("hand-over", None), ("end", int(rows["app_cpu"].iloc[0]))]
+    assert rows["app_cpu"].iloc[0] != 0
+
+
+def test_of_an_interval_of_one_thread_the_core_of_its_begin_is_unknown(recording: Path) -> None:
+    rows = to_pandas(diagnosed(recording, lines(), slow="p90-100").table("messages"))
+    first = marks(rows.iloc[0])
+    assert [(mark.name, mark.cpu is None) for mark in first] == [("begin", True), ("end", False)]
 
 
 def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) -> None:

@@ -125,3 +125,29 @@ def test_in_the_summary_categories_are_named_after_the_blocking():
 def test_the_table_is_that_of_the_schema():
     hol, _ = example()
     assert table("hol", hol).num_rows == 2
+
+
+def test_sleep_of_the_thread_behind_a_message_is_no_part_of_that_message():
+    """The thread works 1000 ns on the first, sleeps for 4000, and only then reads the one that waits."""
+    scene = Server()
+    for n in range(USUAL):
+        t = 10_000 * n + 1000
+        scene.wait(scene.one(t, 500, 300))
+    t = 10_000 * USUAL + 1000
+    assert scene.one(t, 500, 300) == t + 1000
+    scene.cores(t, [], [(1000, 5000, "idle", "idle", 0, "swapper")])
+    scene.threads(t, [(1000, 5000, "sleeping")])
+    scene.wait(scene.one(t + 5000, 500, 300))
+    late = scene.messages[-1]
+    scene.messages[-1] = message(
+        late["message_id"], t - 800, t - 100, t + 5200, call_ns=t + 5000, conn_id=late["conn_id"]
+    )
+    tables = scene.tables()
+    options = Selection(slow=Slice.parse("3us-"), granularity_ns=50)
+    compared, found, _ = find(Recording(*tables), options)
+    anomalies, *_ = attribute(found, compared, options)
+    hol = queuing.break_down(Recording(*tables), anomalies, options).to_pylist()
+    assert {r["category"]: (r["observed_ns"], r["fastest_ns"]) for r in hol} == {
+        "TCP": (500, 500),
+        "Application processing": (500, 500),
+    }

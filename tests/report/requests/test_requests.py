@@ -179,6 +179,14 @@ def test_who_asks_is_told_by_the_ports(tmp_path: Path) -> None:
     assert losses == {"request_roles_by_first_message": 1}
 
 
+def test_lone_connection_between_ports_that_clients_get_is_told_by_who_sends_first(tmp_path: Path) -> None:
+    """A gRPC server at 50051 whose one client has port 40000."""
+    high = {"lport": 50_051, "rport": 40_000}
+    made, losses = join([received(0, 0, 100, 200, **high), sent(0, 300, 400, **high)], tmp_path)
+    assert [r["role"] for r in made] == ["server"]
+    assert losses == {"request_roles_by_first_message": 1}
+
+
 def test_datagrams_that_were_read_together_are_not_guessed(tmp_path: Path) -> None:
     def udp(row: Row) -> Row:
         return row | {"proto": 17}

@@ -114,3 +114,19 @@ def test_only_what_this_module_says_counts_as_explained() -> None:
     assert is_explained("latch: waited in epoll_wait for postgres (hand-over), which ran")
     assert not is_explained("retransmission: dropped here, SOCKET_RCVBUFF")
     assert not is_explained("in the queue discipline")
+
+
+def test_of_requests_sent_side_by_side_the_one_whose_reply_ended_the_wait_is_named() -> None:
+    """The first is still open when the second, sent later, has been answered; then the second's reply is the one in between."""
+    packet = waited(10, 100, 500, "recvfrom", context="softirq", symbol="NET_RX")
+    of = activity([ran(10, 0, 100), ran(10, 500, 600)], [on(0, 0, 600, "idle")], [packet])
+    long = {**PEER, "request_id": 9, "parent_request_id": 7, "first_ns": 50, "last_ns": 520}
+    for beside, port in (
+        ({"first_ns": 60, "last_ns": 70}, 5432),
+        ({"first_ns": 60, "last_ns": 510}, 6379),
+        ({"first_ns": 60, "last_ns": 530}, 5432),
+    ):
+        sent = [long, {**long, "request_id": 11, "rport": 6379, **beside}]
+        assert told(of, asked(10, 100, 500), sent) == [
+            (100, 500, f"backend: reply of 10.0.0.9:{port}: waited in recvfrom for a packet")
+        ]

@@ -65,7 +65,7 @@ def reasons(messages: pd.DataFrame, drops: pd.DataFrame) -> npt.NDArray[np.objec
     That is the last packet of its connection which was dropped between its first and its last arrival.
     """
     found = np.full(len(messages), "", object)
-    again = np.flatnonzero(messages["retransmitted"].fillna(False).to_numpy(bool))
+    again = np.flatnonzero(messages["copy_lost"].fillna(False).to_numpy(bool))
     if not len(again) or not len(drops):
         return found
     keys = ["proto", "rport", "lport"]

@@ -70,6 +70,18 @@ def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
     return found
 
 
+def keys(*pairs: tuple[Int, Int]) -> list[Int]:
+    """Of lists of groups and times, one number for each group and time; these numbers sort as groups, then times.
+
+    >>> [of.tolist() for of in keys((np.array([7, 7, 9]), np.array([1, 5, 1])), (np.array([7]), np.array([3])))]
+    [[0, 2, 3], [1]]
+    """
+    groups, times = (np.unique(np.concatenate(of)) for of in zip(*pairs, strict=True))
+    return [
+        np.searchsorted(groups, group) * len(times) + np.searchsorted(times, time) for group, time in pairs
+    ]
+
+
 def in_order(group: Int, start: Int) -> Int | None:
     """What puts rows in order of group and start; None if they are, as those of stored tables are.
 

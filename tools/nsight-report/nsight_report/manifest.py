@@ -84,10 +84,11 @@ class Manifest:
         if self.cut:
             ledger.add("capture_was_cut", 1)
         for row in self.list("losses"):
-            count = row.get("count")
+            count, tool, what = row.get("count", 0), row.get("tool", "recorder"), row.get("what", "lost")
             if isinstance(count, int) and 0 < count < 1 << 62:
-                tool, what = row.get("tool", "recorder"), row.get("what", "lost")
                 ledger.add("recorder_lost", count, tool=tool, what=what)
+            elif count is None:
+                ledger.add("recorder_lost_unknown", 1, tool=tool, what=what)
         imported = self.mapping("imported").get("losses")
         for row in imported if isinstance(imported, builtins.list) else []:
             ledger.told(*_loss(row))

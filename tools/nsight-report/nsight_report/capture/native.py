@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import shutil
 import subprocess
@@ -20,6 +21,9 @@ _SECONDS_BASE = 60
 _SECONDS_PER_MB = 2
 _BYTES_BASE = 2 << 30
 _BYTES_PER_BYTE = 16
+# Each thread of nsight-decode has a stack, an arena and code of its own; it starts no more than so many by itself.
+_BYTES_PER_THREAD = 512 << 20
+_MOST_THREADS = 8
 
 
 def find(name: str) -> Path:
@@ -31,6 +35,11 @@ def find(name: str) -> Path:
     raise Missing(f"{name} is not built", "in a checkout run: make build; else install nsight-report again")
 
 
+def granted(n_cores: int, input_bytes: int) -> int:
+    """Bytes of address space that a program may take."""
+    return _BYTES_BASE + _BYTES_PER_THREAD * min(n_cores, _MOST_THREADS) + _BYTES_PER_BYTE * input_bytes
+
+
 def run(name: str, args: list[str], input_bytes: int, stdout: IO[bytes] | None = None) -> None:
     """Run program ``name``; ``input_bytes``, the size of what it reads, scales its limits.
 
@@ -39,7 +48,7 @@ def run(name: str, args: list[str], input_bytes: int, stdout: IO[bytes] | None =
     Its complaint becomes BadInput or OutputError; so do a crash and a hang.
     """
     program = find(name)
-    memory = _BYTES_BASE + _BYTES_PER_BYTE * input_bytes
+    memory = granted(len(os.sched_getaffinity(0)), input_bytes)
     seconds = _SECONDS_BASE + _SECONDS_PER_MB * (input_bytes >> 20)
     with subprocess.Popen(
         [str(program), *args],

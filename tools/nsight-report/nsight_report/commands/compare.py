@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: A cause is there when it has this share of the larger of the two mean delays.
 PRESENT = 0.01
 _ROWS = 15
+_PROGRAMS = 3
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,12 @@ def make(before: Side, after: Side) -> dict[str, Any]:
         raise NoSlowMessages(
             f"no message of either capture is selected by --slow {options.slow}", "choose others with --slow"
         )
-    latencies = [selected(s.capture, ["latency_ns"])["latency_ns"].to_numpy() for s in (before, after)]
+    chosen = [selected(s.capture, ["latency_ns", "comm"]) for s in (before, after)]
+    latencies = [messages["latency_ns"].to_numpy() for messages in chosen]
     causes = _causes(before, after)
     return {
-        "before": _side(before, latencies[0]),
-        "after": _side(after, latencies[1]),
+        "before": _side(before, chosen[0]),
+        "after": _side(after, chosen[1]),
         "slow": options.slow,
         "baseline": f"{options.baseline} of {before.capture.name}",
         "percentiles": [
@@ -77,13 +79,14 @@ def make(before: Side, after: Side) -> dict[str, Any]:
     }
 
 
-def _side(side: Side, latencies: npt.NDArray[np.int64]) -> dict[str, Any]:
-    capture, coverage = side.capture, side.coverage
+def _side(side: Side, messages: pd.DataFrame) -> dict[str, Any]:
+    capture, coverage, latencies = side.capture, side.coverage, messages["latency_ns"].to_numpy()
     slower = beyond_noise(coverage)
     lost = capture.losses["severity"].astype(str)
     return {
         "capture": str(capture.path),
         "mode": capture.manifest.mode,
+        "programs": messages["comm"].astype(str).value_counts().index[:_PROGRAMS].tolist(),
         "n_messages": len(latencies),
         "n_slow": len(coverage),
         "max_ns": int(latencies.max()) if len(latencies) else None,
@@ -214,6 +217,9 @@ def verdict(made: dict[str, Any]) -> list[str]:
     lines.append(
         f"{sure}; {errors} errors among the losses (see each capture's summary)." if errors else f"{sure}."
     )
+    programs = [" and ".join(printable(name) for name in side["programs"]) for side in sides]
+    if all(programs) and not set(sides[0]["programs"]) & set(sides[1]["programs"]):
+        lines.append(f"The messages are of different programs: {programs[0]} before, {programs[1]} after.")
     if sides[0]["mode"] != sides[1]["mode"]:
         lines.append(
             f"The captures are of modes {sides[0]['mode']} and {sides[1]['mode']}: functions were not compared."

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NEAR = 8  # overlapping messages that are listed
 _FACTS = (
     "message_id", "direction", "conn_id", "laddr", "lport", "raddr", "rport", "nbytes", "request_type", "comm", "pid",
-    "tid", "fd", "first_ns", "last_ns", "latency_ns", "timestamps", "n_in_read", "retransmitted",
+    "tid", "fd", "first_ns", "last_ns", "latency_ns", "timestamps", "n_in_read", "retransmitted", "copy_lost",
 )  # fmt: skip
 _REQUEST = (
     "request_id", "role", "join", "last_message_id", "reply_message_id", "last_reply_message_id", "parent_request_id",
@@ -290,7 +290,7 @@ def _print_marks(made: dict[str, Any], console: Console) -> None:
     whole = max(made["message"]["latency_ns"], 1)
     for mark in made["marks"]:
         at = mark["since_first_ns"]
-        core = "NIC" if mark["cpu"] is None else f"core {mark['cpu']}"
+        core = "" if mark["cpu"] is None else f"core {mark['cpu']}"
         table.add_row(
             mark["name"], duration(at), duration(at - last), core, bar(console, (at - last) / whole)
         )

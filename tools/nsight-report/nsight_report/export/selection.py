@@ -44,8 +44,9 @@ MARKS = {
         ("left_ns", "driver", "driver_cpu"),
     ),
     "interval": (
-        ("call_ns", "begin", "app_cpu"),
-        ("handoff_ns", "hand-over", "recv_cpu"),
+        # Where it began is known of one that was handed over alone; where that was, of none.
+        ("call_ns", "begin", "recv_cpu"),
+        ("handoff_ns", "hand-over", None),
         ("app_ns", "end", "app_cpu"),
     ),
 }
@@ -57,7 +58,7 @@ _CORES = ("recv_cpu", "handoff_cpu", "app_cpu")
 
 @dataclass(frozen=True)
 class Mark:
-    """A timestamp of a message; ``cpu`` is None where it was taken by the NIC."""
+    """A timestamp of a message; ``cpu`` is None where it was taken by the NIC, or on a core that nobody knows."""
 
     name: str
     ns: int

@@ -7,6 +7,7 @@ Only if a line cannot be read is the file looked through again, line by line, to
 from __future__ import annotations
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
@@ -23,6 +24,8 @@ from .declarations import Declarations
 #: Columns in which an interval may be described; the first three must be there.
 COLUMNS = ("name", "start", "stop", "clock", "thread", "core", "handover", "begin_thread", "begin_core")
 _NEEDED = COLUMNS[:3]
+#: What says that another thread began it: the first two together, or none.
+_HANDED = ("handover", "begin_thread", "begin_core")
 #: What memcached writes as the authors of the NSight paper changed it.
 MEMCACHED = ("id", "rx_app", "rx_nic", "tx_app", "tx_nic", "rx_ht", "completed")
 
@@ -61,6 +64,8 @@ def open_file(path: Path) -> File:
     """Read the comments of a file, and of a CSV the header. Raises BadInput for what has no intervals."""
     with _opened(path) as stream:
         declared, number = Declarations(), 0
+        if stream.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
+            stream.read(len(BOM_UTF8))
         while True:
             if form := _form(stream):
                 return File(path, (), declared, number, stream.tell(), form)
@@ -69,7 +74,7 @@ def open_file(path: Path) -> File:
             text = _text(stream.readline(_LONGEST_LINE + 1), where)
             if not text or number > _MOST_COMMENTS:
                 raise BadInput(f"{path}: no header line", _HINT)
-            words = text.strip().lstrip("\ufeff")
+            words = text.strip()
             if words.startswith("#"):
                 declared = declared.with_line(words[1:].split(), where)
             elif words:
@@ -98,6 +103,12 @@ def _check_header(columns: tuple[str, ...], where: str) -> None:
         raise BadInput(f"{where}: column {unknown[0]!r} is not known", _HINT)
     if len(set(columns)) != len(columns):
         raise BadInput(f"{where}: a column is named twice", _HINT)
+    handed = [name for name in _HANDED if name in columns]
+    if handed and handed[:2] != list(_HANDED[:2]):
+        lacks = next(name for name in _HANDED if name not in handed)
+        raise BadInput(
+            f"{where}: column {handed[0]} without column {lacks}", "an interval is handed over at a time, by a thread"
+        )
 
 
 def tables(file: File) -> Iterator[pa.Table]:

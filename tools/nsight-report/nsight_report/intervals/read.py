@@ -189,9 +189,9 @@ class Reader:
         if found.handover is None or found.begin_tid is None:
             return {}
         begin_tid = _within(found.begin_tid, 1, MOST_TID)
-        asked = ok & (begin_tid > 0) & (found.handover != -1)
-        at, known = self._all_monotonic(found.handover, asked, by_clock)
-        known &= (start <= at) & (at <= stop)
+        asked = ok & ((found.begin_tid != -1) | (found.handover != -1))
+        at, known = self._all_monotonic(found.handover, asked & (found.handover >= 0), by_clock)
+        known &= asked & (begin_tid > 0) & (start <= at) & (at <= stop)
         self._ledger.add("interval_handover_impossible", int(np.count_nonzero(asked & ~known)))
         cpu = found.begin_cpu if found.begin_cpu is not None else np.full(len(at), -1)
         cpu = np.where(known, _within(cpu, 0, MOST_CORE), -1)

@@ -53,6 +53,7 @@ _PLAIN = (
     "n_reads",
     "n_in_read",
     "retransmitted",
+    "copy_lost",
     "unaccepted",
 )
 
@@ -74,6 +75,7 @@ def from_calls(events: Events, row: I64, direction: str) -> Columns:
         "app_cpu": events.cpu[row],
         "nic_source": np.zeros(n_rows, np.int8),
         "request_type": np.full(n_rows, NONE),
+        "copy_lost": np.zeros(n_rows, bool),
         "unaccepted": np.zeros(n_rows, bool),
         "stream_id": np.full(n_rows, NONE),
         "n_reads": np.ones(n_rows, np.int64),

@@ -76,6 +76,7 @@ def lifetimes(
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": arrived.coverage.n_overlapping(start, end),
         "retransmitted": repeated,
+        "copy_lost": _copies_lost(events, streams, arrived, start, end),
         "unaccepted": pick(events.flags, handoff_row) == 1,
     }
 
@@ -93,6 +94,23 @@ def _handed_off(
     last_row = last_row.copy()
     last_row[at[good]] = row[good]
     return last_row
+
+
+def _copies_lost(events: Events, streams: Streams, arrived: _Arrivals, start: I64, end: I64) -> Bool:
+    """Whether bytes came again that were not yet in the socket.
+
+    A peer that waited too long for an acknowledgement sends again what has arrived: that delays nothing.
+    """
+    handed = streams.of("H")
+    conn = np.concatenate((arrived.conn, streams.conn[handed]))
+    ts = events.ts[np.concatenate((arrived.row, streams.row[handed]))]
+    key = np.concatenate((np.full(len(arrived.row), NONE), streams.key[handed]))
+    order = np.lexsort((ts, conn))  # stable: of one time the arrival comes before its hand-off
+    in_socket = np.empty_like(key)
+    in_socket[order] = np.maximum.accumulate(key[order])
+    new = np.maximum(arrived.start, in_socket[: len(arrived.row)])
+    keep = new < arrived.end
+    return Coverage(new[keep], arrived.end[keep]).repeated(start, end)
 
 
 def pick(values: npt.NDArray[Any], row: I64) -> npt.NDArray[Any]:

@@ -25,7 +25,6 @@ from ..tables.data_frames import column, to_pandas
 from ..timeline import SIDES, A, R, exposure
 from ..timeline.activity import Activity
 from ..timeline.labelled import HOL, LabelledIntervals
-from ..timeline.machine import Machine
 from ..timeline.recording import Recording
 from .self_time import Inside
 
@@ -86,7 +85,7 @@ def break_down(
     inside = Inside(activity, cpu, start, end)
     rows = load(options.categories)
     usual = _usual(own, inside, rows, len(fastest))
-    ahead = _ahead(waited, activity.machine)
+    ahead = _ahead(waited, activity)
     observed = _categorised(
         waited.row * len(SIDES) + waited.side, waited.cpu, waited.start, waited.end, inside, rows
     )
@@ -142,18 +141,15 @@ def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_f
     return frame[groups.cumcount() == rank][["side", "category", "ns"]].rename(columns={"ns": "one_ns"})
 
 
-def _ahead(waited: LabelledIntervals, machine: Machine) -> pd.DataFrame:
+def _ahead(waited: LabelledIntervals, activity: Activity) -> pd.DataFrame:
     """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
     key = waited.row * len(SIDES) + waited.side
     frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})
     frame = frame.groupby(["of", "other"])["ns"].sum().reset_index()
-    whole = pd.concat(
-        [
-            pd.DataFrame({"other": t.owner, "whole": t.end - t.start, "side": side})
-            for side, t in ((R, machine.cores), (A, machine.threads))
-        ]
-    )
-    whole = whole[(whole["other"] >= 0) & (whole["whole"] > 0)]
+    # Of a thread's time until its next read, only that in which it ran.
+    others = np.unique(waited.other[waited.other >= 0])
+    of, _, start, end = _own_work(others, activity)
+    whole = pd.DataFrame({"other": others[of // len(SIDES)], "side": of % len(SIDES), "whole": end - start})
     frame["side"] = frame["of"] % len(SIDES)
     sums = whole.groupby(["other", "side"])["whole"].sum().reset_index()
     frame = frame.merge(sums, on=["other", "side"], how="left")

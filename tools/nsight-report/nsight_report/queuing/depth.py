@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ..interval_joins import Int
+from ..interval_joins import Int, keys
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,10 @@ class Served:
             keep[low + 1 : high] = start[low + 1 : high] >= until[:-1]
         return Served(group[keep], start[keep], end[keep])
 
-    def places(self, group: Int, time: Int, begins: bool, side: str) -> Int:
+    def places(self, group: Int, time: Int, begins: bool, side: Literal["left", "right"]) -> Int:
         """How many intervals of all groups before, and of ``group`` begin (or end) up to ``time``."""
-        values = self.start if begins else self.end
-        out = np.zeros(len(group), np.int64)
-        for value in np.unique(group):
-            members = np.flatnonzero(group == value)
-            low, high = np.searchsorted(self.group, [value, value + 1])
-            out[members] = low + np.searchsorted(values[low:high], time[members], side)  # type: ignore[call-overload]
-        return out
+        own, asked = keys((self.group, self.start if begins else self.end), (group, time))
+        return np.searchsorted(own, asked, side)
 
 
 def _runs(group: Int) -> list[tuple[int, int]]:

@@ -12,13 +12,16 @@ from .rows import I64, Connections
 #: Numbers in column ``role``.
 ROLES = ["server", "client"]
 SERVER, CLIENT = range(2)
+#: Ports that clients get by default begin here: net.ipv4.ip_local_port_range.
+EPHEMERAL = 32_768
 
 
 def roles(connections: Connections, ledger: Ledger) -> I64:
     """By connection SERVER or CLIENT; -1 where there is no message.
 
     A server's port has many peers; a client has many ports for one peer's. Where a single connection says neither, the lower
-    port is the server's, since clients get theirs from a range above; and where both are the same, who is asked first is.
+    port is the server's, since clients get theirs from a range above; and where both are the same or in that range, who is
+    asked first is.
     """
     there = np.flatnonzero(connections["proto"] >= 0)
     frame = pd.DataFrame(
@@ -28,7 +31,7 @@ def roles(connections: Connections, ledger: Ledger) -> I64:
     peers = frame.groupby(["proto", "netns", "raddr", "rport"])["proto"].transform("size").to_numpy()
     lport, rport = (frame[name].to_numpy() for name in ("lport", "rport"))
     client = np.where(own != peers, own < peers, lport > rport)
-    unclear = (own == peers) & (lport == rport)
+    unclear = (own == peers) & ((lport == rport) | (np.minimum(lport, rport) >= EPHEMERAL))
     client = np.where(unclear, connections["first_tx"][there] == 1, client)
     ledger.add("request_roles_by_first_message", int(np.count_nonzero(unclear)))
     role = np.full(len(connections["proto"]), -1)

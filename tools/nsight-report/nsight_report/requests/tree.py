@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..interval_joins import keys
 from .rows import I64
 
 
@@ -44,18 +45,12 @@ def parents(hands: InHands, sent: Sent) -> tuple[I64, int]:
     >>> parents(hands, Sent(np.array([1, 1, 1]), np.array([10, 40, 60]), np.array([20, 60, 70])))[0].tolist()
     [7, -1, -1]
     """
+    # One that was answered before it was read whole is in nobody's hands.
+    hands = InHands(*(of[hands.end >= hands.start] for of in hands))
     if not len(hands.tid) or not len(sent.tid):
         return np.full(len(sent.tid), -1), 0
-    # One number that sorts by thread, then time.
-    times = np.unique(np.concatenate([hands.start, hands.end, sent.start]))
-    tids = np.unique(np.concatenate([hands.tid, sent.tid]))
-
-    def key(tid: I64, time: I64) -> I64:
-        return np.searchsorted(tids, tid) * len(times) + np.searchsorted(times, time)
-
-    started, ended = key(hands.tid, hands.start), key(hands.tid, hands.end)
+    started, ended, now = keys((hands.tid, hands.start), (hands.tid, hands.end), (sent.tid, sent.start))
     by_start, by_end = np.argsort(started, kind="stable"), np.argsort(ended, kind="stable")
-    now = key(sent.tid, sent.start)
     n_started = np.searchsorted(started[by_start], now, "right")
     n_ended = np.searchsorted(ended[by_end], now, "left")
     # Where one is in hands, it is the difference of the sums of all that started and all that ended.

@@ -18,6 +18,7 @@ from ..tables.messages import Messages
 from .options import Selection
 
 _OF_APP = ("message_id", "direction", "lport", "rport", "pid", "comm")
+_OF_PROCESS = ["pid", "netns", "lport", "rport"]
 
 
 class App(NamedTuple):
@@ -54,18 +55,18 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     def count(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         nonlocal n_rows
         n_rows += len(rows)
-        found = rows.loc[_asked(rows, options), ["pid", "lport", "rport"]]
+        found = rows.assign(netns=column(rows["netns"])).loc[_asked(rows, options), _OF_PROCESS]
         counts.append(found.value_counts().rename("n").reset_index())
         return np.zeros(len(rows), bool)
 
     # Some rows at a time: what stays in memory are processes and ports.
-    messages.columns(_OF_APP, count)
+    messages.columns((*_OF_APP, "netns"), count)
     if options.direction == REQUEST and not n_rows:
         raise BadInput(
             "no request was joined to its reply",
             "record both directions (without --rx and --tx); --role client is about requests that the process sent",
         )
-    kinds = pd.concat(counts).groupby(["pid", "lport", "rport"])["n"].sum().reset_index()
+    kinds = pd.concat(counts).groupby(_OF_PROCESS)["n"].sum().reset_index()
     if kinds.empty:
         raise BadInput(
             "no complete message matches the selection",
@@ -76,13 +77,15 @@ def choose_app(messages: Messages, options: Selection) -> Int:
     if options.app is None:
         # One listening port serves many peer ports; a client uses many own ports for one peer port.
         groups = kinds.groupby("pid").agg(
-            n=("n", "sum"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min")
-        )
+            n=("n", "sum"), own=("lport", "nunique"), peers=("rport", "nunique"), low=("lport", "min"),
+            netns=("netns", "min"),
+        )  # fmt: skip
         groups["serves"] = groups["own"] <= groups["peers"]
         groups = pd.DataFrame(groups).sort_values(["serves", "n", "low"], ascending=[False, False, True])
         best = groups.iloc[0]
-        same = groups[(groups["serves"] == best["serves"]) & (groups["low"] == best["low"])]
-        # Worker processes of one server (nginx) listen on one port: they are one application.
+        same = groups[(groups[["serves", "low", "netns"]] == best[["serves", "low", "netns"]]).all(axis=1)]
+        # Worker processes of one server (nginx) listen on one port: they are one application. In another network
+        # namespace (another container) it is another server's.
         own = same.index.to_numpy()
 
     found: list[Int] = []

@@ -62,8 +62,9 @@ class Activity:
             occupancy.COLUMNS, lambda rows: (rows["direction"] == "rx").to_numpy(bool)
         )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
+        owners = np.union1d(cores.owner, reads.owner)
         received = every.loc[
-            np.isin(every["message_id"].to_numpy(), cores.owner), ["message_id", "pid", "comm"]
+            np.isin(every["message_id"].to_numpy(), owners), ["message_id", "conn_id", "pid", "comm"]
         ]
         del every  # it grows with the recording, and what follows needs memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))

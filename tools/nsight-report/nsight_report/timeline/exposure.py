@@ -170,19 +170,20 @@ def _rules(
     """
     name = m.names.code
     row = pieces.row[piece]
-    conn = messages["conn_id"].to_numpy(np.int64)
     kind, a_side = m.kind[ctx], pieces.side[piece] != R
     own = a_side & (pieces.tid[piece] == m.tid[ctx])
     runs_other = a_side & ~own & (m.tid[ctx] > 0)
     same_process = column(messages["pid"])[row] == m.pid[ctx]
-    other_worked = (worked >= 0) & ~_is_own(messages, row, worked)
-    other_received = (received >= 0) & ~_is_own(messages, row, received)
-    app_worked = np.isin(worked, m.app.ids)
+    other_worked = (worked >= 0) & ~_is_own(messages, row, worked, m)
+    other_received = (received >= 0) & ~_is_own(messages, row, received, m)
+    worked_conn = _lookup(m.received, m.receive_conn, worked)
+    # Numbers of requests are those of messages that each began with, or that were sent.
+    app_worked = np.isin(worked_conn, m.app.conn) if "first_id" in messages else np.isin(worked, m.app.ids)
     # Whatever its direction and port: with sent messages none of what is received is in ``ids``.
     app_received = np.isin(received, m.app.ids) | np.isin(
         _lookup(m.received, m.receive_pid, received), m.app.pids
     )
-    same_conn = _lookup(m.app.ids, m.app.conn, worked) == conn[row]
+    same_conn = worked_conn == column(messages["conn_id"])[row]
     # What happens inside a thread or another message's processing counts as that, unless it is
     # an interrupt so long that it must be a cause of its own.
     interrupt = np.isin(kind, INTERRUPTS)
@@ -246,10 +247,13 @@ def _rules(
     )
 
 
-def _is_own(messages: pd.DataFrame, row: Int, of: Int) -> npt.NDArray[np.bool_]:
+def _is_own(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
     """Whether message ``of`` is the one of the row itself; of a request that came in several, whether it is among them."""
-    first, last = ("first_id", "last_id") if "first_id" in messages else ("message_id", "message_id")
-    return (of >= column(messages[first])[row]) & (of <= column(messages[last])[row])
+    if "first_id" not in messages:
+        return of == column(messages["message_id"])[row]
+    within = (of >= column(messages["first_id"])[row]) & (of <= column(messages["last_id"])[row])
+    # Messages are numbered across connections.
+    return within & (_lookup(m.received, m.receive_conn, of) == column(messages["conn_id"])[row])
 
 
 def _longest_nested(m: Machine) -> int:

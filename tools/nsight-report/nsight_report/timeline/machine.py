@@ -71,7 +71,8 @@ class Machine:
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
     ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt announced it; ``received``: numbers of messages that cores
-    received, ascending, ``receive_name`` and ``receive_pid``: of each, the code of ``<comm> receive``, and who reads it; ``entered_*``: system calls,
+    received or threads worked on, ascending, ``receive_name``, ``receive_pid`` and ``receive_conn``: of each, the code of
+    ``<comm> receive``, who reads it, and its connection; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
     row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``faults``: of the cores.
@@ -93,6 +94,7 @@ class Machine:
     received: Int
     receive_name: Int
     receive_pid: Int
+    receive_conn: Int
     entered_tid: Int
     entered_start: Int
     entered_name: Int
@@ -138,7 +140,7 @@ class Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
         ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
-        message_id, pid and comm of the messages in ``cores``, in order. What cores did is still to be told (``during``), and
+        message_id, conn_id, pid and comm of the messages in ``cores`` and ``threads``, in order. What cores did is still to be told (``during``), and
         when interrupts announced messages (``told``).
         """
         names = names or Names()
@@ -154,6 +156,7 @@ class Machine:
             received["message_id"].to_numpy(np.int64),
             names.codes(received["comm"].astype(str) + " receive"),
             column(received["pid"]),
+            column(received["conn_id"]),
             tid[order],
             start[order],
             names.codes(entered["symbol"])[order],

@@ -41,6 +41,7 @@ READS = frozenset(["read", "readv", "recvfrom", "recvmsg", "recvmmsg", "accept",
 COLUMNS = (
     "message_id",
     "direction",
+    "conn_id",
     "pid",
     "tid",
     "comm",

@@ -146,6 +146,8 @@ def pieces(
         tid, app_start, app_end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
     )
     state, cpu = code[item], column(states["cpu"])[item]
+    # Whether a thread was ready is lost, so what its last core did is no cause.
+    cpu[state == State.UNKNOWN] = -1
     # Nothing tells when a waiting thread was woken. One that waited before the hand-off was woken by it, and
     # is in the queue of the core that it runs on next.
     at = np.flatnonzero(
@@ -174,10 +176,10 @@ def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | Non
     row, place, side, cpu, start, end = (
         parts.row, parts.place, parts.side, parts.cpu, parts.start, parts.end
     )  # fmt: skip
-    # What the core does before a packet that was sent again arrives is no cause.
+    # What the core does before the packet arrives that was sent again, as one was lost, is no cause.
     arrived = column(messages["arrival_last_ns"])
     arrived = np.where(arrived >= 0, arrived, began_to_come(messages))
-    again = messages["retransmitted"].fillna(False).to_numpy(bool)
+    again = messages["copy_lost"].fillna(False).to_numpy(bool)
     receive = place == Place.RECEIVE
     here = np.where(receive & again[row], np.clip(arrived[row], start, end), start)
     known = here if told is None else np.where(receive, np.clip(told[row], here, end), here)

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..interval_joins import Int
+from ..interval_joins import Int, keys
 from ..losses import Ledger
 from ..names import printable, thread_name
 from ..stage import Context
@@ -111,7 +111,7 @@ class Explainer:
             & ~(waits.unread[pieces.of[at]] & (for_events | (pieces.kind[root] == "unknown")))
         ]
         kind, text = pieces.kind[at], pieces.chain[at]
-        sent = self._during(waits.request[pieces.of[at]], pieces.start[at])
+        sent = self._during(waits.request[pieces.of[at]], pieces.start[at], pieces.end[at])
         known = (sent >= 0) & np.isin(kind, _FROM_OUTSIDE)
         peer = np.append(self._sent.peer, "")[np.where(known, sent, -1)]
         code, texts = _told(np.where(known, "backend", kind), peer, text, pieces.texts)
@@ -133,20 +133,26 @@ class Explainer:
             said[place] = texts[chain]
         return said
 
-    def _during(self, request: Int, time: Int) -> Int:
-        """Which of the requests that each one sent it waited for at a time; -1 none."""
+    def _during(self, request: Int, start: Int, end: Int) -> Int:
+        """Which of the requests that each one sent it waited for in an interval; -1 none.
+
+        Of several that were open the one whose reply it read next after the interval, else the one that it read last.
+        """
         sent = self._sent
         if not len(sent.parent):
             return np.full(len(request), -1)
-        # One number that sorts by request, then time.
-        known, times = np.unique(sent.parent), np.unique(sent.start)
-        key = np.searchsorted(known, sent.parent) * (len(times) + 1) + np.searchsorted(times, sent.start)
-        wanted = (
-            np.searchsorted(known, request) * (len(times) + 1) + np.searchsorted(times, time, "right") - 1
+        began, ended, now, until = keys(
+            (sent.parent, sent.start), (sent.parent, sent.end), (request, start), (request, end)
         )
-        at = np.maximum(np.searchsorted(key, wanted, "right") - 1, 0)
-        there = (sent.parent[at] == request) & (sent.start[at] <= time) & (time < sent.end[at])
-        return np.where(there, at, -1)
+        by_end = np.argsort(ended, kind="stable")
+        following = by_end[np.minimum(np.searchsorted(ended[by_end], until), len(by_end) - 1)]
+        reply = (sent.parent[following] == request) & (sent.start[following] <= start)
+        reply &= sent.end[following] >= end
+        before = np.maximum(np.searchsorted(began, now, "right") - 1, 0)
+        # The keys of a later parent are all larger.
+        last = by_end[np.searchsorted(ended[by_end], np.maximum.accumulate(ended)[before])]
+        is_open = (sent.parent[last] == request) & (sent.start[last] <= start) & (start < sent.end[last])
+        return np.where(reply, following, np.where(is_open, last, -1))
 
     @cached_property
     def _sent(self) -> _Sent:
