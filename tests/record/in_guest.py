@@ -8,6 +8,7 @@ the file is replaced by a longer one while it is open (9p of 6.12 goes on for wh
 in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
                              half and on again at the end; flight, a directory with one window; kernel-text.json: sizes of
                              the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
+                             memory.nsight and memory.calls: memory_work.py, where there are two memory nodes
 in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
 """
 
@@ -56,6 +57,19 @@ def end(running: Running) -> None:
     assert running.process.returncode == 130, said
 
 
+def memory(directory: Path) -> None:
+    """memory.nsight, memory.calls: what memory_work.py did."""
+    group = Path("/sys/fs/cgroup/memory-work")
+    (group.parent / "cgroup.subtree_control").write_text("+memory")
+    group.mkdir()
+    program = [sys.executable, Path(__file__).with_name("memory_work.py"), directory / "memory.calls", group]
+    subprocess.run(
+        [RECORDER, "-q", "--syscalls", "messages", "-o", directory / "memory.nsight", "--", *program],
+        check=True,
+    )
+    at("memory: ended")
+
+
 def records(directory: Path) -> None:
     """The captures."""
     server, running = recorded(directory, "plain.nsight")
@@ -74,6 +88,7 @@ def records(directory: Path) -> None:
     end(running)
     at("offline: ended")
     flight(directory / "flight", server)
+    memory(directory)
     if os.uname().release.startswith(
         "6.12."
     ):  # perf is the same on the others, and an emulated processor takes a minute

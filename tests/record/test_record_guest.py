@@ -16,6 +16,7 @@ from machinery.guest.retried import GuestUnavailable, run_guest
 from nsight_record import collect
 from recorder_run import manifest
 from test_collect_live import MESSAGE, SYSCALL, File, read
+from test_memory_live import check, found, told
 
 from conftest import ROOT, skip_or_fail
 
@@ -35,7 +36,17 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         if collect.find() is None:
             skip_or_fail("bpf", "nsight-collect is not built")
         directory = tmp_path_factory.mktemp("guest")
-        options = ["--kernel", kernel, "--rw", str(directory), "--timeout", "900", "--take-turns"]
+        options = [
+            "--kernel",
+            kernel,
+            "--rw",
+            str(directory),
+            "--timeout",
+            "900",
+            "--take-turns",
+            "--append",
+            "numa=fake=2",
+        ]
         inside = str(ROOT / "tests/record/in_guest.py")
         try:
             done = run_guest([*options, "--", sys.executable, inside, str(directory), what])
@@ -50,6 +61,13 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 @pytest.fixture(scope="module", params=["6.12", "newest"])
 def recorded(guest: Callable[[str, str], Path], request: pytest.FixtureRequest) -> Path:
     return guest(request.param, "records")
+
+
+def test_memory_work_is_most_of_the_calls_that_ask_for_it(recorded: Path) -> None:
+    calls = told(recorded / "memory.calls")
+    assert set(calls["what"]) == {"reclaim", "compaction", "migration"}
+    # Reclaim is many short pieces, and an emulated processor takes long for the probes between them.
+    check(found(recorded / "memory.nsight"), calls, least=0.2)
 
 
 def files(capture: Path) -> list[File]:

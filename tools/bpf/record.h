@@ -66,6 +66,7 @@
  * QUOTA           40 ns, 22 tid: of the thread that the next switch gives the core, how long it was ready
  *                 and its control group had no CPU quota left; of the one that the next switch takes
  *                 it from, if no switch was seen that gave it
+ * MEMORY          40 ns that it took, 22 tid that did it, 2 enum nsr_memory
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
@@ -90,7 +91,8 @@
 	X(OTHERS, 1, "packets left out") \
 	X(READER, 2, "reader of packets left out") \
 	X(INTERVAL, 2, "interval") \
-	X(QUOTA, 1, "wait for CPU quota")
+	X(QUOTA, 1, "wait for CPU quota") \
+	X(MEMORY, 1, "work for memory")
 /* clang-format on */
 
 enum nsr_type {
@@ -123,6 +125,8 @@ enum nsr_vector {
 	NSR_CALL_FUNCTION_SINGLE,
 	NSR_N_VECTORS,
 };
+
+enum nsr_memory { NSR_RECLAIM, NSR_COMPACTION, NSR_PAGES_MOVED, NSR_N_MEMORY };
 
 enum nsr_task { NSR_TASK_WAS_THERE, NSR_TASK_NEW, NSR_TASK_RENAMED, NSR_TASK_EXEC };
 

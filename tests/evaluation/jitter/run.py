@@ -10,6 +10,7 @@ correct tree is wrong here was not counted yet (tests/machinery/harness/gate.py)
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shutil
@@ -21,15 +22,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(HERE.parents[1]), str(ROOT / "tools/nsight-report")]
+sys.path[:0] = [str(HERE.parents[1]), str(ROOT / "tools/nsight-report"), str(ROOT / "tools/nsight-demo")]
 
 import nsight_report  # noqa: E402
 import numpy as np  # noqa: E402
 from machinery.testbed.host import stolen_ms  # noqa: E402
+from machinery.testbed.limits import memory_group  # noqa: E402
+from nsight_demo.processes import BedError  # noqa: E402
 from nsight_report.errors import NsightError  # noqa: E402
 
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
 STEPS, EVERY = 2000, 50
+MEMORY = 64 << 20
 #: The slowest of them, as far as every one can be affected.
 SLOW = f"p{100 - 100 / EVERY:g}-100"
 JAVA = ("-XX:+UseParallelGC", "-XX:ParallelGCThreads=2", "-Xms16m", "-Xmx16m", "-Xmn6m")
@@ -51,6 +55,9 @@ CAUSES = (
     Cause("oversubscription", r"crowd \(A\)"),
     Cause("garbage collector", r"Garbage collection \(A\)|Lock wait \(A\)", "Java, its collector's threads on the same core"),
     Cause("page faults", r"Page faults \(A\)", "each as long as the recorder measured one"),
+    Cause("reclaim", r"Memory reclaim \(A\)", "of 16 MiB of a mapped file, as memory.reclaim or memory.force_empty asks for it"),
+    Cause("compaction", r"Memory compaction \(A\)", "of all memory, as /proc/sys/vm/compact_memory asks for it"),
+    Cause("page migration", r"NUMA balancing and page migration \(A\)", "to the other memory node"),
     Cause("TLB shootdown", r"Inter-processor interrupts \(A\)|TLB flushes \(A\)", "what it costs a virtual machine lies outside of the interrupt's handler"),
     Cause("timers", r"Timer interrupt \(A\)|Timers \(A\)", "4,000 timers at once"),
     Cause("I/O", r"Blocked on I/O or memory \(A\)|Disk I/O \(A\)"),
@@ -61,9 +68,9 @@ CAUSES = (
 #: What nothing here can inject or show.
 ABSENT = (
     "kworker: no work queue runs on a core of one's choice without a module; as any other program its thread is named, category OS threads",
-    "reclaim and compaction in the thread itself: functions, which mode tracepoints does not have; kswapd and kcompactd are threads (category Paging)",
+    "kswapd and kcompactd: as any other program these threads are named, category Paging",
     "steal: the host's doing; what it took of each run is in the last column",
-    "C-states, frequency, SMI, NUMA: a virtual machine of one node and one idle state has none of them",
+    "C-states, frequency, SMI: a virtual machine of one idle state has none of them",
     "interrupts and softirqs of devices: make truth injects them into messages",
 )
 
@@ -134,7 +141,7 @@ def score(cause: Cause, capture: Path, file: Path, stolen: int) -> Score:
 
 
 def measure(cause: Cause, directory: Path, programs: Path) -> Score:
-    """Record and score one cause. Raises CalledProcessError."""
+    """Record and score one cause. Raises CalledProcessError, BedError."""
     file, capture = directory / "steps.csv", directory / "steps.nsight"
     record = [
         RECORDER,
@@ -151,7 +158,15 @@ def measure(cause: Cause, directory: Path, programs: Path) -> Score:
         "--",
     ]
     stolen = stolen_ms()
-    subprocess.run([*record, *command(cause, file, programs)], check=True, capture_output=True, text=True)
+    with contextlib.ExitStack() as stack:
+        if cause.name == "reclaim":
+            members = stack.enter_context(memory_group(MEMORY))
+            files = [members.parent / name for name in ("memory.reclaim", "memory.force_empty")]
+            ask = next((file for file in files if file.exists()), None)
+            if not ask:
+                raise BedError("this kernel reclaims a control group's memory for nobody who asks")
+            record += ["env", f"RECLAIM={ask}", "sh", "-c", 'echo $$ > "$0" && exec "$@"', members]
+        subprocess.run([*record, *command(cause, file, programs)], check=True, capture_output=True, text=True)
     return score(cause, capture, file, stolen_ms() - stolen)
 
 
@@ -195,6 +210,15 @@ def build(to: Path) -> None:
         subprocess.run(["javac", "-d", to, HERE / "Steps.java"], check=True)
 
 
+def missing(cause: Cause, programs: Path) -> str:
+    """Why this cannot be injected here; '' it can."""
+    if cause.name == "garbage collector" and not (programs / "Steps.class").exists():
+        return "javac is not installed"
+    if cause.name == "page migration" and not Path("/sys/devices/system/node/node1").exists():
+        return "this machine has one memory node"
+    return ""
+
+
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(
@@ -211,14 +235,14 @@ def main() -> int:
         for cause in CAUSES:
             if not re.search(args.only, cause.name):
                 continue
-            if cause.name == "garbage collector" and not (output / "Steps.class").exists():
-                print(f"{cause.name}: not run: javac is not installed", file=sys.stderr)
+            if lacks := missing(cause, output):
+                print(f"{cause.name}: not run: {lacks}", file=sys.stderr)
                 continue
             directory = output / re.sub(r"\W+", "-", cause.name)
             directory.mkdir(exist_ok=True)
             try:
                 scores.append(measure(cause, directory, output))
-            except (subprocess.CalledProcessError, NsightError) as error:
+            except (subprocess.CalledProcessError, NsightError, BedError) as error:
                 failed = 1
                 said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
                 print(f"{cause.name}: failed: {said}", file=sys.stderr)

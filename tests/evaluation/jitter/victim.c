@@ -5,6 +5,7 @@
  * acted (begin and end, CLOCK_MONOTONIC). The steps run with real-time priority, and what competes
  * with them for their core has a higher one.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HELPERS = 3, TIMERS = 4000, BYTES = 8 << 20, BLOCK = 1 << 20 };
+enum { HELPERS = 3, TIMERS = 4000, BYTES = 8 << 20, BLOCK = 1 << 20, MAPPED = 16 << 20 };
 
 static const char *cause;
 static sem_t go[HELPERS], there, answer;
@@ -118,6 +119,22 @@ static void *helper(void *number)
 	return NULL;
 }
 
+static void look_at(const char *mapped)
+{
+	for (int i = 0; i < MAPPED; i += 4096)
+		sum += mapped[i];
+}
+
+/* All pages of this process to the other one of two nodes. */
+static void move(void)
+{
+	static int to = 1;
+	unsigned long from_set = 1ul << !to, to_set = 1ul << to;
+
+	syscall(SYS_migrate_pages, 0, 8, &from_set, &to_set);
+	to = !to;
+}
+
 /* All of them for the same time, 50 us from when this returns. */
 static void arm(const int *timers)
 {
@@ -132,10 +149,11 @@ static void arm(const int *timers)
 
 int main(int argc, char **argv)
 {
-	int steps = argc > 2 ? atoi(argv[2]) : 0, every = argc > 3 ? atoi(argv[3]) : 1, file = -1;
+	int steps = argc > 2 ? atoi(argv[2]) : 0, every = argc > 3 ? atoi(argv[3]) : 1, file = -1,
+	    empty = -1;
 	int *timers = calloc(TIMERS, sizeof(*timers));
 	uint64_t(*at)[2] = calloc(steps, sizeof(*at));
-	char path[4096], *block = aligned_alloc(4096, BLOCK);
+	char path[4096], *mapped = NULL, *block = aligned_alloc(4096, BLOCK);
 	char *memory =
 		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_t thread;
@@ -162,6 +180,18 @@ int main(int argc, char **argv)
 		snprintf(path, sizeof(path), "%s.data", argv[4]);
 		file = open(path, O_CREAT | O_RDWR | O_TRUNC | O_DIRECT, 0600);
 	}
+	if (is("reclaim")) {
+		snprintf(path, sizeof(path), "%s.data", argv[4]);
+		file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+		if (ftruncate(file, MAPPED))
+			return 1;
+		mapped = mmap(NULL, MAPPED, PROT_READ, MAP_SHARED, file, 0);
+		if (mapped == MAP_FAILED || madvise(mapped, MAPPED, MADV_RANDOM))
+			return 1;
+		empty = open(getenv("RECLAIM"), O_WRONLY);
+	}
+	if (is("compaction"))
+		file = open("/proc/sys/vm/compact_memory", O_WRONLY);
 	if (is("timers")) {
 		setrlimit(RLIMIT_NOFILE, &(struct rlimit){TIMERS + 100, TIMERS + 100});
 		for (int i = 0; i < TIMERS; i++)
@@ -180,6 +210,8 @@ int main(int argc, char **argv)
 		}
 		if (hit && is("timers"))
 			arm(timers);
+		if (hit && is("reclaim"))
+			look_at(mapped);
 		if (is("sleep")) {
 			atomic_store(&answered, 0);
 			sem_post(&go[0]);
@@ -206,10 +238,18 @@ int main(int argc, char **argv)
 		}
 		if (hit && is("I/O") && pwrite(file, block, BLOCK, 0) == BLOCK)
 			fdatasync(file);
+		/* It may find less than was asked for. */
+		if (hit && is("reclaim") && write(empty, "16M", 3) != 3 && errno != EAGAIN)
+			return 1;
+		if (hit && is("compaction") && write(file, "1", 1) != 1)
+			return 1;
+		if (hit && is("page migration"))
+			move();
 		at[i][1] = now();
 		if (hit && is("TLB shootdown"))
 			atomic_store(&acting, 2);
-		if (hit && (is("page faults") || is("I/O") || is("timers"))) {
+		if (hit && (is("page faults") || is("I/O") || is("timers") || is("reclaim") ||
+			    is("compaction") || is("page migration"))) {
 			flockfile(acted);
 			fprintf(acted, "%lu %lu\n", begin, at[i][1]);
 			funlockfile(acted);
@@ -221,7 +261,7 @@ int main(int argc, char **argv)
 		fprintf(out, "step,%lu,%lu\n", at[i][0], at[i][1]);
 	fclose(acted);
 	fclose(out);
-	if (file >= 0)
+	if (is("I/O") || is("reclaim"))
 		unlink(path);
 	return 0;
 }

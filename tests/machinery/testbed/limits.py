@@ -12,15 +12,14 @@ from .quota import hierarchy
 
 
 @contextlib.contextmanager
-def _limited(pid: int, root: Path, name: str, limits: dict[str, str]) -> Iterator[None]:
-    """``pid`` in a new group with ``limits`` (by file); at the end it is in the root."""
+def _limited(root: Path, name: str, limits: dict[str, str]) -> Iterator[Path]:
+    """The ``cgroup.procs`` of a new group with ``limits`` (by file); at the end what is in it is in the root."""
     group = root / f"nsight-test-{os.getpid()}-{name}"
     group.mkdir()
     try:
         for file, limit in limits.items():
             (group / file).write_text(f"{limit}\n")
-        (group / "cgroup.procs").write_text(f"{pid}\n")
-        yield
+        yield group / "cgroup.procs"
     finally:
         for member in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
@@ -37,13 +36,24 @@ def slow_disk(pid: int, path: Path, writes_per_s: int) -> Iterator[None]:
     place = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
     disk = ((place.parent if (place / "partition").exists() else place) / "dev").read_text().strip()
     name, limit = ("io.max", "wiops=") if is_v2 else ("blkio.throttle.write_iops_device", "")
-    with _limited(pid, root, "disk", {name: f"{disk} {limit}{writes_per_s}"}):
+    with _limited(root, "disk", {name: f"{disk} {limit}{writes_per_s}"}) as members:
+        members.write_text(f"{pid}\n")
         yield
 
 
 @contextlib.contextmanager
-def little_memory(pid: int, nbytes: int) -> Iterator[None]:
-    """``pid`` has so much memory, cached pages of files with it, for what it touches from now on."""
+def memory_group(nbytes: int) -> Iterator[Path]:
+    """A file: processes whose number is written there have so much memory, cached pages of files with it, for what they touch then."""
     root, is_v2 = hierarchy("memory")
-    with _limited(pid, root, "memory", {"memory.max" if is_v2 else "memory.limit_in_bytes": str(nbytes)}):
+    with _limited(
+        root, "memory", {"memory.max" if is_v2 else "memory.limit_in_bytes": str(nbytes)}
+    ) as members:
+        yield members
+
+
+@contextlib.contextmanager
+def little_memory(pid: int, nbytes: int) -> Iterator[None]:
+    """``pid`` is in such a group."""
+    with memory_group(nbytes) as members:
+        members.write_text(f"{pid}\n")
         yield

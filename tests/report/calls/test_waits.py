@@ -21,6 +21,7 @@ from event_arrays import (
 from nsight_report import calls
 from nsight_report.calls import waits
 from nsight_report.capture.perf_data import Decoded
+from nsight_report.waits.kinds import Verdict, kind_of
 
 SYSCALLS = {0: "read", 1: "write", 74: "fsync", 202: "futex"}
 DISK = 254 << 20
@@ -90,6 +91,25 @@ def test_wait_mode_tells_the_call_with_the_switch_and_its_end_with_the_next_one(
         event(400, "page_fault_user", 20, cpu=1),
     )
     assert [(r["place"], r["arg"]) for r in rows if r["tid"] == 10] == [("read", 5), ("", 0)]
+
+
+def test_a_wait_within_reclaim_is_in_that_and_not_in_the_call_that_led_to_it():
+    rows = build(
+        *began(),
+        enter(90, 10, 0, 5),
+        switch(100, 10, 0, D),
+        wake(200, 10, by=20, target=0, cpu=1),
+        switch(210, 0, 10),
+        event(250, "memory_work", 10, a=0, b=155),
+        switch(300, 10, 0, D),
+        wake(350, 10, by=20, target=0, cpu=1),
+        switch(360, 0, 10),
+        event(400, "page_fault_user", 20, cpu=1),
+    )
+    assert [(r["place"], r["arg"]) for r in rows if r["tid"] == 10] == [("memory reclaim", 0), ("read", 5)]
+    assert kind_of("blocked", "memory reclaim", "thread", "client", False, False, False) == Verdict(
+        "reclaim", "measured", True
+    )
 
 
 def test_thread_underneath_an_interrupt_is_no_waker():

@@ -110,6 +110,10 @@ def quota(ts: int, tid: int, ns: int) -> bytes:
     return record(TYPE["QUOTA"], ts, ns | tid << 40)
 
 
+def memory(begin: int, end: int, tid: int, what: int) -> bytes:
+    return record(TYPE["MEMORY"], end, (end - begin) | tid << 40 | what << 62)
+
+
 def drop(
     ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0
 ) -> bytes:

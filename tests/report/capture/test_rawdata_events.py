@@ -36,7 +36,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "QUOTA"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "MEMORY"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 
@@ -105,6 +105,17 @@ def test_wait_for_quota_is_of_the_thread_that_the_switch_gives_the_core(tmp_path
         ("cpu_quota", 8, 3_000),
         ("sched_switch", 8, 1),
     ]
+
+
+def test_work_for_memory_is_of_the_thread_that_did_it(tmp_path: Path) -> None:
+    content = RUNS + rf.memory(1100, 1900, 7, 0) + rf.memory(2000, 2500, 8, 2)
+    found, _, info = made(tmp_path, TASKS, cpu0=content + rf.memory(2000, 2600, 8, 3))
+    assert found[3:] == [
+        (1900, "memory_work", 0, 6, 7, 0, 800, 0),
+        # No switch said that it ran.
+        (2500, "memory_work", 0, 8, 8, 2, 500, 0),
+    ]
+    assert info["losses"]["malformed"] == 1
 
 
 def test_pairs_begin_before_their_record(tmp_path: Path) -> None:

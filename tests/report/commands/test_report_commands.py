@@ -398,7 +398,9 @@ def test_compare_says_when_the_messages_are_of_different_programs() -> None:
     other = {"percentiles": [], "causes": [], "settings": [], "before": side}
     said = "The messages are of different programs: worker and redis before, nginx after."
     assert said in verdict({**other, "after": {**side, "programs": ["nginx"]}})
-    assert not any("programs" in line for line in verdict({**other, "after": {**side, "programs": ["redis"]}}))
+    assert not any(
+        "programs" in line for line in verdict({**other, "after": {**side, "programs": ["redis"]}})
+    )
 
 
 def test_compare_explains_nothing_of_a_side_that_is_not_slower() -> None:

@@ -224,7 +224,7 @@ def test_a_hand_over_lies_within_its_interval_in_its_clock(tmp_path: Path) -> No
 @pytest.mark.parametrize("columns", ["begin_thread", "handover", "begin_core", "handover,begin_core"])
 def test_a_column_of_a_hand_over_that_says_nothing_alone_is_refused(tmp_path: Path, columns: str) -> None:
     (file := tmp_path / "i").write_text(f"name,start,stop,thread,{columns}\n")
-    with pytest.raises(BadInput, match="without column (handover|begin_thread)"):
+    with pytest.raises(BadInput, match=r"without column (handover|begin_thread)"):
         Reader(file, CLOCK, Ledger("lifetimes"))
 
 

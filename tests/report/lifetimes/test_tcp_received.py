@@ -65,7 +65,12 @@ def test_a_copy_that_was_dropped_behind_its_arrival_is_not_the_last_arrival() ->
     # The packet of 100 was dropped by a filter; the one of 300 was handed off.
     r = Recording().arrive(100, 0, 50).arrive(300, 0, 50).hand_off(301, 50).read(400, 0, 50)
     (m,), _ = r.build()
-    assert (m["arrival_ns"], m["arrival_last_ns"], m["retransmitted"], m["copy_lost"]) == (100, 300, True, True)
+    assert (m["arrival_ns"], m["arrival_last_ns"], m["retransmitted"], m["copy_lost"]) == (
+        100,
+        300,
+        True,
+        True,
+    )
 
 
 def test_no_copy_was_lost_of_what_was_in_the_socket_when_it_came_again() -> None:
@@ -73,7 +78,11 @@ def test_no_copy_was_lost_of_what_was_in_the_socket_when_it_came_again() -> None
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(200, 0, 80).hand_off(201, 80)
     r.arrive(210, 80, 20).arrive(400, 80, 20).hand_off(401, 100)
     messages, _ = r.read(500, 0, 50).read(501, 50, 30).read(502, 80, 20).build()
-    assert [(m["retransmitted"], m["copy_lost"]) for m in messages] == [(True, False), (False, False), (True, True)]
+    assert [(m["retransmitted"], m["copy_lost"]) for m in messages] == [
+        (True, False),
+        (False, False),
+        (True, True),
+    ]
 
 
 def test_partial_retransmission_marks_only_the_messages_it_repeats() -> None:

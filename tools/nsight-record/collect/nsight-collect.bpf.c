@@ -3,6 +3,7 @@
 #include "../../bpf/acknowledgements.bpf.h"
 #include "../../bpf/activity.bpf.h"
 #include "../../bpf/intervals.bpf.h"
+#include "../../bpf/memory.bpf.h"
 #include "../../bpf/messages.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -69,6 +69,7 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * TCP_RETRANSMIT        sequence number     local port, remote port << 16   socket
  * CPU_QUOTA             tid that gets the core at ts, or leaves it   ns that it was ready and
  * without quota
+ * MEMORY_WORK           0 reclaim, 1 compaction, 2 pages moved   ns before ts
  */
 /* clang-format off */
 #define NSIGHT_KINDS(X) \
@@ -109,7 +110,8 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
 	X(STEAL, "steal") \
 	X(NET_DROP, "net_drop") \
 	X(TCP_RETRANSMIT, "tcp_retransmit") \
-	X(CPU_QUOTA, "cpu_quota")
+	X(CPU_QUOTA, "cpu_quota") \
+	X(MEMORY_WORK, "memory_work")
 /* clang-format on */
 
 enum nsight_kind {

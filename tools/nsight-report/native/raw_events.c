@@ -319,6 +319,11 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->a = raw_syscall_tid(p);
 		ev->b = raw_dur(p);
 		break;
+	case NSR_MEMORY:
+		ev->kind = K_MEMORY_WORK;
+		ev->a = raw_memory(p);
+		ev->b = raw_dur(p);
+		break;
 	case NSR_RETRANSMIT:
 		ev->kind = K_TCP_RETRANSMIT;
 		ev->a = w >> 32;
@@ -340,6 +345,8 @@ static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
 		return 0;
 	case NSR_WAKING:
 		return raw_prev_tid(p);
+	case NSR_MEMORY:
+		return raw_syscall_tid(p);
 	case NSR_SYSCALL: /* that it begins there is not sure */
 		return item->role == ROLE_END ? raw_syscall_tid(p) : -1;
 	case NSR_EXIT:

@@ -9,8 +9,7 @@
 #include <zstd.h>
 
 #define TIME_MASK ((1ull << NSR_TIME_BITS) - 1)
-/* 146 years of ns, as in records.c */
-#define MAX_TIME ((uint64_t)INT64_MAX / 2)
+#define MAX_TIME  ((uint64_t)INT64_MAX / 2) /* 146 years of ns, as in records.c */
 /* 64 GiB of one core; an item has 32 bits for the place of its record */
 #define MAX_UNITS UINT32_MAX
 /*
@@ -110,6 +109,9 @@ static bool add_activity(struct raw_file *file, uint64_t ts, size_t unit, unsign
 	case NSR_IDLE:
 	case NSR_SYSCALL:
 		return add_pair(file, ts, unit, type, losses);
+	case NSR_MEMORY:
+		if (raw_memory(p) >= NSR_N_MEMORY || raw_dur(p) >= ts)
+			return false;
 	}
 	add_item(file, ts, unit, type, ROLE_AT);
 	return true;

@@ -134,7 +134,12 @@ static inline uint64_t raw_dur(const unsigned char *p)
 	return raw_word(p, 1) & RAW_DUR_MASK;
 }
 
-/* Of NSR_SYSCALL, NSR_INTERVAL and, with its first tid, NSR_WAKING */
+static inline unsigned int raw_memory(const unsigned char *p)
+{
+	return raw_word(p, 1) >> (NSR_DUR_BITS + NSR_TID_BITS);
+}
+
+/* Of NSR_SYSCALL, NSR_INTERVAL, NSR_MEMORY and, with its first tid, NSR_WAKING */
 static inline int32_t raw_syscall_tid(const unsigned char *p)
 {
 	return raw_word(p, 1) >> NSR_DUR_BITS & RAW_TID_MASK;

@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, faults, frequencies, functions, waits
+    from . import build, frequencies, functions, memory_work, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -43,7 +43,7 @@ def _run(ctx: Context) -> Result:
     made["waits"] = waits.build(decoded.events, calls, contexts, states, syscall_names)
     made["trace"] = schema.empty("trace")
     cores = losses.Ledger("calls")
-    made["page_faults"] = faults.table(decoded, ctx.manifest.raw.get("page_fault_ns"), cores)
+    made["memory_work"] = memory_work.table(decoded, states, ctx.manifest.raw.get("page_fault_ns"), cores)
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
@@ -85,7 +85,7 @@ STAGE = Stage(
     needs=("clocks",),
     raw=("manifest.json", "perf.data", RECORDS),
     options=("symfs",),
-    tables=("calls", "contexts", "thread_states", "waits", "trace", "frequencies", "page_faults", "drops"),
+    tables=("calls", "contexts", "thread_states", "waits", "trace", "frequencies", "memory_work", "drops"),
     programs=("nsight-perfdata", "nsight-rawdata", "nsight-contexts"),
     by_message=True,
 )

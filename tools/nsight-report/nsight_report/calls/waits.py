@@ -19,12 +19,12 @@ from ..capture.perf_data import CODE
 from ..interval_joins import as_of
 from ..tables import schema
 from ..tables.data_frames import words
+from . import memory_work
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 ASLEEP = ("sleeping", "blocked", "stopped")
-PAGE_FAULT = "page fault"
 #: Of ``enum req_op``, include/linux/blk_types.h.
 OPERATIONS = {0: "read", 1: "write", 2: "flush", 3: "discard", 5: "secure erase", 7: "zone append", 9: "write zeroes"}  # fmt: skip
 
@@ -64,7 +64,7 @@ def _places(
     state: npt.NDArray[np.object_],
     names: Mapping[str, str],
 ) -> dict[str, object]:
-    """In which system call or page fault each thread was when it left its core, by the last record of either."""
+    """In which system call or page fault each thread was when it left its core, by the last record of either, and in which work for memory."""
     kinds = [CODE["sys_enter"], CODE["sys_exit"], CODE["page_fault_user"]]
     entered = events[np.isin(events["kind"], kinds) & (events["tid"] > 0)]
     at = as_of(entered["tid"].astype(np.int64), entered["ts"].astype(np.int64), tid, start)
@@ -74,10 +74,15 @@ def _places(
     arg[known] = entered["b"][at[known]]
     in_call = known & (kind == CODE["sys_enter"])
     in_fault = known & (kind == CODE["page_fault_user"]) & (state == "blocked")
+    work = memory_work.measured_of(events)
+    last = as_of(work["tid"].to_numpy(), work["start_ns"].to_numpy(), tid, start)
+    in_work = (last >= 0) & (np.append(work["end_ns"].to_numpy(), 0)[last] > start)
+    which = -3 - np.append(work["work"].map(memory_work.MEASURED.index), 0).astype(np.int64)[last]
     # the address of a fault stands where the number of a call does
-    arg = np.select([in_call, in_fault], [arg, number])
-    codes, unique = pd.factorize(np.select([in_call, in_fault], [number, -2], -1))
-    texts = {-1: "", -2: PAGE_FAULT}
+    arg = np.select([in_work, in_call, in_fault], [0, arg, number])
+    codes, unique = pd.factorize(np.select([in_work, in_call, in_fault], [which, number, -2], -1))
+    texts = {-1: "", -2: memory_work.PAGE_FAULT}
+    texts |= {-3 - n: name for n, name in enumerate(memory_work.MEASURED)}
     place = [texts.get(int(n), names.get(str(n), f"syscall {n}")) for n in unique]
     return {"place": _dictionary(codes, place), "arg": arg}
 

@@ -79,6 +79,7 @@ KINDS = (
     "net_drop",
     "tcp_retransmit",
     "cpu_quota",
+    "memory_work",
 )
 CODE = {name: code for code, name in enumerate(KINDS)}
 

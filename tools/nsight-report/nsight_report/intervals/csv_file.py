@@ -107,7 +107,8 @@ def _check_header(columns: tuple[str, ...], where: str) -> None:
     if handed and handed[:2] != list(_HANDED[:2]):
         lacks = next(name for name in _HANDED if name not in handed)
         raise BadInput(
-            f"{where}: column {handed[0]} without column {lacks}", "an interval is handed over at a time, by a thread"
+            f"{where}: column {handed[0]} without column {lacks}",
+            "an interval is handed over at a time, by a thread",
         )
 
 

@@ -21,7 +21,7 @@ from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, departure, detours, entered, exposure, occupancy
 from .frequency import CoreFrequencies
-from .machine import Faults, Machine, Names
+from .machine import Machine, MemoryWork, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
@@ -48,8 +48,8 @@ class Activity:
     ) -> None:
         self.messages = messages
         self._tids = app.tids
-        self._calls, self._contexts, self._states, self._faults = (
-            recording.activity(name) for name in ("calls", "contexts", "thread_states", "page_faults")
+        self._calls, self._contexts, self._states, self._memory = (
+            recording.activity(name) for name in ("calls", "contexts", "thread_states", "memory_work")
         )
         self._host, self._explain = recording.host or arrival.Host(), recording.explain
         self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
@@ -95,8 +95,8 @@ class Activity:
             ]
             cpu, start, end = self._on_cores(parts)
             contexts = to_pandas(self._contexts.overlapping(cpu, start, end, _CONTEXTS))
-            faults = Faults.of(to_pandas(self._faults.overlapping(cpu, start, end)))
-            yield parts, replace(self.machine.during(contexts), told=told, faults=faults)
+            memory = MemoryWork.of(to_pandas(self._memory.overlapping(cpu, start, end)), self.machine.names)
+            yield parts, replace(self.machine.during(contexts), told=told, memory=memory)
 
     def calls_while(self, cpu: Int, start: Int, end: Int, columns: Sequence[str]) -> pa.Table:
         """Rows of ``calls`` that overlap intervals of cores, with their callers."""

@@ -15,7 +15,7 @@ sibling       another thread of the application's process, by name: it may work 
 thread        a thread of another process, by name
 softirq       its vector
 hardirq       its handler or vector
-exception     its entry (mode intel-pt); ``page fault`` of the message's own thread (mode tracepoints, calls/faults.py)
+exception     its entry (mode intel-pt); in the message's own thread ``page fault``, ``memory reclaim`` and the like (mode tracepoints, calls/memory_work.py)
 idle          the core had nothing to run: ``before arrival``; ``C-state exit latency`` or ``wake-up`` while the thread was ready,
               as the exit latency of a C-state explains it or not; or no interrupt had told the core of
               the message (arrival.py): ``interrupt coalescing``, ``C-state exit latency`` or ``interrupt delivery delay``
@@ -56,7 +56,7 @@ from .labelled import (
     LabelledIntervals,
     at_usual_frequency,
     total,
-    with_faults,
+    with_memory_work,
 )
 from .machine import (
     IN_ABSENT,
@@ -94,7 +94,7 @@ def measure(
     ``messages`` are of one application, whose others ``machine`` knows: overlaps with these are head-of-line
     blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
     """
-    intervals = with_faults(_label(messages, pieces, machine), machine)
+    intervals = with_memory_work(_label(messages, pieces, machine), machine)
     return at_usual_frequency(total(intervals), intervals, machine), intervals.take(
         np.isin(intervals.kind, kept)
     )

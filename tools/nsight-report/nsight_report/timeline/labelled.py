@@ -40,7 +40,6 @@ WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
 #: Kinds of work, which takes longer at a lower frequency. What another program does may be to use up its time.
 WORK = (OWN, HOL, INTERFERENCE, SOFTIRQ, HARDIRQ, EXCEPTION)
 LOWER_FREQUENCY = "at a lower frequency"
-PAGE_FAULT = "page fault"
 
 
 @dataclass(frozen=True)
@@ -102,27 +101,27 @@ def total(rows: LabelledIntervals) -> Exposure:
     )
 
 
-def with_faults(intervals: LabelledIntervals, m: Machine) -> LabelledIntervals:
-    """``intervals`` in which page faults of the message's own thread are a label of their own."""
-    own = np.flatnonzero(intervals.kind == OWN) if len(m.faults.cpu) else np.zeros(0, np.int64)
-    query, _, start, end = overlaps(
+def with_memory_work(intervals: LabelledIntervals, m: Machine) -> LabelledIntervals:
+    """``intervals`` in which page faults, reclaim and the like in the message's own thread are labels of their own."""
+    own = np.flatnonzero(intervals.kind == OWN) if len(m.memory.cpu) else np.zeros(0, np.int64)
+    query, at, start, end = overlaps(
         intervals.cpu[own], intervals.start[own], intervals.end[own],
-        m.faults.cpu, m.faults.start, m.faults.end,
+        m.memory.cpu, m.memory.start, m.memory.end,
     )  # fmt: skip
     if not len(query):
         return intervals
     rest, low, high = uncovered(query, start, end, intervals.start[own], intervals.end[own])
     others = intervals.take(intervals.kind != OWN)
     left = replace(intervals.take(own[rest]), start=low, end=high)
-    faults = replace(
+    work = replace(
         intervals.take(own[query]),
         start=start,
         end=end,
         kind=np.full(len(query), EXCEPTION),
-        subject=np.full(len(query), m.names.code(PAGE_FAULT)),
+        subject=m.memory.work[at],
         other=np.full(len(query), -1),
     )
-    return LabelledIntervals.join([others, left, faults])
+    return LabelledIntervals.join([others, left, work])
 
 
 def at_usual_frequency(sums: Exposure, intervals: LabelledIntervals, m: Machine) -> Exposure:

@@ -51,17 +51,19 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Faults:
-    """Page faults of cores: core, begin and end, in order of both. One that took a core is of the thread that was there."""
+class MemoryWork:
+    """What the kernel did about memory in the thread on each core, in order of core and time; ``work``: code of its name."""
 
     cpu: Int = field(default_factory=lambda: np.zeros(0, np.int64))
     start: Int = field(default_factory=lambda: np.zeros(0, np.int64))
     end: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+    work: Int = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @staticmethod
-    def of(table: pd.DataFrame) -> Faults:
-        """Rows of ``page_faults``."""
-        return Faults(*(column(table[name]) for name in ("cpu", "start_ns", "end_ns")))
+    def of(table: pd.DataFrame, names: Names) -> MemoryWork:
+        """Rows of ``memory_work``."""
+        cpu, start, end = (column(table[name]) for name in ("cpu", "start_ns", "end_ns"))
+        return MemoryWork(cpu, start, end, names.codes(table["work"]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Machine:
     ``<comm> receive``, who reads it, and its connection; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``faults``: of the cores.
+    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``memory``: of the cores.
     """
 
     names: Names
@@ -103,7 +105,7 @@ class Machine:
     host: arrival.Host
     lost: Int | None = None
     frequencies: CoreFrequencies = field(default_factory=CoreFrequencies)
-    faults: Faults = field(default_factory=Faults)
+    memory: MemoryWork = field(default_factory=MemoryWork)
 
     def was_in(self, tid: Int, time: Int) -> Int:
         """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""

@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
     nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
-    ``frequencies`` and ``page_faults``: of its cores, those tables.
+    ``frequencies`` and ``memory_work``: of its cores, those tables.
     ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
     """
 
@@ -79,7 +79,7 @@ class Recording(NamedTuple):
     diagnosed: Messages | None = None
     explain: Explain | None = None
     frequencies: pa.Table | None = None
-    page_faults: pa.Table | IntervalTable | None = None
+    memory_work: pa.Table | IntervalTable | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -90,7 +90,7 @@ class Recording(NamedTuple):
         return self.diagnosed or self.every()
 
     def activity(self, name: str) -> IntervalTable:
-        """Its table ``calls``, ``contexts``, ``thread_states`` or ``page_faults``, to be read in parts."""
+        """Its table ``calls``, ``contexts``, ``thread_states`` or ``memory_work``, to be read in parts."""
         table = getattr(self, name)
         table = schema.empty(name) if table is None else table
         return (
@@ -119,7 +119,7 @@ class Recording(NamedTuple):
             recorder=recorder,
             drops=ctx.table("drops"),
             frequencies=ctx.table("frequencies"),
-            page_faults=ctx.stored("page_faults"),
+            memory_work=ctx.stored("memory_work"),
             diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
 

@@ -29,6 +29,7 @@ FILES = frozenset(
 TIMERS = frozenset(["local_timer", "timer", "hrtimer", "TIMER", "HRTIMER", "arch_timer"])
 _OF_OTHER_CORES = frozenset(["reschedule", "call_function", "call_function_single"])
 PAGE_FAULT = "page fault"
+MEMORY = frozenset(["memory reclaim", "memory compaction", "page migration"])
 
 
 class Verdict(NamedTuple):
@@ -67,6 +68,7 @@ def _by_thread(state: str, place: str, reclaims: bool) -> Verdict:
         ("signal", SLEEPS),
         ("child", CHILDREN),
         (PAGE_FAULT, {PAGE_FAULT}),
+        ("reclaim", MEMORY),
     ):
         if place in places:
             return Verdict(kind, MEASURED, True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..names import thread_name
-from .kinds import SLEEPS
+from .kinds import MEMORY, SLEEPS
 
 _HANDED = {
     "read": "read it",
@@ -83,7 +83,7 @@ def _wait(p: Said) -> str:
         "child": f"waited{place} for the end of {who}",
         "signal": f"slept{place} until {who} sent a signal",
         "stopped": f"was stopped until {who} let it go on",
-        "reclaim": f"waited{place} for {who} (memory reclaim)",
+        "reclaim": f"waited{place} for {who}" + ("" if p.name in MEMORY else " (memory reclaim)"),
         "packet": f"waited{place} for a packet",
         "device": f"waited{place} for interrupt {p.other_comm}",
         "kernel": f"waited{place} for {who} (inside of the kernel)",

@@ -13,7 +13,7 @@ process     another process woke it, through a socket, pipe, signal or its end
 packet      a packet, and no request is known that it was the reply to
 disk        block I/O
 sleep       its own sleep, or a timer
-memory      a page fault, or reclaim
+memory      a page fault, reclaim, compaction, or migration of pages
 kernel      another thread woke it inside of the kernel, or a device's interrupt did
 stopped     a signal had stopped it
 quota       the thread that it waited for had used up its CPU quota

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Page faults in mode tracepoints: each lasts as long as the recorder measured, or until the next event of its core."""
+"""Work for memory in mode tracepoints: faults last as the recorder measured, or until the next event of their core; reclaim as it did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID, table
 from nsight_report.anomalies import Recording, find
 from nsight_report.attribution import attribute
-from nsight_report.calls import faults
+from nsight_report.calls import memory_work
 from nsight_report.capture.perf_data import CODE, EVENT
 from nsight_report.losses import Ledger
 from report.anomalies.test_causes import SLOWEST, SOFTIRQ, slow
@@ -20,10 +20,10 @@ CAUSE = "Page faults (A)"
 IDLE = (0, "swapper")
 
 
-def diagnose(scene: Scene, *rows: tuple[int, int, int]) -> dict[str, int]:
-    """Causes by name; ``rows``: (cpu, start, end) of faults."""
-    found_of = table("page_faults", [{"cpu": c, "start_ns": a, "end_ns": b} for c, a, b in sorted(rows)])
-    compared, found, _ = find(Recording(*scene.tables(), page_faults=found_of), SLOWEST)
+def diagnose(scene: Scene, *rows: tuple[int, int, int], work: str = "page fault") -> dict[str, int]:
+    """Causes by name; ``rows``: (cpu, start, end) of ``work``."""
+    columns = [{"cpu": c, "start_ns": a, "end_ns": b, "work": work} for c, a, b in sorted(rows)]
+    compared, found, _ = find(Recording(*scene.tables(), memory_work=table("memory_work", columns)), SLOWEST)
     _, _, causes, _ = attribute(found, compared, SLOWEST)
     return {row["cause"]: row["total_deviation_ns"] for row in causes.to_pylist()}
 
@@ -49,6 +49,20 @@ def test_faults_are_a_cause_and_the_rest_is_work():
     }
 
 
+@pytest.mark.parametrize(
+    ("work", "cause"),
+    [
+        ("memory reclaim", "Memory reclaim (A)"),
+        ("memory compaction", "Memory compaction (A)"),
+        ("page migration", "NUMA balancing and page migration (A)"),
+    ],
+)
+def test_what_both_ends_are_known_of_has_its_own_cause(work: str, cause: str):
+    scene, begin = reads_for(1600)
+    found = diagnose(scene, (1, begin + 100, begin + 1200), work=work)
+    assert found == {cause: 1100, "Application processing (A)": 100}
+
+
 def test_faults_that_every_message_has_are_usual():
     scene, begin = reads_for(1600)
     usual = [(1, n * 10_000 + 650, n * 10_000 + 850) for n in range(40)]
@@ -69,7 +83,9 @@ def rows(takes: object, *events: tuple[str, int, int]) -> list[tuple[int, int, i
     for event, (kind, cpu, ts) in zip(array, events, strict=True):
         event["kind"], event["cpu"], event["ts"] = CODE[kind], cpu, ts
     ledger = Ledger("calls")
-    found = faults.table(SimpleNamespace(events=array), takes, ledger).to_pylist()
+    found = memory_work.table(
+        SimpleNamespace(events=array), table("thread_states", []), takes, ledger
+    ).to_pylist()
     (loss,) = ledger.table().to_pylist()
     key = "page_fault_ends_inferred" if found else "page_faults_without_length"
     assert (loss["key"], loss["count"]) == (key, sum("fault" in kind for kind, _, _ in events))
@@ -98,4 +114,39 @@ def test_without_a_measured_time_nothing_is_claimed(takes: object):
 def test_recorder_measures_a_fault_of_this_machine():
     from nsight_record import host
 
-    assert 0 < (host.page_fault_ns() or 0) <= faults.LONGEST_NS
+    assert 0 < (host.page_fault_ns() or 0) <= memory_work.LONGEST_NS
+
+
+def worked(
+    states: list[tuple[int, int, int, int, str]], *events: tuple[str, int, int, int, int, int]
+) -> list[tuple[object, ...]]:
+    """Rows of the table; ``states``: (tid, start, end, cpu, state), ``events``: (kind, cpu, ts, tid, a, b)."""
+    array = np.zeros(len(events), EVENT)
+    for event, row in zip(array, events, strict=True):
+        event["kind"] = CODE[row[0]]
+        for name, value in zip(("cpu", "ts", "tid", "a", "b"), row[1:], strict=True):
+            event[name] = value
+    keys = ("tid", "start_ns", "end_ns", "cpu", "state")
+    of = table("thread_states", [dict(zip(keys, row, strict=True)) for row in states])
+    found = memory_work.table(SimpleNamespace(events=array), of, 50, Ledger("calls"))
+    return [tuple(row.values()) for row in found.to_pylist()]
+
+
+def test_reclaim_counts_where_its_thread_had_a_core_and_is_part_of_no_fault():
+    states = [
+        (7, 0, 400, 1, "running"), (7, 400, 600, 1, "blocked"), (7, 600, 900, 0, "running"),
+        (8, 400, 900, 1, "running"),
+    ]  # fmt: skip
+    # It faults at 180, and reclaims from 200 to 700, in which it sleeps and moves to core 0; 8 faults in its place.
+    assert worked(
+        states,
+        ("page_fault_user", 1, 180, 7, 0, 0),
+        ("page_fault_user", 1, 300, 7, 0, 0),
+        ("page_fault_user", 1, 450, 8, 0, 0),
+        ("memory_work", 0, 700, 7, 0, 500),
+    ) == [
+        (0, 600, 700, "memory reclaim"),
+        (1, 180, 200, "page fault"),
+        (1, 200, 400, "memory reclaim"),
+        (1, 450, 500, "page fault"),
+    ]

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a thread that asks for memory has to do for it itself: reclaim, compaction, pages moved to
+ * another node. One record for each, at its end; what is done within one is part of it.
+ */
+#ifndef NSIGHT_MEMORY_BPF_H
+#define NSIGHT_MEMORY_BPF_H
+
+#include "ring.bpf.h"
+
+struct memory_work {
+	__u64 began;
+	__u64 what;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct memory_work);
+} memory_works SEC(".maps");
+
+static __always_inline int memory_begins(enum nsr_memory what)
+{
+	struct memory_work work = {.began = bpf_ktime_get_ns(), .what = what};
+	__u32 tid = bpf_get_current_pid_tgid();
+
+	bpf_map_update_elem(&memory_works, &tid, &work, BPF_NOEXIST);
+	return 0;
+}
+
+static __always_inline int memory_ends(enum nsr_memory what)
+{
+	__u64 now = bpf_ktime_get_ns(), began;
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct memory_work *work = bpf_map_lookup_elem(&memory_works, &tid);
+	struct nsr_control *c = control();
+
+	if (!work || work->what != what)
+		return 0;
+	began = work->began;
+	bpf_map_delete_elem(&memory_works, &tid);
+	if (c)
+		put1(c, NSR_MEMORY, now,
+		     since(began, now) | (__u64)(tid & 0x3fffff) << NSR_DUR_BITS |
+			     (__u64)what << (NSR_DUR_BITS + NSR_TID_BITS));
+	return 0;
+}
+
+/* Programs are attached in this order: whose begin is seen, its end is. */
+#define ENDS(tracepoint, what)                                                                     \
+	SEC("tp_btf/" #tracepoint)                                                                 \
+	int BPF_PROG(on_##tracepoint)                                                              \
+	{                                                                                          \
+		return memory_ends(what);                                                          \
+	}
+
+#define BEGINS(tracepoint, what)                                                                   \
+	SEC("tp_btf/" #tracepoint)                                                                 \
+	int BPF_PROG(on_##tracepoint)                                                              \
+	{                                                                                          \
+		return memory_begins(what);                                                        \
+	}
+
+ENDS(mm_vmscan_direct_reclaim_end, NSR_RECLAIM)
+ENDS(mm_vmscan_memcg_reclaim_end, NSR_RECLAIM)
+ENDS(mm_vmscan_node_reclaim_end, NSR_RECLAIM)
+ENDS(mm_compaction_end, NSR_COMPACTION)
+ENDS(mm_migrate_pages, NSR_PAGES_MOVED)
+BEGINS(mm_vmscan_direct_reclaim_begin, NSR_RECLAIM)
+BEGINS(mm_vmscan_memcg_reclaim_begin, NSR_RECLAIM)
+BEGINS(mm_vmscan_node_reclaim_begin, NSR_RECLAIM)
+BEGINS(mm_compaction_begin, NSR_COMPACTION)
+BEGINS(mm_migrate_pages_start, NSR_PAGES_MOVED)
+
+#endif
