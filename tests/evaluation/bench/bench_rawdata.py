@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "tools" / "nsight-report"), str(ROOT / "tests/report/capture")]
+sys.path[:0] = [str(ROOT / "tools" / "nsight-report"), str(ROOT / "tests")]
 
-import record_files as rf  # noqa: E402
+from machinery.made_up import record_files as rf  # noqa: E402
 from nsight_report.capture import native  # noqa: E402
 
 AIM_RECORDS_PER_SECOND = 5_000_000

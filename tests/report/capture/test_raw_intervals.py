@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import record_files as rf
+from machinery.made_up import record_files as rf
 from nsight_report.capture import native, raw_records
 
 TASKS = rf.whole(rf.NO_CPU, rf.task(1, 7, 6, b"engine"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import record_files as rf
+from machinery.made_up import record_files as rf
 from nsight_report.capture import message_events, raw_records
 from nsight_report.errors import BadInput
 from nsight_report.pipeline import Pipeline

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import record_files as rf
+from machinery.made_up import record_files as rf
 from nsight_report import calls
 from nsight_report.capture import native, raw_records
 from nsight_report.errors import BadInput, OutputError

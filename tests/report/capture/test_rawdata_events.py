@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import record_files as rf
+from machinery.made_up import record_files as rf
 from nsight_report.capture import perf_data, raw_records
 
 Events = list[tuple[Any, ...]]
@@ -96,6 +96,18 @@ def test_the_host_had_the_core_in_the_longest_time_without_any_record_since_it_w
         (50_000, "steal", 35_000, 1), (50_000, "softirq_exit", 3, 0),
         (90_000, "sched_switch", 8, 1), (95_000, "steal", 60_000, 0), (99_000, "steal", 7, 0),
     ]  # fmt: skip
+
+
+def test_the_host_cannot_have_had_the_core_before_the_last_switch(tmp_path: Path) -> None:
+    """The scheduler looks at each: that the core was idle for long before says nothing."""
+    content = RUNS + b"".join([
+        rf.switch(2_000, 7, 0), rf.switch(900_000, 0, 7), rf.pair("SOFTIRQ", 935_000, 936_000, 3),
+        rf.steal(940_000, 34_000, 0), rf.switch(940_000, 7, 8),
+    ])  # fmt: skip
+    found = events(tmp_path, TASKS, cpu0=content)
+    assert [(event[0], event[5], event[6]) for event in found if event[1] == "steal"] == [
+        (935_000, 34_000, 1)
+    ]
 
 
 def test_wait_for_quota_is_of_the_thread_that_the_switch_gives_the_core(tmp_path: Path) -> None:

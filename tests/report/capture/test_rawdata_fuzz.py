@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import record_files as rf
+from machinery.made_up import record_files as rf
 from nsight_report.capture import native
 from nsight_report.capture.perf_data import EVENT, KINDS
 from nsight_report.capture.raw_records import STAMP

@@ -270,7 +270,8 @@ static void find_threads(struct raw_file *file)
 
 /*
  * A core that the host took away did nothing meanwhile: it was gone at the end of the longest time
- * without any item since the host's time was last looked at, if that was long enough.
+ * without any item since the host's time was last looked at, as it is at each switch, if that was
+ * long enough.
  */
 static bool place_steal(struct raw_file *file, size_t at)
 {
@@ -283,6 +284,8 @@ static bool place_steal(struct raw_file *file, size_t at)
 			longest = items[i].ts - items[i - 1].ts;
 			end = i;
 		}
+		if (is_switch(&items[i - 1]))
+			break;
 	}
 	items[at].placed = ns && longest + STEAL_SLACK_NS >= ns;
 	if (!items[at].placed || items[end].ts == items[at].ts)
