@@ -8,6 +8,8 @@
 
 #include "ring.bpf.h"
 
+#define E2BIG 7 /* more threads at it than there is room for */
+
 struct memory_work {
 	__u64 began;
 	__u64 what;
@@ -24,8 +26,12 @@ static __always_inline int memory_begins(enum nsr_memory what)
 {
 	struct memory_work work = {.began = bpf_ktime_get_ns(), .what = what};
 	__u32 tid = bpf_get_current_pid_tgid();
+	struct nsr_control *c = control();
 
-	bpf_map_update_elem(&memory_works, &tid, &work, BPF_NOEXIST);
+	if (bpf_map_update_elem(&memory_works, &tid, &work, BPF_NOEXIST) == -E2BIG && c) {
+		__sync_fetch_and_add(&c->produced[NSR_MEMORY], 1);
+		__sync_fetch_and_add(&c->lost[NSR_MEMORY], 1);
+	}
 	return 0;
 }
 

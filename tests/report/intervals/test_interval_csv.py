@@ -146,5 +146,6 @@ def test_more_names_than_anything_is_compared_within_are_refused(file: Path, mon
 
 def test_a_link_or_a_pipe_is_no_file_of_intervals(file: Path) -> None:
     file.symlink_to("/etc/passwd")
-    with pytest.raises(BadInput, match="not a regular file"):
+    with pytest.raises(BadInput, match="not a regular file") as refused:
         Reader(file, CLOCK, Ledger("lifetimes"))
+    assert refused.value.hint == "write the intervals into a file, and name that itself"

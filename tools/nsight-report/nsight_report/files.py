@@ -15,34 +15,34 @@ import pyarrow.parquet as pq
 
 from .errors import BadInput
 
-_CURE = "copy the whole capture directory, or record again"
+FIX = "copy the whole capture directory, or record again"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def descriptor(path: Path) -> int:
-    """Descriptor of a regular file that is no link, open for reading. Raises BadInput for anything else, OSError."""
+def descriptor(path: Path, fix: str = FIX) -> int:
+    """Descriptor of a regular file that is no link, open for reading. Raises BadInput (with ``fix``) for anything else, OSError."""
     try:
         # A pipe without a writer is opened at once, and refused below; a device may do anything when it is opened.
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise _irregular(path)
+            raise _irregular(path, fix)
         found = os.open(path, _FLAGS)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise _irregular(path) from None
+            raise _irregular(path, fix) from None
         raise
     if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise _irregular(path)
+        raise _irregular(path, fix)
     return found
 
 
-def _irregular(path: Path) -> BadInput:
-    return BadInput(f"{path}: not a regular file", _CURE)
+def _irregular(path: Path, fix: str) -> BadInput:
+    return BadInput(f"{path}: not a regular file", fix)
 
 
-def opened(path: Path) -> BufferedReader:
+def opened(path: Path, fix: str = FIX) -> BufferedReader:
     """The file, open for reading. Raises as ``descriptor``."""
-    return os.fdopen(descriptor(path), "rb")
+    return os.fdopen(descriptor(path, fix), "rb")
 
 
 @contextmanager

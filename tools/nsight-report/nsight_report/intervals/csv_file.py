@@ -140,7 +140,7 @@ def tables(file: File) -> Iterator[pa.Table]:
 
 def _opened(path: Path) -> BufferedReader:
     try:
-        return files.opened(path)
+        return files.opened(path, "write the intervals into a file, and name that itself")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "name a CSV file of intervals") from None
 
