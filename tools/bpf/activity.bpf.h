@@ -3,9 +3,9 @@
 #ifndef NSIGHT_ACTIVITY_BPF_H
 #define NSIGHT_ACTIVITY_BPF_H
 
+#include "counters.bpf.h"
 #include "others.bpf.h"
 #include "quota.bpf.h"
-#include "ring.bpf.h"
 #include "threads.bpf.h"
 
 #define TASK_REPORT_MAX 0x100 /* as sched:sched_switch says that a thread was preempted */
@@ -81,6 +81,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 
 	if (!c)
 		return 0;
+	put_counters(c, now);
 	look_for_steal(c, prev, now);
 	quota_wait_ended(c, prev, now);
 	if (preempt || !prev_state)
@@ -367,8 +368,7 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
-	/* The flight recorder looks for names when a window is written, and this one is gone then.
-	 */
+	/* The flight recorder looks for names when it writes a window: this one is gone then. */
 	if (overwrite)
 		thread_record(task, task->comm, NSR_TASK_WAS_THERE, 0);
 	if (c)

@@ -181,6 +181,7 @@ int on_function_mark(struct pt_regs *ctx)
 
 	if (!c || stopped)
 		return 0;
+	put_counters(c, now);
 	if (!KEY(cookie))
 		return mark_thread(c, now, NUMBER(cookie), cookie & 3);
 	return mark_key(c, now, NUMBER(cookie), cookie & 3, argument_of(ctx, KEY(cookie) - 1));
@@ -195,6 +196,7 @@ int on_usdt_mark(struct pt_regs *ctx)
 
 	if (!c || stopped)
 		return 0;
+	put_counters(c, now);
 	if (!KEY(cookie))
 		return mark_thread(c, now, NUMBER(cookie), cookie & 3);
 	if (bpf_usdt_arg(ctx, KEY(cookie) - 1, &argument)) {

@@ -67,6 +67,8 @@
  *                 and its control group had no CPU quota left; of the one that the next switch takes
  *                 it from, if no switch was seen that gave it
  * MEMORY          40 ns that it took, 22 tid that did it, 2 enum nsr_memory
+ * COUNTERS        64 each of five: how much each performance counter of the core grew since the
+ *                 record before
  * MESSAGE         struct nsr_message, with NSR_V6 the addresses, with NSR_HW a hardware timestamp
  */
 #define NSR_TYPES(X) \
@@ -92,7 +94,8 @@
 	X(READER, 2, "reader of packets left out") \
 	X(INTERVAL, 2, "interval") \
 	X(QUOTA, 1, "wait for CPU quota") \
-	X(MEMORY, 1, "work for memory")
+	X(MEMORY, 1, "work for memory") \
+	X(COUNTERS, 3, "performance counters")
 /* clang-format on */
 
 enum nsr_type {
@@ -157,9 +160,10 @@ struct nsr_message {
 /* Counts of what is no record, in this order in NSR_COUNTS */
 enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
 
-#define NSR_CHUNKS    128   /* of a ring at most */
-#define NSR_INTERVALS 16    /* kinds that are recorded at a time, a power of two */
-#define NSR_KEYS      65536 /* intervals that are paired by a key and not ended */
+#define NSR_CHUNKS	     128   /* of a ring at most */
+#define NSR_INTERVALS	     16	   /* kinds that are recorded at a time, a power of two */
+#define NSR_KEYS	     65536 /* intervals that are paired by a key and not ended */
+#define NSR_COUNTERS_AT_ONCE 5
 
 /* The cookie of a mark: which end of which interval, and the argument that is its key, from 1; 0:
    its thread is. */
@@ -207,6 +211,7 @@ struct nsr_control {
 		__u8 proto, unused;
 		__u64 asked; /* when a name of a reader was last asked for */
 	} packets;
+	__u64 counters[NSR_COUNTERS_AT_ONCE]; /* as they were read last */
 	/* Begins of intervals; those that were followed by another begin of their thread or key;
 	   ends without a begin; those with no room for them, or no argument of their key's number.
 	   No file has them: nsight-collect prints them. */

@@ -105,7 +105,7 @@ def decoded(path: Path) -> None:
         name: Written(path / "tables" / f"{name}.parquet") for name in BY_NAME["contexts"].tables
     }
     tables |= {
-        name: schema.empty(name) for name in ("drops", "waits", "frequencies", "page_faults")
+        name: schema.empty(name) for name in ("drops", "waits", "frequencies", "memory_work", "counters")
     }  # none was dropped, nobody asks for waits, and nothing is known of the others
     lost = {"losses-contexts": losses.Ledger("contexts").table()}
     pipeline.store.save("contexts", {**tables, **lost}, made_from)

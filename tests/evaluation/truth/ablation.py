@@ -67,7 +67,7 @@ def score(made: World, mode: str, change: Callable[[Tables], Tables] = dict, **o
     chosen = {"slow": Slice.parse(f"p{100 - share:.6f}-100"), "granularity_ns": GRANULARITY_NS, **options}
     tables = (made if mode == "intel-pt" else made.at_trace()).tables
     how = Selection(**chosen)
-    compared, found, _ = find(recorded(change(tables)), how)
+    compared, found, *_ = find(recorded(change(tables)), how)
     kept, coverage, _, _ = (t.to_pandas() for t in attribute(found, compared, how))
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))
     blamed = kept.groupby(["message_id", "is"])["deviation_ns"].sum()

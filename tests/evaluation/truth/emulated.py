@@ -92,7 +92,7 @@ def score(capture: Capture, told: Truth, mode: str) -> Row:
     recorded = Recording(
         *tables.values(), seen, host(context.manifest), recorder=Recorder.of(context.manifest)
     )
-    compared, found, _ = find(recorded, options)
+    compared, found, *_ = find(recorded, options)
     anomalies, *rest = attribute(found, compared, options)
     kept, coverage = to_pandas(anomalies), to_pandas(rest[0])
     kept["cause"] = cause_names(kept)

@@ -62,7 +62,7 @@ def score(made: World, mode: str, against: World | None = None) -> Score:
     options = Selection(slow=Slice.parse(f"p{100 - share:.6f}-100"), granularity_ns=GRANULARITY_NS)
     tables = (made if mode == "intel-pt" else made.at_trace()).tables
     others = against and (against if mode == "intel-pt" else against.at_trace()).tables
-    compared, found, _ = find(recorded(tables), options, recorded(others) if others else None)
+    compared, found, *_ = find(recorded(tables), options, recorded(others) if others else None)
     kept, coverage, causes, _ = (t.to_pandas() for t in attribute(found, compared, options))
     names, expected = list(CAUSES), made.expected(mode)
     kept["is"] = list(zip(kept["kind"].astype(str), kept["subject"].astype(str), kept["side"].astype(str)))

@@ -114,6 +114,11 @@ def memory(begin: int, end: int, tid: int, what: int) -> bytes:
     return record(TYPE["MEMORY"], end, (end - begin) | tid << 40 | what << 62)
 
 
+def counters(ts: int, *grown: int) -> bytes:
+    words = [value & (1 << 64) - 1 for value in grown]
+    return record(TYPE["COUNTERS"], ts, *words, *(0,) * (5 - len(words)))
+
+
 def drop(
     ts: int, reason: int, netns: int, size: int, code: int, sport: int = 0, dport: int = 0, proto: int = 0
 ) -> bytes:
@@ -201,7 +206,7 @@ def counts(
 
 def split(content: bytes) -> list[bytes]:
     """The records of ``content``, which has no padding and no unknown ones."""
-    units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3}
+    units = dict.fromkeys(TWO_UNITS, 2) | {"TASK": 3, "COUNTERS": 3}
     made, at = [], 0
     while at < len(content):
         type_ = content[at]

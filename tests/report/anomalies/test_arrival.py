@@ -30,7 +30,7 @@ def causes(core0: list[tuple], host: Host | None = None, wait: int = 5000, power
     if power is not None:
         scene.calls.append({**scene.calls[-1], "kind": "power", "symbol": "", "cpu": 0, "start_ns": t + power,
                             "dur_ns": 0, "self_ns": 0, "tid": 0})  # fmt: skip
-    compared, found, _ = find(Recording(*scene.tables(), None, host), SLOWEST)
+    compared, found, *_ = find(Recording(*scene.tables(), None, host), SLOWEST)
     kept, _, table, _ = attribute(found, compared, SLOWEST)
     return {r["cause"]: r["total_deviation_ns"] for r in table.to_pylist()}, kept.to_pylist()
 
@@ -170,7 +170,7 @@ def test_message_that_the_nic_has_is_not_held_up_by_its_core():
         ]
         scene.threads(t, [(0, 1000, "running"), (1000, 20_000, "sleeping")])
     options = Selection(slow=Slice.parse("4500ns-"), granularity_ns=50, direction="tx")
-    compared, found, _ = find(Recording(*scene.tables()), options)
+    compared, found, *_ = find(Recording(*scene.tables()), options)
     _, _, table, _ = attribute(found, compared, options)
     # Usually 500 ns from the driver to the completion timestamp, here 8000.
     assert {r["cause"]: r["total_deviation_ns"] for r in table.to_pylist()} == {

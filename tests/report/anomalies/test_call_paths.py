@@ -64,7 +64,7 @@ def reported(
     scene: Stack, options: Selection = SLOWEST, frequencies: pa.Table | None = None
 ) -> dict[str, dict[str, object]]:
     tables = scene.tables()
-    compared, found, _ = find(Recording(*tables, frequencies=frequencies), options)
+    compared, found, *_ = find(Recording(*tables, frequencies=frequencies), options)
     anomalies, coverage, _, _ = attribute(found, compared, options)
     assert coverage.num_rows == 1
     rows = {str(r["path"] or r["subject"]): r for r in anomalies.to_pylist()}

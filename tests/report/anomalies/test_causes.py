@@ -20,7 +20,7 @@ SLOWEST = Selection(slow=Slice.parse("1500ns-"), granularity_ns=50)
 
 def diagnose(scene: Scene, options: Selection = SLOWEST, host: Host | None = None):
     tables = scene.tables()
-    compared, found, losses = find(Recording(*tables, host=host), options)
+    compared, found, losses, _ = find(Recording(*tables, host=host), options)
     anomalies, coverage, causes, _ = attribute(found, compared, options)
     result = SimpleNamespace(anomalies=anomalies, coverage=coverage, losses=losses)
     return result, {r["cause"]: r for r in causes.to_pylist()}
@@ -80,7 +80,7 @@ def test_advice_for_a_thread_of_the_application_is_not_to_pin_it_apart(tmp_path)
              [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
         t += 30_000
     options = replace(SLOWEST, slow=Slice.parse("p95-100"))
-    compared, found, _ = find(Recording(*scene.tables()), options)
+    compared, found, *_ = find(Recording(*scene.tables()), options)
 
     def advice(options: Selection) -> dict[str, str]:
         causes = attribute(found, compared, options, frozenset({"server"}))[2].to_pylist()
@@ -124,7 +124,7 @@ def test_a_message_whose_clocks_are_bad_hides_no_other():
     def noise(first: np.ndarray, last: np.ndarray) -> np.ndarray:
         return np.where(first == bad, 9000, 50)  # more than the 5000 that it was late
 
-    compared, found, _ = find(Recording(*scene.tables(), noise=noise), SLOWEST)
+    compared, found, *_ = find(Recording(*scene.tables(), noise=noise), SLOWEST)
     anomalies, coverage, causes, losses = attribute(found, compared, SLOWEST)
     assert anomalies["message_id"].to_pylist() == [41]
     assert coverage["noise_ns"].to_pylist() == [9000, 50]
@@ -148,7 +148,7 @@ def test_a_message_is_known_no_better_than_what_it_is_compared_with():
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
     for theirs, named in ((50, [40]), (9000, [])):
         against = Recording(*usual.tables(), noise=lambda first, _last, ns=theirs: np.full(len(first), ns))
-        compared, found, _ = find(Recording(*scene.tables()), SLOWEST, against)
+        compared, found, *_ = find(Recording(*scene.tables()), SLOWEST, against)
         anomalies, coverage, _, _ = attribute(found, compared, SLOWEST)
         assert anomalies["message_id"].to_pylist() == named
         assert coverage["noise_ns"].to_pylist() == [theirs]

@@ -74,7 +74,7 @@ def test_a_retransmission_names_the_reason_of_the_drop() -> None:
         (dropped((t - 10, 6, *flow)), "retransmission"),
         (None, "retransmission"),
     ):
-        compared, found, _ = find(Recording(*scene.tables(), drops=table), SLOWEST)
+        compared, found, *_ = find(Recording(*scene.tables(), drops=table), SLOWEST)
         kept, _, causes, _ = attribute(found, compared, SLOWEST)
         assert [row["cause"] for row in causes.to_pylist()] == ["Retransmission (R)"]
         assert kept["subject"].to_pylist() == [subject]

@@ -69,7 +69,7 @@ def at_half(own: int) -> Scene:
 
 
 def diagnose(scene: Scene, *rows: tuple[int, int, int]) -> SimpleNamespace:
-    compared, found, _ = find(Recording(*scene.tables(), frequencies=told(*rows)), SLOWEST)
+    compared, found, *_ = find(Recording(*scene.tables(), frequencies=told(*rows)), SLOWEST)
     anomalies, coverage, causes, _ = attribute(found, compared, SLOWEST)
     return SimpleNamespace(
         by_kind={(row["side"], row["kind"]): row for row in anomalies.to_pylist()},
@@ -134,7 +134,7 @@ def test_another_capture_says_what_is_usual():
         return Recording(*scene.tables(), frequencies=told((0, 0, 3_000_000), (1, 0, khz)))
 
     options = replace(SLOWEST, slow=Slice.parse("1300ns-"))
-    compared, found, _ = find(capture(800, 1_500_000), options, capture(400, 3_000_000))
+    compared, found, *_ = find(capture(800, 1_500_000), options, capture(400, 3_000_000))
     _, _, causes, _ = attribute(found, compared, options)
     assert {row["cause"]: row["median_deviation_ns"] for row in causes.to_pylist()} == {CAUSE: 400}
 

@@ -23,7 +23,7 @@ IDLE = (0, "swapper")
 def diagnose(scene: Scene, *rows: tuple[int, int, int], work: str = "page fault") -> dict[str, int]:
     """Causes by name; ``rows``: (cpu, start, end) of ``work``."""
     columns = [{"cpu": c, "start_ns": a, "end_ns": b, "work": work} for c, a, b in sorted(rows)]
-    compared, found, _ = find(Recording(*scene.tables(), memory_work=table("memory_work", columns)), SLOWEST)
+    compared, found, *_ = find(Recording(*scene.tables(), memory_work=table("memory_work", columns)), SLOWEST)
     _, _, causes, _ = attribute(found, compared, SLOWEST)
     return {row["cause"]: row["total_deviation_ns"] for row in causes.to_pylist()}
 

@@ -87,7 +87,7 @@ class Served(Scene):
             messages, calls, contexts, states, diagnosed=Lifetimes(requests, every, "server"), explain=explain
         )
         options = Selection(slow=Slice.parse(slow), granularity_ns=50, direction="request")
-        compared, found, _ = find(of, options)
+        compared, found, *_ = find(of, options)
         kept, coverage, causes, _ = attribute(found, compared, options)
         return kept.to_pylist(), _totals(causes), coverage.to_pylist()
 

@@ -27,7 +27,7 @@ def causes(core1: list[tuple], threads: list[tuple], *others: dict[str, object])
     scene.cores(t, CORE0, core1)
     scene.threads(t, threads)
     options = Selection(slow=Slice.parse("id:40"), app="server", granularity_ns=50)
-    compared, found, _ = find(Recording(*scene.tables()), options)
+    compared, found, *_ = find(Recording(*scene.tables()), options)
     return {r["cause"]: r["total_deviation_ns"] for r in attribute(found, compared, options)[2].to_pylist()}
 
 

@@ -21,7 +21,7 @@ def sent(i: int, t: int, returned: int, driver: int, **over: object) -> Row:
 def causes(scene: Scene) -> dict[str, int]:
     """Total deviation by cause of the sent messages that took 3 us or longer; others take 1 us."""
     options = Selection(slow=Slice.parse("3us-"), granularity_ns=50, direction="tx")
-    compared, found, _ = find(Recording(*scene.tables()), options)
+    compared, found, *_ = find(Recording(*scene.tables()), options)
     _, _, table, _ = attribute(found, compared, options)
     return {r["cause"]: r["total_deviation_ns"] for r in table.to_pylist()}
 
@@ -105,6 +105,6 @@ def test_sends_whose_call_was_not_recorded_have_no_latency_and_no_causes() -> No
         0, [(0, 4_000_000, "idle", "idle", 0, "swapper")], [(0, 4_000_000, "thread", "server", TID, "server")]
     )
     scene.threads(0, [(0, 4_000_000, "running")])
-    compared, found, _ = find(Recording(*scene.tables()), Selection(direction="tx"))
+    compared, found, *_ = find(Recording(*scene.tables()), Selection(direction="tx"))
     assert {r["latency_ns"] for r in compared.to_pylist()} == {0}
     assert found.num_rows == 0

@@ -162,7 +162,7 @@ def in_files(directory: Path, made: World) -> Recording:
 
 
 def diagnosis(of: Recording, options: Selection) -> list[list[dict[str, object]]]:
-    compared, found, lost = find(of, options)
+    compared, found, lost, _ = find(of, options)
     anomalies, *_ = attribute(found, compared, options)
     depths, _ = queuing.find(of, compared)
     return [
@@ -188,7 +188,7 @@ def test_a_diagnosis_of_few_messages_reads_few_columns_of_the_others(tmp_path: P
     options = Selection(
         slow=Slice.parse("id:17,18"), baseline=Slice.parse("id:" + ",".join(map(str, range(20, 40))))
     )
-    compared, _, _ = find(of, options)
+    compared, *_ = find(of, options)
     assert compared.num_rows == 22
     messages = of.every()
     n_columns = len(schema.TABLES["messages"].names())

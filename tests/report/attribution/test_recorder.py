@@ -24,7 +24,7 @@ def causes(name: str, pid: int, recorder: Recorder) -> list[str]:
     slow(scene, t, 500, 6000, SOFTIRQ,
          [(0, 5600, "thread", name, pid, name), (5600, 6500, "syscall", "read", TID, "server")],
          [(0, 600, "sleeping"), (600, 5600, "runnable"), (5600, 6500, "running")])  # fmt: skip
-    compared, found, _ = find(Recording(*scene.tables(), recorder=recorder), SLOWEST)
+    compared, found, *_ = find(Recording(*scene.tables(), recorder=recorder), SLOWEST)
     anomalies, _, table, _ = attribute(found, compared, SLOWEST)
     (subject,) = set(anomalies["subject"].to_pylist())
     assert subject in (name, f"{name} (this recording)")

@@ -36,7 +36,7 @@ RUNS = rf.switch(1000, 0, 7, state=0)
 
 
 def test_header_and_tests_agree_on_types() -> None:
-    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "MEMORY"
+    assert rf.TYPES[:3] == ("NONE", "PAD", "SWITCH") and rf.TYPES[-1] == "COUNTERS"
     assert "NSR_MESSAGE = 0x80" in rf.HEADER
 
 
@@ -128,6 +128,17 @@ def test_work_for_memory_is_of_the_thread_that_did_it(tmp_path: Path) -> None:
         (2500, "memory_work", 0, 8, 8, 2, 500, 0),
     ]
     assert info["losses"]["malformed"] == 1
+
+
+def test_each_counter_is_told_that_grew_and_the_first_one_always(tmp_path: Path) -> None:
+    content = RUNS + rf.counters(1100, 0, 70, 0, 0, 5) + rf.counters(1200, 9, -1)
+    assert events(tmp_path, TASKS, cpu0=content)[3:] == [
+        (1100, "counter", 0, 6, 7, 0, 0, 0),
+        (1100, "counter", 0, 6, 7, 1, 70, 0),
+        (1100, "counter", 0, 6, 7, 4, 5, 0),
+        (1200, "counter", 0, 6, 7, 0, 9, 0),
+        (1200, "counter", 0, 6, 7, 1, -1, 0),
+    ]
 
 
 def test_pairs_begin_before_their_record(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def example() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     scene.messages[-2:] = [dict(m, handoff_ns=t - 100) for m in scene.messages[-2:]]
     tables = scene.tables()
     options = Selection(slow=Slice.parse("3us-"), granularity_ns=50)
-    compared, found, _ = find(Recording(*tables), options)
+    compared, found, *_ = find(Recording(*tables), options)
     anomalies, *_ = attribute(found, compared, options)
     hol = queuing.break_down(Recording(*tables), anomalies, options)
     return hol.to_pylist(), anomalies.to_pylist()
@@ -99,7 +99,7 @@ def test_without_blocking_there_is_nothing_to_break_down():
     scene = Scene()
     scene.quiet(50)
     recorded = Recording(*scene.tables())
-    compared, found, _ = find(Recording(*recorded), OPTIONS_ALL)
+    compared, found, *_ = find(Recording(*recorded), OPTIONS_ALL)
     anomalies, *_ = attribute(found, compared, OPTIONS_ALL)
     assert queuing.break_down(recorded, anomalies, OPTIONS_ALL).num_rows == 0
 
@@ -144,7 +144,7 @@ def test_sleep_of_the_thread_behind_a_message_is_no_part_of_that_message():
     )
     tables = scene.tables()
     options = Selection(slow=Slice.parse("3us-"), granularity_ns=50)
-    compared, found, _ = find(Recording(*tables), options)
+    compared, found, *_ = find(Recording(*tables), options)
     anomalies, *_ = attribute(found, compared, options)
     hol = queuing.break_down(Recording(*tables), anomalies, options).to_pylist()
     assert {r["category"]: (r["observed_ns"], r["fastest_ns"]) for r in hol} == {

@@ -17,7 +17,7 @@ def test_only_messages_behind_another_have_one_ahead_of_them(mode):
     tables = (made if mode == "intel-pt" else made.at_trace()).tables
     recorded = [tables[name] for name in ("messages", "calls", "contexts", "thread_states")]
     options = Selection(slow=Slice.parse("p90-100"), granularity_ns=200)
-    compared, found, _ = find(Recording(*recorded), options)
+    compared, found, *_ = find(Recording(*recorded), options)
     anomalies, *_ = attribute(found, compared, options)
     rows = queuing.find(Recording(*recorded), compared)[0].to_pandas()
     socket = rows[(rows["queue"] == "Socket") & (rows["role"] == "slow")].set_index("message_id")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "arguments.h"
 
+#include "counters.h"
 #include "intervals.h"
 #include "output.h"
 
@@ -32,6 +33,8 @@ static const char usage[] =
 	"      --interval usdt:FILE:PROVIDER:MARK..MARK, --interval "
 	"uprobe:FILE:FUNCTION..FUNCTION\n"
 	"                     from one mark to the other in the same thread; several times\n"
+	"      --counter NAME read this performance counter at each switch and mark; up to five "
+	"times\n"
 	"      --ring-kb N    memory of each core's ring, a power of two from 64 (default 8192)\n"
 	"      --compress     compress the records by zstd\n"
 	"      --check        only say what of this kernel is missing\n"
@@ -101,6 +104,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"hardware-timestamps", 0, NULL, 'w'},
 		{"acknowledgements", 1, NULL, 'A'},
 		{"interval", 1, NULL, 'I'},
+		{"counter", 1, NULL, 'O'},
 		{"ring-kb", 1, NULL, 'k'},
 		{"every-ms", 1, NULL, 'e'},
 		{"check", 0, NULL, 'C'},
@@ -182,6 +186,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'I':
 			intervals_add(optarg);
+			break;
+		case 'O':
+			counters_add(optarg);
 			break;
 		case 'k':
 			args->ring_kb = number(optarg, 1u << 20);

@@ -6,6 +6,7 @@
 #include "../../bpf/record.h"
 #include "acknowledgements.h"
 #include "arguments.h"
+#include "counters.h"
 #include "flight.h"
 #include "intervals.h"
 #include "nsight-collect.skel.h"
@@ -84,6 +85,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	tracepoints_choose(kernel, skel->obj, args->activity, args->syscalls && !args->waits,
 			   args->rx, args->tx);
 	intervals_choose(skel);
+	counters_choose(skel);
 	acknowledgements_choose(kernel, skel, args->acknowledgements);
 	btf__free(kernel);
 	if (args->check)
@@ -91,6 +93,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	if (nsight_collect_bpf__load(skel))
 		fail(EXIT_REFUSED, "nsight-record --preflight says what is missing",
 		     "the kernel refused the BPF programs: %s", strerror(errno));
+	counters_open(skel, n_cpus);
 	if (nsight_collect_bpf__attach(skel))
 		fail(EXIT_REFUSED, "nsight-record --preflight says what is missing",
 		     "a BPF program cannot be attached: %s", strerror(errno));

@@ -169,6 +169,14 @@ def parser() -> argparse.ArgumentParser:
         "timer:PID|THREAD (recorder bpf; can be given several times)",
     )
     p.add_argument(
+        "--counters",
+        nargs="?",
+        const=collect.USUAL_COUNTERS,
+        metavar="LIST",
+        help=f"also performance counters of each core, read at each switch and mark of an interval, {collect.MOST_COUNTERS} at most: "
+        f"{', '.join(collect.COUNTERS)} (recorder bpf, mode tracepoints; without a list {collect.USUAL_COUNTERS})",
+    )
+    p.add_argument(
         "--compress",
         action="store_true",
         help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes processor time",

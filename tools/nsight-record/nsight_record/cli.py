@@ -248,6 +248,8 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
         progress.warn(f"{loss['tool']}: {loss['what']}{number}")
     if not m["losses"]:
         progress.say("lost: nothing")
+    for name, reason in m.get("counters_missing", {}).items():
+        progress.warn(f"counter {name}: {reason}")
     taken = m.get("intervals", [])
     for kind in taken:
         progress.say(f"interval {kind['name']}: {kind.get('begun', 0):,} begun")

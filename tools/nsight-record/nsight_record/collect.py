@@ -34,6 +34,15 @@ SYSCALLS: dict[str, list[str]] = {
     "none": ["--no-syscalls"],
 }
 
+#: Performance counters by perf's names: those that need a PMU, and the kernel's own. So many at a time.
+HARDWARE_COUNTERS = (
+    "cycles", "instructions", "stalled-cycles-frontend", "stalled-cycles-backend", "branch-misses", "cache-misses",
+    "LLC-load-misses", "dTLB-load-misses",
+)  # fmt: skip
+COUNTERS = (*HARDWARE_COUNTERS, "page-faults", "cpu-clock")
+MOST_COUNTERS = 5
+USUAL_COUNTERS = "cycles,instructions,stalled-cycles-frontend,cache-misses"
+
 # As tools/bpf/record.h has them: a message's type is this | timestamp << 2 | flags.
 _MESSAGE = 0x80
 _LETTERS = "AHRSXTO"
@@ -64,10 +73,11 @@ def argv(
     server_only: bool = False,
     compress: bool = False,
     acknowledgements: Path | None = None,
+    counters: Sequence[str] = (),
     more: Sequence[str] = (),
 ) -> list[str]:
     """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
-    ``server_only``: the port is a server's, whose clients on this machine are left out. ``acknowledgements``: of the sockets of this control group. ``more``: further options."""
+    ``server_only``: the port is a server's, whose clients on this machine are left out. ``acknowledgements``: of the sockets of this control group. ``counters``: some of COUNTERS. ``more``: further options."""
     command = [program, "--ring-kb", str(ring), *more, *SYSCALLS[syscalls]]
     for option, value in (
         ("--port", filters.port),
@@ -83,6 +93,8 @@ def argv(
     command += ["--server"] if server_only else []
     command += ["--compress"] if compress else []
     command += ["--acknowledgements", str(acknowledgements)] if acknowledgements else []
+    for name in counters:
+        command += ["--counter", name]
     return [*command, str(output)]
 
 
@@ -149,6 +161,18 @@ def drop_reasons(log: Path) -> dict[str, str]:
             return {m[1].decode(): m[2].decode() for m in REASON.finditer(f.read(_MOST_BEFORE))}
     except OSError:
         return {}
+
+
+def counters(log: Path) -> tuple[list[str], dict[str, str]]:
+    """Names of the performance counters by their number in records ('' is not there), and why each missing one is not."""
+    try:
+        with open(log, "rb") as f:
+            text = f.read(_MOST_BEFORE).decode(errors="replace")
+    except OSError:
+        return [], {}
+    there = {int(number): name for number, name in re.findall(r"^counter (\d) ([\w-]+)$", text, re.MULTILINE)}
+    missing = dict(re.findall(r"^no counter ([\w-]+): (.*)$", text, re.MULTILINE))
+    return [there.get(n, "") for n in range(max(there, default=-1) + 1)], missing
 
 
 def missed(log: Path) -> dict[str, int]:

@@ -85,6 +85,12 @@ def core_khz(root: Path = Path("/")) -> dict[str, int]:
     return found
 
 
+def has_pmu(root: Path) -> bool:
+    """Whether the processor's performance counters can be read: one kind of core, or several."""
+    devices = root / "sys/bus/event_source/devices"
+    return any((devices / name).exists() for name in ("cpu", "cpu_core", "armv8_pmuv3_0"))
+
+
 def page_fault_ns() -> int | None:
     """``manifest.page_fault_ns``: how long a fault of a small page takes, in the fastest of some rounds; None: unknown."""
     pages, rounds = 128, 7
@@ -152,7 +158,7 @@ def describe(root: Path = Path("/")) -> dict[str, Any]:
         "numa_balancing": _read(root / "proc/sys/kernel/numa_balancing"),
         "huge_pages": _read(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         "resctrl": _resctrl(root),
-        "pmu": (root / "sys/bus/event_source/devices/cpu").exists(),
+        "pmu": has_pmu(root),
         "lockdown": _read(root / "sys/kernel/security/lockdown"),
     }
 

@@ -36,12 +36,13 @@ class Plan:
     server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
     compress: bool = False  # of recorder bpf
     acknowledgements: Path | None = None  # of recorder bpf: of the sockets of this control group
+    counters: Sequence[str] = ()  # of recorder bpf: some of collect.COUNTERS
     intervals: Sequence[Interval] = ()  # of recorder bpf
     umask: int = 0o022  # of the command: what the recorder makes is private
 
     def of_collector(self) -> dict[str, Any]:
         """Options of ``collect.argv`` that are as in the plan."""
-        names = ("syscalls", "server_only", "compress", "acknowledgements")
+        names = ("syscalls", "server_only", "compress", "acknowledgements", "counters")
         return {name: getattr(self, name) for name in names}
 
 
@@ -58,6 +59,29 @@ def _acknowledgements(args: argparse.Namespace, recorder: str) -> Path | None:
     if not found:
         raise Usage("--acknowledgements: cgroup version 2 is not mounted", "mount -t cgroup2 none DIR")
     return found
+
+
+def _counters(args: argparse.Namespace, recorder: str, mode: str, root: Path) -> list[str]:
+    """Names of performance counters. Raises Usage."""
+    names = list(dict.fromkeys((args.counters or "").split(","))) if args.counters else []
+    if names and (recorder != "bpf" or mode != "tracepoints" or args.flight):
+        raise Usage(
+            "--counters needs recorder bpf and mode tracepoints, and does not go with --flight",
+            "nsight-record --preflight says what recorder bpf needs; record for a while with -d",
+        )
+    if unknown := [name for name in names if name not in collect.COUNTERS]:
+        raise Usage(f"--counters: no counter {unknown[0]!r}", f"choose of {', '.join(collect.COUNTERS)}")
+    if len(names) > collect.MOST_COUNTERS:
+        raise Usage(
+            f"--counters: more than {collect.MOST_COUNTERS}",
+            "record once more for the others: a core counts few at a time",
+        )
+    if set(names) & set(collect.HARDWARE_COUNTERS) and not host.has_pmu(root):
+        raise Usage(
+            "--counters: this machine has no performance counters (PMU), as most virtual machines",
+            "leave out --counters; page-faults and cpu-clock are counted by the kernel",
+        )
+    return names
 
 
 def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
@@ -117,6 +141,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         raise Usage(
             "--compress needs recorder bpf", "leave out --compress: perf and bpftrace write as they do"
         )
+    mode = preflight.resolve_mode(args.mode, machine)
     direction = {(True, False): 1, (False, True): 2}.get((args.rx, args.tx), 0)
     filters = probes.Filters(
         port=args.port or 0,
@@ -128,7 +153,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         direction=direction,
     )
     return Plan(
-        mode=preflight.resolve_mode(args.mode, machine),
+        mode=mode,
         duration=args.duration,
         filters=filters,
         netns=ns,
@@ -143,6 +168,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
         server_only=recorder == "bpf" and bool(args.port) and not args.clients and collect.listens(args.port),
         compress=args.compress,
         acknowledgements=_acknowledgements(args, recorder),
+        counters=_counters(args, recorder, mode, machine.root),
         intervals=intervals.parse(args.interval or ()),
         umask=umask,
     )

@@ -147,6 +147,7 @@ class Recording:
         self._wait(lambda: collect.has_started(collector.log), "attaching the BPF programs")
         if plan.mode == "tracepoints":
             self._manifest["drop_reasons"] = collect.drop_reasons(collector.log)
+            self._manifest["counters"], self._manifest["counters_missing"] = collect.counters(collector.log)
         if self._control:
             self._control.send("enable")
             self._wait(self._control.acknowledged, "enabling perf")

@@ -70,6 +70,7 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
  * CPU_QUOTA             tid that gets the core at ts, or leaves it   ns that it was ready and
  * without quota
  * MEMORY_WORK           0 reclaim, 1 compaction, 2 pages moved   ns before ts
+ * COUNTER               its number          what it grew by since it was told last
  */
 /* clang-format off */
 #define NSIGHT_KINDS(X) \
@@ -111,7 +112,8 @@ _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 byte
 	X(NET_DROP, "net_drop") \
 	X(TCP_RETRANSMIT, "tcp_retransmit") \
 	X(CPU_QUOTA, "cpu_quota") \
-	X(MEMORY_WORK, "memory_work")
+	X(MEMORY_WORK, "memory_work") \
+	X(COUNTER, "counter")
 /* clang-format on */
 
 enum nsight_kind {

@@ -4,59 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of x86's vectors (arch/x86/include/asm/irq_vectors.h), as the tracepoints print them */
-static const struct {
-	const char *name;
-	int number;
-} vectors[NSR_N_VECTORS] = {
-	[NSR_LOCAL_TIMER] = {"local_timer", 0xec},
-	[NSR_RESCHEDULE] = {"reschedule", 0xfd},
-	[NSR_CALL_FUNCTION] = {"call_function", 0xfc},
-	[NSR_CALL_FUNCTION_SINGLE] = {"call_function_single", 0xfb},
-};
-
 void raw_flush(struct merge *m)
 {
 	fwrite(m->held, sizeof(*m->held), m->n_held, m->out);
 	m->n_held = 0;
 }
 
-void raw_name_vectors(struct merge *m)
-{
-	for (int i = 0; i < NSR_N_VECTORS; i++)
-		m->vector_names[i] =
-			strings_intern(&m->rec->strings, vectors[i].name, STRINGS_MAX_LEN);
-}
-
 /* n bits; the sign is the top one */
 static int64_t sign_extend(uint64_t value, int bits)
 {
 	return (int64_t)(value << (64 - bits)) >> (64 - bits);
-}
-
-static uint32_t irq_name(struct raw_recording *rec, uint32_t number)
-{
-	uint32_t *name = &rec->irq_names[number];
-	char text[32];
-
-	if (!*name) {
-		snprintf(text, sizeof(text), "irq %u", number);
-		*name = strings_intern(&rec->strings, text, sizeof(text));
-	}
-	return *name;
-}
-
-/* Who reads from a port; where no record tells, the port. */
-static uint32_t reader_name(struct raw_recording *rec, uint32_t port)
-{
-	uint32_t *name = &rec->reader_names[port];
-	char text[32] = "left out";
-
-	if (!*name && port & 0xffff)
-		snprintf(text, sizeof(text), "port %u", port & 0xffff);
-	if (!*name)
-		*name = strings_intern(&rec->strings, text, sizeof(text));
-	return *name;
 }
 
 /* The idle threads have no TASK records. */
@@ -194,17 +151,17 @@ static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event
 		ev->kind = begin ? K_SOFTIRQ_ENTRY : K_SOFTIRQ_EXIT;
 		if (!begin && file->others) {
 			ev->b = (int64_t)(file->others >> 32);
-			ev->c = reader_name(m->rec, file->others & (N_READERS - 1));
+			ev->c = raw_reader_name(m->rec, file->others & (N_READERS - 1));
 		}
 		file->others = 0;
 		break;
 	case NSR_IRQ:
 		ev->kind = begin ? K_IRQ_HANDLER_ENTRY : K_IRQ_HANDLER_EXIT;
-		ev->c = begin ? irq_name(m->rec, what) : 0;
+		ev->c = begin ? raw_irq_name(m->rec, what) : 0;
 		break;
 	case NSR_VECTOR:
 		ev->kind = begin ? K_VECTOR_ENTRY : K_VECTOR_EXIT;
-		ev->a = vectors[what].number;
+		ev->a = raw_vector_number(what);
 		ev->c = m->vector_names[what];
 		break;
 	case NSR_IDLE:
@@ -254,6 +211,18 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 		ev->b = parent ? parent : tid;
 	}
 	raw_put(m, ev);
+}
+
+/* The first one always: it tells when they were read. */
+static void put_counters(struct merge *m, struct nsight_event *ev, const unsigned char *p)
+{
+	ev->kind = K_COUNTER;
+	for (int i = 0; i < NSR_COUNTERS_AT_ONCE; i++) {
+		ev->a = i;
+		ev->b = (int64_t)raw_word(p, 1 + i);
+		if (!i || ev->b)
+			raw_put(m, ev);
+	}
 }
 
 static void put_one(struct merge *m, struct raw_file *file, struct nsight_event *ev,
@@ -319,6 +288,9 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->a = raw_syscall_tid(p);
 		ev->b = raw_dur(p);
 		break;
+	case NSR_COUNTERS:
+		put_counters(m, ev, p);
+		return;
 	case NSR_MEMORY:
 		ev->kind = K_MEMORY_WORK;
 		ev->a = raw_memory(p);

@@ -54,7 +54,12 @@ static inline void raw_put(struct merge *m, const struct nsight_event *ev)
 void raw_runs(struct merge *m, struct raw_file *file, int32_t tid);
 /* The events of an item, whose time has come. */
 void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item *item);
+/* raw_names.c: x86's number of a vector; strings: of an interrupt, of who reads from a port (where
+ * no record tells, the port) */
 void raw_name_vectors(struct merge *m);
+int raw_vector_number(uint32_t vector);
+uint32_t raw_irq_name(struct raw_recording *rec, uint32_t number);
+uint32_t raw_reader_name(struct raw_recording *rec, uint32_t port);
 /* The timestamps of one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
 /* The same of intervals of threads. */

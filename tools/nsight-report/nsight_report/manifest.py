@@ -66,6 +66,12 @@ class Manifest:
         """The same of the kernel's reasons to drop a packet."""
         return self._by_number("drop_reasons")
 
+    def counters(self) -> builtins.list[str]:
+        """Names of performance counters by their number in the records; '' is not there."""
+        told = self.raw.get("counters")
+        names = told[:16] if isinstance(told, builtins.list) else []
+        return [name if isinstance(name, str) and len(name) < 64 else "" for name in names]
+
     def _by_number(self, key: str) -> dict[str, str]:
         return {
             str(number): name

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from . import drops
+from . import counters, drops
 from .attribution.causes import LOW_COVERAGE, OWN_COST
 from .names import printable
 from .requests.figures import Figures, figures
@@ -118,6 +118,7 @@ class Summary:
     slowest: list[SlowMessage]
     blocking: pd.DataFrame
     drops: pd.DataFrame  # as drops.of_messages has them
+    counted: list[counters.Counted]  # of the messages' own work
     own_cost: OwnCost | None = None
     only_waits: bool = False  # of system calls
     no_counters: bool = False  # the machine has no PMU
@@ -191,6 +192,7 @@ def summarise(capture: CaptureTables) -> Summary:
         requests=_requests(capture, chosen["pid"].unique()),
         thing="request" if capture.options.direction == REQUEST else "message",
         chains=wait_chains(capture.anomalies),
+        counted=counters.of_messages(capture.message_counters, capture.compared),
         drops=drops.of_messages(capture.drops, selected(capture, ["proto", "lport"])),
     )
 

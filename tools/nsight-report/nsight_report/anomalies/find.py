@@ -37,10 +37,10 @@ from .measurement import measure
 
 def find(
     recording: Recording, options: Selection, against: Recording | None = None
-) -> tuple[pa.Table, pa.Table, pa.Table]:
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Compare the slow slice of one application's messages with its baseline slice, of the same capture or of ``against``.
 
-    Returns ``(table compared, table anomalies with categories still empty, losses)``.
+    Returns ``(table compared, table anomalies with categories still empty, losses, table message_counters)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
     functions where both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
@@ -61,7 +61,7 @@ def find(
     every = pd.concat(frames, ignore_index=True)
     if recording.explain is not None:
         every = _with_chains(every, messages, recording.explain)
-    return population.table(), _table(every, messages), ledger.table()
+    return population.table(), _table(every, messages), ledger.table(), _counters(compared, population)
 
 
 class _Compared(NamedTuple):
@@ -69,8 +69,10 @@ class _Compared(NamedTuple):
 
     slow: Exposure
     called: Measured | None
+    counted: pd.DataFrame
     baseline: Exposure
     usually: Measured | None
+    usually_counted: pd.DataFrame
     n_baseline: int
 
 
@@ -131,6 +133,23 @@ def _table(frame: pd.DataFrame, messages: pd.DataFrame) -> pa.Table:
     frame["took_ns"] = frame["deviation_ns"]
     frame = frame.sort_values(["message_id", "side", "deviation_ns"], ascending=[True, True, False])
     return schema.conform("anomalies", pa.Table.from_pandas(_strings(frame), preserve_index=False))
+
+
+def _counters(compared: list[_Compared], population: Population) -> pa.Table:
+    """What was counted of the work of each message."""
+    sides = (
+        ("slow", 0, [of.counted for of in compared]),
+        ("baseline", -1, [of.usually_counted for of in compared]),
+    )
+    frames = []
+    for role, which, parts in sides:
+        ids = column(population.of[which].messages["message_id"])
+        of = pd.concat(parts, ignore_index=True)
+        frames.append(of.assign(message_id=ids[of.pop("row").to_numpy(np.int64)], role=role))
+    every = (
+        pd.concat(frames).sort_values(["role", "message_id", "counter"]).astype({"counter": str, "role": str})
+    )
+    return schema.conform("message_counters", pa.Table.from_pandas(every, preserve_index=False))
 
 
 def _without(frame: pd.DataFrame, labels: Int, names: list[str]) -> pd.DataFrame:

@@ -7,13 +7,15 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 
 from ..calls.call_tree import COLUMNS, CallTree
-from ..interval_joins import Int
+from ..interval_joins import Int, overlaps
+from ..tables.data_frames import column, to_pandas, words
 from ..timeline import exposure
 from ..timeline.activity import Activity
 from ..timeline.frequency import CoreFrequencies
-from ..timeline.labelled import Exposure, LabelledIntervals
+from ..timeline.labelled import EXCEPTION, OWN, Exposure, LabelledIntervals
 from . import functions
 from .functions import Measured
 from .paths import Calls, Nodes, Paths
@@ -24,17 +26,19 @@ PARTS = 2
 
 def measure(
     activity: Activity, wanted: list[Int], with_functions: bool
-) -> list[tuple[Exposure, Measured | None]]:
-    """For each of the sets of rows of the activity's messages: what they met, and what they called."""
+) -> list[tuple[Exposure, Measured | None, pd.DataFrame]]:
+    """For each of the sets of rows of the activity's messages: what they met, and called, and ``counted`` of their own work."""
     met: list[list[Exposure]] = [[] for _ in wanted]
     called: list[list[tuple[Paths, Nodes, Int]]] = [[] for _ in wanted]
+    counts: list[list[pd.DataFrame]] = [[] for _ in wanted]
     # What the messages of one part called is found while the contexts of the next are looked at.
     with ThreadPoolExecutor(PARTS) as pool:
         ahead: deque[Future[list[tuple[Paths, Nodes, Int]]]] = deque()
         for parts, machine in activity.parts(wanted):
             found = [exposure.measure(activity.messages, p, machine) for p in parts]
-            for of, (sums, _) in zip(met, found, strict=True):
+            for of, beside, (sums, within) in zip(met, counts, found, strict=True):
                 of.append(sums)
+                beside.append(counted(activity, within))
             if with_functions:
                 ahead.append(
                     pool.submit(_called, activity, [within for _, within in found], machine.frequencies)
@@ -44,9 +48,34 @@ def measure(
         while ahead:
             _add(called, ahead.popleft().result())
     return [
-        (Exposure.join(of), Measured.join(into) if with_functions else None)
-        for of, into in zip(met, called, strict=True)
+        (
+            Exposure.join(of),
+            Measured.join(into) if with_functions else None,
+            pd.concat(beside, ignore_index=True),
+        )
+        for of, into, beside in zip(met, called, counts, strict=True)
     ]
+
+
+def counted(activity: Activity, within: LabelledIntervals) -> pd.DataFrame:
+    """``row``, ``counter``, ``count``: what was counted while each message's own thread worked on it, page faults and the like with it.
+
+    What a core counted between two readings is spread evenly over the time between them.
+    """
+    own = within.take(np.isin(within.kind, (OWN, EXCEPTION)))
+    spans = to_pandas(activity.counters.overlapping(own.cpu, own.start, own.end))
+    name, parts = words(spans["counter"]), []
+    for counter in np.unique(name):
+        of = spans[name == counter]
+        start, end = column(of["start_ns"]), column(of["end_ns"])
+        query, item, low, high = overlaps(own.cpu, own.start, own.end, column(of["cpu"]), start, end)
+        share = (high - low) / (end - start)[item] * column(of["count"])[item]
+        parts.append(pd.DataFrame({"row": own.row[query], "counter": counter, "count": share}))
+    if not parts:
+        return pd.DataFrame(
+            {"row": np.zeros(0, np.int64), "counter": np.zeros(0, object), "count": np.zeros(0)}
+        )
+    return pd.concat(parts).groupby(["row", "counter"]).sum().reset_index()
 
 
 def _called(

@@ -43,8 +43,9 @@ def _run(ctx: Context) -> Result:
         here = here._replace(explain=Explainer.of(ctx, ledger))
         if against is not None and ctx.other is not None:
             against = against._replace(explain=Explainer.of(ctx.other, ledger))
-    compared, found, lost = find(here, replace(options, granularity_ns=granularity), against)
-    return {"compared": compared, "found_anomalies": found}, losses.merge([lost, ledger.table()])
+    compared, found, lost, counts = find(here, replace(options, granularity_ns=granularity), against)
+    made = {"compared": compared, "found_anomalies": found, "message_counters": counts}
+    return made, losses.merge([lost, ledger.table()])
 
 
 def _of_intervals(ctx: Context) -> tuple[int, int] | None:
@@ -60,7 +61,7 @@ STAGE = Stage(
     _run,
     needs=("messages", "requests", "contexts", "events", "clocks"),
     options=ANALYSIS,
-    tables=("compared", "found_anomalies"),
+    tables=("compared", "found_anomalies", "message_counters"),
     diagnosis=True,
     schemas=(("found_anomalies", "anomalies"),),
 )

@@ -23,7 +23,7 @@ def _run(ctx: Context) -> Result:
     from .. import drops
     from ..capture import perf_data, raw_records
     from ..clocks import ClockMap
-    from . import build, frequencies, functions, memory_work, waits
+    from . import build, counters, frequencies, functions, memory_work, waits
 
     clock = ClockMap(ctx.table("clock_map"))
 
@@ -45,6 +45,7 @@ def _run(ctx: Context) -> Result:
     cores = losses.Ledger("calls")
     made["memory_work"] = memory_work.table(decoded, states, ctx.manifest.raw.get("page_fault_ns"), cores)
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
+    made["counters"] = counters.table(decoded, ctx.manifest.counters())
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
     if ctx.manifest.mode == "intel-pt":
@@ -85,7 +86,17 @@ STAGE = Stage(
     needs=("clocks",),
     raw=("manifest.json", "perf.data", RECORDS),
     options=("symfs",),
-    tables=("calls", "contexts", "thread_states", "waits", "trace", "frequencies", "memory_work", "drops"),
+    tables=(
+        "calls",
+        "contexts",
+        "thread_states",
+        "waits",
+        "trace",
+        "frequencies",
+        "memory_work",
+        "counters",
+        "drops",
+    ),
     programs=("nsight-perfdata", "nsight-rawdata", "nsight-contexts"),
     by_message=True,
 )

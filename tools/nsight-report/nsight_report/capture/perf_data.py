@@ -80,6 +80,7 @@ KINDS = (
     "tcp_retransmit",
     "cpu_quota",
     "memory_work",
+    "counter",
 )
 CODE = {name: code for code, name in enumerate(KINDS)}
 

@@ -73,6 +73,7 @@ def summary_object(capture: CaptureTables, summary: Summary | None = None) -> di
         ],
         "blocking": _rows(s.blocking, _BLOCKING_FIELDS),
         "drops": _rows(s.drops, _DROP_FIELDS),
+        "counters": [one._asdict() for one in s.counted],
         "own_cost": {"median_ns": s.own_cost.median_ns, "share": s.own_cost.share} if s.own_cost else None,
         "losses": _rows(s.losses, _LOSS_FIELDS),
     }

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..counters import figure
 from ..drops import MEANING
 from ..names import printable
 from ..report_text import confidence, next_steps, no_cause, phase_columns, requests_told, slowest_told
@@ -54,6 +55,7 @@ def print_summary(capture: CaptureTables, summary: Summary, file: TextIO, hints:
     _latencies(console, summary)
     _requests(console, summary)
     _causes(console, summary)
+    _counters(console, summary)
     _blocking(console, summary)
     _slowest(console, summary)
     if hints:
@@ -187,6 +189,16 @@ def _drops(console: Console, s: Summary) -> None:
     _title(console, "Packets that this machine dropped")
     for row in each(s.drops.head(_CAUSES)):
         _item(console, described(row))
+
+
+def _counters(console: Console, s: Summary) -> None:
+    if not s.counted:
+        return
+    _title(console, f"Performance counters of the work on the median {s.thing}")
+    table = columns(console, "counter", ">slow", ">baseline")
+    for one in s.counted:
+        table.add_row(printable(one.name), figure(one.slow), figure(one.baseline))
+    print_table(console, table)
 
 
 def described(row: Any) -> str:

@@ -40,7 +40,7 @@ class Activity:
     """The cores, threads and functions of a recording beside some ``messages`` of the application ``app``.
 
     ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: then,
-    numbers of calls that are softirqs: their own kind is that of functions. ``frequencies``: of its cores.
+    numbers of calls that are softirqs: their own kind is that of functions. ``frequencies`` and ``counters``: of its cores.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Activity:
         self._calls, self._contexts, self._states, self._memory = (
             recording.activity(name) for name in ("calls", "contexts", "thread_states", "memory_work")
         )
+        self.counters = recording.activity("counters")
         self._host, self._explain = recording.host or arrival.Host(), recording.explain
         self._power = to_pandas(self._calls.where("kind", ["power"], ["cpu", "start_ns"]))
         self.has_functions = self._calls.holds("kind", "function")

@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
     ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
     nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
-    ``frequencies`` and ``memory_work``: of its cores, those tables.
+    ``frequencies``, ``memory_work`` and ``counters``: of its cores, those tables.
     ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
     """
 
@@ -80,6 +80,7 @@ class Recording(NamedTuple):
     explain: Explain | None = None
     frequencies: pa.Table | None = None
     memory_work: pa.Table | IntervalTable | None = None
+    counters: pa.Table | IntervalTable | None = None
 
     def every(self) -> Messages:
         """Its messages, to be read in parts."""
@@ -90,7 +91,7 @@ class Recording(NamedTuple):
         return self.diagnosed or self.every()
 
     def activity(self, name: str) -> IntervalTable:
-        """Its table ``calls``, ``contexts``, ``thread_states`` or ``memory_work``, to be read in parts."""
+        """Its table ``calls``, ``contexts``, ``thread_states``, ``memory_work`` or ``counters``, to be read in parts."""
         table = getattr(self, name)
         table = schema.empty(name) if table is None else table
         return (
@@ -120,6 +121,7 @@ class Recording(NamedTuple):
             drops=ctx.table("drops"),
             frequencies=ctx.table("frequencies"),
             memory_work=ctx.stored("memory_work"),
+            counters=ctx.stored("counters"),
             diagnosed=ctx.compared() if ctx.options.direction == REQUEST else None,
         )
 

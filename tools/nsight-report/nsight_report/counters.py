@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What performance counters say of the work on slow messages and on baseline ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+CYCLES, INSTRUCTIONS = "cycles", "instructions"
+_PER = 1_000
+
+
+class Counted(NamedTuple):
+    """A figure of the median slow and baseline message; ``name`` says of what, and per what."""
+
+    name: str
+    slow: float
+    baseline: float
+
+
+def of_messages(counts: pd.DataFrame, compared: pd.DataFrame) -> list[Counted]:
+    """Figures of ``counts`` (table ``message_counters``) of the messages that were ``compared``; none where nothing was counted.
+
+    A counter that counted nothing of a message counts as 0 there.
+    """
+    names = sorted(counts["counter"].astype(str).unique())
+    by_role = {}
+    for role in ("slow", "baseline"):
+        ids = compared.loc[compared["role"].astype(str) == role, "message_id"]
+        of = counts[counts["role"].astype(str) == role].astype({"counter": str})
+        wide = of.pivot_table(index="message_id", columns="counter", values="count", aggfunc="sum")
+        by_role[role] = wide.reindex(index=ids.unique(), columns=names).fillna(0.0)
+    found = []
+    for name in names:
+        each = [frame[name] for frame in by_role.values()]
+        found.append((f"{name} per message", *each))
+        if name == INSTRUCTIONS and CYCLES in names:
+            found.append(
+                ("instructions per cycle", *(frame[name] / frame[CYCLES] for frame in by_role.values()))
+            )
+        elif name not in (CYCLES, INSTRUCTIONS) and INSTRUCTIONS in names:
+            rates = (_PER * frame[name] / frame[INSTRUCTIONS] for frame in by_role.values())
+            found.append((f"{name} per 1,000 instructions", *rates))
+    return [
+        Counted(name, *(float(of.median()) if of.notna().any() else 0.0 for of in each))
+        for name, *each in found
+    ]
+
+
+def figure(value: float) -> str:
+    """Three digits, as far as there are so few before the point.
+
+    >>> figure(0.61234), figure(1234.6), figure(12.345), figure(0)
+    ('0.612', '1,235', '12.3', '0')
+    """
+    return f"{value:,.0f}" if value >= 100 or not value else f"{value:.3g}"
