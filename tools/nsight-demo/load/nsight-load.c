@@ -164,7 +164,8 @@ static void run_load(void)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_signal};
+	/* connect() goes on, so that the log is complete; waiting for events ends all the same. */
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
 	parse_options(argc, argv, &opts);
 	srand48((long)opts.seed);

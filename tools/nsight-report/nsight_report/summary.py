@@ -193,7 +193,13 @@ def summarise(capture: CaptureTables) -> Summary:
         thing="request" if capture.options.direction == REQUEST else "message",
         chains=wait_chains(capture.anomalies),
         counted=counters.of_messages(capture.message_counters, capture.compared),
-        drops=drops.of_messages(capture.drops, selected(capture, ["proto", "lport"])),
+        # Where nothing was dropped it does not matter whose ports: to look them up takes time.
+        drops=drops.of_messages(
+            capture.drops,
+            selected(capture, ["proto", "lport"])
+            if len(capture.drops)
+            else chosen[:0].assign(proto=0, lport=0),
+        ),
     )
 
 

@@ -123,21 +123,25 @@ class Messages:
         each; ``comm`` in ``comms``. Both lists may grow from call to call, and keep what they had. ``begin_tid``, ``recv_cpu``
         and ``handoff_ns`` may be left out: none was handed over.
         """
-        rows = np.zeros(len(columns["name"]), _ROW)
+        order = np.argsort(columns["call_ns"], kind="stable")
+        columns = {name: of[order] for name, of in columns.items()}
+        one = np.zeros(
+            1, _ROW
+        )  # what is the same in all of them: to fill that in once is a third of the work
         for name in (*_TIMES, "fd", "begin_tid", "stream_id"):
-            rows[name] = columns.get(name, NONE)
-        for name in ("pid", "tid"):
+            one[name] = NONE
+        for name in ("byte_end", "n_reads", "n_in_read"):
+            one[name] = 1  # of what has no bytes
+        one["direction"] = _DIRECTIONS.index("interval")
+        one["laddr"] = one["raddr"] = self._places("laddr", [""])
+        rows = np.repeat(one, len(order))
+        for name in {*_TIMES, "fd", "begin_tid", "stream_id", "pid", "tid"} & set(columns):
             rows[name] = columns[name]
-        for name in ("byte_start", "byte_end", "n_reads", "n_in_read"):
-            rows[name] = 1  # of what has no bytes
-        rows["byte_start"] = 0
         rows["first_ns"], rows["last_ns"] = columns["call_ns"], columns["app_ns"]
         rows["latency_ns"] = rows["last_ns"] - rows["first_ns"]
-        rows["direction"] = _DIRECTIONS.index("interval")
         rows["timestamps"] = np.where(rows["handoff_ns"] == NONE, _STAMP_WORDS["be"], _STAMP_WORDS["bhe"])
         rows["request_type"] = self._places("request_type", names)[columns["name"]]
         rows["comm"] = self._places("comm", comms)[columns["comm"]]
-        rows["laddr"] = rows["raddr"] = self._places("laddr", [""])
         rows["conn_id"] = self._n_tcp + self._n_datagrams + columns["name"]
         self._n_names = max(self._n_names, len(names))
         self._runs.add(rows)

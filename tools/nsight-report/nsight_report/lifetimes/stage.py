@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,21 @@ def _run(ctx: Context) -> Result:
         realtime_offset_ns=wall - uptime if wall is not None and uptime is not None else None,
         framing=framing,
         payload=_payload(ctx) if framing else None,
-        intervals=_intervals(ctx, clock, of_intervals),
+        intervals=_ahead(_intervals(ctx, clock, of_intervals)),
     )
     assert ctx.scratch is not None  # of a stage that runs
     table, lost = build(ctx.stored("events"), ctx.scratch, options)
     return {"messages": table}, merge([lost, of_intervals.table()])
+
+
+def _ahead(items: Iterable[Intervals]) -> Iterator[Intervals]:
+    """``items``; the next one is read while one is worked on."""
+    of = iter(items)
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, of, None)
+        while (item := following.result()) is not None:
+            following = pool.submit(next, of, None)
+            yield item
 
 
 def _intervals(ctx: Context, clock: ClockMap, ledger: Ledger) -> Iterable[Intervals]:

@@ -107,10 +107,20 @@ class Runs:
                 n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
 
     def _in_order(self, rows: Rows) -> Rows:
-        first = np.ascontiguousarray(rows[self._keys[0]])
-        if (first[1:] > first[:-1]).all():
+        if self._is_in_order(rows):
             return rows  # as what comes in order of time, of which a copy would cost as much as the sort
         return rows[self._order(rows)]
+
+    def _is_in_order(self, rows: Rows) -> bool:
+        equal = np.ones(max(len(rows) - 1, 0), bool)  # in all keys so far
+        for key in self._keys:
+            of = np.ascontiguousarray(rows[key])
+            if (equal & (of[1:] < of[:-1])).any():
+                return False
+            equal &= of[1:] == of[:-1]
+            if not equal.any():
+                break
+        return True
 
     def _order(self, rows: Rows) -> npt.NDArray[np.int64]:
         return np.lexsort([np.ascontiguousarray(rows[key]) for key in reversed(self._keys)])

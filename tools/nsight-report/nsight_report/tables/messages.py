@@ -79,8 +79,7 @@ class Messages(Reader):
         names = self.column_names if names is None else list(names)
         found = [self.nothing(names)]
         for group in self._groups(list(dict.fromkeys([*names, self.key])), wanted):
-            hit = np.isin(group[self.key].to_numpy(), wanted, kind="sort")
-            found.append(group.select(names).filter(pa.array(hit)))
+            found.append(group.select(names).take(_places(group[self.key].to_numpy(), wanted)))
         return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
 
     def _groups(self, names: list[str], wanted: I64 | None = None) -> Iterator[pa.Table]:
@@ -101,6 +100,15 @@ class Messages(Reader):
             return True
         at = np.searchsorted(wanted, told.min)
         return bool(at < len(wanted) and wanted[at] <= told.max)
+
+
+def _places(numbers: npt.NDArray[Any], wanted: I64) -> I64:
+    """Where some of the (ascending) numbers ``wanted`` are, ascending."""
+    if (numbers[1:] < numbers[:-1]).any():
+        return np.flatnonzero(np.isin(numbers, wanted, kind="sort"))
+    low, high = np.searchsorted(wanted, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
+    at = np.searchsorted(numbers, wanted[low:high])
+    return at[numbers[at] == wanted[low:high]]
 
 
 def _plain(column: pa.ChunkedArray, words: dict[str, int]) -> npt.NDArray[np.int64]:

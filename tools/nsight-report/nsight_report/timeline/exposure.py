@@ -178,9 +178,9 @@ def _rules(
     other_received = (received >= 0) & ~_is_own(messages, row, received, m)
     worked_conn = _lookup(m.received, m.receive_conn, worked)
     # Numbers of requests are those of messages that each began with, or that were sent.
-    app_worked = np.isin(worked_conn, m.app.conn) if "first_id" in messages else np.isin(worked, m.app.ids)
+    app_worked = np.isin(worked_conn, m.app.conn) if "first_id" in messages else _among(worked, m.app.ids)
     # Whatever its direction and port: with sent messages none of what is received is in ``ids``.
-    app_received = np.isin(received, m.app.ids) | np.isin(
+    app_received = _among(received, m.app.ids) | np.isin(
         _lookup(m.received, m.receive_pid, received), m.app.pids
     )
     same_conn = worked_conn == column(messages["conn_id"])[row]
@@ -265,6 +265,14 @@ def _longest_nested(m: Machine) -> int:
     within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, m.app.tids)
     usual = (m.end - m.start)[within]
     return max(NESTED_FLOOR_NS, 5 * int(np.median(usual)) if len(usual) else 0)
+
+
+def _among(numbers: Int, sorted_ids: Int) -> npt.NDArray[np.bool_]:
+    """Whether each is one of the ids, which may be far more than there are numbers; -1 is none."""
+    found = np.zeros(len(numbers), bool)
+    at = np.flatnonzero(numbers >= 0)
+    found[at] = _lookup(sorted_ids, sorted_ids, numbers[at]) == numbers[at]
+    return found
 
 
 def _lookup(sorted_ids: Int, values_of: Int, values: Int) -> Int:
