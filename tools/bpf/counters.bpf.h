@@ -24,8 +24,8 @@ COUNTER(2)
 COUNTER(3)
 COUNTER(4)
 
-/* A program that interrupts this one between reading and exchange leaves it less than nothing, and
- * has counted that itself: what is added up is right. */
+/* A program that interrupts this one between reading and exchange has counted what came meanwhile:
+ * less than nothing is left here, and too much for the next reading; together they are right. */
 static __always_inline __u64 grown(void *of, __u64 *last)
 {
 	struct bpf_perf_event_value value = {};

@@ -12,7 +12,8 @@
 
 struct memory_work {
 	__u64 began;
-	__u64 what;
+	__u32 what;
+	__u32 depth; /* of the same within it, as pages that are moved to make room for others */
 };
 
 struct {
@@ -26,8 +27,18 @@ static __always_inline int memory_begins(enum nsr_memory what)
 {
 	struct memory_work work = {.began = bpf_ktime_get_ns(), .what = what};
 	__u32 tid = bpf_get_current_pid_tgid();
+	struct memory_work *outer = bpf_map_lookup_elem(&memory_works, &tid);
 	struct nsr_control *c = control();
 
+	if (outer) {
+		/* Only pages are moved within a move: else an end was not seen, and this is another
+		 * one. */
+		if (outer->what == (__u32)what && what == NSR_PAGES_MOVED)
+			outer->depth++;
+		else if (outer->what == (__u32)what)
+			outer->began = work.began;
+		return 0;
+	}
 	if (bpf_map_update_elem(&memory_works, &tid, &work, BPF_NOEXIST) == -E2BIG && c) {
 		__sync_fetch_and_add(&c->produced[NSR_MEMORY], 1);
 		__sync_fetch_and_add(&c->lost[NSR_MEMORY], 1);
@@ -42,8 +53,12 @@ static __always_inline int memory_ends(enum nsr_memory what)
 	struct memory_work *work = bpf_map_lookup_elem(&memory_works, &tid);
 	struct nsr_control *c = control();
 
-	if (!work || work->what != what)
+	if (!work || work->what != (__u32)what)
 		return 0;
+	if (work->depth) {
+		work->depth--;
+		return 0;
+	}
 	began = work->began;
 	bpf_map_delete_elem(&memory_works, &tid);
 	if (c)

@@ -8,6 +8,7 @@ wakes it 40 us later, and computes for 20 us. Every EVERY-th step meets the caus
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,7 @@ def _time(record: bytes) -> int:
 def write(directory: Path, cause: Cause, steps: int) -> tuple[Path, Path]:
     """``steps.nsight`` and ``steps.csv`` in ``directory``; beside that, ``steps.csv.log`` says when the cause acted."""
     capture, file = directory / "steps.nsight", directory / "steps.csv"
+    shutil.rmtree(capture, ignore_errors=True)
     capture.mkdir()
     cores: dict[int, list[bytes]] = {
         0: [rf.switch(START - 50 * US, 0, HELPER)],

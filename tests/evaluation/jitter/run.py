@@ -158,7 +158,7 @@ def main() -> int:
                     made_up.append(score(cause, *emulated.write(directory, cause, STEPS), 0))
                 else:
                     scores.append(measure(cause, directory, output))
-            except (subprocess.CalledProcessError, NsightError, BedError) as error:
+            except (subprocess.CalledProcessError, NsightError, BedError, OSError) as error:
                 failed = 1
                 said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
                 print(f"{cause.name}: failed: {said}", file=sys.stderr)

@@ -21,5 +21,6 @@ def test_cause_comes_first_and_has_the_extra_time(cause: Cause, tmp_path: Path) 
 def test_without_a_cause_no_step_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Cause("nothing", r".*")
     monkeypatch.setitem(CAUSES, nothing, lambda step: None)
+    write(tmp_path, nothing, EVERY)  # of another run in the same directory
     found = score(nothing, *write(tmp_path, nothing, 20 * EVERY), 0)
     assert found.first == "-" and found.usual_us == found.slow_us

@@ -150,3 +150,12 @@ def test_reclaim_counts_where_its_thread_had_a_core_and_is_part_of_no_fault():
         (1, 200, 400, "memory reclaim"),
         (1, 450, 500, "page fault"),
     ]
+
+
+def test_work_of_one_thread_does_not_overlap_whatever_records_say():
+    """As many rows as records, and not as many as pairs of them with the thread's turns."""
+    turns = [(7, n * 100, n * 100 + 100, 1, "running") for n in range(40)]
+    records = [("memory_work", 1, n * 100 + 50, 7, 1, n * 100 + 50) for n in range(40)]
+    found = worked(turns, *records)
+    assert len(found) == 79
+    assert [row[1:3] for row in found[:3]] == [(0, 50), (50, 100), (100, 150)]

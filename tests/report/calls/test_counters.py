@@ -44,6 +44,13 @@ def test_a_reading_counts_from_the_one_before_on_its_core():
     ) == [
         (0, 100, 200, "cache-misses", 3),
         (0, 100, 200, "instructions", 70),
+        (
+            0,
+            200,
+            290,
+            "instructions",
+            -4,
+        ),  # of a reading that was interrupted: the next one has that much more
         (1, 150, 260, "cache-misses", 8),
     ]
 
@@ -94,3 +101,19 @@ def test_a_counter_that_counted_nothing_of_a_message_is_0_there():
         Counted("page-faults per 1,000 instructions", 0, 0),
     ]
     assert of_messages(counts[:0], compared) == []
+
+
+def test_where_nothing_was_counted_there_is_no_figure():
+    """Message 3 was on a core without counters; of message 1 no cycle was counted, and of the baseline's no instruction."""
+    compared = pd.DataFrame({"message_id": [1, 2, 3], "role": ["slow", "baseline", "baseline"]})
+    counts = pd.DataFrame({
+        "message_id": [1, 2, 2], "role": ["slow", "baseline", "baseline"],
+        "counter": ["instructions", "cycles", "cache-misses"], "count": [50.0, 30.0, 2.0],
+    })  # fmt: skip
+    assert of_messages(counts, compared) == [
+        Counted("cache-misses per message", 0, 2),
+        Counted("cache-misses per 1,000 instructions", 0, None),
+        Counted("cycles per message", 0, 30),
+        Counted("instructions per message", 50, 0),
+        Counted("instructions per cycle", None, 0),
+    ]

@@ -110,6 +110,10 @@ def test_a_wait_within_reclaim_is_in_that_and_not_in_the_call_that_led_to_it():
     assert kind_of("blocked", "memory reclaim", "thread", "client", False, False, False) == Verdict(
         "reclaim", "measured", True
     )
+    # Throttled: the time that it has to wait is no sleep of its own.
+    assert kind_of("blocked", "memory reclaim", "softirq", "TIMER", False, False, False) == Verdict(
+        "reclaim", "measured", False
+    )
 
 
 def test_thread_underneath_an_interrupt_is_no_waker():

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import nsight_report
 import pandas as pd
+import pyarrow as pa
 from machinery.made_up.capture import World, blocking_of, write_capture
+from machinery.made_up.tables import table
 from nsight_report.export.json import summary_object
 from nsight_report.summary import worst_covered
 from nsight_report.tables.data_frames import to_pandas
@@ -27,12 +29,38 @@ def test_json_is_exactly_the_documented_object(run: Run, capture: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)  # nothing else on standard output
     assert list(value) == [
-        "capture", "mode", "messages", "requests", "slow", "baseline", "coverage", "latency", "causes", "blocking", "drops", "own_cost", "losses",
+        "capture", "mode", "messages", "requests", "slow", "baseline", "coverage", "latency", "causes", "blocking", "drops", "counters",
+        "own_cost", "losses",
     ]  # fmt: skip
+    assert value["counters"] == []
     assert list(value["messages"]) == ["n", "p50_ns", "p99_ns", "p999_ns", "max_ns"]
     assert list(value["coverage"]) == ["median", "min", "located_median", "worst"]
     assert all(list(row) == CAUSE_KEYS for row in value["causes"])
     assert all(list(row) == LOSS_KEYS for row in value["losses"])
+
+
+def test_counters_of_slow_and_baseline_messages_are_told(run: Run, tmp_path: Path) -> None:
+    class Counting(World):
+        def tables(self) -> dict[str, pa.Table]:
+            every = super().tables()
+            rows = [
+                {"message_id": row["message_id"], "role": row["role"], "counter": name, "count": count}
+                for row in every["compared"].to_pylist()
+                for name, count in (
+                    ("cycles", 4000.0),
+                    ("instructions", 1000.0 if row["role"] == "slow" else 8000.0),
+                )
+            ]
+            return every | {"message_counters": table("message_counters", rows)}
+
+    path = write_capture(tmp_path / "counted.nsight", Counting())
+    assert json.loads(run(path, "--json").stdout)["counters"] == [
+        {"name": "cycles per message", "slow": 4000, "baseline": 4000},
+        {"name": "instructions per message", "slow": 1000, "baseline": 8000},
+        {"name": "instructions per cycle", "slow": 0.25, "baseline": 2},
+    ]
+    lines = [line.split() for line in run(path).stdout.splitlines()]
+    assert ["instructions", "per", "cycle", "0.25", "2"] in lines
 
 
 def test_json_numbers_are_those_of_the_capture(run: Run, capture: Path) -> None:

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -259,6 +260,26 @@ static void bind_port(struct conn *c, int family)
 		    strerror(errno));
 }
 
+/* A signal ends the wait for the connection, and not the connection: the log is to be complete. */
+static int connect_whole(int fd, const struct addrinfo *ai)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLOUT};
+	int error = ETIMEDOUT, n;
+	socklen_t size = sizeof(error);
+
+	if (!connect(fd, ai->ai_addr, ai->ai_addrlen))
+		return 0;
+	if (errno != EINTR)
+		return -1;
+	do
+		n = poll(&wait, 1, 2000);
+	while (n < 0 && errno == EINTR);
+	if (n > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
+		return -1;
+	errno = error;
+	return error ? -1 : 0;
+}
+
 void open_connections(void)
 {
 	struct addrinfo hints = {.ai_socktype = opts.proto->socktype,
@@ -294,7 +315,7 @@ void open_connections(void)
 			die("use fewer --connections", "connection %d: %s", i, strerror(errno));
 		if (opts.bind_port)
 			bind_port(c, ai->ai_family);
-		if (connect(c->fd, ai->ai_addr, ai->ai_addrlen))
+		if (connect_whole(c->fd, ai))
 			die("is the server running, and in this network namespace?",
 			    "%s port %s: %s", opts.host, opts.port, strerror(errno));
 		if (opts.proto->socktype == SOCK_STREAM)

@@ -164,8 +164,7 @@ static void run_load(void)
 
 int main(int argc, char **argv)
 {
-	/* connect() goes on, so that the log is complete; waiting for events ends all the same. */
-	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	struct sigaction action = {.sa_handler = on_signal};
 
 	parse_options(argc, argv, &opts);
 	srand48((long)opts.seed);

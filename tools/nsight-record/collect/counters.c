@@ -75,18 +75,22 @@ static int open_one(const struct known *counter, int cpu)
 	return -1;
 }
 
-/* Descriptors stay open: the events end with them. */
-static int open_all(const struct known *counter, int map, int n_cpus)
+/* On how many cores, and on how many not; errno says why. Descriptors stay open: the events end
+ * with them. */
+static int open_all(const struct known *counter, int map, int n_cpus, int *n_failed)
 {
 	int n = 0, reason = ENODEV;
 
+	*n_failed = 0;
 	for (int cpu = 0; cpu < n_cpus; cpu++) {
 		int fd = open_one(counter, cpu);
 
 		if (fd >= 0 && !bpf_map_update_elem(map, &cpu, &fd, BPF_ANY))
 			n++;
-		else if (errno != ENODEV) /* of a core that is off */
+		else if (errno != ENODEV) { /* of a core that is off */
 			reason = errno;
+			++*n_failed;
+		}
 	}
 	errno = reason;
 	return n;
@@ -100,9 +104,14 @@ void counters_open(struct nsight_collect_bpf *skel, int n_cpus)
 	};
 
 	for (int i = 0; i < n_chosen; i++) {
-		if (open_all(chosen[i], bpf_map__fd(maps[i]), n_cpus))
+		int n_failed, n = open_all(chosen[i], bpf_map__fd(maps[i]), n_cpus, &n_failed);
+
+		if (n)
 			printf("counter %d %s\n", i, chosen[i]->name);
-		else
+		if (n && n_failed)
+			printf("no counter %s: on %d of %d cores: %s\n", chosen[i]->name, n_failed,
+			       n + n_failed, strerror(errno));
+		else if (!n)
 			printf("no counter %s: %s\n", chosen[i]->name, strerror(errno));
 	}
 }

@@ -19,7 +19,8 @@ AT_ONCE = 5
 def table(decoded: Decoded, names: Sequence[str]) -> pa.Table:
     """Rows in order of core, time and counter; none that counted nothing. ``names``: of the counters, by number; '' is not there.
 
-    What was counted before the first reading of a core, or while records were lost, is not known.
+    What was counted before the first reading of a core, or while records were lost, is not known. A count can be below 0, where a
+    reading was interrupted by another one: with the next one it adds up.
     """
     events = decoded.events
     at = events[np.isin(events["kind"], [CODE["counter"], CODE["lost"]]) & (events["cpu"] != NO_CPU)]
@@ -35,7 +36,7 @@ def table(decoded: Decoded, names: Sequence[str]) -> pa.Table:
     known = (at["kind"] == CODE["counter"]) & (of > 0)
     known &= reads[last] & (cpu[last] == cpu)
     number, count = at["a"], at["b"]
-    known &= (number >= 0) & (number < len(names)) & (count > 0) & (ts > ts[last])
+    known &= (number >= 0) & (number < len(names)) & (count != 0) & (ts > ts[last])
     name = np.append(np.array(list(names), object), "")[np.where(known, number, -1)]
     known &= name != ""
     rows = pd.DataFrame({

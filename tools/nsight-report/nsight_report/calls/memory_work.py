@@ -46,13 +46,17 @@ def table(decoded: Decoded, states: pa.Table, takes_ns: object, ledger: Ledger) 
 
 
 def measured_of(events: npt.NDArray[np.void]) -> pd.DataFrame:
-    """``tid``, ``start_ns``, ``end_ns`` and ``work`` of what has both ends, in order of the first two."""
+    """``tid``, ``start_ns``, ``end_ns`` and ``work`` of what has both ends, in order of the first two; those of a thread do not overlap."""
     at = events[(events["kind"] == CODE["memory_work"]) & (events["tid"] > 0)]
-    end = at["ts"].astype(np.int64)
-    rows = pd.DataFrame({
-        "tid": at["tid"].astype(np.int64), "start_ns": end - at["b"], "end_ns": end, "work": np.array(MEASURED, object)[at["a"]],
-    })  # fmt: skip
-    return rows.sort_values(["tid", "start_ns"], kind="stable", ignore_index=True)
+    at = at[np.lexsort((at["ts"], at["tid"]))]
+    tid, end = at["tid"].astype(np.int64), at["ts"].astype(np.int64)
+    start = end - at["b"]
+    # A thread does one after the other: of records that say otherwise the earlier ones hold.
+    after = np.flatnonzero(tid[1:] == tid[:-1]) + 1
+    start[after] = np.maximum(start[after], end[after - 1])
+    work = np.array(MEASURED, object)[at["a"]]
+    rows = pd.DataFrame({"tid": tid, "start_ns": start, "end_ns": end, "work": work})
+    return rows[end > start].reset_index(drop=True)
 
 
 def _measured(events: npt.NDArray[np.void], states: pa.Table) -> pd.DataFrame:

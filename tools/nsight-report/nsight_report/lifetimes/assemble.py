@@ -148,6 +148,7 @@ class Messages:
 
     def _places(self, column: str, words: list[str]) -> I64:
         """Where words are among those of a column; new ones are entered. Both columns of addresses share one list."""
+        words = list(words)  # whoever reads ahead may add to them meanwhile
         known = self._words[column]
         place = {word: number for number, word in enumerate(known)}
         for word in words:

@@ -84,6 +84,8 @@ def _by_interrupt(place: str, symbol: str, from_thread: bool, has_io: bool) -> V
         return Verdict("disk", MEASURED, False)
     if symbol in ("BLOCK", "IRQ_POLL"):
         return Verdict("disk", INFERRED, False)
+    if place in MEMORY and symbol in TIMERS:
+        return Verdict("reclaim", MEASURED, False)  # throttled: it has to wait before it goes on
     if symbol in ("NET_RX", "NET_TX"):
         return Verdict("socket", INFERRED, True) if from_thread else Verdict("packet", MEASURED, False)
     if symbol in TIMERS:

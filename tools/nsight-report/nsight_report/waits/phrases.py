@@ -83,7 +83,9 @@ def _wait(p: Said) -> str:
         "child": f"waited{place} for the end of {who}",
         "signal": f"slept{place} until {who} sent a signal",
         "stopped": f"was stopped until {who} let it go on",
-        "reclaim": f"waited{place} for {who}" + ("" if p.name in MEMORY else " (memory reclaim)"),
+        "reclaim": f"waited{place}"
+        + ("" if p.other_tid < 0 else f" for {who}")
+        + ("" if p.name in MEMORY else " (memory reclaim)"),
         "packet": f"waited{place} for a packet",
         "device": f"waited{place} for interrupt {p.other_comm}",
         "kernel": f"waited{place} for {who} (inside of the kernel)",
