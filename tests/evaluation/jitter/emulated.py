@@ -27,6 +27,8 @@ US = 1_000
 START, PERIOD = 5_000_000_000_000, 1_000 * US
 STEPS, HELPER, WORKER = 100, 101, 300
 FUTEX, SLEEP = 202, 230
+#: enum nsr_vector of tools/bpf/record.h, and the kernel's number of the softirq.
+CALL_FUNCTION, RCU = 2, 9
 #: Of the C-states that the manifest tells: exit latencies in us.
 EXITS = (2, 133)
 USUAL_KHZ = 3_000_000
@@ -88,11 +90,34 @@ def _moved(step: Step) -> None:
     ]
 
 
+def _shootdown(step: Step) -> None:
+    """Another core has it flush its TLB 40 times, 3 us each."""
+    step.longer_ns = 120 * US
+    begins = [step.t + 5 * US + n * 4 * US for n in range(40)]
+    step.more += [rf.pair("VECTOR", at, at + 3 * US, CALL_FUNCTION) for at in begins]
+
+
+def _device(step: Step) -> None:
+    """A device's interrupt takes 150 us."""
+    step.longer_ns = 150 * US
+    step.more += [rf.pair("IRQ", step.t + 10 * US, step.t + 160 * US, 40)]
+
+
+def _rcu(step: Step) -> None:
+    """Callbacks of RCU run for 180 us behind a tick."""
+    step.longer_ns = 181 * US
+    tick = step.t + 10 * US
+    step.more += [rf.pair("VECTOR", tick, tick + US, 0), rf.pair("SOFTIRQ", tick + US, tick + 181 * US, RCU)]
+
+
 #: What acts, by cause.
 CAUSES: dict[Cause, Callable[[Step], None]] = {
     Cause("C-state", r"C-state exit latency \(A\)"): _c_state,
     Cause("frequency", r"CPU frequency and power \(A\)"): _frequency,
     Cause("steal", r"Host took the core \(A\)"): _steal,
+    Cause("TLB shootdown", r"Inter-processor interrupts \(A\)"): _shootdown,
+    Cause("device interrupt", r"Device interrupts \(A\)"): _device,
+    Cause("RCU", r"RCU \(A\)"): _rcu,
     Cause("kworker", r"kworker \(A\)|OS threads \(A\)"): _kworker,
     Cause("NUMA balancing", r"NUMA balancing and page migration \(A\)"): _moved,
 }
