@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Steps between two marks in each of which this thread faults on memory that it has not touched
- * before: on 512 pages in every eighth, on 32 in the others. For each a line: its number, the
- * thread, and the faults by the kernel's own count.
+ * In each step, which is between two marks, this thread touches new memory: 512 pages in every
+ * eighth step, 32 in the others. It prints a line for each step: the step's number, the thread,
+ * and the page faults that the kernel counted.
  */
 #include <nsight/interval.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which performance counters the recorder takes, and what it reads of those that it asked for."""
+"""Names of performance counters are checked before a recording, and missing counters are told after it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the diagnosis says of a recording of steps one of whose causes of jitter is known."""
+"""Scores of the diagnosis on a recording of steps into which one known cause of jitter was injected."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Score:
     usual_us: float
     slow_us: float
     stolen_ms: int
+    with_controls: bool  # by the rule from before, by which what is not judged was right unless it was affected and called a lock
 
 
 def acted(file: Path) -> np.ndarray:
@@ -80,6 +81,7 @@ def score(cause: Cause, capture: Path, file: Path, stolen: int) -> Score:
         cause.name, first, judged,
         int(found.loc[mine & right.to_numpy(bool), "deviation_ns"].sum()) / whole if whole and cause.right else None,
         int(hit.sum()), len(slow), float(steps["latency_ns"].median()) / 1000, float(slow["latency_ns"].median()) / 1000, stolen,
+        bool(re.fullmatch(cause.right, first)) if cause.right else not (hit.any() and "Lock wait" in first),
     )  # fmt: skip
 
 
@@ -106,4 +108,9 @@ def lines(scores: list[Score]) -> list[str]:
         for row in (head, *rows)
     ]
     judged = [s for s in scores if s.right is not None]
-    return [*told, "", f"first cause right: {sum(bool(s.right) for s in judged)} of {len(judged)}"]
+    verdict = f"first cause right: {sum(bool(s.right) for s in judged)} of {len(judged)}"
+    return [
+        *told,
+        "",
+        f"{verdict} (with controls, as counted before: {sum(s.with_controls for s in scores)} of {len(scores)})",
+    ]

@@ -118,7 +118,9 @@ def test_recorder_measures_a_fault_of_this_machine():
 
 
 def worked(
-    states: list[tuple[int, int, int, int, str]], *events: tuple[str, int, int, int, int, int]
+    states: list[tuple[int, int, int, int, str]],
+    *events: tuple[str, int, int, int, int, int],
+    ledger: Ledger | None = None,
 ) -> list[tuple[object, ...]]:
     """Rows of the table; ``states``: (tid, start, end, cpu, state), ``events``: (kind, cpu, ts, tid, a, b)."""
     array = np.zeros(len(events), EVENT)
@@ -128,7 +130,7 @@ def worked(
             event[name] = value
     keys = ("tid", "start_ns", "end_ns", "cpu", "state")
     of = table("thread_states", [dict(zip(keys, row, strict=True)) for row in states])
-    found = memory_work.table(SimpleNamespace(events=array), of, 50, Ledger("calls"))
+    found = memory_work.table(SimpleNamespace(events=array), of, 50, ledger or Ledger("calls"))
     return [tuple(row.values()) for row in found.to_pylist()]
 
 
@@ -156,6 +158,10 @@ def test_work_of_one_thread_does_not_overlap_whatever_records_say():
     """As many rows as records, and not as many as pairs of them with the thread's turns."""
     turns = [(7, n * 100, n * 100 + 100, 1, "running") for n in range(40)]
     records = [("memory_work", 1, n * 100 + 50, 7, 1, n * 100 + 50) for n in range(40)]
-    found = worked(turns, *records)
+    ledger = Ledger("calls")
+    found = worked(turns, *records, ledger=ledger)
     assert len(found) == 79
+    assert [(row["key"], row["count"]) for row in ledger.table().to_pylist()] == [
+        ("memory_work_overlaps", 39)
+    ]
     assert [row[1:3] for row in found[:3]] == [(0, 50), (50, 100), (100, 150)]

@@ -14,18 +14,21 @@ from nsight_report.anomalies import Recording, find
 from nsight_report.calls import counters
 from nsight_report.capture.perf_data import CODE, EVENT
 from nsight_report.counters import Counted, of_messages
+from nsight_report.losses import Ledger
 from nsight_report.tables.data_frames import to_pandas
 from report.anomalies.test_causes import SLOWEST, SOFTIRQ, slow
 
 NAMES = ("instructions", "", "cache-misses")
 
 
-def rows(*events: tuple[str, int, int, int, int]) -> list[tuple[object, ...]]:
-    """Of events (kind, cpu, ts, a, b)."""
+def rows(*events: tuple[str, int, int, int, int], lost: int = 0) -> list[tuple[object, ...]]:
+    """Of events (kind, cpu, ts, a, b); ``lost``: readings behind losses."""
     array = np.zeros(len(events), EVENT)
     for event, (kind, cpu, ts, a, b) in zip(array, events, strict=True):
         event["kind"], event["cpu"], event["ts"], event["a"], event["b"] = CODE[kind], cpu, ts, a, b
-    found = counters.table(SimpleNamespace(events=array), NAMES)
+    ledger = Ledger("calls")
+    found = counters.table(SimpleNamespace(events=array), NAMES, ledger)
+    assert sum(row["count"] for row in ledger.table().to_pylist()) == lost
     return [tuple(row.values()) for row in found.to_pylist()]
 
 
@@ -58,6 +61,7 @@ def test_a_reading_counts_from_the_one_before_on_its_core():
 def test_what_was_counted_while_records_were_lost_is_not_known():
     assert rows(
         ("counter", 0, 100, 0, 1), ("lost", 0, 150, 9, 0), ("counter", 0, 200, 0, 70), ("counter", 0, 300, 0, 80),
+        lost=1,
     ) == [(0, 200, 300, "instructions", 80)]  # fmt: skip
 
 

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from event_builder import SERVER, SYN, Recording
 from nsight_report import lifetimes
-from nsight_report.lifetimes import parts
+from nsight_report.lifetimes import assemble, parts
 from nsight_report.tables import external_sort, schema, store
 from nsight_report.tables.intervals import IntervalTable
 
@@ -123,3 +124,17 @@ def test_few_connections_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
         assert messages.n_rows() == 4000
     assert 3 * most[1] < most[2], most
+
+
+def test_names_may_grow_while_they_are_looked_at(tmp_path: Path) -> None:
+    """Whoever reads ahead appends to the list."""
+
+    class Growing(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            found = list.__iter__(self[:])
+            self.append(f"name {len(self)}")
+            return found
+
+    of = object.__new__(assemble.Messages)
+    of._words = {"comm": ["other"]}
+    assert of._places("comm", Growing(["a", "b"])).tolist() == [1, 2]

@@ -8,8 +8,8 @@ struct nsight_collect_bpf;
 /* One more of them, by the name that perf has for it; exits if there is none of that name. */
 void counters_add(const char *name);
 
-/* Before the programs are loaded, and after: open those that were added, on every core. Each is
- * told, and why it is not there. */
+/* Call choose before the programs are loaded, and open after that: it opens the added counters on
+ * every core, and prints which are there and why others are not. */
 void counters_choose(struct nsight_collect_bpf *skel);
 void counters_open(struct nsight_collect_bpf *skel, int n_cpus);
 

@@ -34,7 +34,7 @@ SYSCALLS: dict[str, list[str]] = {
     "none": ["--no-syscalls"],
 }
 
-#: Performance counters by perf's names: those that need a PMU, and the kernel's own. So many at a time.
+#: Performance counters, named as in perf. The first ones need a PMU; the kernel counts page-faults and cpu-clock itself.
 HARDWARE_COUNTERS = (
     "cycles", "instructions", "stalled-cycles-frontend", "stalled-cycles-backend", "branch-misses", "cache-misses",
     "LLC-load-misses", "dTLB-load-misses",

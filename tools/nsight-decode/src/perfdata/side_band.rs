@@ -242,7 +242,7 @@ impl SideBand {
 }
 
 impl SideBand {
-    /// The totals of LOST_SAMPLES include what LOST records have reported. Their core says nothing: perf writes that of the first.
+    /// The totals of LOST_SAMPLES include what LOST records have reported. Their core is meaningless: perf writes the first one.
     fn add_lost_totals(&mut self) {
         let told = self.losses.iter().filter(|l| l.kind == LossKind::Records).map(|l| l.value);
         let (total, time) = std::mem::take(&mut self.lost_totals);

@@ -10,13 +10,14 @@ import pandas as pd
 import pyarrow as pa
 
 from ..capture.perf_data import CODE, NO_CPU, Decoded
+from ..losses import Ledger
 from ..tables import schema
 
 #: As tools/bpf/record.h has it.
 AT_ONCE = 5
 
 
-def table(decoded: Decoded, names: Sequence[str]) -> pa.Table:
+def table(decoded: Decoded, names: Sequence[str], ledger: Ledger) -> pa.Table:
     """Rows in order of core, time and counter; none that counted nothing. ``names``: of the counters, by number; '' is not there.
 
     What was counted before the first reading of a core, or while records were lost, is not known. A count can be below 0, where a
@@ -35,6 +36,10 @@ def table(decoded: Decoded, names: Sequence[str]) -> pa.Table:
     last = boundary[np.maximum(of - 1, 0)]
     known = (at["kind"] == CODE["counter"]) & (of > 0)
     known &= reads[last] & (cpu[last] == cpu)
+    ledger.add(
+        "counter_readings_after_losses",
+        int(np.count_nonzero((at["kind"] == CODE["counter"]) & (at["a"] == 0) & (of > 0) & ~reads[last])),
+    )
     number, count = at["a"], at["b"]
     known &= (number >= 0) & (number < len(names)) & (count != 0) & (ts > ts[last])
     name = np.append(np.array(list(names), object), "")[np.where(known, number, -1)]

@@ -27,8 +27,9 @@ LONGEST_NS = 100_000
 
 
 def table(decoded: Decoded, states: pa.Table, takes_ns: object, ledger: Ledger) -> pa.Table:
-    """Rows in order of core and time, none of which overlap. ``states``: table ``thread_states`` of these events."""
-    measured = _measured(decoded.events, states)
+    """Rows in order of core and time, which do not overlap. ``states``: table ``thread_states`` of these events."""
+    measured, n_overlap = _measured(decoded.events, states)
+    ledger.add("memory_work_overlaps", n_overlap)
     faults = _faults(decoded.events, takes_ns, ledger)
     # What is measured is the longer part of the fault that led to it.
     within = latest(
@@ -45,22 +46,26 @@ def table(decoded: Decoded, states: pa.Table, takes_ns: object, ledger: Ledger) 
     return schema.conform("memory_work", pa.Table.from_pandas(rows, preserve_index=False))
 
 
-def measured_of(events: npt.NDArray[np.void]) -> pd.DataFrame:
-    """``tid``, ``start_ns``, ``end_ns`` and ``work`` of what has both ends, in order of the first two; those of a thread do not overlap."""
+def measured_of(events: npt.NDArray[np.void]) -> tuple[pd.DataFrame, int]:
+    """``(rows, n)``: ``tid``, ``start_ns``, ``end_ns`` and ``work`` of what has both ends, in order of the first two and without overlaps.
+
+    ``n``: how many began before the one before it on their thread had ended, and were cut.
+    """
     at = events[(events["kind"] == CODE["memory_work"]) & (events["tid"] > 0)]
     at = at[np.lexsort((at["ts"], at["tid"]))]
     tid, end = at["tid"].astype(np.int64), at["ts"].astype(np.int64)
     start = end - at["b"]
     # A thread does one after the other: of records that say otherwise the earlier ones hold.
     after = np.flatnonzero(tid[1:] == tid[:-1]) + 1
-    start[after] = np.maximum(start[after], end[after - 1])
+    cut = after[start[after] < end[after - 1]]
+    start[cut] = end[cut - 1]
     work = np.array(MEASURED, object)[at["a"]]
     rows = pd.DataFrame({"tid": tid, "start_ns": start, "end_ns": end, "work": work})
-    return rows[end > start].reset_index(drop=True)
+    return rows[end > start].reset_index(drop=True), len(cut)
 
 
-def _measured(events: npt.NDArray[np.void], states: pa.Table) -> pd.DataFrame:
-    work = measured_of(events)
+def _measured(events: npt.NDArray[np.void], states: pa.Table) -> tuple[pd.DataFrame, int]:
+    work, n_overlap = measured_of(events)
     running = words(states["state"].to_pandas()) == "running"
     cpu, tid, start, end = (
         states[n].to_numpy().astype(np.int64)[running] for n in ("cpu", "tid", "start_ns", "end_ns")
@@ -70,7 +75,7 @@ def _measured(events: npt.NDArray[np.void], states: pa.Table) -> pd.DataFrame:
     )
     names = work["work"].to_numpy()[query]
     rows = pd.DataFrame({"cpu": cpu[run], "start_ns": low, "end_ns": high, "work": names})
-    return rows.sort_values(["cpu", "start_ns"], kind="stable", ignore_index=True)
+    return rows.sort_values(["cpu", "start_ns"], kind="stable", ignore_index=True), n_overlap
 
 
 def _faults(events: npt.NDArray[np.void], takes_ns: object, ledger: Ledger) -> pd.DataFrame:

@@ -45,7 +45,14 @@ def _run(ctx: Context) -> Result:
     cores = losses.Ledger("calls")
     made["memory_work"] = memory_work.table(decoded, states, ctx.manifest.raw.get("page_fault_ns"), cores)
     made["frequencies"] = frequencies.of_events(decoded, ctx.manifest.mapping("core_khz"), cores)
-    made["counters"] = counters.table(decoded, ctx.manifest.counters())
+    made["counters"] = counters.table(decoded, ctx.manifest.counters(), cores)
+    missing = ctx.manifest.mapping("counters_missing")
+    if missing:
+        cores.add(
+            "counters_missing",
+            len(missing),
+            names=", ".join(f"{name} ({why})" for name, why in list(missing.items())[:16]),
+        )
     made["drops"] = drops.table(decoded, ctx.manifest.drop_reasons())
     lost_tracing = losses.merge([])
     if ctx.manifest.mode == "intel-pt":

@@ -74,7 +74,7 @@ def _places(
     arg[known] = entered["b"][at[known]]
     in_call = known & (kind == CODE["sys_enter"])
     in_fault = known & (kind == CODE["page_fault_user"]) & (state == "blocked")
-    work = memory_work.measured_of(events)
+    work, _ = memory_work.measured_of(events)
     last = as_of(work["tid"].to_numpy(), work["start_ns"].to_numpy(), tid, start)
     in_work = (last >= 0) & (np.append(work["end_ns"].to_numpy(), 0)[last] > start)
     which = -3 - np.append(work["work"].map(memory_work.MEASURED.index), 0).astype(np.int64)[last]

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..calls.memory_work import MEASURED as MEASURED_WORK
+from ..calls.memory_work import PAGE_FAULT
 from .words import Words, alike
 
 #: How each is known: the records themselves tell it; it follows from their order or from names; nothing tells it.
@@ -28,8 +30,7 @@ FILES = frozenset(
 )  # fmt: skip
 TIMERS = frozenset(["local_timer", "timer", "hrtimer", "TIMER", "HRTIMER", "arch_timer"])
 _OF_OTHER_CORES = frozenset(["reschedule", "call_function", "call_function_single"])
-PAGE_FAULT = "page fault"
-MEMORY = frozenset(["memory reclaim", "memory compaction", "page migration"])
+MEMORY = frozenset(MEASURED_WORK)
 
 
 class Verdict(NamedTuple):
