@@ -19,7 +19,7 @@ TITLES = {"slow": "while slow messages were there", "baseline": "while baseline 
 #: Names told apart, of each kind of context; the others share one.
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}
 _OTHERS = {"application": "other threads of the application", "thread": "other threads", "softirq": "other softirqs",
-           "hardirq": "interrupts", "exception": "memory and exceptions", "recording": "NSight's own cost",
+           "hardirq": "interrupts", "exception": "page faults and exceptions", "recording": "NSight's own cost",
            "idle": "idle", "host": "host took the core", "untraced": "not recorded"}  # fmt: skip
 _COLOURS = {
     "application": (BLUE, "#7FB8D8"), "thread": (VERMILLION, ORANGE, "#F5C26B", "#FBE3B9"),
