@@ -35,6 +35,11 @@ class Group:
         """Its cpu.stat."""
         return self._directory / "cpu.stat"
 
+    @property
+    def own_statistics(self) -> Path:
+        """Its cpu.stat.local: without times in which it was throttled and none of its threads was ready; of Linux 6.6 or later."""
+        return self._directory / "cpu.stat.local"
+
     def add(self, pid: int) -> None:
         """Every thread of a process, of normal priority from now on: a quota does not count others."""
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -47,8 +52,8 @@ class Group:
         return _throttled_ns(self.statistics)
 
     def kept_ns(self) -> int:
-        """The same without times in which the group was throttled and none of its threads was ready: of Linux 6.6 or later."""
-        return _throttled_ns(self._directory / "cpu.stat.local")
+        """The same of `own_statistics`."""
+        return _throttled_ns(self.own_statistics)
 
     def empty(self) -> None:
         """Its processes run without a quota again."""
