@@ -100,7 +100,7 @@ def units_of(kind: int, second: int) -> int:
 class Collector:
     """nsight-collect in the background; ``files`` by core when it has ended."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, prefix: tuple[str, ...] = ()) -> None:
         program = collect.find()
         if os.geteuid():
             skip_or_fail("root", "BPF programs need root")
@@ -108,7 +108,7 @@ class Collector:
             skip_or_fail("bpf", "nsight-collect is not built")
         self.directory = directory
         self.process = subprocess.Popen(
-            [str(program), *options, str(directory)],
+            [*prefix, str(program), *options, str(directory)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 
+import made_up_machine
 import pytest
 from nsight_record import flight, flight_directory, flight_options, host
 from nsight_record.cli import main, parser
@@ -52,6 +53,13 @@ def test_rings_are_as_large_as_the_memory_allows() -> None:
     assert flight_options.Options(memory=100 * MIB).ring_kb(3, 0) == 32 << 10
     with pytest.raises(Usage, match=r"128 cores need 8\.4 MB"):
         flight_options.Options(memory=MIB).ring_kb(128, 64 << 30)
+
+
+@pytest.mark.parametrize(("possible", "n"), [("0-239\n", 240), ("0-3,8,10-11\n", 7), ("", 4)])
+def test_memory_is_of_every_core_that_may_be_plugged_in(tmp_path: Path, possible: str, n: int) -> None:
+    machine = made_up_machine.build(tmp_path / "root", n_cpus=4)
+    made_up_machine.put(machine.root, "sys/devices/system/cpu/possible", possible)
+    assert machine.n_possible_cpus == n
 
 
 def test_windows_that_are_there_count_for_the_disk() -> None:

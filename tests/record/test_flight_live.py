@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machinery.testbed.ports import Port
+from machinery.testbed.ports import Port, reserved
 from recorder_run import END_S, RECORDER, manifest, require_live
 from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, datagrams, read
 
@@ -285,6 +285,51 @@ def test_programs_that_take_too_much_do_without_system_calls(
     assert calls[0] > 0
     assert calls[1] == stamped[1] == 0
     assert told[1] == "none"
+
+
+# In a mount namespace of its own: a machine into which more cores could be plugged.
+WITH_POSSIBLE_CORES = """
+set -e
+echo "$1" >"$2"
+mount --bind "$2" /sys/devices/system/cpu/possible
+shift 2
+exec "$@"
+"""
+
+
+def with_possible_cores(tmp_path: Path, cores: str) -> tuple[str, ...]:
+    """A command's prefix."""
+    return ("unshare", "-m", "sh", "-c", WITH_POSSIBLE_CORES, "sh", cores, str(tmp_path / "possible"))
+
+
+def test_cores_that_could_be_plugged_in_have_their_part_of_the_memory(tmp_path: Path, flying: Begin) -> None:
+    """The kernel gives every one of them a ring: together they have the memory that was asked for."""
+    require_live("bpf")
+    run = flying(tmp_path / "f", 1, "--memory", "8M", prefix=with_possible_cores(tmp_path, "0-63"))
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    assert "flight recorder: 8.4 MB of memory" in run.end()
+    ((_, m),) = run.windows()
+    argv = m["tools"]["collect"]["argv"]
+    assert int(argv[argv.index("--ring-kb") + 1]) * 64 == 8 << 10
+
+
+def test_cores_that_could_be_plugged_in_take_no_part_of_the_processor_time(tmp_path: Path) -> None:
+    """0.0001 per cent of the cores here are some microseconds a second, and of 1024 cores a millisecond."""
+    options = ("--flight", "--messages", "--ring-kb", "64", "--most-cpu", "0.0001")
+    prefix = with_possible_cores(tmp_path, "0-1023")
+    with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", port))
+        run = Collector(tmp_path / "records", *options, "--port", str(port), prefix=prefix)
+        assert run.process.stdout
+        deadline = time.monotonic() + END_S
+        while not select.select([run.process.stdout], [], [], 0.01)[0]:
+            assert time.monotonic() < deadline, "they never took too much"
+            s.sendto(b"x", s.getsockname())
+            s.recv(1)
+        said = json.loads(run.process.stdout.readline())
+        run.end()
+    assert (said["most_cpu"], said["now"]) == (0.0001, "paused for a minute")
 
 
 UNIT = ROOT / "tools/nsight-record/nsight-flight.service"

@@ -250,7 +250,9 @@ static void set_limits(struct flight *f, uint64_t n_seconds)
 /* Take less when the programs take more than they may: first no system calls, then nothing. */
 static void keep_budget(struct flight *f, uint64_t now)
 {
-	double share, most = f->options->most_cpu / 100 * f->rings->n;
+	/* There is a ring for each core that may ever be plugged in. */
+	double share, cores = sysconf(_SC_NPROCESSORS_ONLN),
+		      most = f->options->most_cpu / 100 * cores;
 
 	if (f->paused_until && now >= f->paused_until) {
 		f->paused_until = 0;
@@ -265,7 +267,7 @@ static void keep_budget(struct flight *f, uint64_t now)
 		f->paused_until = now + 60 * SECOND;
 	}
 	printf("{\"over_cpu\": %.4g, \"most_cpu\": %.4g, \"now\": \"%s\"}\n",
-	       share * 100 / f->rings->n, f->options->most_cpu,
+	       share * 100 / cores, f->options->most_cpu,
 	       f->paused_until ? "paused for a minute" : "without system calls");
 	fflush(stdout);
 }

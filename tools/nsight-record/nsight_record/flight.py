@@ -132,6 +132,7 @@ class Flight:
         self._directory = directory
         self._plan = plan
         self._options = options
+        self._ring_kb = options.ring_kb(machine.n_possible_cpus, perf.mem_available(machine.root))
         self._machine = machine
         self._progress = progress
         self._signals = signals
@@ -185,14 +186,13 @@ class Flight:
             ) from e
         phcs = [n["phc"] for n in self._plan.nics if n["phc"] is not None]
         reader = [programs[0], *(a for i in sorted(set(phcs)) for a in ("--phc", f"/dev/ptp{i}"))]
-        ring = self._options.ring_kb(self._machine.n_cpus, _mem_available(self._machine))
         if self._plan.mode == "intel-pt":
             self._start_perf(run)
         command = collect.argv(
             programs[1],
             self._plan.filters,
             run / collect.DIRECTORY,
-            ring,
+            self._ring_kb,
             activity=self._plan.mode == "tracepoints",
             hardware_stamps=bool(phcs),
             **self._plan.of_collector(),
@@ -244,7 +244,7 @@ class Flight:
 
     def _what(self) -> str:
         o = self._options
-        ring = o.ring_kb(self._machine.n_cpus, _mem_available(self._machine)) * 1024 * self._machine.n_cpus
+        ring = self._ring_kb * 1024 * self._machine.n_possible_cpus
         wanted = [f"a message over {o.latency_us / 1000:g} ms"] if o.latency_us else []
         wanted += [f"a message beyond its service's p{o.percentile:g}"] if o.percentile else []
         wanted += [f"{n} {what} a second" for n, what in ((o.drops, "drops"),
@@ -376,9 +376,3 @@ def _told(trigger: dict[str, Any]) -> str:
     if trigger["reason"] == "asked":
         return "asked for"
     return f"{trigger['per_second']} {trigger['reason']} a second"
-
-
-def _mem_available(machine: Machine) -> int:
-    text = machine.read("proc/meminfo") or ""
-    m = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    return int(m[1]) * 1024 if m else 1 << 30

@@ -85,6 +85,12 @@ class Machine:
         except OSError:
             return None
 
+    @property
+    def n_possible_cpus(self) -> int:
+        """Cores that may ever be plugged in: the kernel gives each of them its ring, whichever are online."""
+        parts = re.findall(r"(\d+)(?:-(\d+))?", self.read("sys/devices/system/cpu/possible") or "")
+        return sum(int(last or first) - int(first) + 1 for first, last in parts) or self.n_cpus
+
     def tracefs(self) -> Path | None:
         """Where tracefs is mounted."""
         for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):

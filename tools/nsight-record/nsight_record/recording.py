@@ -41,7 +41,7 @@ class Recording:
         self._dir = capture.directory
         self._memory = perf.mem_available(machine.root)
         self._buffers = perf.choose_buffers(plan.mode, machine.n_cpus, self._memory)
-        self._ring_kb = collect.ring_kb(machine.n_cpus, self._memory)
+        self._ring_kb = collect.ring_kb(machine.n_possible_cpus, self._memory)
         # What the ring buffers still hold must fit on the disk when the recording stops.
         buffered = self._ring_kb * 1024 * machine.n_cpus if plan.recorder == "bpf" else 0
         if self._uses_perf:
