@@ -16,6 +16,8 @@
 
 /* ns above which a message is slow; 0: above the limit of its service, if that is known */
 const volatile __u64 latency_limit;
+/* Each service has a limit of its own. */
+const volatile bool by_service;
 /* Some limit is asked for. */
 const volatile bool watch_latency;
 
@@ -25,6 +27,8 @@ const volatile bool watch_latency;
 /* The newest slow messages; which one is in place n % FLIGHT_TRIGGERS, its number tells. */
 struct flight_trigger flight_triggers[FLIGHT_TRIGGERS];
 __u64 n_flight_triggers;
+/* Messages of services that found no place among the others */
+__u64 n_no_service;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -127,16 +131,26 @@ static __always_inline struct flight_service *service_of(const struct nsr_messag
 {
 	/* A UDP socket that is not connected has no remote port. */
 	bool local = !m->rport || m->lport < m->rport;
-	__u64 key = (local ? m->lport | FLIGHT_LOCAL : m->rport) | FLIGHT_USED, old;
+	__u64 key = (local ? m->lport | FLIGHT_LOCAL : m->rport) | FLIGHT_USED |
+		    (__u64)m->netns << 32,
+	      old;
 	struct flight_service *s;
-	__u32 at;
+	__u32 at, place;
 
 	if (m->proto == IPPROTO_UDP)
 		key |= FLIGHT_UDP;
-	at = (__u32)key * 0x9e3779b1u >> 24;
+	at = ((__u32)key ^ m->netns) * 0x9e3779b1u >> 24;
 	for (int i = 0; i < FLIGHT_PROBES; i++) {
-		__u32 place = (at + i) & (FLIGHT_SERVICES - 1);
-
+		place = (at + i) & (FLIGHT_SERVICES - 1);
+		s = bpf_map_lookup_elem(&services, &place);
+		if (!s)
+			return NULL;
+		if (s->key == key)
+			return s;
+	}
+	/* Not before every place was looked at: one before its own may have become free. */
+	for (int i = 0; i < FLIGHT_PROBES; i++) {
+		place = (at + i) & (FLIGHT_SERVICES - 1);
 		s = bpf_map_lookup_elem(&services, &place);
 		if (!s)
 			return NULL;
@@ -146,6 +160,7 @@ static __always_inline struct flight_service *service_of(const struct nsr_messag
 		if (!old || old == key)
 			return s;
 	}
+	__sync_fetch_and_add(&n_no_service, 1);
 	return NULL;
 }
 
@@ -167,7 +182,7 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 	if (!since || since > now || (__s32)m->len < 0)
 		return;
 	latency = now - since;
-	s = service_of(m);
+	s = by_service ? service_of(m) : NULL;
 	if (s) {
 		bucket = flight_bucket(latency);
 		if (bucket < FLIGHT_BUCKETS)

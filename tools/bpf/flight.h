@@ -23,12 +23,13 @@ struct flight_trigger {
 	__u32 unused;
 };
 
-/* Beside the lower port in a service's key */
+/* Beside the lower port and the network namespace (<< 32) in a service's key */
 #define FLIGHT_LOCAL (1u << 16) /* it is the local one */
 #define FLIGHT_USED  (1u << 17)
 #define FLIGHT_UDP   (1u << 18)
 
-/* The latencies of the messages of a port, on the side that has it or on the other one */
+/* The latencies of the messages of a port in a network namespace, on the side that has it or on the
+ * other one */
 struct flight_service {
 	__u64 key;   /* 0: free */
 	__u64 limit; /* ns; set by the flight recorder, 0: not known yet */

@@ -3,6 +3,7 @@
 
 #include "budget.h"
 #include "programs.h"
+#include "services.h"
 #include "window.h"
 
 #include <inttypes.h>
@@ -15,8 +16,6 @@
 #define SECOND	      1000000000ull
 #define MOST_PER_HOUR 3600
 #define MOST_JOINED   64
-/* A percentile is known when so many messages were above it. */
-#define LEAST_ABOVE 10
 /* Latencies count half after so many seconds. */
 #define HALF_LIFE_S 60
 
@@ -41,9 +40,9 @@ struct flight {
 	struct cause causes[MOST_JOINED];
 	uint64_t n_causes, from, until, most_until;
 	/* What was looked at last */
-	uint64_t n_seen, n_asked, second, drops, retransmits;
+	uint64_t n_seen, n_asked, second, minute, drops, retransmits;
 	uint64_t paused_until;
-	bool dropping, retransmitting;
+	bool dropping, retransmitting, no_service;
 	/* When the last windows were written, and how much in all */
 	uint64_t written[MOST_PER_HOUR], n_windows, bytes;
 	/* What was refused */
@@ -223,27 +222,19 @@ static void look_at_rates(struct flight *f, uint64_t now)
 	f->retransmits = retransmits;
 }
 
-/* The limit of each service from its own latencies; old ones count less and less. */
-static void set_limits(struct flight *f, uint64_t n_seconds)
+/* What they count, and what they do not: said once, for the end may be months away. */
+static void look_at_services(struct flight *f)
 {
-	for (int i = 0; i < FLIGHT_SERVICES; i++) {
-		struct flight_service *s = &f->shared->services[i];
-		uint64_t n = 0, above = 0, most;
-		int bucket = FLIGHT_BUCKETS;
+	uint64_t minute = f->second / HALF_LIFE_S;
 
-		if (!s->key)
-			continue;
-		for (int b = 0; b < FLIGHT_BUCKETS; b++)
-			n += s->n[b];
-		most = (uint64_t)(n * (1 - f->options->percentile / 100));
-		if (most >= LEAST_ABOVE) {
-			while (bucket > 0 && above + s->n[bucket - 1] <= most)
-				above += s->n[--bucket];
-			s->limit = bucket < FLIGHT_BUCKETS ? flight_above(bucket - 1) : 0;
-		}
-		if (n_seconds % HALF_LIFE_S == 0)
-			for (int b = 0; b < FLIGHT_BUCKETS; b++)
-				__atomic_fetch_sub(&s->n[b], s->n[b] / 2, __ATOMIC_RELAXED);
+	services_limit(f->shared->services, f->options->percentile);
+	if (minute != f->minute)
+		services_halve(f->shared->services, minute % 2);
+	f->minute = minute;
+	if (*f->shared->n_no_service && !f->no_service) {
+		f->no_service = true;
+		printf("{\"no_percentile\": true}\n");
+		fflush(stdout);
 	}
 }
 
@@ -266,8 +257,8 @@ static void keep_budget(struct flight *f, uint64_t now)
 		*f->shared->stopped = true;
 		f->paused_until = now + 60 * SECOND;
 	}
-	printf("{\"over_cpu\": %.4g, \"most_cpu\": %.4g, \"now\": \"%s\"}\n",
-	       share * 100 / cores, f->options->most_cpu,
+	printf("{\"over_cpu\": %.4g, \"most_cpu\": %.4g, \"now\": \"%s\"}\n", share * 100 / cores,
+	       f->options->most_cpu,
 	       f->paused_until ? "paused for a minute" : "without system calls");
 	fflush(stdout);
 }
@@ -286,7 +277,7 @@ static void look(struct flight *f, const volatile sig_atomic_t *asked)
 		f->second = now / SECOND;
 		look_at_rates(f, now);
 		if (f->options->percentile)
-			set_limits(f, f->second);
+			look_at_services(f);
 		keep_budget(f, now);
 	}
 	if (f->n_causes && now >= f->until)
@@ -308,6 +299,7 @@ void flight_run(struct rings *rings, const struct flight_options *options,
 	f->activity = activity;
 	f->rings_bytes = (rings->mask + 1) * NSR_UNIT * rings->n + options->snapshot_bytes;
 	f->second = monotonic_ns() / SECOND;
+	f->minute = f->second / HALF_LIFE_S;
 	budget_begin(&f->budget, shared->object, monotonic_ns());
 	steal_begin(&f->steal);
 	for (uint64_t turn = 0; !*stop; turn++) {
@@ -321,8 +313,8 @@ void flight_run(struct rings *rings, const struct flight_options *options,
 	*shared->stopped = true;
 	printf("{\"windows\": %" PRIu64 ", \"triggers\": %" PRIu64 ", \"over_hour\": %" PRIu64
 	       ", \"over_disk\": %" PRIu64 ", \"unseen\": %" PRIu64 ", \"records\": %" PRIu64
-	       ", \"bytes\": %" PRIu64 "}\n",
+	       ", \"no_percentile\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n",
 	       f->n_windows, f->n_triggers, f->over_hour, f->over_bytes, f->unseen,
-	       n_produced(rings), f->bytes);
+	       n_produced(rings), *shared->n_no_service, f->bytes);
 	fflush(stdout);
 }

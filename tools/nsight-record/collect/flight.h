@@ -30,6 +30,7 @@ struct flight_shared {
 	const struct flight_trigger *triggers;
 	const uint64_t *n_triggers;
 	struct flight_service *services;
+	const uint64_t *n_no_service; /* messages of services that found no place there */
 	volatile bool *stopped;
 	struct bpf_object *object;
 	/* Detach the programs at system calls, which cost most; false: there are none. */

@@ -77,6 +77,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	skel->rodata->watch_latency =
 		args->flight.on && (args->flight.latency_ns || args->flight.percentile);
 	skel->rodata->latency_limit = args->flight.latency_ns;
+	skel->rodata->by_service = args->flight.percentile > 0;
 	skel->bss->stopped = true; /* until every program is attached */
 	bpf_map__set_max_entries(skel->maps.controls, n_cpus);
 	bpf_map__set_max_entries(skel->maps.rings, n_cpus);
@@ -237,6 +238,7 @@ static void record_windows(struct rings *rings, struct nsight_collect_bpf *skel,
 		.triggers = skel->bss->flight_triggers,
 		.n_triggers = (const uint64_t *)&skel->bss->n_flight_triggers,
 		.services = map_memory(skel->maps.services, FLIGHT_SERVICES, &stride),
+		.n_no_service = (const uint64_t *)&skel->bss->n_no_service,
 		.stopped = &skel->bss->stopped,
 		.object = skel->obj,
 		.leave_syscalls = leave_syscalls,

@@ -153,6 +153,8 @@ def _fly(
     for limit, n in refused.items():
         if n:
             progress.warn(f"{n} triggers beyond the limit of windows {limit} made none")
+    if n := totals.end.get("no_percentile", 0):
+        progress.warn(f"{n} messages had no percentile: there were too many services at a time")
     progress.say(
         f"{totals.windows} windows, {human_bytes(totals.bytes)}, of {totals.end.get('triggers', 0)} triggers; "
         f"{totals.end.get('records', 0)} records went through memory"

@@ -296,6 +296,10 @@ class Flight:
                 ) from e
         elif "windows" in what:
             self.totals.end = what
+        elif "no_percentile" in what:
+            self._progress.warn(
+                "too many services at a time: messages of some have no percentile, and trigger no window; --port restricts them"
+            )
         elif "over_cpu" in what:
             if what["now"] == "without system calls":
                 self._syscalls = "none"
