@@ -225,10 +225,13 @@ def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
     assert re.search(r"warning: \d+ triggers beyond the limit of windows an hour made none", said)
 
 
+@pytest.mark.parametrize("more", [(), ("--trigger", "latency=1000s")])
 def test_a_message_beyond_its_services_percentile_is_a_trigger(
-    tmp_path: Path, server: StallingServer, flying: Begin
+    tmp_path: Path, server: StallingServer, flying: Begin, more: tuple[str, ...]
 ) -> None:
-    run = flying(tmp_path / "f", server.port, "--trigger", "latency=p99", "--windows-per-hour", "3600")
+    """Also if there is a limit for messages of any service."""
+    options = ("--trigger", "latency=p99", "--windows-per-hour", "3600", *more)
+    run = flying(tmp_path / "f", server.port, *options)
     # The limit is known a second after there were enough messages, and follows what came.
     deadline = time.monotonic() + END_S
     while (

@@ -14,9 +14,9 @@
 #include "flight.h"
 #include "ring.bpf.h"
 
-/* ns above which a message is slow; 0: above the limit of its service, if that is known */
+/* ns above which a message of any service is slow; 0: none is for that alone */
 const volatile __u64 latency_limit;
-/* Each service has a limit of its own. */
+/* Each service has a limit of its own, too, as soon as that is known. */
 const volatile bool by_service;
 /* Some limit is asked for. */
 const volatile bool watch_latency;
@@ -187,7 +187,7 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 		bucket = flight_bucket(latency);
 		if (bucket < FLIGHT_BUCKETS)
 			__sync_fetch_and_add(&s->n[bucket], 1);
-		if (!limit)
+		if (s->limit && (!limit || s->limit < limit))
 			limit = s->limit;
 	}
 	if (!limit || latency < limit)
