@@ -335,6 +335,64 @@ def test_cores_that_could_be_plugged_in_take_no_part_of_the_processor_time(tmp_p
     assert (said["most_cpu"], said["now"]) == (0.0001, "paused for a minute")
 
 
+def read_after(s: socket.socket, seconds: float) -> None:
+    """A datagram to oneself, read when it has waited so long."""
+    s.sendto(b"x", s.getsockname())
+    time.sleep(seconds)
+    s.recv(1)
+
+
+@pytest.mark.slow
+def test_recorder_that_is_paused_says_so_and_forgets_what_had_begun(tmp_path: Path) -> None:
+    options = (
+        "--flight",
+        "--no-syscalls",
+        "--ring-kb",
+        "8192",
+        "--most-cpu",
+        "0.0001",
+        "--latency-us",
+        "20000",
+    )
+    times = ("--before-ms", "60000", "--after-ms", "0")
+    with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", port))
+        run = Collector(tmp_path / "records", *options, *times, "--port", str(port))
+        assert run.process.stdout
+        lines = iter(run.process.stdout.readline, "")
+        s.sendto(b"x", s.getsockname())
+        assert json.loads(next(lines))["now"] == "paused for a minute"
+        s.recv(1)  # it came before, and was read while nobody watched
+        read_after(s, STALL_S)
+        os.kill(run.process.pid, signal.SIGUSR1)
+        paused = json.loads(next(lines))
+        assert json.loads(next(lines)) == {"resumed": True}
+        read_after(s, 0)
+        read_after(s, STALL_S)
+        after = json.loads(next(lines))
+        run.end()
+    assert [t["reason"] for t in paused["triggers"]] == ["asked"]
+    assert 0 < paused["paused_ns"] < paused["to_ns"] - paused["from_ns"]
+    assert after["triggers"][0]["reason"] == "latency"
+    assert all(t["latency_ns"] < 60e9 for t in after["triggers"])
+    assert 0 < after["paused_ns"] < after["to_ns"] - after["from_ns"]
+
+
+def test_window_of_a_recorder_that_is_paused_is_cut(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    run = flying(tmp_path / "f", server.port, "--most-cpu", "0.0001", "--syscalls", "none", "--before", "60")
+    while "paused for a minute" not in run.said:
+        server.requests(1)
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    assert re.search(r"window: asked for; .*, paused for [\d.e+-]+ s of it", run.end())
+    ((_, m),) = run.windows()
+    assert m["state"] == "cut"
+    assert ["the BPF programs were paused" in reason for reason in m["cut"]] == [True]
+    assert m["flight"]["paused_ns"] > 0
+
+
 UNIT = ROOT / "tools/nsight-record/nsight-flight.service"
 
 

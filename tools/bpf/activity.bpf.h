@@ -109,12 +109,13 @@ static __always_inline int waking(struct task_struct *task, __u64 is_new)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
+	if (!c)
+		return 0;
 	quota_wait_begins(task);
-	if (c)
-		put1(c, NSR_WAKING, now,
-		     (__u64)task->pid | (bpf_get_current_pid_tgid() & 0x3fffff) << NSR_TID_BITS |
-			     (__u64)(task->thread_info.cpu & 0xffff) << 2 * NSR_TID_BITS |
-			     is_new << (2 * NSR_TID_BITS + 16));
+	put1(c, NSR_WAKING, now,
+	     (__u64)task->pid | (bpf_get_current_pid_tgid() & 0x3fffff) << NSR_TID_BITS |
+		     (__u64)(task->thread_info.cpu & 0xffff) << 2 * NSR_TID_BITS |
+		     is_new << (2 * NSR_TID_BITS + 16));
 	return 0;
 }
 
@@ -136,11 +137,12 @@ int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
+	if (!c)
+		return 0;
 	quota_wait_moves(task, to);
-	if (c)
-		put1(c, NSR_MIGRATE, now,
-		     (__u64)task->pid | (__u64)(to & 0xffff) << NSR_TID_BITS |
-			     (__u64)(task->thread_info.cpu & 0xffff) << (NSR_TID_BITS + 16));
+	put1(c, NSR_MIGRATE, now,
+	     (__u64)task->pid | (__u64)(to & 0xffff) << NSR_TID_BITS |
+		     (__u64)(task->thread_info.cpu & 0xffff) << (NSR_TID_BITS + 16));
 	return 0;
 }
 
@@ -283,17 +285,17 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread = thread_of(task);
 	struct nsr_control *c;
-	__u64 now, took;
+	__u64 now, took, entered;
 
 	if (!thread || !thread->entered)
 		return 0;
+	entered = thread->entered;
+	thread->entered = 0;
 	c = control();
 	if (!c)
 		return 0;
 	now = bpf_ktime_get_ns();
-	took = ((now & ((1ull << NSR_TIME_BITS) - 1)) - thread->entered) &
-	       ((1ull << NSR_TIME_BITS) - 1);
-	thread->entered = 0;
+	took = ((now & ((1ull << NSR_TIME_BITS) - 1)) - entered) & ((1ull << NSR_TIME_BITS) - 1);
 	put2(c, NSR_SYSCALL, now, since(now - took, now) | (__u64)task->pid << NSR_DUR_BITS,
 	     (thread->argument & ((1ull << NSR_TIME_BITS) - 1)) | thread->number << NSR_TIME_BITS,
 	     result);
@@ -330,9 +332,7 @@ static __always_inline int thread_record(struct task_struct *task, const char *n
 	__u64 now = bpf_ktime_get_ns(), index, *record;
 	struct nsr_control *c = control();
 
-	if (!c)
-		return 0;
-	record = reserve(c, NSR_TASK, now, &index);
+	record = c ? reserve(c, NSR_TASK, now, &index) : NULL;
 	if (!record)
 		return 0;
 	record[1] = (__u32)task->pid | (__u64)task->tgid << 32;

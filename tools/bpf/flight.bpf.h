@@ -123,7 +123,7 @@ static __always_inline void flight_handed_off(struct nsr_control *c, struct sock
 		since = c->arrival.since;
 	c->arrival.since = 0;
 	w->last = since;
-	if (!w->first)
+	if (!w->first || w->first < watched_from)
 		w->first = since;
 }
 
@@ -178,8 +178,9 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 		return;
 	since = w->first;
 	w->first = more ? w->last : 0;
-	/* Nothing was there to be read: what was handed off had a wrong checksum. */
-	if (!since || since > now || (__s32)m->len < 0)
+	/* Nothing was there to be read: what was handed off had a wrong checksum. Or it was read
+	 * while nobody watched, and when this one came is not known. */
+	if (!since || since < watched_from || since > now || (__s32)m->len < 0)
 		return;
 	latency = now - since;
 	s = by_service ? service_of(m) : NULL;

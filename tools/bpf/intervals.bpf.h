@@ -179,7 +179,7 @@ int on_function_mark(struct pt_regs *ctx)
 	__u64 now = bpf_ktime_get_ns(), cookie = bpf_get_attach_cookie(ctx);
 	struct nsr_control *c = control();
 
-	if (!c || stopped)
+	if (!c)
 		return 0;
 	put_counters(c, now);
 	if (!KEY(cookie))
@@ -194,7 +194,7 @@ int on_usdt_mark(struct pt_regs *ctx)
 	struct nsr_control *c = control();
 	long argument = 0;
 
-	if (!c || stopped)
+	if (!c)
 		return 0;
 	put_counters(c, now);
 	if (!KEY(cookie))

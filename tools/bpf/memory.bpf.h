@@ -30,6 +30,10 @@ static __always_inline int memory_begins(enum nsr_memory what)
 	struct memory_work *outer = bpf_map_lookup_elem(&memory_works, &tid);
 	struct nsr_control *c = control();
 
+	if (outer && outer->began < watched_from) {
+		*outer = work; /* its end was not seen */
+		return 0;
+	}
 	if (outer) {
 		/* Only pages are moved within a move: else an end was not seen, and this is another
 		 * one. */
@@ -55,13 +59,13 @@ static __always_inline int memory_ends(enum nsr_memory what)
 
 	if (!work || work->what != (__u32)what)
 		return 0;
-	if (work->depth) {
+	began = work->began;
+	if (work->depth && began >= watched_from) {
 		work->depth--;
 		return 0;
 	}
-	began = work->began;
 	bpf_map_delete_elem(&memory_works, &tid);
-	if (c)
+	if (c && began >= watched_from)
 		put1(c, NSR_MEMORY, now,
 		     since(began, now) | (__u64)(tid & 0x3fffff) << NSR_DUR_BITS |
 			     (__u64)what << (NSR_DUR_BITS + NSR_TID_BITS));

@@ -37,12 +37,16 @@ struct {
 
 /* Set when no more records are wanted: the reader then takes what is left. */
 volatile bool stopped;
+/* When it was set back last: of what had begun before, the programs do not know what became of it.
+ */
+volatile __u64 watched_from;
 
+/* NULL: no records are wanted, and a program need not do anything. */
 static __always_inline struct nsr_control *control(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	return bpf_map_lookup_elem(&controls, &cpu);
+	return stopped ? NULL : bpf_map_lookup_elem(&controls, &cpu);
 }
 
 static __always_inline void count(struct nsr_control *c, enum nsr_count what)

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +19,9 @@
 #define MOST_JOINED   64
 /* Latencies count half after so many seconds. */
 #define HALF_LIFE_S 60
+/* A window of the longest kind has fewer: each takes a minute. */
+#define PAUSE_NS    (60 * SECOND)
+#define MOST_PAUSES 16
 
 enum reason { LATENCY, DROPS, RETRANSMITS, ASKED };
 static const char *const reasons[] = {"latency", "drops", "retransmissions", "asked"};
@@ -42,6 +46,10 @@ struct flight {
 	/* What was looked at last */
 	uint64_t n_seen, n_asked, second, minute, drops, retransmits;
 	uint64_t paused_until;
+	struct {
+		uint64_t from, until; /* 0: it has not ended */
+	} pauses[MOST_PAUSES];
+	uint64_t n_pauses;
 	bool dropping, retransmitting, no_service;
 	/* When the last windows were written, and how much in all */
 	uint64_t written[MOST_PER_HOUR], n_windows, bytes;
@@ -58,6 +66,51 @@ static uint64_t n_produced(const struct rings *rings)
 		for (int type = 0; type < NSR_N_TYPES; type++)
 			n += rings->of[i].control->produced[type];
 	return n;
+}
+
+/* Of what had begun when the programs were stopped, they do not see the end. */
+static void forget_begun(const struct rings *rings)
+{
+	for (int i = 0; i < rings->n; i++) {
+		struct nsr_control *c = rings->of[i].control;
+
+		c->softirq = c->irq = c->idle = c->steal = 0;
+		memset(c->vector, 0, sizeof(c->vector));
+		memset(&c->arrival, 0, sizeof(c->arrival));
+		memset(&c->packets, 0, sizeof(c->packets));
+	}
+}
+
+static void pause_programs(struct flight *f, uint64_t now)
+{
+	*f->shared->stopped = true;
+	f->paused_until = now + PAUSE_NS;
+	f->pauses[f->n_pauses % MOST_PAUSES].from = now;
+	f->pauses[f->n_pauses++ % MOST_PAUSES].until = 0;
+}
+
+static void resume_programs(struct flight *f, uint64_t now)
+{
+	f->paused_until = 0;
+	f->pauses[(f->n_pauses - 1) % MOST_PAUSES].until = now;
+	forget_begun(f->rings);
+	*f->shared->watched_from = now;
+	*f->shared->stopped = false;
+}
+
+/* ns of the time from ``from`` to ``until`` in which nothing was recorded */
+static uint64_t paused_ns(const struct flight *f, uint64_t from, uint64_t until)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < f->n_pauses && i < MOST_PAUSES; i++) {
+		uint64_t begin = f->pauses[i].from, end = f->pauses[i].until;
+
+		begin = begin > from ? begin : from;
+		end = end && end < until ? end : until;
+		sum += end > begin ? end - begin : 0;
+	}
+	return sum;
 }
 
 static void print_address(const char *name, uint32_t address)
@@ -107,13 +160,16 @@ static void write_window(struct flight *f)
 		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
 	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
 	output_window(name);
+	if (f->paused_until)
+		forget_begun(f->rings);
 	w = window_write(f->rings, f->activity ? &f->steal : NULL, f->from);
 	printf("{\"window\": \"%s\", \"from_ns\": %" PRIu64 ", \"to_ns\": %" PRIu64
-	       ", \"short_ns\": %" PRIu64 ", \"left_out_units\": %" PRIu64 ", \"records\": %" PRIu64
-	       ", \"so_far\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"missed\": %" PRIu64
-	       ", \"unwritten\": %s, ",
-	       name, w.from, w.until, w.from - f->from, w.left_out, w.records, n_produced(f->rings),
-	       w.bytes, programs_missed(f->shared->object), output_failed() ? "true" : "false");
+	       ", \"short_ns\": %" PRIu64 ", \"paused_ns\": %" PRIu64
+	       ", \"left_out_units\": %" PRIu64 ", \"records\": %" PRIu64 ", \"so_far\": %" PRIu64
+	       ", \"bytes\": %" PRIu64 ", \"missed\": %" PRIu64 ", \"unwritten\": %s, ",
+	       name, w.from, w.until, w.from - f->from, paused_ns(f, w.from, w.until), w.left_out,
+	       w.records, n_produced(f->rings), w.bytes, programs_missed(f->shared->object),
+	       output_failed() ? "true" : "false");
 	print_causes(f);
 	printf("}\n");
 	fflush(stdout);
@@ -246,17 +302,14 @@ static void keep_budget(struct flight *f, uint64_t now)
 		      most = f->options->most_cpu / 100 * cores;
 
 	if (f->paused_until && now >= f->paused_until) {
-		f->paused_until = 0;
-		*f->shared->stopped = false;
+		resume_programs(f, now);
 		printf("{\"resumed\": true}\n");
 		fflush(stdout);
 	}
 	if (!most || !budget_look(&f->budget, now, &share) || share <= most)
 		return;
-	if (!f->shared->leave_syscalls()) {
-		*f->shared->stopped = true;
-		f->paused_until = now + 60 * SECOND;
-	}
+	if (!f->shared->leave_syscalls())
+		pause_programs(f, now);
 	printf("{\"over_cpu\": %.4g, \"most_cpu\": %.4g, \"now\": \"%s\"}\n", share * 100 / cores,
 	       f->options->most_cpu,
 	       f->paused_until ? "paused for a minute" : "without system calls");

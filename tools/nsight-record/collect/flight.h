@@ -32,6 +32,7 @@ struct flight_shared {
 	struct flight_service *services;
 	const uint64_t *n_no_service; /* messages of services that found no place there */
 	volatile bool *stopped;
+	volatile uint64_t *watched_from; /* when it was set back */
 	struct bpf_object *object;
 	/* Detach the programs at system calls, which cost most; false: there are none. */
 	bool (*leave_syscalls)(void);

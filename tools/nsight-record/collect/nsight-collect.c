@@ -240,6 +240,7 @@ static void record_windows(struct rings *rings, struct nsight_collect_bpf *skel,
 		.services = map_memory(skel->maps.services, FLIGHT_SERVICES, &stride),
 		.n_no_service = (const uint64_t *)&skel->bss->n_no_service,
 		.stopped = &skel->bss->stopped,
+		.watched_from = (volatile uint64_t *)&skel->bss->watched_from,
 		.object = skel->obj,
 		.leave_syscalls = leave_syscalls,
 	};

@@ -331,6 +331,10 @@ class Flight:
                 lost.append({"tool": "collect", "what": what, "count": missed})
             self._missed = window["missed"]
             cut = ["the disk did not take all of the window"] if window["unwritten"] else []
+            if window["paused_ns"]:
+                cut.append(
+                    f"nothing was recorded for {window['paused_ns'] / 1e9:.3g} s of it: the BPF programs were paused"
+                )
             if self._snapshots:
                 cut += self._snapshots.take(capture, stop["realtime_ns"] or 0)
             capture.manifest.update(self._about)
@@ -348,6 +352,7 @@ class Flight:
                 flight={
                     "options": asdict(self._options),
                     "short_ns": window["short_ns"],
+                    "paused_ns": window["paused_ns"],
                     "records_so_far": window["so_far"],
                     "n_triggers": window["n_triggers"],
                     "triggers": window["triggers"],
@@ -364,6 +369,8 @@ class Flight:
             if window["short_ns"]
             else ""
         )
+        if window["paused_ns"]:
+            short += f", paused for {window['paused_ns'] / 1e9:.3g} s of it (--most-cpu)"
         more = f" and {window['n_triggers'] - 1} more" if window["n_triggers"] > 1 else ""
         self._progress.say(
             f"window: {_told(first)}{more}; {human_bytes(window['bytes'])}{short}\n        {path}"
