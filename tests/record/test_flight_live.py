@@ -267,6 +267,27 @@ def test_a_datagram_that_waits_behind_another_is_a_trigger(tmp_path: Path, flyin
     assert {(t["local_port"], t["remote_port"]) for t in triggers} == {(address[1], 0)}
 
 
+def test_window_begins_before_the_oldest_message_that_joins_it(tmp_path: Path) -> None:
+    options = ("--flight", "--messages", "--latency-us", "20000", "--before-ms", "50", "--after-ms", "60000")
+    with (
+        reserved() as (port,),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second,
+    ):
+        first.bind(("127.0.0.1", port))
+        second.bind(("127.0.0.2", port))
+        run = Collector(tmp_path / "records", *options, "--port", str(port))
+        first.sendto(b"x", first.getsockname())
+        time.sleep(STALL_S)
+        read_after(second, STALL_S)
+        first.recv(1)
+        window = json.loads(run.end()[1].splitlines()[0])
+    came = [t["monotonic_ns"] - t["latency_ns"] for t in window["triggers"]]
+    assert len(came) == 2
+    assert came[1] < came[0]
+    assert window["from_ns"] == came[1] - 50_000_000
+
+
 def test_programs_that_take_too_much_do_without_system_calls(
     tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:

@@ -195,6 +195,7 @@ static void trigger(struct flight *f, const struct cause *cause)
 {
 	const struct flight_options *o = f->options;
 	uint64_t before = o->before_ns + (cause->reason == LATENCY ? cause->value : 0),
+		 from = cause->time > before ? cause->time - before : 1,
 		 until = cause->time + o->after_ns;
 
 	f->n_triggers++;
@@ -207,13 +208,16 @@ static void trigger(struct flight *f, const struct cause *cause)
 			f->over_bytes++;
 			return;
 		}
-		f->from = cause->time > before ? cause->time - before : 1;
+		f->from = from;
 		f->until = until;
 		f->most_until = until + o->before_ns;
 	}
 	if (f->n_causes < MOST_JOINED)
 		f->causes[f->n_causes] = *cause;
 	f->n_causes++;
+	/* One that was read later may have come earlier. */
+	if (from < f->from)
+		f->from = from;
 	/* The rings do not hold a window of any length. */
 	if (until > f->until)
 		f->until = until < f->most_until ? until : f->most_until;
