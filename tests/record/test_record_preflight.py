@@ -101,6 +101,18 @@ def test_kernel_that_lacks_what_the_bpf_recorder_needs_is_told_and_auto_takes_th
     assert preflight.resolve_recorder("bpf", machine, lwip=False) == "bpf"
 
 
+def test_error_of_the_bpf_recorder_is_told_and_not_what_it_can_do_without(tmp_path, monkeypatch):
+    machine = made_up_machine.build(tmp_path / "root", run_version=None)
+    program = machine.root / "bin/nsight-collect"
+    program.write_text(
+        "#!/bin/sh\necho missing mm_compaction_end\necho error: this kernel lacks tracepoint x >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(collect, "find", lambda path: str(program))
+    (found,) = check(machine, tmp_path, recorder="bpf")
+    assert found.what == "this kernel lacks tracepoint x"
+
+
 def test_unbuilt_bpf_recorder_is_told_and_auto_takes_the_other(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(collect, "find", lambda path: None)
     (found,) = check(machine, tmp_path, recorder="bpf")

@@ -58,7 +58,7 @@ class Machine:
     run_version: Callable[[Sequence[str]], tuple[int, str]] | None = None
 
     def version_of(self, argv: Sequence[str]) -> tuple[int, str]:
-        """(exit code, first line) of a program's version option."""
+        """(exit code, first line) of a program's version option; of one that fails, its first word of why."""
         if self.run_version:
             return self.run_version(argv)
         program = shutil.which(argv[0], path=self.path)
@@ -75,8 +75,8 @@ class Machine:
             )
         except (OSError, subprocess.TimeoutExpired) as e:
             return 127, str(e)
-        text = (done.stdout or done.stderr).decode(errors="replace").strip()
-        return done.returncode, printable(text.splitlines()[0]) if text else ""
+        said = (not done.returncode and done.stdout) or done.stderr or done.stdout
+        return done.returncode, printable(said.decode(errors="replace").strip().partition("\n")[0])
 
     def read(self, path: str) -> str | None:
         """A file below ``root``, stripped; None when it cannot be read."""
