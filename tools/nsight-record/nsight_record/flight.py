@@ -110,7 +110,6 @@ class Totals:
 
     windows: int = 0
     bytes: int = 0
-    shortened: int = 0
     problems: list[str] = field(default_factory=list)
     end: dict[str, int] = field(default_factory=dict)
 
@@ -363,7 +362,6 @@ class Flight:
             capture.hand_over()
         self.totals.windows += 1
         self.totals.bytes += window["bytes"]
-        self.totals.shortened += window["short_ns"] > 0
         short = (
             f", {window['short_ns'] / 1e6:.0f} ms short: more --memory keeps more"
             if window["short_ns"]

@@ -51,10 +51,6 @@ class Signals:
         except BlockingIOError:
             pass
 
-    def drain(self) -> None:
-        """Forget wake-ups, keep the count."""
-        os.read(self.read_fd, 4096)
-
     def __exit__(self, *_: object) -> None:
         for sig, handler in self._old.items():
             signal.signal(sig, handler)  # type: ignore[arg-type]
