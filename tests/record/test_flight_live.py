@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from conftest import ROOT, skip_or_fail
 pytestmark = pytest.mark.live
 
 STALL_S = 0.03
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 
 class StallingServer:
@@ -286,6 +288,25 @@ def test_window_begins_before_the_oldest_message_that_joins_it(tmp_path: Path) -
     assert len(came) == 2
     assert came[1] < came[0]
     assert window["from_ns"] == came[1] - 50_000_000
+
+
+def test_slow_messages_that_come_too_fast_to_be_looked_at_are_counted(tmp_path: Path, flying: Begin) -> None:
+    """64 are kept until the next look, 10 ms later; each of these is slow when it is read."""
+    require_live("bpf")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        s.bind(("127.0.0.1", 0))
+        run = flying(tmp_path / "f", s.getsockname()[1], "--trigger", f"latency={STALL_S / 2}s")
+        for _ in range(20_000):
+            s.sendto(b"x", s.getsockname())
+        time.sleep(STALL_S)
+        with contextlib.suppress(BlockingIOError):
+            while s.recv(1, socket.MSG_DONTWAIT):
+                pass
+        run.wait_for_windows(1)
+        said = run.end()
+    (told,) = re.findall(r"warning: (\d+) slow messages were not looked at", said)
+    assert 0 < int(told) < 20_000
 
 
 def test_programs_that_take_too_much_do_without_system_calls(

@@ -153,6 +153,8 @@ def _fly(
     for limit, n in refused.items():
         if n:
             progress.warn(f"{n} triggers beyond the limit of windows {limit} made none")
+    if n := totals.end.get("unseen", 0):
+        progress.warn(f"{n} slow messages were not looked at, as more came at a time: no window names them")
     if n := totals.end.get("no_percentile", 0):
         progress.warn(f"{n} messages had no percentile: there were too many services at a time")
     progress.say(
