@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from machinery.testbed.ports import Port, reserved
-from recorder_run import END_S, RECORDER, manifest, require_live
+from recorder_run import END_S, RECORDER, SMALL_DISK, fill, manifest, require_live
 from test_collect_live import SWITCH, SWITCH_SYSCALL, SYSCALL, TASK, Collector, datagrams, read
 
 from conftest import ROOT, skip_or_fail
@@ -307,6 +307,29 @@ def test_slow_messages_that_come_too_fast_to_be_looked_at_are_counted(tmp_path: 
         said = run.end()
     (told,) = re.findall(r"warning: (\d+) slow messages were not looked at", said)
     assert 0 < int(told) < 20_000
+
+
+def test_recorder_outlives_a_disk_that_is_full_when_a_window_ends(tmp_path: Path, flying: Begin) -> None:
+    require_live("bpf")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
+    run = flying(disk / "f", 1, "--memory", "8M", "--after", "1", prefix=prefix)
+    inside = Path(f"/proc/{run.process.pid}/root{disk}")
+    run.directory = inside / "f"
+    run.process.send_signal(signal.SIGUSR1)
+    time.sleep(0.3)  # the window has begun, and takes another moment
+    fill(inside / "filler", 0)
+    while "no room for a window" not in run.said:
+        assert run.process.poll() is None, run.said
+        time.sleep(0.02)
+    (inside / "filler").unlink()
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    windows = [(whole(path), m["state"]) for path, m in run.windows()]
+    said = run.end()
+    assert windows == [(True, "complete")]
+    assert "warning: 1 triggers beyond the limit of windows in all (disk) made none" in said
 
 
 def test_programs_that_take_too_much_do_without_system_calls(

@@ -17,6 +17,7 @@
 #define SECOND	      1000000000ull
 #define MOST_PER_HOUR 3600
 #define MOST_JOINED   64
+#define BESIDE_BYTES  (16u << 20) /* clock readings, manifest */
 /* Latencies count half after so many seconds. */
 #define HALF_LIFE_S 60
 /* A window of the longest kind has fewer: each takes a minute. */
@@ -50,7 +51,7 @@ struct flight {
 		uint64_t from, until; /* 0: it has not ended */
 	} pauses[MOST_PAUSES];
 	uint64_t n_pauses;
-	bool dropping, retransmitting, no_service;
+	bool dropping, retransmitting, no_service, no_room;
 	/* When the last windows were written, and how much in all */
 	uint64_t written[MOST_PER_HOUR], n_windows, bytes;
 	/* What was refused */
@@ -149,12 +150,32 @@ static void print_causes(const struct flight *f)
 	printf("]");
 }
 
+/* Whether a window fits, with what nsight-record writes beside it; if not it is said once. */
+static bool has_room(struct flight *f)
+{
+	bool room = f->bytes < f->options->most_bytes &&
+		    output_free_bytes() >= f->rings_bytes + BESIDE_BYTES;
+
+	if (!room && !f->no_room) {
+		printf("{\"no_room\": true}\n");
+		fflush(stdout);
+	}
+	f->no_room = !room;
+	return room;
+}
+
 /* Write the window that is waiting. */
 static void write_window(struct flight *f)
 {
 	struct window w;
 	char name[32];
 
+	/* There was when it began. */
+	if (!has_room(f)) {
+		f->over_bytes += f->n_causes;
+		f->n_causes = 0;
+		return;
+	}
 	/* First of all: perf's buffers hold less time than the rings. */
 	if (f->options->snapshot_pidfd)
 		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
@@ -204,7 +225,7 @@ static void trigger(struct flight *f, const struct cause *cause)
 			f->over_hour++;
 			return;
 		}
-		if (f->bytes >= o->most_bytes || output_free_bytes() < f->rings_bytes) {
+		if (!has_room(f)) {
 			f->over_bytes++;
 			return;
 		}

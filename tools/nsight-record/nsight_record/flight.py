@@ -295,6 +295,10 @@ class Flight:
                 ) from e
         elif "windows" in what:
             self.totals.end = what
+        elif "no_room" in what:
+            self._progress.warn(
+                f"{self._directory.path}: no room for a window: triggers make none until there is"
+            )
         elif "no_percentile" in what:
             self._progress.warn(
                 "too many services at a time: messages of some have no percentile, and trigger no window; --port restricts them"
