@@ -354,6 +354,7 @@ static void look(struct flight *f, const volatile sig_atomic_t *asked)
 	if (now / SECOND != f->second) {
 		f->second = now / SECOND;
 		look_at_rates(f, now);
+		window_note(f->rings, now);
 		if (f->options->percentile)
 			look_at_services(f);
 		keep_budget(f, now);

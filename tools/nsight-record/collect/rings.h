@@ -9,6 +9,8 @@ struct ring {
 	struct nsr_control *control;
 	unsigned char *data;
 	struct output *output;
+	uint64_t noted, moved; /* of the flight recorder: the head as it was noted last, and when it
+				  was another */
 };
 
 struct rings {

@@ -39,6 +39,18 @@ static const uint64_t *unit_at(const struct rings *rings, int cpu, uint64_t at)
 	return (const uint64_t *)(rings->of[cpu].data + (at & rings->mask) * NSR_UNIT);
 }
 
+void window_note(struct rings *rings, uint64_t now)
+{
+	for (int i = 0; i < rings->n; i++) {
+		struct ring *ring = &rings->of[i];
+		uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE);
+
+		if (head != ring->noted)
+			ring->moved = now;
+		ring->noted = head;
+	}
+}
+
 /* The first unit of what the ring still holds from ``from`` on; *since: when that begins. */
 static uint64_t first_unit(const struct rings *rings, int cpu, uint64_t from, uint64_t head,
 			   uint64_t now, uint64_t *since)
@@ -46,6 +58,10 @@ static uint64_t first_unit(const struct rings *rings, int cpu, uint64_t from, ui
 	uint64_t size = rings->mask + 1, page = head / NSR_PAGE_UNITS, least = 0, at;
 
 	*since = from;
+	/* A core that is off, say. Its newest records may be older than records can tell: such a
+	 * time is another one, 78 hours later. */
+	if (head == rings->of[cpu].noted && rings->of[cpu].moved < from)
+		return head;
 	if (head + MARGIN_UNITS > size)
 		least = (head + MARGIN_UNITS - size + NSR_PAGE_UNITS - 1) / NSR_PAGE_UNITS;
 	/* The page in which ``from`` is: the last one that begins before it. */
@@ -151,13 +167,13 @@ static void write_part(const struct rings *rings, int cpu, struct part *part, ui
 static void write_idle(struct output *out, const struct nsr_control *control, uint64_t at,
 		       uint64_t now)
 {
-	uint64_t began = __atomic_load_n(&control->idle, __ATOMIC_RELAXED), record[2];
+	uint64_t began = __atomic_load_n(&control->idle, __ATOMIC_RELAXED), took, record[2];
 
 	if (!began || began >= now)
 		return;
 	record[0] = now << 16 | 0x80 << 8 | NSR_IDLE;
-	record[1] = ((now - began) & ((1ull << NSR_DUR_BITS) - 1)) | (control->idle_state & 0xff)
-									     << NSR_DUR_BITS;
+	took = now - began < 1ull << NSR_DUR_BITS ? now - began : (1ull << NSR_DUR_BITS) - 1;
+	record[1] = took | (control->idle_state & 0xff) << NSR_DUR_BITS;
 	if (output_block(out, NSR_RECORDS, record, sizeof(record), now, at))
 		out->written[NSR_IDLE]++;
 }

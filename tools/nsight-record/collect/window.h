@@ -13,6 +13,8 @@ struct window {
 	uint64_t records, bytes;
 };
 
+/* Once a second: which cores write records. */
+void window_note(struct rings *rings, uint64_t now);
 /*
  * Write the records from ``from`` on, as far as the rings still hold them, into files of the
  * output's directory. steal: what the host took, written with the threads that are there; NULL: of
