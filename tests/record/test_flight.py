@@ -69,6 +69,24 @@ def test_windows_that_are_there_count_for_the_disk() -> None:
     assert made.argv(40 * MIB)[-1] == "0"
 
 
+def test_what_killed_recorders_left_counts_for_the_disk_and_is_told(tmp_path: Path) -> None:
+    gone = 4_194_305  # beyond the kernel's largest
+    for path, size in ((".run-{}/perf.data", 3000), (".run-{}/records/.window-7/cpu-0.records", 200)):
+        for pid in (gone, os.getppid()):
+            file = tmp_path / path.format(pid)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(size))
+    (tmp_path / ".run-x").mkdir()
+    (tmp_path / "a.nsight").mkdir()
+    (tmp_path / "a.nsight/manifest.json").write_bytes(bytes(10))
+    for name in ("b.nsight", ".run-y"):  # links are not followed
+        (tmp_path / name).symlink_to(tmp_path / f".run-{gone}")
+    directory = flight_directory.Directory(tmp_path, None)
+    assert directory.used() == 10 + 2 * 3200
+    assert directory.left() == [(tmp_path / f".run-{gone}", 3200)]
+    directory.close(keep_logs=False)
+
+
 def test_the_services_options_are_the_programs() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]

@@ -134,6 +134,8 @@ def _fly(
 ) -> int:  # fmt: skip
     """Run the flight recorder to its end."""
     directory, whole = flight_directory.Directory(output, user), False
+    for path, size in directory.left():
+        progress.warn(f"{path}: left by a recorder that was killed ({human_bytes(size)}); remove it")
     try:
         with Signals() as signals:
             run = flight.Flight(directory, plan, options, machine, progress, signals, user, argv)

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -54,12 +55,20 @@ class Directory:
         return Path(f"/proc/self/fd/{self.run_fd}")
 
     def used(self) -> int:
-        """Bytes of the windows in it."""
-        return sum(
-            p.lstat().st_size
-            for p in Path(f"/proc/self/fd/{self.fd}").glob("*.nsight/**/*")
-            if p.is_file() and not p.is_symlink()
-        )
+        """Bytes of the windows in it, and of what recorders that run or were killed have there."""
+        return self._bytes("*.nsight") + self._bytes(".run-*")
+
+    def left(self) -> list[tuple[Path, int]]:
+        """What recorders that were killed left, and its bytes. It is not removed: the directory may be a user's, who can
+        put anything there under such a name."""
+        names = (p.name for p in Path(f"/proc/self/fd/{self.fd}").glob(".run-*"))
+        pids = {name: name.removeprefix(".run-") for name in sorted(names)}
+        gone = [n for n, pid in pids.items() if pid.isdecimal() and not Path("/proc", pid).exists()]
+        return [(self.path / name, self._bytes(name)) for name in gone]
+
+    def _bytes(self, names: str) -> int:
+        tops = [p for p in Path(f"/proc/self/fd/{self.fd}").glob(names) if not p.is_symlink()]
+        return sum(_size(Path(at, name)) for top in tops for at, _, files in os.walk(top) for name in files)
 
     def close(self, *, keep_logs: bool) -> None:
         """Remove what holds no window."""
@@ -73,6 +82,15 @@ class Directory:
             with contextlib.suppress(OSError):
                 os.rmdir(self._run, dir_fd=self.fd)
         os.close(self.fd)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if it is none, or gone meanwhile."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 @contextlib.contextmanager
