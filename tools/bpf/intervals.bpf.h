@@ -323,8 +323,7 @@ int BPF_PROG(on_timers_thread_runs, bool preempt, struct task_struct *prev,
 	woke = bpf_task_storage_get(&timer_woke, next, NULL, 0);
 	if (!woke || !woke->at)
 		return 0;
-	if (!stopped)
-		put_interval(c, now, woke->cpu, next, woke);
+	put_interval(c, now, woke->cpu, next, woke);
 	woke->at = 0;
 	return 0;
 }
