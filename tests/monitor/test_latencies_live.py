@@ -20,6 +20,7 @@ pytestmark = pytest.mark.live
 UDP_SEGMENT = 103  # include/uapi/linux/udp.h
 SIOCGIFHWADDR = 0x8927
 PAUSE_S = 0.01
+ACKED_AT = 24  # tcpi_unacked in struct tcp_info, include/uapi/linux/tcp.h
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +125,31 @@ def test_datagrams_that_are_cut_out_of_one_have_its_arrival(veth: Link, port: in
     assert watch.of("udp-socket-enqueued").sum_ns <= took
     assert watch.of("udp-socket-read").sum_ns <= took
     assert watch.result.counts["read_with_later_handoff"] == 0
+
+
+def unacknowledged(of: socket.socket) -> int:
+    """Segments that the other side has not acknowledged."""
+    info = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ACKED_AT + 4)
+    return int(struct.unpack_from("I", info, ACKED_AT)[0])
+
+
+def test_data_for_a_half_closed_socket_has_not_the_arrival_of_an_earlier_segment(
+    veth: Link, port: int
+) -> None:
+    """The last segment that tcp_probe sees is the acknowledgement of the request: behind FIN it sees none."""
+    with on_core(0), Watch("--netns", inode(veth.client), "--port", port) as watch:
+        with connected(veth, True, False, port) as (client, server):
+            client.send(b"request")
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            server.recv(100)
+            while unacknowledged(client):
+                time.sleep(PAUSE_S)
+            client.shutdown(socket.SHUT_WR)
+            time.sleep(50 * PAUSE_S)
+            before = now()
+            server.send(b"reply")
+            client.recv(100)
+            took = now() - before
+    assert watch.n("tcp-socket-enqueued") == watch.n("tcp-socket-read") == 1
+    assert watch.of("tcp-socket-enqueued").sum_ns <= took
+    assert watch.of("tcp-socket-read").sum_ns <= took

@@ -98,6 +98,9 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	if (!core)
 		return 0;
 	core->merged_arrival = 0;
+	/* TCP has handed off its last packet, or never will: tcp_probe sees acknowledgements, too,
+	 * and does not see what comes for a socket that has sent FIN. */
+	core->tcp_sk = 0;
 	buffer = buffer_of(core, AT_RECEIVE, skb);
 	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
 	l3 = skb->data + (is_tagged(skb) ? VLAN_HLEN : 0);
