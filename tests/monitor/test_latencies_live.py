@@ -153,3 +153,29 @@ def test_data_for_a_half_closed_socket_has_not_the_arrival_of_an_earlier_segment
     assert watch.n("tcp-socket-enqueued") == watch.n("tcp-socket-read") == 1
     assert watch.of("tcp-socket-enqueued").sum_ns <= took
     assert watch.of("tcp-socket-read").sum_ns <= took
+
+
+@pytest.mark.parametrize("n", [1, 12], ids=["few", "more-than-are-kept"])
+def test_a_read_behind_spliced_messages_has_its_own_times(veth: Link, port: int, n: int) -> None:
+    """Splice passes no probe. What it took is not what the next recv reads."""
+    ends = os.pipe()
+    try:
+        with Watch("--netns", inode(veth.server), "--port", port) as watch:
+            with connected(veth, True, False, port) as (client, server):
+                for _ in range(n):
+                    client.send(b"x" * 100)
+                    server.setblocking(True)
+                    assert os.splice(server.fileno(), ends[1], 100) == 100
+                time.sleep(50 * PAUSE_S)
+                before = now()
+                client.send(b"y" * 100)
+                assert server.recv(200) == b"y" * 100
+                took = now() - before
+    finally:
+        for end in ends:
+            os.close(end)
+    for stage in ("handoff-to-read", "tcp-socket-read"):
+        assert watch.n(stage) == 1
+        assert watch.of(stage).sum_ns <= took
+    assert watch.n("head-of-line") == 0
+    assert watch.result.counts["taken_without_read"] == 1

@@ -234,6 +234,22 @@ static __always_inline bool is_last(const struct waiting *w, __u32 copied_seq, b
 	return (__s32)(w->rcv_nxt - ending - copied_seq) <= 0;
 }
 
+/* Messages before ``begin``, where a read began, were taken by what passes no probe of reads:
+ * splice, zero-copy receive, a sockmap. */
+static __always_inline void skip_taken(struct core *core, struct waiting *w, __u32 begin)
+{
+	if (!w->first.handoff || is_part(w->first.end, begin))
+		return;
+	count(core, COUNT_TAKEN);
+	w->left = 0;
+	w->first.handoff = 0;
+	barrier();
+	next_of_stream(core, w, begin);
+	/* The hand-off of what was read is to come. */
+	if (!is_part(w->first.end, begin))
+		w->first.handoff = 0;
+}
+
 /* The message behind the one that was read. */
 static __always_inline void advance(struct core *core, struct sock *sk, struct waiting *w, bool tcp,
 				    __u64 now)
@@ -287,6 +303,16 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 		return 0;
 	}
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
+	if (w && tcp) {
+		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+		/* The connection's end has a sequence number, too. */
+		if (tp)
+			skip_taken(core, w,
+				   tp->copied_seq - result -
+					   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
+					    tp->copied_seq == tp->rcv_nxt));
+	}
 	/* Another reader of the socket may change them at any time: they are read once, and before
 	 * now. */
 	handoff = w ? w->first.handoff : 0;

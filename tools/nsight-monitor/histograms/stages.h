@@ -64,6 +64,7 @@
 	X(READ_NO_HANDOFF, "read_without_handoff") \
 	X(READ_NO_ARRIVAL, "read_without_arrival") \
 	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: an older one's times are lost */ \
+	X(TAKEN, "taken_without_read") /* by splice or the like, before a read */ \
 	X(READ_NEW_THREAD, "read_by_new_thread") /* the run-queue stage knows it from now on */ \
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
