@@ -101,7 +101,14 @@ struct device {
 	struct device *parent;
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
 struct net_device {
+	struct {
+		struct list_head lower; /* devices that it sends through, as a bond does */
+	} adj_list;
 	int ifindex;
 	unsigned int flags;
 	unsigned long priv_flags : 32;

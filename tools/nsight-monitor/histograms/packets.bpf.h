@@ -5,8 +5,10 @@
 
 #include "sockets.bpf.h"
 
-#define IHL	  0xf
-#define VLAN_HLEN 4
+#define IHL		 0xf
+#define VLAN_HLEN	 4
+#define TCP_TIME_WAIT	 6
+#define TCP_NEW_SYN_RECV 12
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -216,6 +218,27 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 	       (!only_netns || sk->__sk_common.skc_net.net->ns.inum == only_netns);
 }
 
+/* Whether TCP gave the packet the time of its delivery. A datagram has the one that its program
+ * asked for (SO_TXTIME). */
+static __always_inline bool is_of_tcp(const struct sk_buff *skb)
+{
+	struct sock *sk = skb->sk;
+	__u8 state;
+
+	if (!sk)
+		return false;
+	state = sk->__sk_common.skc_state;
+	return state == TCP_NEW_SYN_RECV || state == TCP_TIME_WAIT ||
+	       sk->sk_protocol == IPPROTO_TCP;
+}
+
+/* Whether the packet goes through another device after this one, as from a bond, VLAN or bridge.
+ * The one that is asked for is only passed once. */
+static __always_inline bool is_passed_on(const struct net_device *dev)
+{
+	return !only_ifindex && dev->adj_list.lower.next != &dev->adj_list.lower;
+}
+
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_device *dev)
 {
@@ -243,9 +266,8 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		enqueued = p->time;
 		observe(STAGE_QDISC, group_of_packet(core, dev, ports), now - enqueued);
 	}
-	/* A socket's packet that has the time of its delivery is TCP's. */
-	if (asked_for && wanted(STAGE_TCP_DRIVER) && sent && skb->sk &&
-	    clock_of(skb) != CLOCK_OF_ARRIVALS) {
+	if (asked_for && wanted(STAGE_TCP_DRIVER) && sent && is_of_tcp(skb) &&
+	    clock_of(skb) == CLOCK_OF_DELIVERY && !is_passed_on(dev)) {
 		if (sent <= now && now - sent < STALE_NS)
 			observe(STAGE_TCP_DRIVER, group_of_packet(core, dev, ports), now - sent);
 		else

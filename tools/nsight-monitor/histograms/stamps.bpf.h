@@ -15,6 +15,7 @@
 #define PACKETS_SHIFT	  (64 - 13)
 #define STALE_NS	  10000000000ull
 #define CLOCK_OF_ARRIVALS 0 /* SKB_CLOCK_REALTIME */
+#define CLOCK_OF_DELIVERY 1 /* SKB_CLOCK_MONOTONIC */
 #define IFF_LOOPBACK	  (1 << 3)
 #define IFF_EBRIDGE	  (1 << 1)
 #define IFF_BRIDGED	  (1 << 9 | 1 << 10) /* port of a bridge, of Open vSwitch */

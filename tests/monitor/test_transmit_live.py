@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stages of sending: a packet is counted once, by its own times, and not at all if no driver gets it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from machinery.testbed.ports import reserved
+from monitored import Watch, connected, inode, inside, link
+from nsight_demo.namespaces import Link, LinkOptions
+
+pytestmark = pytest.mark.live
+N = 50
+SO_TXTIME = SCM_TXTIME = 61  # include/uapi/asm-generic/socket.h
+CLOCK_TAI = 11
+SEGS_OUT_AT = 136  # tcpi_segs_out in struct tcp_info, include/uapi/linux/tcp.h
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved() as (number,):
+        yield number
+
+
+@pytest.fixture
+def veth() -> Iterator[Link]:
+    with link("send") as made:
+        yield made
+
+
+def segments(of: socket.socket) -> int:
+    """That it has sent."""
+    info = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SEGS_OUT_AT + 4)
+    return int(struct.unpack_from("I", info, SEGS_OUT_AT)[0])
+
+
+def test_a_segment_that_passes_stacked_devices_is_counted_once(port: int) -> None:
+    """The server's address is a bridge's, whose port is the veth."""
+    with link("stack", LinkOptions(bridge_rps_cpu=0)) as made, connected(made, True, False, port) as ends:
+        client, server = ends
+        with inside(made.server):
+            (bridge,) = [i for i, name in socket.if_nameindex() if name.startswith("br")]
+        before = segments(server)
+        with (
+            Watch("--netns", inode(made.server), "--port", port, "--stages", "tcp-driver") as watch,
+            Watch("--netns", inode(made.server), "--port", port, "--ifindex", bridge) as of_bridge,
+        ):
+            for _ in range(N):
+                client.send(b"x")
+                server.send(server.recv(1))
+                client.recv(1)
+            sent = segments(server) - before
+    assert sent >= N
+    assert watch.n("tcp-driver") == sent
+    assert of_bridge.n("tcp-driver") == sent
+
+
+@pytest.mark.parametrize("clock", [time.CLOCK_MONOTONIC, CLOCK_TAI], ids=["monotonic", "tai"])
+@pytest.mark.parametrize("ahead_s", [-1, 1], ids=["past", "future"])
+def test_the_time_that_a_program_asks_for_is_not_when_tcp_transmitted(
+    veth: Link, port: int, clock: int, ahead_s: int
+) -> None:
+    with Watch("--netns", inode(veth.client), "--port", port) as watch:
+        with connected(veth, False, False, port) as (client, server):
+            client.setsockopt(socket.SOL_SOCKET, SO_TXTIME, struct.pack("iI", clock, 0))
+            for _ in range(N):
+                at = struct.pack("Q", time.clock_gettime_ns(clock) + ahead_s * 10**9)
+                client.sendmsg([b"x"], [(socket.SOL_SOCKET, SCM_TXTIME, at)])
+                server.recv(1)
+    assert watch.n("tcp-driver") == 0
+    assert watch.result.counts["transmit_before_its_time"] == 0
