@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -73,3 +74,44 @@ def test_the_time_that_a_program_asks_for_is_not_when_tcp_transmitted(
                 server.recv(1)
     assert watch.n("tcp-driver") == 0
     assert watch.result.counts["transmit_before_its_time"] == 0
+
+
+QDISC = ("tc", "qdisc")
+
+
+def run(of: Link, *command: object) -> str:
+    """In the client's namespace."""
+    done = subprocess.run(
+        ["ip", "netns", "exec", of.client, *map(str, command)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def queue_all_but_first(of: Link) -> None:
+    """Some 1.6 kB pass at once, and what comes then waits for minutes."""
+    run(of, *QDISC, "add", "dev", of.peer, "root", "tbf", "rate", "100bit", "burst", 1600, "limit", 1_000_000)
+
+
+def is_queued(of: Link) -> bool:
+    return "backlog 0b" not in run(of, "tc", "-s", "qdisc", "show", "dev", of.peer)
+
+
+def test_what_a_queueing_discipline_drops_has_no_latency_when_it_is_sent_again(veth: Link, port: int) -> None:
+    """The segment waits behind the first one; its queue is removed, and TCP sends it again past no queue."""
+    with connected(veth, True, False, port) as (client, server):
+        with (
+            Watch("--netns", inode(veth.client), "--port", port, "--stages", "qdisc") as watch,
+            Watch("--netns", inode(veth.server), "--stages", "qdisc") as of_other,
+        ):
+            queue_all_but_first(veth)
+            client.send(b"x" * 1000)
+            server.recv(1000)
+            client.send(b"y" * 1000)
+            while not is_queued(veth):
+                time.sleep(0.01)
+            run(veth, *QDISC, "del", "dev", veth.peer, "root")
+            assert server.recv(1000) == b"y" * 1000
+    assert watch.n("qdisc") == 1
+    assert watch.result.counts["dropped_in_qdisc"] == 1
+    assert of_other.result.counts["dropped_in_qdisc"] == 0

@@ -218,6 +218,27 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 	       (!only_netns || sk->__sk_common.skc_net.net->ns.inum == only_netns);
 }
 
+/* A packet that is dropped after a queueing discipline took it: TCP sends the same buffer again,
+ * and perhaps past an empty one. */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
+{
+	struct core *core = this_core();
+	struct packet *p;
+	__u64 buffer;
+
+	if (!core)
+		return 0;
+	buffer = buffer_of(core, AT_DROP, skb);
+	p = place_of(buffer);
+	if (!is_known(p, buffer, PACKET_ENQUEUED))
+		return 0;
+	p->buffer = 0;
+	if (!is_of_sockets() && is_sender_asked_for(skb, skb->dev))
+		count(core, COUNT_QDISC_DROPPED);
+	return 0;
+}
+
 /* Whether TCP gave the packet the time of its delivery. A datagram has the one that its program
  * asked for (SO_TXTIME). */
 static __always_inline bool is_of_tcp(const struct sk_buff *skb)

@@ -36,7 +36,7 @@
 	X(TCP_DRIVER, "tcp-driver", "TCP transmits a segment", "the driver gets it", \
 	  "net_dev_start_xmit", "tstamp_type") \
 	X(QDISC, "qdisc", "the queueing discipline gets the packet", "the driver gets it", \
-	  "qdisc_enqueue net_dev_start_xmit", "") \
+	  "qdisc_enqueue net_dev_start_xmit kfree_skb", "") \
 	X(COMPLETION, "driver-to-completion", "the driver gets the packet", "the device has sent it", \
 	  "net_dev_start_xmit netif_receive_skb consume_skb", "") \
 	X(ACCEPT, "accept-queue", "connection established", "accept returns it", \
@@ -68,6 +68,7 @@
 	X(READ_NEW_THREAD, "read_by_new_thread") /* the run-queue stage knows it from now on */ \
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
+	X(QDISC_DROPPED, "dropped_in_qdisc") \
 	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
 	X(NEGATIVE, "end_before_begin") /* the begin is of a newer message, by another core */ \
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
@@ -118,6 +119,7 @@ enum program {
 	AT_HANDOFF,
 	AT_READ,
 	AT_QDISC,
+	AT_DROP,
 	AT_DRIVER,
 	AT_COMPLETION,
 	AT_ESTABLISHED,
