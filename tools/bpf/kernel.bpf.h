@@ -108,6 +108,7 @@ struct list_head {
 struct net_device {
 	struct {
 		struct list_head lower; /* devices that it sends through, as a bond does */
+		struct list_head upper; /* devices that send through it */
 	} adj_list;
 	int ifindex;
 	unsigned int flags;
@@ -175,6 +176,7 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	__s64 tstamp;
+	int skb_iif; /* the device that IP got it from: of stacked ones the uppermost */
 	unsigned int len;
 	char cb[48];
 	__u8 tstamp_type : 2;

@@ -81,6 +81,13 @@ static __always_inline bool moves(const struct sk_buff *skb)
 	return is_tagged(skb) && BPF_CORE_READ_BITFIELD(as_clone, cloned);
 }
 
+/* Whether another device may take the packet from this one before IP does: a bond, VLAN, macvlan.
+ */
+static __always_inline bool is_below(const struct net_device *dev)
+{
+	return dev->adj_list.upper.next != &dev->adj_list.upper;
+}
+
 static __always_inline bool is_other_device(const struct net_device *dev)
 {
 	return (only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
@@ -94,7 +101,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	const struct net_device *dev = skb->dev;
 	struct core *core = this_core();
 	__u32 ports = 0;
-	bool v6, port;
+	bool v6, port, other;
+	enum count kind;
 	const void *l3;
 
 	if (!core)
@@ -111,7 +119,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	}
 	port = BPF_CORE_READ_BITFIELD(dev, priv_flags) & IFF_BRIDGED;
-	if (!port && is_other_device(dev)) {
+	other = is_other_device(dev);
+	if (!port && other && !is_below(dev)) {
 		forget(buffer);
 		return 0;
 	}
@@ -123,7 +132,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 					   now - p->time < STALE_NS
 				   ? p->time
 				   : now;
-		remember(buffer, PACKET_PORT, received, check_of(l3, v6), dev->ifindex);
+		remember(buffer, PACKET_PORT, received, check_of(l3, v6), 0);
 		return 0;
 	}
 	if (only_port || group_by == BY_PORT)
@@ -133,8 +142,10 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		forget(buffer);
 		return 0;
 	}
-	received = receive_stamp(core, skb, buffer, l3, v6, now);
-	if (received && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
+	received = receive_stamp(skb, buffer, l3, v6, now, &kind);
+	if (!other)
+		count(core, kind);
+	if (received && !other && !is_of_sockets() && !peer_mask[0] && !peer_mask[1] &&
 	    wanted(STAGE_IP_START))
 		observe(STAGE_IP_START, group_of_packet(core, dev, ports), now - received);
 	if (!received)
@@ -143,9 +154,9 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		forget(buffer);
 		return 0;
 	}
-	remember(buffer, PACKET_RECEIVED, received, 0, dev->ifindex);
+	remember(buffer, PACKET_RECEIVED, received, 0, !other);
 	if (is_merged(skb)) {
-		core->merged_ifindex = dev->ifindex;
+		core->merged_on_device = !other;
 		core->merged_arrival = received;
 	}
 	return 0;
@@ -158,6 +169,7 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	struct core *core;
 	struct packet *p;
 	__u64 now, buffer, arrival;
+	bool from_device;
 
 	if (!is_asked_for(sk))
 		return 0;
@@ -170,11 +182,14 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	now = bpf_ktime_get_ns();
 	/* Once: another packet may take its place meanwhile. */
 	arrival = has_arrived(core, p, buffer, now) ? p->time : 0;
-	core->tcp_arrival = arrival;
-	core->tcp_ifindex = p->ifindex;
+	from_device = is_from_device(skb, p, arrival);
+	core->tcp_arrival = from_device ? arrival : 0;
+	core->tcp_ifindex = skb->skb_iif;
 	/* From here on its core knows it; its buffer may go to another packet. */
 	if (arrival)
 		p->buffer = 0;
+	if (!from_device)
+		return 0;
 	if (!wanted(STAGE_TCP_START) || is_short_queue(sk))
 		return 0;
 	if (!arrival) {

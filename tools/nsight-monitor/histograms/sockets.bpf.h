@@ -41,7 +41,7 @@ struct {
 	__type(value, struct waiting);
 } waiting SEC(".maps");
 
-/* ifindex: of the device that received its packet; 0: not known */
+/* ifindex: of the device that IP got its packet from; 0: not known */
 static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct waiting *w,
 				      __u32 ifindex)
 {
@@ -91,7 +91,8 @@ struct arrived {
 
 /* What arrived last: TCP says which packet it has in its hands, UDP has put it at the end. */
 static __always_inline struct arrived arrival_of(struct core *core, struct sock *sk, bool tcp,
-						 const struct packet *newest, bool is_newest)
+						 const struct sk_buff *skb, const struct packet *p,
+						 bool is_its)
 {
 	struct arrived a = {};
 
@@ -100,9 +101,9 @@ static __always_inline struct arrived arrival_of(struct core *core, struct sock 
 		a.ifindex = core->tcp_ifindex;
 		core->tcp_sk = 0;
 	}
-	if (!a.time && is_newest) {
-		a.time = newest->time;
-		a.ifindex = newest->ifindex;
+	if (!a.time && is_its && is_from_device(skb, p, is_its)) {
+		a.time = p->time;
+		a.ifindex = skb->skb_iif;
 	}
 	return a;
 }
@@ -143,9 +144,9 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	p = place_of(buffer);
 	/* The buffer is new if the packet was cut out of one that held several. */
 	if (!tcp && core->merged_arrival)
-		remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0, core->merged_ifindex);
+		remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0, core->merged_on_device);
 	is_its = has_arrived(core, p, buffer, now);
-	arrived = arrival_of(core, sk, tcp, p, is_its);
+	arrived = arrival_of(core, sk, tcp, newest, p, is_its);
 	arrival = arrived.time;
 	if (only_ifindex && !arrival)
 		return 0;

@@ -132,7 +132,7 @@ struct core {
 	__u64 buffer[N_PROGRAMS]; /* see as_number() */
 	__u64 tcp_sk, tcp_arrival;
 	__u64 merged_arrival; /* 0: it is a single one */
-	__u32 tcp_ifindex, merged_ifindex;
+	__u32 tcp_ifindex, merged_on_device;
 	__u64 counts[N_COUNTS];
 	__u64 told[N_STAGES]; /* when a slow latency was last reported */
 };

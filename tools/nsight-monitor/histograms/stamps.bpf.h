@@ -39,7 +39,7 @@ struct packet {
 	};
 	__u32 state;
 	union {
-		__u32 ifindex;	   /* RECEIVED: of the device that received it */
+		__u32 on_device;   /* RECEIVED: by the device that is asked for, if one is */
 		__u32 group_and_1; /* SENT: 0: its completion is not asked for */
 	};
 };
@@ -90,6 +90,13 @@ static __always_inline bool has_arrived(struct core *core, struct packet *p, __u
 	return false;
 }
 
+/* Whether the packet came in through the device that is asked for, or one below or above it. */
+static __always_inline bool is_from_device(const struct sk_buff *skb, const struct packet *p,
+					   bool is_its)
+{
+	return !only_ifindex || (__u32)skb->skb_iif == only_ifindex || (is_its && p->on_device);
+}
+
 static __always_inline void forget(__u64 buffer)
 {
 	struct packet *p = place_of(buffer);
@@ -99,7 +106,7 @@ static __always_inline void forget(__u64 buffer)
 }
 
 static __always_inline void remember(__u64 buffer, enum packet_state state, __u64 time, __u64 check,
-				     __u32 ifindex)
+				     __u32 more)
 {
 	struct packet *p = place_of(buffer);
 
@@ -108,7 +115,7 @@ static __always_inline void remember(__u64 buffer, enum packet_state state, __u6
 	p->time = time;
 	p->check = check;
 	p->state = state;
-	p->ifindex = ifindex;
+	p->on_device = more;
 	barrier();
 	p->buffer = buffer;
 }
@@ -137,14 +144,14 @@ static __always_inline __u32 clock_of(const struct sk_buff *skb)
 }
 
 /*
- * When the packet was received, before this probe saw it; 0: not known, and the reason is counted.
+ * When the packet was received, before this probe saw it; 0: not known, and kind is the reason.
  *
  * A packet that a virtual device hands from a sender on this machine was received when the device
  * got it, and it is in the same buffer. Any other was received when the kernel stamped it, which it
  * does while some socket asks for it (--receive-stamps); a delivery time is of the sender.
  */
-static __always_inline __u64 receive_stamp(struct core *core, const struct sk_buff *skb,
-					   __u64 buffer, const void *l3, bool v6, __u64 now)
+static __always_inline __u64 receive_stamp(const struct sk_buff *skb, __u64 buffer, const void *l3,
+					   bool v6, __u64 now, enum count *kind)
 {
 	const struct packet *p = place_of(buffer);
 	const struct net_device *dev = skb->dev;
@@ -155,29 +162,29 @@ static __always_inline __u64 receive_stamp(struct core *core, const struct sk_bu
 				   BPF_CORE_READ_BITFIELD(dev, priv_flags) & IFF_EBRIDGE))) {
 		time = p->time;
 		if (time <= now && now - time < STALE_NS && p->check == check_of(l3, v6)) {
-			count(core, COUNT_STAMP_SENT);
+			*kind = COUNT_STAMP_SENT;
 			return time;
 		}
 	}
 	time = skb->tstamp;
 	if (!time) {
-		count(core, COUNT_STAMP_ZERO);
+		*kind = COUNT_STAMP_ZERO;
 		return 0;
 	}
 	if (clock_of(skb) != CLOCK_OF_ARRIVALS) {
-		count(core, COUNT_STAMP_FOREIGN);
+		*kind = COUNT_STAMP_FOREIGN;
 		return 0;
 	}
 	time -= realtime_offset;
 	if (time > now) {
-		count(core, COUNT_STAMP_FUTURE);
+		*kind = COUNT_STAMP_FUTURE;
 		return 0;
 	}
 	if (now - time >= STALE_NS) {
-		count(core, COUNT_STAMP_STALE);
+		*kind = COUNT_STAMP_STALE;
 		return 0;
 	}
-	count(core, COUNT_STAMP_KERNEL);
+	*kind = COUNT_STAMP_KERNEL;
 	return time;
 }
 
