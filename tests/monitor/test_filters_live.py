@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from machinery.testbed.ports import reserved
-from monitored import Watch, connected, inode, link, on_core
-from nsight_demo.namespaces import Link
-from nsight_monitor import names, snapshots
+from monitored import Watch, connected, inode, inside, link, on_core
+from nsight_demo.namespaces import Link, run_name
+from nsight_monitor import arguments, loader, names, snapshots
 from nsight_monitor.snapshots import Slow
 
 from conftest import skip_or_fail
@@ -169,3 +170,50 @@ def test_a_control_group_that_goes_while_it_is_watched_leaves_its_counts_and_nam
     assert list(watch.result.groups.values()) == [number]
     assert found.of(watch.result) == before
     assert f"nsight-{port}.service" in before.values()
+
+
+def talk(netns: str, port: int, n: int) -> None:
+    """Datagrams of the namespace to itself."""
+    with inside(netns), socket.socket(type=socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", port))
+        s.connect(("127.0.0.1", port))
+        for _ in range(n):
+            s.send(b"x")
+            s.recv(1)
+
+
+def test_a_namespace_that_has_the_number_of_one_that_is_gone_is_another_one(port: int) -> None:
+    if os.geteuid():
+        skip_or_fail("root", "namespaces need root")
+    made: list[str] = []
+
+    def new() -> str:
+        made.append(f"{run_name()}-again{len(made)}")
+        subprocess.run(["ip", "netns", "add", made[-1]], check=True)
+        subprocess.run(["ip", "-n", made[-1], "link", "set", "lo", "up"], check=True)
+        return made[-1]
+
+    try:
+        first = new()
+        number = inode(first)
+        command = loader.argv(arguments.parser().parse_args(["--netns", first, "--interval", "3600"]), "")[1:]
+        with (
+            Watch(*command) as filtered,
+            Watch("--port", port, "--group-by", "netns") as by_netns,
+            Watch("--port", port, "--group-by", "iface") as by_iface,
+        ):
+            talk(first, port, 3)
+            subprocess.run(["ip", "netns", "del", first], check=True)
+            while inode(again := new()) != number:  # the kernel removes the first one later
+                time.sleep(0.1)
+            talk(again, port, 5)
+    finally:
+        for name in made[1:] if len(made) > 1 else made:
+            subprocess.run(["ip", "netns", "del", name], check=True)
+    assert filtered.n("udp-socket-read") == 3
+    for watch in (by_netns, by_iface):
+        found = {
+            g: h.count for (stage, g), h in watch.result.histograms.items() if stage == "udp-socket-read"
+        }
+        assert sorted(found.values()) == [3, 5]
+        assert len({watch.result.groups[g] for g in found}) == 1

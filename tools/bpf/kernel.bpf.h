@@ -95,6 +95,7 @@ struct ns_common {
 
 struct net {
 	struct ns_common ns;
+	__u64 net_cookie; /* of no other one since the boot */
 };
 
 struct device {

@@ -21,7 +21,7 @@ static const char usage[] =
 	"      --duration-ms N\n"
 	"                     end by itself after this\n"
 	"      --port N --peer ADDRESS[/BITS] --pid N --comm NAME --cgroup ID --ifindex N\n"
-	"      --netns INODE --queue PACKETS\n"
+	"      --netns INODE --netns-cookie N --queue PACKETS\n"
 	"                     only these messages (default: all)\n"
 	"      --group-by port|comm|cgroup|netns|iface\n"
 	"                     a histogram for each of them\n"
@@ -146,6 +146,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"cgroup", 1, NULL, 'c'},
 		{"ifindex", 1, NULL, 'i'},
 		{"netns", 1, NULL, 'n'},
+		{"netns-cookie", 1, NULL, 'k'},
 		{"queue", 1, NULL, 'q'},
 		{"group-by", 1, NULL, 'g'},
 		{"groups", 1, NULL, 'G'},
@@ -189,6 +190,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'n':
 			args->netns = number(optarg, 1, UINT32_MAX);
+			break;
+		case 'k':
+			args->netns_cookie = number(optarg, 1, UINT64_MAX);
 			break;
 		case 'q':
 			args->queue = number(optarg, 1, UINT32_MAX);

@@ -14,6 +14,8 @@ const volatile char only_comm[16];
 const volatile __u64 only_peer[2], peer_mask[2];
 /* A process is asked for, by number or name: a socket is looked at once such a process reads it. */
 const volatile bool only_process;
+/* Of only_netns, whose number another namespace gets once it has gone; 0: not known */
+const volatile __u64 only_netns_cookie;
 /* Sockets in which so many packets wait; 0: any */
 const volatile __u32 only_queue;
 
@@ -156,16 +158,33 @@ static __always_inline __u32 group_of_ports(struct core *core, __u16 one, __u16 
 	return group_of_key(core, &key);
 }
 
-static __always_inline __u32 group_of_netns(struct core *core, __u32 netns)
+static __always_inline __u64 cookie_of(const struct net *net)
 {
-	struct group_key key = {.a = netns};
+	return bpf_core_field_exists(net->net_cookie) ? net->net_cookie : 0;
+}
+
+static __always_inline bool is_other_netns(const struct net *net)
+{
+	__u64 cookie;
+
+	if (!only_netns)
+		return false;
+	cookie = cookie_of(net);
+	return net->ns.inum != only_netns ||
+	       (only_netns_cookie && cookie && cookie != only_netns_cookie);
+}
+
+static __always_inline __u32 group_of_netns(struct core *core, const struct net *net)
+{
+	struct group_key key = {.a = net->ns.inum, .b = cookie_of(net)};
 
 	return group_of_key(core, &key);
 }
 
-static __always_inline __u32 group_of_device(struct core *core, __u32 ifindex, __u32 netns)
+static __always_inline __u32 group_of_device(struct core *core, __u32 ifindex,
+					     const struct net *net)
 {
-	struct group_key key = {.a = (__u64)netns << 32 | ifindex};
+	struct group_key key = {.a = (__u64)net->ns.inum << 32 | ifindex, .b = cookie_of(net)};
 
 	return group_of_key(core, &key);
 }
@@ -179,7 +198,7 @@ static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
 		return group_of_ports(core, sk->__sk_common.skc_num, bpf_ntohs(remote));
 	}
 	if (group_by == BY_NETNS)
-		return group_of_netns(core, sk->__sk_common.skc_net.net->ns.inum);
+		return group_of_netns(core, sk->__sk_common.skc_net.net);
 	if (group_by == BY_CGROUP) {
 		struct group_key key = {.a = sk->sk_cgrp_data.cgroup->kn->id};
 
@@ -212,7 +231,7 @@ static __always_inline bool is_asked_for(struct sock *sk)
 		return false;
 	if ((family != AF_INET && family != AF_INET6) || is_other_peer(sk))
 		return false;
-	if (only_netns && sk->__sk_common.skc_net.net->ns.inum != only_netns)
+	if (is_other_netns(sk->__sk_common.skc_net.net))
 		return false;
 	return !only_cgroup || sk->sk_cgrp_data.cgroup->kn->id == only_cgroup;
 }

@@ -50,6 +50,7 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t
 	skel->rodata->only_pid = args->pid;
 	skel->rodata->only_ifindex = args->ifindex;
 	skel->rodata->only_netns = args->netns;
+	skel->rodata->only_netns_cookie = args->netns_cookie;
 	skel->rodata->only_queue = args->queue;
 	skel->rodata->only_cgroup = args->cgroup;
 	skel->rodata->only_process = args->pid || args->comm;

@@ -40,9 +40,9 @@ static __always_inline __u32 group_of_packet(struct core *core, const struct net
 					     __u32 ports)
 {
 	if (group_by == BY_IFACE)
-		return group_of_device(core, dev->ifindex, dev->nd_net.net->ns.inum);
+		return group_of_device(core, dev->ifindex, dev->nd_net.net);
 	if (group_by == BY_NETNS)
-		return group_of_netns(core, dev->nd_net.net->ns.inum);
+		return group_of_netns(core, dev->nd_net.net);
 	if (group_by == BY_PORT && ports)
 		return group_of_ports(core, bpf_ntohs(ports & 0xffff), bpf_ntohs(ports >> 16));
 	return group_by ? GROUP_NONE : GROUP_OTHER;
@@ -91,7 +91,7 @@ static __always_inline bool is_below(const struct net_device *dev)
 static __always_inline bool is_other_device(const struct net_device *dev)
 {
 	return (only_ifindex && (__u32)dev->ifindex != only_ifindex) ||
-	       (only_netns && dev->nd_net.net->ns.inum != only_netns);
+	       is_other_netns(dev->nd_net.net);
 }
 
 SEC("tp_btf/netif_receive_skb")
@@ -230,7 +230,7 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 	if (!sk)
 		return !only_port && !only_netns && !peer_mask[0] && !peer_mask[1];
 	return !is_other_port(sk) && !is_other_peer(sk) &&
-	       (!only_netns || sk->__sk_common.skc_net.net->ns.inum == only_netns);
+	       !is_other_netns(sk->__sk_common.skc_net.net);
 }
 
 /* A packet that is dropped after a queueing discipline took it: TCP sends the same buffer again,

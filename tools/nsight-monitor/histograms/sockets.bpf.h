@@ -52,7 +52,7 @@ static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct
 	if (group_by == BY_IFACE) {
 		if (!ifindex || !w)
 			return GROUP_NONE;
-		w->group = group_of_device(core, ifindex, sk->__sk_common.skc_net.net->ns.inum);
+		w->group = group_of_device(core, ifindex, sk->__sk_common.skc_net.net);
 	} else if (group_by == BY_COMM) {
 		return GROUP_NONE; /* until somebody reads */
 	} else {

@@ -145,7 +145,8 @@ enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };
 #define GROUP_NONE  1
 #define GROUP_FIRST 2
 
-/* BY_PORT, BY_CGROUP, BY_NETNS: a; BY_IFACE: index, network namespace << 32; BY_COMM: the name */
+/* a: BY_PORT, BY_CGROUP, BY_NETNS; BY_IFACE: index, network namespace << 32. b: BY_NETNS, BY_IFACE:
+ * the namespace's cookie. BY_COMM: both are the name */
 struct group_key {
 	__u64 a, b;
 };

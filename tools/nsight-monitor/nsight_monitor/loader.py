@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from .snapshots import BadLine
 
 PROGRAM = "nsight-histograms"
 _BIN = Path(__file__).parent / "bin"
+_SO_NETNS_COOKIE = 71  # include/uapi/asm-generic/socket.h, Linux 5.14
 
 
 def find() -> str:
@@ -40,6 +42,19 @@ def find() -> str:
 def has_nic() -> bool:
     """Whether some interface is of a device, whose packets only the kernel can stamp."""
     return any(Path("/sys/class/net").glob("*/device"))
+
+
+def _cookie() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        return int.from_bytes(s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+
+
+def netns_cookie(space: netns.Netns) -> int:
+    """The namespace's own number since the boot: that of its inode is another one's once it has gone. 0: not known."""
+    try:
+        return int(netns.call_in(space, _cookie))
+    except (OSError, RecordError):
+        return 0
 
 
 def argv(args: argparse.Namespace, program: str) -> list[str]:
@@ -66,6 +81,7 @@ def argv(args: argparse.Namespace, program: str) -> list[str]:
         "--cgroup": cgroups.directory(args.cgroup).stat().st_ino if args.cgroup else 0,
         "--ifindex": ifindex,
         "--netns": space.inum if args.netns or args.iface else 0,
+        "--netns-cookie": netns_cookie(space) if args.netns or args.iface else 0,
         "--group-by": args.group_by,
         "--groups": args.groups,
         "--stages": args.stages,
