@@ -59,9 +59,24 @@ def test_difference_and_total_are_of_every_bucket_and_the_sum() -> None:
 
 @pytest.mark.parametrize(
     ("ns", "said"),
-    [(0, "0ns"), (1, "1ns"), (999, "999ns"), (1024, "1.02us"), (16_777_216, "16.8ms"), (2**38, "275s")],
+    [
+        (0, "0ns"),
+        (1, "1ns"),
+        (999, "999ns"),
+        (1024, "1.02us"),
+        (16_777_216, "16.8ms"),
+        (2**38, "275s"),
+        # 1,000 us are written 1ms
+        (999.4, "999ns"),
+        (999.6, "1us"),
+        (999_499, "999us"),
+        (999_500, "1ms"),
+        (999_700, "1ms"),
+        (999_999_999, "1s"),
+        (2e12, "2000s"),
+    ],  # fmt: skip
 )
-def test_times_have_three_digits(ns: int, said: str) -> None:
+def test_times_have_three_digits(ns: float, said: str) -> None:
     assert text(ns) == said
 
 

@@ -91,12 +91,12 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 def text(ns: float) -> str:
     """With three digits.
 
-    >>> text(65536), text(1 << 30), text(0)
-    ('65.5us', '1.07s', '0ns')
+    >>> text(65536), text(999_700), text(0)
+    ('65.5us', '1ms', '0ns')
     """
     for size, unit in _UNITS:
-        if ns >= size:
-            return f"{ns / size:.3g}{unit}" if ns < 1000 * size else f"{ns / size:.0f}{unit}"
+        if ns >= 0.9995 * size:  # three digits of it are at least 1.00
+            return f"{ns / size:.3g}{unit}" if ns < 999.5 * size else f"{ns / size:.0f}{unit}"
     return "0ns"
 
 
