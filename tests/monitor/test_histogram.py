@@ -74,7 +74,7 @@ def test_difference_and_total_are_of_every_bucket_and_the_sum() -> None:
         (999_700, "1ms"),
         (999_999_999, "1s"),
         (2e12, "2000s"),
-    ],  # fmt: skip
+    ],
 )
 def test_times_have_three_digits(ns: float, said: str) -> None:
     assert text(ns) == said

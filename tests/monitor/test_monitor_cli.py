@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import lines
@@ -89,12 +92,58 @@ def test_what_has_no_stamp_is_said() -> None:
 def test_top_draws_the_slowest_first_with_its_history() -> None:
     fast = lines.histogram("ip-start", 0, 1000, b9=100)
     text = lines.header() + lines.snapshot(10, FIRST, fast) + lines.snapshot(20, SECOND, fast)
-    screens = monitor("--input", "-", "--top", text=text).stdout.split("\x1b[H\x1b[2J")[1:]
+    screens = monitor("--input", "-", "--top", text=text).stdout.split("\n\n")[:-1]
+    assert "\x1b" not in "".join(screens)  # a file is no terminal
     assert [[row[0] for row in rows(s)] for s in screens] == [
         ["tcp-socket-read", "ip-start"],
         ["tcp-socket-read"],
     ]
     assert rows(screens[1])[0][-1] == "▁▆"  # from bucket 10 to 15: 5 of 7 steps
+
+
+def on_terminal(columns: int, height: int, path: Path) -> list[list[str]]:
+    """What --top draws there: the lines of each screen."""
+    ours, its = os.openpty()
+    try:
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", height, columns, 0, 0))
+        with subprocess.Popen(
+            [sys.executable, str(TOOL), "--input", path, "--top"], stdout=its,
+            env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"PYTHONIOENCODING": "utf-8"},
+        ) as process:  # fmt: skip
+            os.close(its)
+            drawn = b""
+            try:
+                while part := os.read(ours, 1 << 16):
+                    drawn += part
+            except OSError:
+                pass  # EIO: it has ended
+        assert process.returncode == 0
+    finally:
+        os.close(ours)
+    return [screen.split("\r\n") for screen in drawn.decode().split("\x1b[H\x1b[2J")[1:]]
+
+
+@pytest.mark.parametrize(("columns", "height"), [(80, 24), (80, 8), (120, 24), (200, 50), (40, 3)])
+def test_top_fits_the_terminal(columns: int, height: int, tmp_path: Path) -> None:
+    """Nothing wraps, and nothing scrolls: the cursor is below the last line. Groups, counts and windows are many and long."""
+    groups = {str(n): f"{n}" + "x" * 90 for n in range(2, 32)}
+    some = [lines.histogram("tcp-socket-read", n, 100_000 * n, b10=100) for n in range(2, 32)]
+    counts = {f"some_reason_{n}": n for n in range(1, 20)}
+    one = lines.header("comm") + "".join(
+        lines.snapshot(second, *some[: 30 - second], groups=groups, counts=counts) for second in range(1, 30)
+    )
+    path = tmp_path / "lines"
+    path.write_text(one + WINDOW + "\n" + lines.snapshot(30, *some, groups=groups))
+    screens = on_terminal(columns, height, path)
+    assert len(screens) == 30
+    for screen in screens:
+        assert len(screen) <= height
+        assert max(map(len, screen)) <= columns
+        assert screen[0].startswith("nsight-monitor")
+    if height >= 24:
+        assert any("more" in line for line in screens[0]) == (height < 40)
+        assert all(word in screens[0][1] for word in ("stage", "group", "count", "mean"))
+        assert "512ns-1.02us" in screens[0][2]
 
 
 WINDOW = json.dumps(
@@ -119,7 +168,7 @@ def test_a_window_is_a_line_with_the_slowest_and_the_command_that_explains_it() 
     said = "window: handoff-to-read 12ms, run-queue 11ms, b 6ns and 1 more: nsight-report 20261124T135943Z-1-2.nsight"
     assert said in monitor("--input", "-", text=f"{INPUT}{WINDOW}\n").stdout.splitlines()
     screens = monitor("--input", "-", "--top", text=f"{lines.header()}{WINDOW}\n{lines.snapshot(1)}").stdout
-    assert screens.splitlines()[-1] == said
+    assert screens.splitlines()[-2:] == [said, ""]
 
 
 def test_given_names_are_shown() -> None:

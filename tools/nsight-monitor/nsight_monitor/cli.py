@@ -93,7 +93,8 @@ def _shown(args: argparse.Namespace, header: Header) -> Callable[[snapshots.Line
             began.append(line.monotonic_ns - round(args.interval * 1e9))
             view = views.of(line, began[0])
             if args.top:
-                sys.stdout.write(screen.draw(view, shutil.get_terminal_size().lines))
+                size = shutil.get_terminal_size() if sys.stdout.isatty() else None
+                sys.stdout.write(screen.draw(view, size))
             elif view.rows or not line.last:
                 print(terminal.block(view))
         sys.stdout.flush()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,26 +15,36 @@ from .names import plain
 from .snapshots import Header, Window
 from .views import NO_STAMP, Row, View
 
-_LABELS = [f"p{p / 100:g}" for p in PERCENTILES]
+_LABELS = [*(f"p{p / 100:g}" for p in PERCENTILES), "max"]
+_DEAREST = ("max", "p99", "p50", "p99.9", "p90", "p99.99")
+_NUMBERS, _COLUMN = f"{'count':>10}  {'mean':>7}", 15
 _SPARKS = "▁▂▃▄▅▆▇█"
 _HISTORY = 20
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
-    """A line each; percentiles as the bounds of their bucket, "-" where there are too few latencies for one."""
+def table(rows: Sequence[Row], width: int | None = None) -> Iterator[str]:
+    """A line each; percentiles as the bounds of their bucket, "-" where there are too few latencies for one.
+
+    ``width``: characters of the terminal. Columns that do not fit are left out, those of p99 and max last.
+    """
     grouped = any(r.group for r in rows)
     stage = max([len("stage"), *(len(r.stage) for r in rows)])
     group = max([len("group"), *(len(r.group) for r in rows)]) + 2 if grouped else 0
-    yield f"{'stage':{stage}}{'  group' if grouped else '':{group}}{'count':>10}  {'mean':>7}" + "".join(
-        f"  {label:>13}" for label in [*_LABELS, "max"]
+    shown = list(range(len(_LABELS)))
+    if width is not None:
+        group = min(group, max(width // 4, len("  group")))
+        n = max((width - stage - group - len(_NUMBERS)) // _COLUMN, 1)
+        shown = sorted(map(_LABELS.index, _DEAREST[:n]))
+    yield f"{'stage':{stage}}{'  group' if grouped else '':{group}}{_NUMBERS}" + "".join(
+        f"{_LABELS[i]:>{_COLUMN}}" for i in shown
     )
     for row in rows:
         h = row.histogram
-        of = f"  {row.group}" if grouped else ""
+        of = f"  {row.group}"[:group] if grouped else ""
         values = [bounds_text(h.percentile(p)) for p in PERCENTILES] + [bounds_text(h.largest())]
         yield f"{row.stage:{stage}}{of:{group}}{h.count:>10}  {text(h.mean_ns):>7}" + "".join(
-            f"  {value:>13}" for value in values
+            f"{values[i]:>{_COLUMN}}" for i in shown
         )
 
 
@@ -90,25 +102,35 @@ class Screen:
         """One of the last lines of the screen from now on."""
         self._notes.append(line)
 
-    def draw(self, view: View, height: int) -> str:
-        """What to write to a terminal of ``height`` lines."""
+    def draw(self, view: View, size: os.terminal_size | None) -> str:
+        """What to write to a terminal, every line of which is one of the screen; None: to a file, as plain text."""
         seen = {(r.stage, r.group): _tail(r.histogram) for r in view.rows}
         for key in self._history.keys() | seen.keys():
             self._history.setdefault(key, deque(maxlen=_HISTORY)).append(seen.get(key, 0))
         rows = sorted(view.rows, key=lambda r: (-_tail(r.histogram), -r.histogram.mean_ns))
-        head, *lines = table(rows)
-        lines = [f"{line}  {self._sparks((r.stage, r.group))}" for line, r in zip(lines, rows, strict=True)]
-        after = [*remarks(view), *self._notes]
-        room = max(height - len(after) - 3, 1)
+        head, *lines = table(rows, size.columns if size else None)
+        space = size.columns - len(head) - 2 if size else _HISTORY
+        lines = [
+            f"{line}  {self._sparks((r.stage, r.group), space)}" for line, r in zip(lines, rows, strict=True)
+        ]
         when = time.strftime("%H:%M:%S", time.localtime(view.realtime_ns / 1e9))
         top = f"nsight-monitor  {when}  {view.duration_ns / 1e9:.1f} s  slowest first; Ctrl-C ends"
+        head, after = f"{head}  p99 so far", [*remarks(view), *self._notes]
+        if not size:
+            return "\n".join([top, head, *lines, *after]) + "\n\n"
+        after = [part for line in after for part in textwrap.wrap(line, size.columns)]
+        # The cursor stands below the last line; one line says how many rows are not shown.
+        room = max(size.lines - len(after) - 4, 1)
         more = [f"... {len(lines) - room} more"] if len(lines) > room else []
-        return _CLEAR + "\n".join([top, f"{head}  p99 so far", *lines[:room], *more, *after]) + "\n"
+        screen = [top, head, *lines[:room], *more, *after][: max(size.lines - 1, 1)]
+        return _CLEAR + "\n".join(line[: size.columns] for line in screen) + "\n"
 
-    def _sparks(self, key: tuple[str, str]) -> str:
+    def _sparks(self, key: tuple[str, str], most: int) -> str:
+        """The newest ones."""
         history = self._history[key]
         low, high = min(history), max(history)
-        return "".join(_SPARKS[(value - low) * 7 // max(high - low, 7)] for value in history)
+        sparks = "".join(_SPARKS[(value - low) * 7 // max(high - low, 7)] for value in history)
+        return sparks[max(len(sparks) - max(most, 0), 0) :]
 
 
 def _tail(histogram: Histogram) -> int:
