@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import stat
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import lines
 import pytest
-from nsight_monitor import names, relay, snapshots
+from nsight_monitor import exporter, names, relay, snapshots
 from nsight_record.errors import OutputError
+
+from conftest import skip_or_fail
 
 HEADER, NAMES = lines.header("port"), json.dumps({"names": {"2": "web"}}) + "\n"
 WINDOW = json.dumps({"window": {"name": "20261122T184906Z-1-1.nsight", "slow": []}}) + "\n"
@@ -50,6 +53,27 @@ def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(
         made.close()
         assert reader.read() == ""
     assert not (tmp_path / "s").exists()
+
+
+def test_the_count_of_windows_does_not_fall_when_the_exporter_begins_anew(tmp_path: Path) -> None:
+    """Of 100 windows it gets the last 64. To Prometheus a smaller count would be a new one, and 64 more windows."""
+    if exporter.prometheus_client is None:
+        skip_or_fail("prometheus", "prometheus_client is not installed")
+    made = relay.Relay(tmp_path / "s")
+    for line in (HEADER, sums(1)):
+        made.send(line)
+    for n in range(1, 101):
+        made.send(
+            json.dumps({"window": {"name": f"20261122T184906Z-1-{n}.nsight", "slow": [], "n": n}}) + "\n"
+        )
+    with connected(tmp_path / "s") as reader:
+        collector = exporter.Collector(snapshots.header(reader.readline()))
+        _, states = snapshots.read(itertools.chain([HEADER], reader))
+        threading.Thread(target=made.close, daemon=True).start()
+        for state in states:
+            collector.update(state)
+    body, _ = collector.answer("text/plain")
+    assert "nsight_flight_windows_total 100.0" in body.decode()
 
 
 @pytest.mark.parametrize("n", [107, 108, 300])

@@ -51,6 +51,7 @@ def test_another_first_line_is_refused(first: str) -> None:
         {"window": {"name": "w"}},
         {"window": {"name": "w" * 65, "slow": []}},
         {"window": {"name": "w", "slow": [1]}},
+        {"window": {"name": "w", "slow": [], "n": -1}},
         {"window": 1},
         {"names": []},
         {"names": {"x": "y"}},

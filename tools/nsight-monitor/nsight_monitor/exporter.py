@@ -92,7 +92,7 @@ class Collector:
             self._answers.clear()
 
     def _add(self, window: Window) -> None:
-        self._n_windows += 1
+        self._n_windows = window.n or self._n_windows + 1
         for slow in window.slow:
             if len(self._exemplars) >= MOST_EXEMPLARS and (slow.stage, slow.group) not in self._exemplars:
                 continue

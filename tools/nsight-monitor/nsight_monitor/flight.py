@@ -62,7 +62,7 @@ class Recorder:
         self._directory, self._root = directory, root
         self._gap_ns = 3600 * 10**9 // per_hour
         self._asked_ns = -self._gap_ns
-        self._silent = False
+        self._silent, self._n = False, 0
         self._waiting: deque[Slow] = deque(maxlen=_MOST_WAITING)
         self._seen = set(self._names())
         if not self._pids():
@@ -100,7 +100,9 @@ class Recorder:
             self._seen.add(name)
             held = [s for s in self._waiting if bounds[0] <= s.monotonic_ns <= bounds[1]]
             if held:
-                yield json.dumps({"window": {"name": name, "slow": [vars(s) for s in held]}}) + "\n"
+                self._n += 1
+                row = {"name": name, "slow": [vars(s) for s in held], "n": self._n}
+                yield json.dumps({"window": row}) + "\n"
                 for s in held:
                     self._waiting.remove(s)
         oldest = time.monotonic_ns() - _WAIT_NS

@@ -77,10 +77,12 @@ class Slow:
 
 @dataclass(frozen=True)
 class Window:
-    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers."""
+    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers; ``n``: so many there
+    have been with it, of which a reader that comes late gets the last ones. 0: not known."""
 
     name: str
     slow: tuple[Slow, ...]
+    n: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def other(line: str) -> Line:
             window = row["window"]
             if len(_text(window["name"])) > MOST_NAME:
                 raise ValueError("no name of a window is so long")
-            return Window(window["name"], tuple(map(_slow, window["slow"])))
+            return Window(window["name"], tuple(map(_slow, window["slow"])), _number(window.get("n", 0)))
         if "names" in row:
             return GivenNames({int(n): _text(name) for n, name in row["names"].items()})
         return Snapshot(
