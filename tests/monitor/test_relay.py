@@ -8,6 +8,7 @@ import json
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,27 @@ def test_a_reader_that_goes_takes_nothing_from_the_next_one(tmp_path: Path) -> N
         assert isinstance(found, snapshots.Snapshot)
         assert (header.group_by, found.histograms["ip-start", 2].count) == ("port", 99)
         made.close()
+
+
+def test_a_reader_that_comes_at_the_end_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread begins when the relay already closes."""
+
+    class Late(threading.Thread):
+        def start(self) -> None:
+            entered.set()
+            while not made._ended:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            super().start()
+
+    entered, made = threading.Event(), relay.Relay(tmp_path / "s")
+    made.send(HEADER)
+    made.send(sums(1))
+    monkeypatch.setattr(threading, "Thread", Late)
+    with connected(tmp_path / "s") as reader:
+        assert entered.wait(HANGS_S)
+        made.close()
+        assert reader.read() == HEADER + sums(1)
 
 
 def test_a_slow_reader_misses_sums_and_no_others_wait_for_it(tmp_path: Path) -> None:

@@ -122,7 +122,9 @@ class Relay:
                 "name a socket in a directory that exists; its own name may have 80 bytes",
             ) from e
         self._socket.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._socket.settimeout(None)  # shutdown wakes up only accept() without one
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def send(self, line: str) -> None:
         """To everybody."""
@@ -145,6 +147,7 @@ class Relay:
             self._ended = True
             self._changed.notify_all()
         self._socket.shutdown(socket.SHUT_RDWR)  # which wakes up who accepts
+        self._accepting.join(_PATIENCE_S)  # the last reader may just have come
         self._socket.close()
         self.path.unlink(missing_ok=True)
         for reader in self._readers:
@@ -161,8 +164,8 @@ class Relay:
                 connection.close()
                 continue
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._readers.append(thread)
             thread.start()
+            self._readers.append(thread)
 
     def _serve(self, connection: socket.socket) -> None:
         seen = 0
