@@ -10,7 +10,7 @@ from dataclasses import dataclass
 SKIPPED = {
     "mtu": "would exceed an MTU on the way",
     "gso": "one send of many datagrams (UDP_SEGMENT)",
-    "fragment": "a fragment",
+    "fragment": "a fragment, or may be cut into some (IPv4 without DF)",
     "multicast": "for several receivers",
     "padded": "something is behind the datagram already",
     "tunnel": "of a tunnel, with a packet inside whose checksum is not complete",

@@ -27,18 +27,27 @@ struct ipv6_fragment {
 	__be32 id;
 };
 
-#define IPV6_FRAGMENT 44
-#define IPV6_OFFSET   0xfff8
-#define IP_OFFSET     0x1fff
-#define IP_MORE	      0x2000
-#define VXLAN_BYTES   8
+struct ipv6_extension {
+	__u8 nexthdr, length; /* units of 8 bytes, without the first */
+};
+
+#define IPV6_HOP_BY_HOP	  0
+#define IPV6_ROUTING	  43
+#define IPV6_FRAGMENT	  44
+#define IPV6_DESTINATION  60
+#define IPV6_MOST_HEADERS 4 /* as many as are looked behind */
+#define IPV6_OFFSET	  0xfff8
+#define IP_OFFSET	  0x1fff
+#define IP_DF		  0x4000
+#define IP_MORE		  0x2000
+#define VXLAN_BYTES	  8
 struct packet {
 	__u32 l3, l4, end; /* offsets in the skb; end: of the IP packet */
 	__u32 saddr[4], daddr[4];
 	__u16 sport, dport;	    /* host byte order */
 	__u32 seq, header, payload; /* of TCP; bytes of the L4 header, and behind it */
 	__u8 proto;		    /* 0: nothing for us */
-	bool v6, inner, fragment;
+	bool v6, inner, fragment;   /* fragment: the first one, of this packet or of its tunnel's */
 };
 
 static __always_inline void v4_mapped(__u32 *to, __be32 address)
@@ -46,6 +55,36 @@ static __always_inline void v4_mapped(__u32 *to, __be32 address)
 	to[0] = to[1] = 0;
 	to[2] = bpf_htonl(0xffff);
 	to[3] = address;
+}
+
+/*
+ * The L4 protocol behind the extension headers at p->l4, 0 if there is none. Not behind AH, whose
+ * sum of the packet a point would break.
+ */
+static __always_inline __u8 behind_extensions(void *data, void *end, __u8 next, struct packet *p)
+{
+	for (int i = 0; i < IPV6_MOST_HEADERS; i++) {
+		struct ipv6_extension *extension = data + p->l4;
+		struct ipv6_fragment *fragment = data + p->l4;
+
+		if (next == IPV6_FRAGMENT) {
+			if ((void *)(fragment + 1) > end ||
+			    fragment->offset & bpf_htons(IPV6_OFFSET)) /* without an L4 header */
+				return 0;
+			p->fragment = true;
+			next = fragment->nexthdr;
+			p->l4 += sizeof(*fragment);
+		} else if (next == IPV6_HOP_BY_HOP || next == IPV6_ROUTING ||
+			   next == IPV6_DESTINATION) {
+			if ((void *)(extension + 1) > end)
+				return 0;
+			next = extension->nexthdr;
+			p->l4 += (extension->length + 1) * 8;
+		} else {
+			break;
+		}
+	}
+	return next;
 }
 
 /* The IP header at p->l3; the L4 protocol, 0 if there is none of ours. */
@@ -61,7 +100,7 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 		length = bpf_ntohs(ip->tot_len);
 		fragment = bpf_ntohs(ip->frag_off);
 		p->v6 = false;
-		p->fragment = fragment & (IP_OFFSET | IP_MORE);
+		p->fragment |= !!(fragment & (IP_OFFSET | IP_MORE));
 		if (fragment & IP_OFFSET) /* without an L4 header */
 			return 0;
 		p->l4 = p->l3 + ip->ihl * 4;
@@ -74,19 +113,9 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 		if ((void *)(ip + 1) > end)
 			return 0;
 		p->v6 = true;
-		p->fragment = ip->nexthdr == IPV6_FRAGMENT;
 		p->l4 = p->l3 + sizeof(*ip);
 		p->end = p->l4 + bpf_ntohs(ip->payload_len);
-		if (p->fragment) {
-			struct ipv6_fragment *fragment = (void *)(ip + 1);
-
-			if ((void *)(fragment + 1) > end ||
-			    fragment->offset & bpf_htons(IPV6_OFFSET))
-				return 0;
-			p->l4 += sizeof(*fragment);
-			return fragment->nexthdr;
-		}
-		return ip->nexthdr;
+		return behind_extensions(data, end, ip->nexthdr, p);
 	}
 	return 0;
 }
@@ -188,8 +217,7 @@ static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vx
 	if (ethernet)
 		type = parse_ethernet(data, end, p);
 	proto = parse_ip(data, end, type, p);
-	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port ||
-	    p->fragment)
+	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port)
 		return;
 	/* From here on: the packet in the tunnel. */
 	p->proto = 0;

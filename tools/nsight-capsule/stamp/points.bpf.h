@@ -163,6 +163,7 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 					      const struct packet *p)
 {
 	__u8 *destination = (void *)(long)skb->data;
+	__be16 flags;
 
 	if (p->fragment)
 		return NSC_C_SKIP_FRAGMENT;
@@ -178,6 +179,11 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 	/* A later layer may have a smaller MTU, and the datagram must not be fragmented. */
 	if (!fits(skb, c, p, p->end - p->l3 + NSC_BYTES))
 		return NSC_C_SKIP_MTU;
+	/* And no router may: in fragments no boundary finds the capsule. */
+	if (!p->v6 && (bpf_skb_load_bytes(skb, p->l3 + offsetof(struct iphdr, frag_off), &flags,
+					  sizeof(flags)) ||
+		       !(flags & bpf_htons(IP_DF))))
+		return NSC_C_SKIP_FRAGMENT;
 	return NSC_C_BORN;
 }
 
@@ -237,14 +243,13 @@ static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p,
 		__builtin_memset(blank, 1, sizeof(blank)); /* TCPOPT_NOP: the sum is the same */
 		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
 	}
-	if (p->inner) {
-		/* It stays without its content: the headers around it have their lengths. */
+	if (p->inner || carries_another(skb, p)) {
+		/* It stays without its content: the headers around it, or a sum, have its length.
+		 */
 		__builtin_memset(blank, 0, sizeof(blank));
 		blank[0] = wanted_sum(IPPROTO_UDP, p->payload);
 		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
 	}
-	if (carries_another(skb, p))
-		return false;
 	return set_ip_length(skb, p, at) && correct_checksum(skb, p, -NSC_BYTES - 1) &&
 	       !bpf_skb_change_tail(skb, at, 0);
 }
@@ -316,6 +321,9 @@ static __always_inline void look(struct __sk_buff *skb, const struct nsc_config 
 		count(point, NSC_C_FORGED);
 	} else if (p->proto == IPPROTO_TCP && bpf_ntohs(capsule.seq) != (__u16)p->seq) {
 		count(point, NSC_C_COPIES);
+		/* The first part is the packet; none may take a capsule out. */
+		if (boundary && egress && !c->leave && !strip(skb, p, at))
+			count(point, NSC_C_NOT_STRIPPED);
 	} else {
 		passed(skb, c, p, &capsule, at);
 	}
@@ -332,8 +340,9 @@ int at_point(struct __sk_buff *skb)
 		return GO_ON;
 	parse(skb, ethernet, c->vxlan_port, &p);
 	if (p.proto == IPPROTO_TCP) {
+		/* Also in a first fragment: its length stays, and the sum of the whole segment. */
 		at = find_option(skb, &p);
-		if (at && !p.fragment)
+		if (at)
 			look(skb, c, &p, at);
 	} else if (p.proto == IPPROTO_UDP) {
 		at = p.l4 + p.header + p.payload;

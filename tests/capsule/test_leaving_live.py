@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""No capsule leaves the host, whatever became of its packet on the way there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capsule.bed import V4, V6, Bed, exchange
+from capsule.stamping import Stamping, total
+
+pytestmark = [pytest.mark.live, pytest.mark.alone]
+
+ETH_P_ALL = 3
+MAGIC = bytes([254, 28]) + b"NS"
+#: Of a segment's capsule, which is that of 28 NOPs (tools/bpf/capsule.h).
+SUM_TCP = 0x0E0E
+SEQ = 0x12345678
+PAYLOAD = b"leaving."  # whole units of eight bytes, as of a fragment that others follow
+HOP_BY_HOP, ROUTING, DESTINATION = 0, 43, 60
+
+
+def words_of(data: bytes) -> int:
+    return sum(struct.unpack(f">{len(data) // 2}H", data))
+
+
+def capsule(session: int, seq: int) -> bytes:
+    """As nsight-stamp makes one for a segment with this sequence number."""
+    head, tail = MAGIC + b"\0\0", struct.pack(">HHI12x", session, seq & 0xFFFF, 1)
+    return head + struct.pack(">H", (SUM_TCP - words_of(head + tail)) % 0xFFFF) + tail
+
+
+def segment(capsule: bytes, pseudo: bytes) -> bytes:
+    """A TCP segment with this capsule as its option; ``pseudo``: the addresses of its checksum."""
+    head = struct.pack(">HHIIBBHHH", 9, 7091, SEQ, 1, (20 + len(capsule)) // 4 << 4, 0x18, 512, 0, 0)
+    whole = head + capsule + PAYLOAD
+    summed = words_of(pseudo + struct.pack(">HH", socket.IPPROTO_TCP, len(whole)) + whole)
+    return whole[:16] + struct.pack(">H", 0xFFFF - summed % 0xFFFF) + whole[18:]
+
+
+def ipv4(content: bytes, flags: int) -> bytes:
+    ends = b"".join(map(socket.inet_aton, V4))
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(content), 7, flags, 9, socket.IPPROTO_TCP, 0) + ends
+    return b"\x08\x00" + head[:10] + struct.pack(">H", 0xFFFF - words_of(head) % 0xFFFF) + head[12:] + content
+
+
+def ipv6(content: bytes, *extensions: int) -> bytes:
+    """With these extension headers; the second and later ones are of 16 bytes, padded."""
+    ends = b"".join(socket.inet_pton(socket.AF_INET6, of) for of in V6)
+    chain = [*extensions, socket.IPPROTO_TCP]
+    for i, kind in reversed(list(enumerate(extensions))):
+        body = b"\0\0\0\0\0\0" if kind == ROUTING else b"\x01\x04\0\0\0\0"  # no segments left; PadN
+        longer = int(i > 0 and kind != ROUTING)
+        content = bytes([chain[i + 1], longer]) + body + b"\x01\x06\0\0\0\0\0\0" * longer + content
+    return b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(content), chain[0], 9) + ends + content
+
+
+def v4_segment(session: int, seq: int = SEQ, flags: int = 0x4000) -> bytes:
+    return ipv4(segment(capsule(session, seq), b"".join(map(socket.inet_aton, V4))), flags)
+
+
+def v6_segment(session: int, *extensions: int) -> bytes:
+    pseudo = b"".join(socket.inet_pton(socket.AF_INET6, of) for of in V6)
+    return ipv6(segment(capsule(session, SEQ), pseudo), *extensions)
+
+
+LEAVING: dict[str, Callable[[int], bytes]] = {
+    "whole": lambda session: v4_segment(session),
+    "cut from a larger segment": lambda session: v4_segment(session, SEQ - 1400),
+    "first fragment": lambda session: v4_segment(session, flags=0x2000),
+    "behind an extension header": lambda session: v6_segment(session, DESTINATION),
+    "behind three": lambda session: v6_segment(session, HOP_BY_HOP, DESTINATION, ROUTING),
+}
+
+
+def hardware(bed: Bed, place: str) -> bytes:
+    text = bed.ip(place, "-o", "link", "show", "eth0").split("link/ether ")[1].split()[0]
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def tap_of(bed: Bed, place: str) -> socket.socket:
+    """What passes eth0 there, from here on."""
+    tap = bed.socket(place, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    tap.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+    tap.bind(("eth0", ETH_P_ALL))
+    tap.settimeout(30)
+    return tap
+
+
+def waiting(tap: socket.socket) -> list[bytes]:
+    """Frames that have come already."""
+    tap.setblocking(False)
+    frames = []
+    try:
+        while True:
+            frames.append(tap.recv(1 << 16))
+    except BlockingIOError:
+        return frames
+
+
+def boundary(bed: Bed) -> list[str]:
+    """u0 leads out of the host."""
+    return ["--boundary", f"{bed.name('h1')}:u0"]
+
+
+@pytest.mark.parametrize("form", list(LEAVING))
+def test_a_segment_leaves_with_nop_in_place_of_its_capsule(
+    bed: Bed, everywhere: list[str], tmp_path: Path, form: str
+) -> None:
+    """The frame that arrives in b is the one that a sent, but for 28 bytes: the checksum, too."""
+    with (
+        Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "1", *boundary(bed)) as run,
+        tap_of(bed, "b") as tap,
+        bed.socket("a", socket.AF_PACKET, socket.SOCK_RAW) as raw,
+    ):
+        sent = hardware(bed, "b") + hardware(bed, "a") + LEAVING[form](run.manifest()["settings"]["session"])
+        raw.bind(("eth0", 0x0800))
+        raw.send(sent)
+        frame = b""
+        while PAYLOAD not in frame:
+            frame = tap.recv(1 << 16)
+        manifest = run.end()
+    at = sent.index(MAGIC)
+    assert frame == sent[:at] + b"\x01" * 28 + sent[at + 28 :]
+    assert total(manifest, "left") == int("cut" not in form)
+    assert total(manifest, "forged") == total(manifest, "not_stripped") == 0
+
+
+def test_no_part_of_a_segment_that_was_cut_before_the_boundary_has_a_capsule(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """Without offloads a's device cuts large segments: each part has the option, and is the boundary's to take off."""
+    bed.offloads(False)
+    before, data = bed.errors(), os.urandom(300_000)
+    with (
+        Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7092", *boundary(bed)) as run,
+        tap_of(bed, "b") as tap,
+    ):
+        client, server = bed.connection(socket.AF_INET, 7092)
+        assert exchange(client, server, data) == data
+        frames = waiting(tap)
+        manifest = run.end()
+    assert len(frames) > len(data) // 1500
+    assert not [frame for frame in frames if MAGIC in frame]
+    assert total(manifest, "copies") > 0
+    assert total(manifest, "left") == total(manifest, "born")
+    assert bed.errors() == before
+
+
+def test_a_datagram_that_routers_may_cut_gets_no_capsule(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """In fragments nobody finds it again. IP_MTU_DISCOVER decides whether IPv4 has DF; of IPv6 only senders make fragments."""
+
+    def counts(family: socket.AddressFamily, level: int, option: int, value: int) -> tuple[int, ...]:
+        out = tmp_path / f"out-{family}-{value}"
+        with Stamping(out, *everywhere, "--rate", "1", "--port", "7093") as run:
+            client, server = bed.datagrams(family, 7093)
+            client.setsockopt(level, option, value)
+            client.send(b"datagram")
+            assert server.recv(99) == b"datagram"
+            manifest: dict[str, Any] = run.end()
+        return tuple(total(manifest, name) for name in ("drawn", "born", "skip_fragment"))
+
+    ip, ip6 = (socket.IPPROTO_IP, 10), (socket.IPPROTO_IPV6, 23)  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
+    assert counts(socket.AF_INET, *ip, 2) == (1, 1, 0)  # IP_PMTUDISC_DO
+    assert counts(socket.AF_INET, *ip, 0) == (1, 0, 1)  # IP_PMTUDISC_DONT
+    assert counts(socket.AF_INET6, *ip6, 0) == (1, 1, 0)
