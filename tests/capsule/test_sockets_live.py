@@ -21,7 +21,7 @@ from nsight_capsule import settings
 from nsight_record.errors import RecordError
 
 from capsule.bed import V4, Bed, exchange, run
-from capsule.stamping import TOOL, Stamping, total
+from capsule.stamping import TOOL, Stamping, skipped, total
 from capsule.test_removal_live import BPFTOOL, ETH_P_ALL
 from conftest import skip_or_fail
 
@@ -167,6 +167,40 @@ def _open_with_a_copy(bed: Bed, options: list[str], tmp_path: Path) -> None:
                 got += len(server.recv(1 << 20))
         stamping.end()
     assert fragments_failed(bed, "a") == before
+
+
+def test_probes_of_the_mtu_keep_to_it(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
+    """A probe is one segment, longer than those of its connection, up to the MTU; its length knows nothing of the option."""
+    bed.offloads(True)
+    control = ("ip", "netns", "exec", bed.name("a"), "sysctl", "-q", "-w")
+    chosen = {"tcp_mtu_probing": "2", "tcp_base_mss": "1024", "tcp_probe_interval": "0"}
+    usual = {name: run(*control[:-2], "-n", f"net.ipv4.{name}").strip() for name in chosen}
+    before = fragments_failed(bed, "a")
+    probes = extension(bed, "a", "TCPMTUPSuccess")
+    try:
+        for name, value in chosen.items():
+            run(*control, f"net.ipv4.{name}={value}")
+        with Stamping(
+            tmp_path / "out", *everywhere, "--rate", "1", "--port", "7074", "--protocol", "tcp"
+        ) as run_:
+            client, server = bed.connection(socket.AF_INET, 7074)
+            data = os.urandom(3_000_000)
+            assert exchange(client, server, data) == data
+            manifest = run_.end()
+    finally:
+        for name, value in usual.items():
+            run(*control, f"net.ipv4.{name}={value}")
+    assert fragments_failed(bed, "a") == before
+    assert extension(bed, "a", "TCPMTUPSuccess") > probes
+    assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest)
+    assert total(manifest, "skip_mtu") > 0
+
+
+def extension(bed: Bed, place: str, name: str) -> int:
+    """A counter of /proc/net/netstat."""
+    text = run("ip", "netns", "exec", bed.name(place), "cat", "/proc/net/netstat")
+    names, values = (line.split() for line in text.splitlines() if line.startswith("TcpExt:"))
+    return int(values[names.index(name)])
 
 
 def test_connections_that_are_made_while_it_ends_keep_no_mark(

@@ -98,7 +98,6 @@ enum nsc_count {
 	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is not complete */
 	NSC_C_SKIP_MEMORY,
 	NSC_C_SKIP_ROOM, /* no room among the TCP options: SACK blocks, MD5 */
-	NSC_C_SKIP_RACE, /* another socket sent on this core in between */
 	NSC_C_STAMPED,	 /* passed the point, and the capsule says so */
 	NSC_C_DUMPED,
 	NSC_C_DUMP_LOST, /* the ring was full */

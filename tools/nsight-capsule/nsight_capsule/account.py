@@ -16,7 +16,6 @@ SKIPPED = {
     "tunnel": "of a tunnel, with a packet inside whose checksum is not complete",
     "memory": "the packet's memory could not be extended",
     "room": "no room among the TCP options (SACK blocks)",
-    "race": "another socket sent on the same core in between",
 }
 #: What is wrong when it is counted, and the key of its loss.
 TROUBLE = {

@@ -39,7 +39,6 @@ static const char *const count_names[] = {
 	[NSC_C_SKIP_TUNNEL] = "skip_tunnel",
 	[NSC_C_SKIP_MEMORY] = "skip_memory",
 	[NSC_C_SKIP_ROOM] = "skip_room",
-	[NSC_C_SKIP_RACE] = "skip_race",
 	[NSC_C_STAMPED] = "stamped",
 	[NSC_C_DUMPED] = "dumped",
 	[NSC_C_DUMP_LOST] = "dump_lost",
@@ -163,7 +162,6 @@ static void load_point(const struct device *device, int number, bool egress, uin
 	share(p->maps.addresses, sockets->maps.addresses);
 	share(p->maps.last_chosen, sockets->maps.last_chosen);
 	bpf_map__set_autocreate(p->maps.namespaces, false);
-	bpf_map__set_autocreate(p->maps.reserved, false);
 	bpf_map__set_autocreate(p->maps.connections, false);
 	bpf_program__set_autoload(p->progs.at_socket, false);
 	bpf_program__set_autoload(p->progs.each_connection, false);

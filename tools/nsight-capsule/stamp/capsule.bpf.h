@@ -46,6 +46,8 @@ struct {
 	__type(value, __u8);
 } addresses SEC(".maps");
 
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
 static __always_inline struct nsc_config *settings(void)
 {
 	__u32 zero = 0;

@@ -71,8 +71,6 @@ struct rtable {
 
 #pragma clang attribute pop
 
-extern void *bpf_cast_to_kern_ctx(void *skb) __ksym;
-
 static __always_inline bool to_be_completed(const struct sk_buff___summed *kernel)
 {
 	return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) == CHECKSUM_PARTIAL;

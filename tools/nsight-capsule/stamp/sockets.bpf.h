@@ -22,11 +22,11 @@ struct {
 
 /*
  * chosen: the filter means the connection. marked: it has the mark, and has it from here: another
- * program may have set it, and needs it then. room: the MSS is less by the option: SACK blocks may
- * have left none for it, and be gone when segments with that MSS are sent.
+ * program may have set it, and needs it then. reserved: the segment that is being sent has room for
+ * a capsule: another program may have reserved the room there is.
  */
 struct connection {
-	__u8 chosen, marked, room;
+	__u8 chosen, marked, reserved;
 };
 
 struct {
@@ -35,17 +35,6 @@ struct {
 	__type(key, int);
 	__type(value, struct connection);
 } connections SEC(".maps");
-
-/*
- * Cookie of the socket that keeps room on this core, from the call that reserves it to that which
- * writes: another program may have reserved the room there is.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} reserved SEC(".maps");
 
 static __always_inline bool connection_targeted(const struct nsc_config *c, __u16 local_port,
 						__u16 remote_port, const __u32 *local,
@@ -98,6 +87,36 @@ static __always_inline void choose(struct bpf_sock_ops *ctx)
 				  ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sk_buff___control {
+	char cb[48];
+};
+
+struct bpf_sock_ops_kern {
+	struct sk_buff___control *skb;
+};
+
+struct tcp_skb_cb___size {
+	__u16 tcp_gso_size; /* of each segment to be; 0: it is one */
+};
+
+#pragma clang attribute pop
+
+/*
+ * Whether a segment is no longer than the connection's MSS allows it with a capsule. Those are
+ * longer that look for a larger MTU, and those whose MSS was computed when SACK blocks left no
+ * room.
+ */
+static __always_inline bool segment_fits(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ctx);
+	struct tcp_skb_cb___size *control = (void *)BPF_CORE_READ(kernel, skb)->cb;
+	__u32 payload = BPF_CORE_READ(control, tcp_gso_size);
+
+	return (payload ?: ctx->skb_len) + NSC_BYTES <= ctx->mss_cache;
+}
+
 /*
  * Room is kept whenever the MSS is computed, so that no segment gets longer than the MTU by the
  * option; which of them get a capsule is drawn when they are sent.
@@ -106,44 +125,41 @@ static __always_inline void option_length(struct bpf_sock_ops *ctx)
 {
 	struct connection *connection = connection_of(ctx, 0);
 	struct nsc_config *c = settings();
-	__u32 zero = 0;
-	__u64 *cookie;
 
-	if (!connection || !connection->chosen)
+	if (!connection)
 		return;
 	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS) {
-		connection->room = !bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0);
+		if (connection->chosen)
+			bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0);
 		return;
 	}
+	connection->reserved = false;
+	if (!connection->chosen)
+		return;
 	/* No capsule without payload: there it would keep the peer off its fast path for nothing.
 	 */
 	if (!c || ctx->skb_tcp_flags & TCP_FLAG_SYN || !ctx->skb_len || !drawn(c) ||
 	    !due(c, bpf_ktime_get_ns()))
 		return;
 	count(SOCKET, NSC_C_DRAWN);
-	if (!connection->room || bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0)) {
+	if (!segment_fits(ctx))
+		count(SOCKET, NSC_C_SKIP_MTU);
+	else if (bpf_reserve_hdr_opt(ctx, NSC_BYTES, 0))
 		count(SOCKET, NSC_C_SKIP_ROOM);
-		return;
-	}
-	cookie = bpf_map_lookup_elem(&reserved, &zero);
-	if (cookie) {
-		if (*cookie) /* interrupted by this one, or the write call never came */
-			count(SOCKET, NSC_C_SKIP_RACE);
-		*cookie = bpf_get_socket_cookie(ctx);
-	}
+	else
+		connection->reserved = true;
 }
 
 static __always_inline void write_option(struct bpf_sock_ops *ctx)
 {
+	struct connection *connection = connection_of(ctx, 0);
 	struct tcphdr *tcp = ctx->skb_data;
 	struct nsc_capsule capsule;
-	__u64 *cookie;
-	__u32 seq, zero = 0;
+	__u32 seq;
 
-	cookie = bpf_map_lookup_elem(&reserved, &zero);
-	if (!cookie || *cookie != bpf_get_socket_cookie(ctx))
+	if (!connection || !connection->reserved)
 		return;
-	*cookie = 0;
+	connection->reserved = false;
 	if ((void *)(tcp + 1) > ctx->skb_data_end) {
 		count(SOCKET, NSC_C_SKIP_MEMORY);
 		return;
