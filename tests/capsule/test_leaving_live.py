@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +175,61 @@ def test_a_datagram_that_routers_may_cut_gets_no_capsule(
     assert counts(socket.AF_INET, *ip, 2) == (1, 1, 0)  # IP_PMTUDISC_DO
     assert counts(socket.AF_INET, *ip, 0) == (1, 0, 1)  # IP_PMTUDISC_DONT
     assert counts(socket.AF_INET6, *ip6, 0) == (1, 1, 0)
+
+
+#: bpf(2), and its commands and types.
+SYS_BPF = {"x86_64": 321, "aarch64": 280}
+PROG_LOAD, LINK_CREATE, SCHED_CLS, TCX_EGRESS = 5, 28, 3, 47
+TC_ACT_OK = 0
+
+
+def bpf(command: int, attributes: bytes) -> int:
+    """A descriptor."""
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.syscall(SYS_BPF[platform.machine()], command, buffer, len(attributes))
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    return fd
+
+
+@contextmanager
+def accepting(bed: Bed, place: str, device: str) -> Iterator[None]:
+    """Another's program at a device's egress, which lets each packet go: none that comes after it sees one."""
+    code = ctypes.create_string_buffer(
+        struct.pack("<BBhi", 0xB7, 0, 0, TC_ACT_OK) + struct.pack("<BBhi", 0x95, 0, 0, 0)
+    )
+    terms = ctypes.create_string_buffer(b"GPL")
+    program = bpf(
+        PROG_LOAD, struct.pack("=IIQQ", SCHED_CLS, 2, ctypes.addressof(code), ctypes.addressof(terms))
+    )
+    index = bed.in_place(place, lambda: socket.if_nametoindex(device))
+    link = bed.in_place(
+        place, lambda: bpf(LINK_CREATE, struct.pack("=IIII16x", program, index, TCX_EGRESS, 0))
+    )
+    try:
+        yield
+    finally:
+        os.close(link)
+        os.close(program)
+
+
+def test_capsules_are_taken_off_before_another_program_lets_the_packet_go(
+    bed: Bed, everywhere: list[str], tmp_path: Path
+) -> None:
+    """As Cilium's does at the device that leads out: it was there first, and ends the chain of programs."""
+    with (
+        accepting(bed, "h1", "u0"),
+        Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7094", *boundary(bed)) as run,
+        tap_of(bed, "b") as tap,
+    ):
+        for client, server in (
+            bed.datagrams(socket.AF_INET, 7094),
+            bed.connection(socket.AF_INET, 7094),
+        ):
+            client.send(b"leaves")
+            assert server.recv(99) == b"leaves"
+        frames = [frame for frame in waiting(tap) if b"leaves" in frame]
+        manifest = run.end()
+    assert len(frames) >= 2
+    assert not [frame for frame in frames if MAGIC in frame]
+    assert total(manifest, "left") == total(manifest, "born") >= 2

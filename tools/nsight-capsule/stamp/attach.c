@@ -23,6 +23,7 @@
 /* Newer than the headers of Debian 12. */
 #define TCX_INGRESS 46
 #define TCX_EGRESS  47
+#define TCX_BEFORE  (1u << 3)
 
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
 static int links[NSC_POINTS];
@@ -192,7 +193,10 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 	return made;
 }
 
-/* A TCX link, which libbpf 1.1 does not make: it is gone when its last descriptor is. */
+/*
+ * A TCX link, which libbpf 1.1 does not make: it is gone when its last descriptor is. Before the
+ * programs that are there: one of those may let the packet go without asking those behind it.
+ */
 static int tcx_link(int program, uint32_t ifindex, bool egress)
 {
 	union bpf_attr attr = {0};
@@ -200,6 +204,7 @@ static int tcx_link(int program, uint32_t ifindex, bool egress)
 	attr.link_create.prog_fd = program;
 	attr.link_create.target_ifindex = ifindex;
 	attr.link_create.attach_type = egress ? TCX_EGRESS : TCX_INGRESS;
+	attr.link_create.flags = TCX_BEFORE;
 	return syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 }
 
