@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import socket
@@ -17,6 +18,7 @@ import pytest
 
 from capsule.bed import V4, V6, Bed, exchange
 from capsule.stamping import Stamping, total
+from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
@@ -233,3 +235,70 @@ def test_capsules_are_taken_off_before_another_program_lets_the_packet_go(
     assert len(frames) >= 2
     assert not [frame for frame in frames if MAGIC in frame]
     assert total(manifest, "left") == total(manifest, "born") >= 2
+
+
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
+NOBODY = "02:00:00:00:00:09"
+
+
+@contextmanager
+def guest(bed: Bed, place: str) -> Iterator[int]:
+    """A tap at that bridge, as of a guest: what comes out of it is read here."""
+
+    def opened() -> int:
+        fd = os.open("/dev/net/tun", os.O_RDWR)
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", b"guest", IFF_TAP | IFF_NO_PI))
+        return fd
+
+    try:
+        fd = bed.in_place(place, opened)
+    except OSError as error:
+        skip_or_fail("testbed", f"/dev/net/tun: {error.strerror}")
+    try:
+        bed.ip(place, "link", "set", "guest", "master", "br0", "up")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def out_of(tap: int, content: bytes) -> bytes:
+    """The frame with that in it."""
+    frame = b""
+    while content not in frame:
+        frame = os.read(tap, 1 << 16)
+    return frame
+
+
+def test_capsules_are_taken_off_where_packets_leave_by_a_device_that_is_no_point(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """The bridge floods what is for nobody it knows: one copy goes to the guest, and one to b, which drops it."""
+    address = "10.98.0.9"
+    bed.ip("a", "neigh", "replace", address, "lladdr", NOBODY, "dev", "eth0")
+    places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7095")
+    with guest(bed, "h1") as tap, Stamping(tmp_path / "out", *places) as run:
+        assert f"{bed.name('h1')}:guest" in run.manifest()["guards"]
+        with bed.socket("a", socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto(b"datagram", (address, 7095))
+        datagram = out_of(tap, b"datagram")
+        session = run.manifest()["settings"]["session"]
+        sent = bytes.fromhex(NOBODY.replace(":", "")) + hardware(bed, "a") + v4_segment(session)
+        with bed.socket("a", socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind(("eth0", 0x0800))
+            raw.send(sent)
+        segment = out_of(tap, PAYLOAD)
+        manifest = run.end()
+    # 14 of Ethernet, 20 of IPv4, 8 of UDP.
+    assert len(datagram) == 14 + 20 + 8 + len(b"datagram")
+    at = sent.index(MAGIC)
+    assert segment == sent[:at] + b"\x01" * 28 + sent[at + 28 :]
+    assert total(manifest, "taken_off") == 2
+    assert any("packets left by a device that is no point" in line for line in run.said)
+
+
+def test_no_device_is_guarded_where_capsules_may_leave(bed: Bed, tmp_path: Path) -> None:
+    places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7096")
+    with guest(bed, "h1"):
+        for option in ("--leave", "--match"):
+            with Stamping(tmp_path / option, *places, option) as run:
+                assert run.end()["guards"] == []

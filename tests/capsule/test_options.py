@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nsight_capsule import account, cli, points, settings
 from nsight_record import netns
-from nsight_record.errors import Usage
+from nsight_record.errors import RecordError, Usage
 
 VETH = {
     "ifname": "eth0",
@@ -65,6 +65,49 @@ def test_nsight_stamp_is_told_what_a_device_is(spaces: None) -> None:
     flags = {d.name: d.option().rpartition(",")[2] for d in points.choose(["web:lo"], ["web"])}
     assert flags == {"lo": "e", "eth0": "e", "va": "es", "br1": "e", "vx0": "es", "ens1": "eb", "tun0": "b"}
     assert points.choose(["web:va"], [])[0].option() == "/run/netns/web,3,0,es"
+
+
+def kind(name: str, **data: Any) -> dict[str, Any]:
+    return {**VETH, "ifname": name, "linkinfo": {"info_kind": name, "info_data": data}}
+
+
+@pytest.mark.parametrize(
+    "name", ["geneve", "gre", "ipip", "sit", "wireguard", "macsec", "xfrm", "ppp", "a kind of next year"]
+)
+def test_what_goes_out_of_a_device_that_hides_packets_is_seen_no_more(name: str) -> None:
+    """Behind it the capsule is encrypted, or in a packet that no point looks into: it would leave the host."""
+    assert points._device(kind(name), netns.current(), 0).boundary
+    assert points._device(kind("vxlan", gpe=True), netns.current(), 0).boundary
+
+
+@pytest.mark.parametrize("name", ["veth", "bridge", "vlan", "bond", "macvlan", "vrf", "vxlan"])
+def test_packets_pass_from_a_virtual_device_to_the_next(name: str) -> None:
+    assert not points._device(kind(name), netns.current(), 0).boundary
+
+
+def test_devices_that_lead_out_and_are_no_points_are_guarded(
+    spaces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all namespaces: what is down leads nowhere, and points look into VXLAN at one port."""
+    web, other = netns.current(), netns.Netns("other", 4026532001, Path("/run/netns/other"))
+    gone = netns.Netns("gone", 4026532002, Path("/run/netns/no-such"))
+    hidden = netns.Netns("hidden", 4026532003, Path("/"))
+
+    def links(ns: netns.Netns, _function: object) -> list[dict[str, Any]]:
+        if ns in (gone, hidden):
+            raise RecordError("not entered")
+        return LINKS
+
+    chosen = points.choose(["web:ens1"], [])
+    monkeypatch.setattr(netns, "everywhere", lambda: [web, other, gone, hidden])
+    monkeypatch.setattr(netns, "call_in", links)
+    found, unseen = points.guards(chosen, 8472)
+    assert [(d.netns.label, d.name) for d in found] == [("web", "tun0"), ("other", "ens1"), ("other", "tun0")]
+    assert found[1].option() == "/run/netns/other,7,0,eb"
+    assert unseen == ["hidden"]
+    found, _ = points.guards(chosen, 4789)
+    assert [d.name for d in found if d.netns == web] == ["vx0", "tun0"]
+    assert all(d.boundary for d in found)
 
 
 def test_a_device_twice_is_one_and_its_boundary_can_be_named(spaces: None) -> None:
@@ -151,6 +194,7 @@ def test_what_was_chosen_is_stamped_or_skipped_and_what_was_stamped_has_an_end()
         "3": {"ended": 6, "end_lost": 1, "came": 4},
     }
     made = account.of(counts)
+    assert account.of(counts | {"31": {"taken_off": 2}}).open == 0
     assert (made.drawn, made.born, made.skipped) == (10, 7, {"mtu": 1, "room": 2})
     assert (made.came, made.ended, made.left, made.lost, made.open) == (4, 6, 2, 1, 2)
     assert made.trouble == {"end_lost": 1, "forged": 9}

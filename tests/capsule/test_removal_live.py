@@ -77,7 +77,8 @@ def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: s
     """With timestamps a TCP header has 32 bytes; with a capsule 60."""
     with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7011") as run:
         programs = loaded(run.child())
-        assert len(programs) == 2 * len(DEVICES) + 2
+        # And one or two for the devices of this machine that lead out, if it has any.
+        assert len(programs) - (2 * len(DEVICES) + 2) in ((1, 2) if run.manifest()["guards"] else (0,))
         assert headers(bed) == {60}
         if how == "ended":
             run.end()

@@ -18,6 +18,8 @@
  * other slot goes with a packet from one to the other.
  */
 #define NSC_ELSEWHERE 31
+/* The number of devices that lead out and are no points: capsules end there without a record. */
+#define NSC_GUARD NSC_ELSEWHERE
 
 /* Its first word: kind 254 (RFC 4727), length 28, "NS" (RFC 6994), in the order of the bytes. */
 #define NSC_KIND    254
@@ -111,6 +113,7 @@ enum nsc_count {
 	NSC_C_FORGED,	    /* with a wrong sum, or slots that no point writes */
 	NSC_C_NOT_WRITTEN,  /* the packet's memory could not be written to */
 	NSC_C_NOT_STRIPPED, /* the receiver's kernel cuts it off */
+	NSC_C_TAKEN_OFF,    /* the packet left by a device that is no point */
 	NSC_C_MATCHED,
 	NSC_C_MATCH_LOST,
 	NSC_C_UNMATCHABLE, /* fragments and what is no TCP or UDP: seen, not recorded */

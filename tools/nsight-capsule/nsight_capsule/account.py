@@ -27,6 +27,7 @@ TROUBLE = {
     "forged": "damaged or forged capsules rejected",
     "not_written": "stamps not written: the packet's memory is not ours",
     "not_stripped": "capsules that the receiver's kernel had to cut off",
+    "taken_off": "packets left by a device that is no point: their capsules were taken off, and they have no end (give the device with --point)",
 }
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -34,7 +35,8 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Account:
-    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``.
+    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``. ``lost``: to the ring
+    buffer, or the capsule was taken off where no point was.
 
     ``open``: dropped on the way, received where no point was, or still on their way. It is negative when a packet arrived
     more than once: behind DNAT, or copied by a network.
@@ -68,7 +70,7 @@ def of(counts: Counts) -> Account:
         return total.get(name, 0)
 
     skipped = {name: get(f"skip_{name}") for name in SKIPPED if get(f"skip_{name}")}
-    lost = get("end_lost") + get("left_lost")
+    lost = get("end_lost") + get("left_lost") + get("taken_off")
     opened = get("born") + get("came") - get("ended") - get("left") - lost
     trouble = {name: get(name) for name in TROUBLE if get(name)}
     return Account(

@@ -140,7 +140,7 @@ def _add_places(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NETNS:DEV",
-        help="packets that go out here leave this kernel (default: devices that no software made, and taps of guests)",
+        help="packets that go out here leave this kernel (default: devices that no software made, taps of guests, tunnels but VXLAN)",
     )
 
 

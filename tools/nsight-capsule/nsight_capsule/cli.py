@@ -72,6 +72,20 @@ def _place_options(devices: Sequence[points.Device]) -> list[str]:
     return [word for device in devices for word in ("--point", device.option())]
 
 
+def _guards(
+    args: argparse.Namespace, devices: Sequence[points.Device], progress: Progress
+) -> list[points.Device]:
+    """Where capsules are taken off besides points."""
+    if args.match or args.leave:
+        return []
+    found, unseen = points.guards(devices, points.vxlan_port(devices))
+    if unseen:
+        progress.warn(
+            f"network namespaces that could not be looked at: {', '.join(unseen)}; capsules of packets that leave there stay in them"
+        )
+    return found
+
+
 def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tuple[list[str], dict[str, Any]]:
     """nsight-stamp's options, and manifest.settings."""
     rate = args.rate if args.rate is not None else Fraction(1) if args.every else DEFAULT_RATE
@@ -143,6 +157,8 @@ def _run(
 ) -> int:
     """One run, into a new directory. nsight-stamp holds the lock too, should it live longer."""
     options, described = _options(args, devices)
+    guards = _guards(args, devices, progress)
+    options += [word for device in guards for word in ("--guard", device.option())]
     name = default_name(socket.gethostname(), time.strftime("%Y%m%d-%H%M%S")).removesuffix(".nsight")
     output = Path(args.output or f"{name}.capsules")
     user = ownership.invoking_user(os.environ)
@@ -150,7 +166,7 @@ def _run(
         described_host = host.describe()
         capture.manifest.update(
             format=FORMAT, version=VERSION, tool=__version__, argv=list(argv), host=described_host, settings=described,
-            points=points.manifest(devices),
+            points=points.manifest(devices), guards=[d.label() for d in guards],
             # Every hop says by which clock its time is; a run on one kernel has one.
             clocks=[{"id": 0, "name": "monotonic", "boot_id": described_host["boot_id"], "bound_ns": 0}],
         )  # fmt: skip

@@ -7,25 +7,26 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nsight_record import netns
-from nsight_record.errors import Missing, Usage
+from nsight_record.errors import Missing, RecordError, Usage
 from nsight_record.netns import Netns
 
 #: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
-#: Devices that software made and that lead to another kernel: a guest's.
-_GUESTS = ("tun", "macvtap", "ipvtap")
+#: Devices whose packets pass others of this kernel next, as they are or in VXLAN. All others lead to another kernel (NICs, taps
+#: of guests), or make packets that no point can look into (tunnels, encryption).
+_WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
 class Device:
-    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: it leads to another kernel.
+    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: what goes out there is seen no more.
 
     ``qdisc``: its queue discipline now.
     """
@@ -68,7 +69,7 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
     return Device(
         ns, space, link["ifname"], link["ifindex"], kind or ("lo" if loopback else ""), link.get("mtu", 1500),
         ethernet=link.get("link_type") in ("ether", "loopback"), bridged=info.get("info_slave_kind") == "bridge",
-        boundary=kind in _GUESTS or (not kind and not loopback),
+        boundary=not loopback and (kind not in _WITHIN or bool(data.get("gpe"))),
         vxlan_port=data.get("port", VXLAN_PORT) if kind == "vxlan" else None,
         qdisc=link.get("qdisc", ""),
     )  # fmt: skip
@@ -122,6 +123,28 @@ class Spaces:
         """Those of a namespace that are points without being named."""
         ns, number, links = self.of(name)
         return [_device(link, ns, number) for link in links if _by_itself(link)]
+
+
+def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]]:
+    """Devices of all namespaces that lead out and are no points; ``port``: of the VXLAN that points look into.
+
+    And the namespaces that could not be looked at, though they are there.
+    """
+    known, found, unseen = {(d.netns.inum, d.ifindex) for d in points}, [], []
+    for ns in netns.everywhere():
+        try:
+            links = netns.call_in(ns, _links)
+        except (RecordError, OSError):
+            if ns.path and ns.path.exists():
+                unseen.append(ns.label or str(ns.inum))
+            continue
+        devices = [_device(link, ns, 0) for link in links if "UP" in link.get("flags", ())]
+        found += [
+            replace(d, boundary=True)
+            for d in devices
+            if (d.boundary or d.vxlan_port not in (None, port)) and (ns.inum, d.ifindex) not in known
+        ]
+    return found, unseen
 
 
 def choose(points: Sequence[str], spaces: Sequence[str]) -> list[Device]:

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,6 +27,7 @@
 #define TCX_BEFORE  (1u << 3)
 
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
+static struct nsight_stamp_bpf *guards[2]; /* of devices without and with Ethernet */
 static int links[NSC_POINTS];
 static struct bpf_link *cgroup_link;
 
@@ -53,6 +55,7 @@ static const char *const count_names[] = {
 	[NSC_C_FORGED] = "forged",
 	[NSC_C_NOT_WRITTEN] = "not_written",
 	[NSC_C_NOT_STRIPPED] = "not_stripped",
+	[NSC_C_TAKEN_OFF] = "taken_off",
 	[NSC_C_MATCHED] = "matched",
 	[NSC_C_MATCH_LOST] = "match_lost",
 	[NSC_C_UNMATCHABLE] = "unmatchable",
@@ -143,10 +146,10 @@ static void share(struct bpf_map *to, const struct bpf_map *from)
 		refused("BPF maps");
 }
 
-static void load_point(const struct device *device, int number, bool egress, uint16_t session,
-		       bool match)
+static struct nsight_stamp_bpf *load_point(const struct device *device, int number, bool egress,
+					   uint16_t session, bool match)
 {
-	struct nsight_stamp_bpf *p = points[number] = nsight_stamp_bpf__open();
+	struct nsight_stamp_bpf *p = nsight_stamp_bpf__open();
 
 	if (!p)
 		refused("BPF programs");
@@ -169,7 +172,7 @@ static void load_point(const struct device *device, int number, bool egress, uin
 	bpf_program__set_autoload(match ? p->progs.at_point : p->progs.at_match, false);
 	if (nsight_stamp_bpf__load(p))
 		refused("BPF program of a point");
-	links[number] = -1;
+	return p;
 }
 
 struct attached attach_load(struct device *devices, int n, const struct nsc_config *config,
@@ -179,8 +182,12 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 
 	load_sockets(config, session, ring_bytes, match);
 	for (int i = 0; i < n; i++) {
-		load_point(&devices[i], 1 + 2 * i, false, session, match);
-		load_point(&devices[i], 2 + 2 * i, true, session, match);
+		for (int way = 0; way < 2; way++) {
+			int number = 1 + 2 * i + way;
+
+			points[number] = load_point(&devices[i], number, way, session, match);
+			links[number] = -1;
+		}
 		if (first_there(devices, i))
 			learn(&devices[i]);
 	}
@@ -241,6 +248,32 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 	if (!cgroup_link)
 		fail(EXIT_REFUSED, "give a directory of cgroup version 2", "%s: %s", cgroup,
 		     strerror(errno));
+}
+
+void attach_guards(const struct device *devices, int n, uint16_t session)
+{
+	struct rlimit files;
+
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	for (int i = 0; i < n; i++) {
+		struct nsight_stamp_bpf **guard = &guards[devices[i].ethernet];
+
+		if (!*guard)
+			*guard = load_point(&devices[i], NSC_GUARD, true, session, false);
+		if (!namespace_try(devices[i].netns))
+			continue; /* it has gone, and its devices with it */
+		/* The link is gone with this process. */
+		if (tcx_link(bpf_program__fd((*guard)->progs.at_point), devices[i].ifindex, true) <
+			    0 &&
+		    errno != ENODEV)
+			fail(EXIT_REFUSED, "--leave lets capsules leave this kernel",
+			     "device %u of %s, which leads out: %s", devices[i].ifindex,
+			     devices[i].netns, strerror(errno));
+		namespace_leave();
+	}
 }
 
 static void iterate(const struct bpf_link *link)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MOST_DEVICES ((NSC_POINTS - 1) / 2)
+#define MOST_GUARDS  4096
 
 struct device {
 	const char *netns; /* path */
@@ -30,6 +31,8 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 			    uint16_t session, uint32_t ring_bytes, bool match);
 /* Attach the points, and then the sockets of this cgroup (version 2). */
 void attach_all(const struct device *devices, int n, const char *cgroup, bool match);
+/* Take capsules off where packets go out of these devices, which are no points. */
+void attach_guards(const struct device *devices, int n, uint16_t session);
 enum existing {
 	FOLLOW,	  /* the filter */
 	RELEASE,  /* take what was set here; marks of other programs stay */

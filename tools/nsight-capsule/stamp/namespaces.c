@@ -18,16 +18,26 @@
 
 static int home = -1;
 
-void namespace_enter(const char *netns)
+bool namespace_try(const char *netns)
 {
 	int fd = open(netns, O_RDONLY | O_CLOEXEC);
+	int error;
 
 	if (home < 0)
 		home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || setns(fd, CLONE_NEWNET))
+	if (fd < 0)
+		return false;
+	error = setns(fd, CLONE_NEWNET) ? errno : 0;
+	close(fd);
+	errno = error;
+	return !error;
+}
+
+void namespace_enter(const char *netns)
+{
+	if (!namespace_try(netns))
 		fail(EXIT_REFUSED, "run it as root, and check that the namespace is still there",
 		     "%s: %s", netns, strerror(errno));
-	close(fd);
 }
 
 void namespace_leave(void)

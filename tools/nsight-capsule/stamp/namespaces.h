@@ -8,6 +8,8 @@
 
 /* Fails if there is none. */
 void namespace_enter(const char *netns);
+/* Whether it is there, and entered. */
+bool namespace_try(const char *netns);
 void namespace_leave(void);
 /* Of the namespace that this thread is in: no other ever has it. 0: the kernel has none. */
 uint64_t namespace_cookie(void);

@@ -31,6 +31,8 @@ static const char usage[] =
 	"                     namespace, and letters: e Ethernet, b boundary of the host, s port "
 	"of\n"
 	"                     a bridge, - none\n"
+	"      --guard P      the same of a device that leads out and is no point: capsules are "
+	"taken off\n"
 	"      --set WORDS    settings KEY=VALUE, as at DIR/control\n"
 	"      --cgroup DIR   TCP senders of this cgroup (version 2)\n"
 	"      --match        read-only mode: record packets by their fields\n"
@@ -45,8 +47,8 @@ static const char usage[] =
 	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 DIR or the disk.\n";
 
 struct arguments {
-	struct device devices[MOST_DEVICES];
-	int n;
+	struct device devices[MOST_DEVICES], guards[MOST_GUARDS];
+	int n, n_guards;
 	const char *dir, *cgroup;
 	char *set;
 	bool match, clear;
@@ -74,46 +76,46 @@ static uint64_t number(const char *text, uint64_t most)
 	return value;
 }
 
-static void add_point(struct arguments *args, char *text)
+static struct device device_of(char *text)
 {
-	struct device *device = &args->devices[args->n];
 	char *rest, *netns = strtok_r(text, ",", &rest), *ifindex = strtok_r(NULL, ",", &rest),
 		    *space = strtok_r(NULL, ",", &rest), *flags = strtok_r(NULL, ",", &rest);
 
-	if (args->n == MOST_DEVICES)
-		fail(EXIT_USAGE, "choose fewer with --point", "more than %d devices", MOST_DEVICES);
 	if (!flags)
-		fail(EXIT_USAGE, "see nsight-stamp --help", "--point: four parts are needed");
-	*device = (struct device){.netns = netns,
-				  .ifindex = number(ifindex, INT32_MAX),
-				  .namespace_number = number(space, INT32_MAX),
-				  .ethernet = strchr(flags, 'e'),
-				  .boundary = strchr(flags, 'b'),
-				  .bridged = strchr(flags, 's')};
-	args->n++;
+		fail(EXIT_USAGE, "see nsight-stamp --help", "%s: four parts are needed", text);
+	return (struct device){.netns = netns,
+			       .ifindex = number(ifindex, INT32_MAX),
+			       .namespace_number = number(space, INT32_MAX),
+			       .ethernet = strchr(flags, 'e'),
+			       .boundary = strchr(flags, 'b'),
+			       .bridged = strchr(flags, 's')};
+}
+
+static void add(struct device *devices, int *n, int most, char *text)
+{
+	if (*n == most)
+		fail(EXIT_USAGE, "choose fewer with --point, or --leave", "more than %d devices",
+		     most);
+	devices[(*n)++] = device_of(text);
 }
 
 static void parse(int argc, char **argv, struct arguments *args)
 {
 	static const struct option options[] = {
-		{"point", 1, NULL, 'p'},
-		{"set", 1, NULL, 's'},
-		{"cgroup", 1, NULL, 'c'},
-		{"match", 0, NULL, 'm'},
-		{"clear", 0, NULL, 'C'},
-		{"ring-kb", 1, NULL, 'k'},
-		{"every-ms", 1, NULL, 'e'},
-		{"grace-ms", 1, NULL, 'g'},
-		{"session", 1, NULL, 'S'},
-		{"help", 0, NULL, 'h'},
-		{0},
+		{"point", 1, NULL, 'p'},   {"guard", 1, NULL, 'G'},    {"set", 1, NULL, 's'},
+		{"cgroup", 1, NULL, 'c'},  {"match", 0, NULL, 'm'},    {"clear", 0, NULL, 'C'},
+		{"ring-kb", 1, NULL, 'k'}, {"every-ms", 1, NULL, 'e'}, {"grace-ms", 1, NULL, 'g'},
+		{"session", 1, NULL, 'S'}, {"help", 0, NULL, 'h'},     {0},
 	};
 	int o;
 
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':
-			add_point(args, optarg);
+			add(args->devices, &args->n, MOST_DEVICES, optarg);
+			break;
+		case 'G':
+			add(args->guards, &args->n_guards, MOST_GUARDS, optarg);
 			break;
 		case 's':
 			args->set = optarg;
@@ -243,6 +245,7 @@ int main(int argc, char **argv)
 	}
 	spool_open(args.dir, attached.records, args.session);
 	control = control_open(args.dir);
+	attach_guards(args.guards, args.n_guards, args.session);
 	attach_all(args.devices, args.n, args.cgroup, args.match);
 	if (!args.match)
 		existing = attach_existing(args.devices, args.n, FOLLOW, &refused);

@@ -269,6 +269,10 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 	__u64 now = bpf_ktime_get_ns();
 	bool end, leaves = boundary && egress;
 
+	if (point == NSC_GUARD) {
+		count(point, strip(skb, p, at) ? NSC_C_TAKEN_OFF : NSC_C_NOT_STRIPPED);
+		return;
+	}
 	if (boundary && !egress && came(capsule))
 		count(point, NSC_C_CAME);
 	parse_addresses(skb, p);

@@ -51,6 +51,21 @@ def named() -> list[Netns]:
     return list(found.values())
 
 
+def everywhere() -> list[Netns]:
+    """Every namespace that has a name or a process, each once: ours, those of ``ip netns``, and others by their oldest process."""
+    found: dict[int, Netns] = {}
+    for ns in (current(), *named()):
+        found.setdefault(ns.inum, ns)
+    for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
+        path = Path(f"/proc/{pid}/ns/net")
+        try:
+            inum = path.stat().st_ino
+        except OSError:
+            continue
+        found.setdefault(inum, Netns(str(pid), inum, path))
+    return list(found.values())
+
+
 def find(spec: str) -> Netns:
     """NAME of ``ip netns``, PID of a process in it, or INUM, its inode number.
 
@@ -71,15 +86,9 @@ def find(spec: str) -> Netns:
             return Netns(spec, path.stat().st_ino, path)
         except OSError as e:
             raise Usage(f"--netns {spec}: process {spec}: {e.strerror}", "give a running process") from e
-    for ns in [current(), *named()]:
+    for ns in everywhere():
         if ns.inum == number:
             return Netns(spec, number, ns.path)
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            if path.stat().st_ino == number:
-                return Netns(spec, number, path)
-        except OSError:
-            continue
     return Netns(spec, number, None)
 
 

@@ -26,6 +26,8 @@ VERSIONS = (1,)
 #: Points of a kernel have numbers below it.
 POINTS = 32
 _MOST_POINTS = POINTS - 1
+#: In counts, devices that lead out and are no points.
+_GUARD = POINTS - 1
 _AGAIN = "stamp again with nsight-capsule"
 #: What nsight-stamp counts, and the loss that it is.
 COUNTED = (
@@ -37,6 +39,7 @@ COUNTED = (
     "forged",
     "not_written",
     "not_stripped",
+    "taken_off",
     "unmatchable",
 )
 
@@ -200,7 +203,7 @@ def _counts(raw: dict[str, Any], n_points: int) -> dict[int, dict[str, int]]:
             isinstance(of, dict)
             and str(number).isdecimal()
             and len(str(number)) < 4
-            and int(number) < n_points
+            and (int(number) < n_points or int(number) == _GUARD)
         ):
             made[int(number)] = {str(k): n for k, n in of.items() if type(n) is int and 0 <= n < 1 << 62}
     return made
