@@ -151,11 +151,17 @@ def test_what_nsight_stamp_counted_is_in_the_losses(tmp_path: Path) -> None:
     counts = {
         "3": {"dump_lost": 4, "forged": 1},
         "7": {"end_lost": 2, "dump_lost": 1},
+        "31": {"taken_off": 6},
         "99": {"end_lost": 5},
         "x": 3,
     }
     c = hops.load(directory(tmp_path / "d", GOOD, counted={"counts": counts}))
-    assert lost(c) == {"capsule_dump_lost": 5, "capsule_forged": 1, "capsule_end_lost": 2}
+    assert lost(c) == {
+        "capsule_dump_lost": 5,
+        "capsule_forged": 1,
+        "capsule_end_lost": 2,
+        "capsule_taken_off": 6,
+    }
 
 
 @pytest.mark.parametrize(
