@@ -175,11 +175,23 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 	return p;
 }
 
+/* A kernel that does not know them lacks more, which would be said in its verifier's words. */
+static void need_links(void)
+{
+	__u32 n = 0;
+
+	if (bpf_prog_query(1, TCX_INGRESS, 0, NULL, NULL, &n) == -EINVAL)
+		fail(EXIT_REFUSED,
+		     "boot Linux 6.6 or later; nsight-record and nsight-monitor need less",
+		     "this kernel has no links of tc programs (TCX)");
+}
+
 struct attached attach_load(struct device *devices, int n, const struct nsc_config *config,
 			    uint16_t session, uint32_t ring_bytes, bool match)
 {
 	struct attached made;
 
+	need_links();
 	load_sockets(config, session, ring_bytes, match);
 	for (int i = 0; i < n; i++) {
 		for (int way = 0; way < 2; way++) {
@@ -228,10 +240,7 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 
 			links[number] = tcx_link(bpf_program__fd(program), devices[i].ifindex, way);
 			if (links[number] < 0)
-				fail(EXIT_REFUSED,
-				     errno == EINVAL
-					     ? "links of tc programs (TCX) need Linux 6.6 or later"
-					     : "check that the device is still there",
+				fail(EXIT_REFUSED, "check that the device is still there",
 				     "device %u of %s: %s", devices[i].ifindex, devices[i].netns,
 				     strerror(errno));
 		}
