@@ -22,13 +22,9 @@ struct ipv6_header {
 };
 
 struct ipv6_fragment {
-	__u8 nexthdr, reserved;
+	__u8 nexthdr, reserved; /* of other extension headers: units of 8 bytes behind the first */
 	__be16 offset;
 	__be32 id;
-};
-
-struct ipv6_extension {
-	__u8 nexthdr, length; /* units of 8 bytes, without the first */
 };
 
 #define IPV6_HOP_BY_HOP	  0
@@ -36,6 +32,9 @@ struct ipv6_extension {
 #define IPV6_FRAGMENT	  44
 #define IPV6_DESTINATION  60
 #define IPV6_MOST_HEADERS 4 /* as many as are looked behind */
+#define IPV6_CUT	  0x100
+#define IPV6_BYTES_SHIFT  16
+#define IPV6_MOST_BYTES	  0x3fff /* more than that many headers have */
 #define IPV6_OFFSET	  0xfff8
 #define IP_OFFSET	  0x1fff
 #define IP_DF		  0x4000
@@ -57,38 +56,41 @@ static __always_inline void v4_mapped(__u32 *to, __be32 address)
 	to[3] = address;
 }
 
-/*
- * The L4 protocol behind the extension headers at p->l4, 0 if there is none. Not behind AH, whose
- * sum of the packet a point would break.
- */
-static __always_inline __u8 behind_extensions(void *data, void *end, __u8 next, struct packet *p)
+static __always_inline bool is_extension(__u8 next)
 {
-	for (int i = 0; i < IPV6_MOST_HEADERS; i++) {
-		struct ipv6_extension *extension = data + p->l4;
-		struct ipv6_fragment *fragment = data + p->l4;
+	return next == IPV6_HOP_BY_HOP || next == IPV6_ROUTING || next == IPV6_FRAGMENT ||
+	       next == IPV6_DESTINATION;
+}
 
+/*
+ * The protocol behind extension headers from there on, 0 if there is none; IPV6_CUT if it is a
+ * first fragment; and above it their bytes. Not behind AH, whose sum of the packet a point would
+ * break. Global, so that the verifier looks at it once and not on each way to it.
+ */
+__noinline __u64 behind_extensions(struct __sk_buff *skb, __u32 at, __u8 next)
+{
+	__u32 bytes = 0, cut = 0;
+
+	for (int i = 0; i < IPV6_MOST_HEADERS && is_extension(next); i++) {
+		struct ipv6_fragment header;
+		/* All are of 8 bytes at least, and of a fragment's the length is 0. */
+		if (bpf_skb_load_bytes(skb, at + bytes, &header, sizeof(header)))
+			return 0;
 		if (next == IPV6_FRAGMENT) {
-			if ((void *)(fragment + 1) > end ||
-			    fragment->offset & bpf_htons(IPV6_OFFSET)) /* without an L4 header */
+			if (header.offset & bpf_htons(IPV6_OFFSET)) /* without an L4 header */
 				return 0;
-			p->fragment = true;
-			next = fragment->nexthdr;
-			p->l4 += sizeof(*fragment);
-		} else if (next == IPV6_HOP_BY_HOP || next == IPV6_ROUTING ||
-			   next == IPV6_DESTINATION) {
-			if ((void *)(extension + 1) > end)
-				return 0;
-			next = extension->nexthdr;
-			p->l4 += (extension->length + 1) * 8;
-		} else {
-			break;
+			cut = IPV6_CUT;
+			header.reserved = 0;
 		}
+		bytes += (header.reserved + 1) * 8;
+		next = header.nexthdr;
 	}
-	return next;
+	return (__u64)bytes << IPV6_BYTES_SHIFT | cut | next;
 }
 
 /* The IP header at p->l3; the L4 protocol, 0 if there is none of ours. */
-static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, struct packet *p)
+static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *end, __be16 ethertype,
+				     struct packet *p)
 {
 	if (ethertype == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = data + p->l3;
@@ -109,13 +111,19 @@ static __always_inline __u8 parse_ip(void *data, void *end, __be16 ethertype, st
 	}
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6_header *ip = data + p->l3;
+		__u64 behind;
 
 		if ((void *)(ip + 1) > end)
 			return 0;
 		p->v6 = true;
 		p->l4 = p->l3 + sizeof(*ip);
 		p->end = p->l4 + bpf_ntohs(ip->payload_len);
-		return behind_extensions(data, end, ip->nexthdr, p);
+		if (!is_extension(ip->nexthdr))
+			return ip->nexthdr;
+		behind = behind_extensions(skb, p->l4, ip->nexthdr);
+		p->fragment |= !!(behind & IPV6_CUT);
+		p->l4 += behind >> IPV6_BYTES_SHIFT & IPV6_MOST_BYTES;
+		return behind;
 	}
 	return 0;
 }
@@ -216,7 +224,7 @@ static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vx
 	p->l3 = 0;
 	if (ethernet)
 		type = parse_ethernet(data, end, p);
-	proto = parse_ip(data, end, type, p);
+	proto = parse_ip(skb, data, end, type, p);
 	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port)
 		return;
 	/* From here on: the packet in the tunnel. */
@@ -224,7 +232,7 @@ static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vx
 	p->inner = true;
 	p->l3 = p->l4 + sizeof(struct udphdr) + VXLAN_BYTES;
 	type = parse_ethernet(data, end, p);
-	proto = parse_ip(data, end, type, p);
+	proto = parse_ip(skb, data, end, type, p);
 	parse_l4(data, end, proto, p);
 }
 
