@@ -9,6 +9,8 @@ import struct
 import subprocess
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 from machinery.pt_emulation.fixtures import unpack
 
@@ -24,11 +26,15 @@ FORK, MMAP2, LOST_SAMPLES = 7, 10, 13
 SECONDS = 20
 
 
+@pytest.fixture(autouse=True)
+def decoder() -> None:
+    if not parity.NATIVE.exists():
+        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
+
+
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     """A committed capture that a test may change."""
-    if not parity.NATIVE.exists():
-        skip_or_fail("decoder", "nsight-decode is not built (hint: make decoder)")
     return unpack.unpack("quiet", tmp_path)
 
 
@@ -75,6 +81,43 @@ def test_a_mapping_larger_than_its_file_takes_no_longer(capture: Path) -> None:
     assert user
     path.write_bytes(data)
     calls(capture)
+
+
+#: Calls itself until its branch is taken, and from then on ``leaf``, which returns to ``BEHIND``.
+DEEP = b"\x75\x05\xe8\xf9\xff\xff\xff\xe8\x14\0\0\0\xeb\xf9".ljust(32, b"\0") + b"\xc3"
+WORK, BEHIND = pt.MAIN + 7, pt.MAIN + 12
+
+
+@pytest.mark.parametrize(
+    ("depth", "returns", "given_up"),
+    [(2_200_800, 2_000, True), (100_800, 100_000, True), (8_400, 200_000, False)],
+)
+def test_deep_recursion_costs_no_more_than_its_calls(
+    tmp_path: Path, depth: int, returns: int, given_up: bool
+) -> None:
+    """Neither is each return looked for in all that is open, nor is all that is open written again for each call."""
+    down = [
+        pt.psb(at) + (pt.cyc(10) + pt.tnt(*[False] * 6)) * 700
+        for at in range(1000, 1000 + depth // 6 * 10, 7000)
+    ]
+    at = 1000 + 7000 * len(down)
+    leaf = [
+        pt.psb(at, WORK) + (pt.cyc(10) + pt.tip(BEHIND)) * 2000
+        for at in range(at + 10, at + returns * 10, 20_000)
+    ]
+    functions = (("deep", pt.MAIN, WORK + 7), ("leaf", pt.LEAF, pt.LEAF + 1))
+    trace = b"".join([*down, pt.psb(at) + pt.cyc(10) + pt.tnt(True), *leaf])
+    pt.Recording({(0, 7): [trace]}, program=pt.elf(DEEP, functions)).write(tmp_path)
+    (tmp_path / "capture.nsight").mkdir()
+    (tmp_path / "perf.data").rename(tmp_path / "capture.nsight/perf.data")
+    said = calls(tmp_path)
+    losses = said["losses"]
+    assert isinstance(losses, list)
+    assert [loss["count"] > 0 for loss in losses if loss["key"] == "calls_forgotten"] == [True] * given_up
+    rows = ds.dataset(tmp_path / "out/calls").to_table(columns=["symbol", "end_known"])
+    left = pc.sum(pc.equal(rows["symbol"], "leaf")).as_py()
+    # Each call once, and at each cut of 12,288 of them the 4096 that go on.
+    assert left == returns and depth < rows.num_rows - left < depth * 1.4
 
 
 #: Address space; a small recording takes a third of it.

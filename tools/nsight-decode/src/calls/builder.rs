@@ -46,6 +46,7 @@ impl Builder {
             core.finish();
             self.table.write(core, &self.texts)?;
             self.account.granularity.merge(&core.granularity);
+            self.account.losses.add(Loss::CallsForgotten, core.forgotten);
         }
         self.account.losses.add(Loss::CallsCut, self.cuts);
         self.account.rows = self.table.finish(&self.account)?;

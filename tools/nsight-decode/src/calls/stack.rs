@@ -2,6 +2,7 @@
 //! What runs on one core: its thread, and the calls that are open.
 
 mod events;
+mod frames;
 mod returns;
 
 use std::collections::HashMap;
@@ -10,54 +11,21 @@ use super::account::Granularity;
 use super::row::{Kind, Known, Row};
 use super::texts::{Function, Texts};
 use crate::edges::{Edge, Kind as Way};
+use frames::{context, Entry, Frame};
 
-/// A call instruction is no longer than this, bytes.
-const LONGEST_CALL: u64 = 15;
 /// Rows that are done are written in batches of at least this.
 const BATCH: usize = 1 << 16;
 /// More rows that wait for the end of an open call are not kept.
 const MOST: usize = 1 << 21;
+/// Nor are more open calls, of which a cut or a switch leaves the innermost: each of them becomes a row again.
+const DEEPEST: usize = 1 << 14;
+const KEPT: usize = 1 << 12;
 /// Cause of a gap.
 const OVERFLOW: &str = "overflow";
 /// Numbers of rows without a core begin with that of their thread.
 const THREAD_SHIFT: u32 = 28;
 /// As many have room in the numbers of a core's rows.
 pub const MOST_THREADS: usize = 1 << 12;
-
-/// How a frame was entered, and with it where it returns to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    /// By the call instruction at an address.
-    Call(u64),
-    /// Before it was seen.
-    Unknown,
-    Syscall(u64),
-    /// By a system call that ran another program.
-    Exec,
-    Interrupt(u64),
-    /// A handler of a signal; what it interrupted goes on at an address.
-    Signal(u64),
-}
-
-impl Entry {
-    fn is_boundary(self) -> bool {
-        matches!(self, Self::Syscall(_) | Self::Exec | Self::Interrupt(_))
-    }
-
-    fn returns_to(self, to: u64) -> bool {
-        matches!(self, Self::Call(from) if to > from && to - from <= LONGEST_CALL)
-    }
-}
-
-/// A call that is open; while its thread is off the core, without a row.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame {
-    row: i64,
-    entry: Entry,
-    kind: Kind,
-    function: Function,
-    address: u64,
-}
 
 /// Frames of threads that are off their cores, by `thread_key`.
 pub type Saved = HashMap<i64, Vec<Frame>>;
@@ -97,6 +65,8 @@ pub struct Core {
     /// Pid and tid, where the trace is of one thread and its core is not known.
     owner: Option<(i32, i32)>,
     pub granularity: Granularity,
+    /// Calls whose end is not known, since too many were open.
+    pub forgotten: u64,
 }
 
 fn is_kernel(ip: u64) -> bool {
@@ -122,6 +92,7 @@ impl Core {
             untold: None,
             owner: None,
             granularity: Granularity::default(),
+            forgotten: 0,
         }
     }
 
@@ -151,7 +122,7 @@ impl Core {
     }
 
     pub fn is_full(&self) -> bool {
-        self.rows.len() - self.done >= MOST
+        self.rows.len() - self.done >= MOST || self.stack.len() >= DEEPEST
     }
 
     /// Rows that are done, and the number of the first. `spare`: what rows are to be kept in now.
@@ -215,11 +186,11 @@ impl Core {
     fn push(&mut self, frame: Frame, time: u64, known: Known) {
         let row = self.open(frame.kind, frame.function.symbol, frame.function.dso, time, known);
         self.row(row).address = frame.address;
-        self.stack.push(Frame { row, ..frame });
+        self.stack.push(Frame { row, context: context(&self.stack), ..frame });
     }
 
     fn enter(&mut self, entry: Entry, kind: Kind, function: Function, address: u64, time: u64, known: Known) {
-        self.push(Frame { row: 0, entry, kind, function, address }, time, known);
+        self.push(Frame { row: 0, context: 0, entry, kind, function, address }, time, known);
     }
 
     /// A function that runs, and whose begin was not seen.
@@ -262,7 +233,9 @@ impl Core {
         let row = self.open(kind, symbol, dso, time, known);
         (self.row(row).pid, self.row(row).tid) = (pid, tid);
         self.thread = Some((row, pid, tid));
-        for frame in frames {
+        let outer = frames.len().saturating_sub(KEPT);
+        self.forgotten += outer as u64;
+        for &frame in &frames[outer..] {
             self.push(frame, time, Known::Inferred);
         }
     }
@@ -372,11 +345,6 @@ impl Core {
                 self.exec();
             }
         }
-    }
-
-    /// Frames from here on belong to the innermost system call or interrupt.
-    fn context(&self) -> usize {
-        self.stack.iter().rposition(|f| f.entry.is_boundary()).map_or(0, |at| at + 1)
     }
 
     /// Closes all calls and opens them again, so that their rows are done.

@@ -93,7 +93,10 @@ registry! {
 
     // Of the table of calls, and of a file of edges that it is made of
     CallsCut: "calls_cut" Info "open calls cut to save memory"
-        "a core ran one thread for very long; ends marked inferred"
+        "a core ran one thread for very long, or calls were very deep; ends marked inferred"
+        "",
+    CallsForgotten: "calls_forgotten" Warning "open calls too deep to be followed"
+        "of calls deeper than 16,384, or than 4,096 at a switch of threads, the outer ones are given up: where they return to, another row begins, its begin marked missing"
         "",
     EdgesCut: "edges_cut" Warning "edge file is cut"
         "its end is missing; whoever wrote it was killed"

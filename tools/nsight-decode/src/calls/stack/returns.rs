@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::super::row::{Kind, Known};
 use super::super::texts::Function;
+use super::frames::{context, outermost};
 use super::{is_kernel, Core, Entry, Frame};
 
 const SYSCALL_LEN: u64 = 2;
@@ -13,7 +14,7 @@ const MOST_LEFT: usize = 1024;
 
 impl Core {
     pub(super) fn ret(&mut self, to: u64, function: Function, time: u64) {
-        let context = self.context();
+        let context = context(&self.stack);
         if let Some(at) = self.stack[context..].iter().rposition(|f| f.entry.returns_to(to)) {
             return self.pop_to(context + at, time);
         }
@@ -59,7 +60,7 @@ impl Core {
         if self.stack.last().is_none_or(|top| top.function.is_with(&from)) {
             return;
         }
-        if let Some(at) = self.innermost(self.context()..self.stack.len(), from) {
+        if let Some(at) = self.innermost(context(&self.stack)..self.stack.len(), from) {
             while self.stack.len() > at + 1 {
                 self.pop(time, Known::Inferred);
             }
@@ -100,9 +101,9 @@ impl Core {
     }
 
     pub(super) fn back_to_user(&mut self, to: u64, function: Function, time: u64) {
-        let first = self.stack.iter().position(|f| f.entry.is_boundary());
-        let kernel = self.stack.iter().position(|f| is_kernel(f.address));
-        let left = first.or(kernel).unwrap_or(self.stack.len());
+        let first = outermost(&self.stack);
+        let kernel = || self.stack.iter().position(|f| is_kernel(f.address));
+        let left = first.or_else(kernel).unwrap_or(self.stack.len());
         let resumes = match first.map(|at| self.stack[at].entry) {
             Some(Entry::Exec) => {
                 self.pop_to(left, time);
@@ -113,9 +114,12 @@ impl Core {
             _ => None,
         };
         self.pop_to(left, time);
-        // From a signal's handler, by sigreturn.
-        if let Some(at) = self.stack.iter().rposition(|f| f.entry == Entry::Signal(to)) {
-            return self.pop_to(at, time);
+        // From a signal's handler, by sigreturn, which does not return to where it was called.
+        let interrupted = |f: &Frame| f.entry == Entry::Signal(to);
+        if resumes != Some(to) {
+            if let Some(at) = self.stack.iter().rposition(interrupted) {
+                return self.pop_to(at, time);
+            }
         }
         let goes_on = |f: &Frame| f.function.symbol == function.symbol;
         match (resumes, self.stack.last()) {

@@ -7,6 +7,7 @@ use super::*;
 use crate::edges::{Code, Event};
 use crate::insn::Stall;
 
+mod deep;
 mod jumps;
 mod losses;
 
