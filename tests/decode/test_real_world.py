@@ -69,6 +69,45 @@ def test_a_cpu_that_is_none_is_refused(tmp_path: Path, cpu: str) -> None:
     assert done.returncode == 2 and "6/85/7" in done.stderr
 
 
+def refused(directory: Path, recording: pt.Recording, command: str = "calls") -> list[str]:
+    """The error and its hint."""
+    data = recording.write(directory)
+    out = ["--out" if command == "calls" else "-o", directory / "out"]
+    done = run(command, data, "--symfs", directory / "symfs", *out)
+    assert done.returncode == 4, done.stderr
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("command", ["calls", "edges"])
+def test_a_trace_that_cannot_be_entered_is_refused(tmp_path: Path, command: str) -> None:
+    """The buffers wrapped before the next PSB came."""
+    trace = pt.cyc(10) + pt.tip(pt.LOOP) + pt.loop(20, 500)
+    error, hint = refused(tmp_path, pt.Recording({(0, 7): [trace], (1, 7): [trace]}), command)
+    assert str(tmp_path / "perf.data") in error and "no PSB packet" in error
+    assert hint.startswith("hint: ") and "psb_period" in hint
+
+
+def test_a_buffer_that_cannot_be_entered_is_counted(tmp_path: Path) -> None:
+    lost = pt.loop(20, 500)
+    _, losses = decoded(tmp_path, pt.Recording({(0, 7): [lost], (1, 7): [BEGIN]}))
+    assert losses == {"no_psb": 1, "bytes_before_psb": (len(lost) + 7) // 8 * 8}
+
+
+@pytest.mark.parametrize(
+    ("bits", "cause", "remedy"),
+    [(1, "without branches", "branch=1"), (1 << 55 | 1 << 13 | 1, "TNT", "notnt=0")],
+)
+def test_without_packets_of_branches_nothing_is_made_up(
+    tmp_path: Path, bits: int, cause: str, remedy: str
+) -> None:
+    recording = pt.Recording({(0, 7): [BEGIN]}, config=pt.TSC | pt.CYC | pt.NO_RETURN_COMPRESSION | bits)
+    error, hint = refused(tmp_path, recording)
+    assert cause in error and remedy in hint
+    recording.config |= pt.BRANCH
+    recording.config &= ~(1 << 55)
+    assert decoded(tmp_path, recording)[1] == {}
+
+
 def test_a_compressed_return_behind_a_loss_is_not_the_fault_of_the_programs(tmp_path: Path) -> None:
     """The TIP in the loop contradicts it; decoding goes on within ``leaf``, whose call is not known there."""
     begin = pt.psb(1000) + pt.cyc(10) + pt.tnt(True) + pt.loop(20, 500)

@@ -139,6 +139,9 @@ registry! {
     BytesBeforePsb: "bytes_before_psb" Info "PT bytes before the first PSB"
         "a trace is entered at a PSB packet; what is before the first is lost"
         "",
+    NoPsb: "no_psb" Error "trace buffers without a PSB packet"
+        "decoding could begin nowhere: nothing is known of these cores or threads"
+        "record longer, with a smaller psb_period or a larger buffer: perf record -m ,64M",
     SlicesContradict: "slices_contradict" Error "slices that contradict each other"
         "two ways of decoding the same differ: the second one counts"
         "please report it with the file",

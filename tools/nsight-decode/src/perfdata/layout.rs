@@ -88,6 +88,14 @@ pub mod attr {
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 }
 
+/// Bits of an Intel PT event's `config` that AUXTRACE_INFO does not tell: arch/x86/events/intel/pt.c.
+pub mod pt {
+    /// BRANCH counts; without it the kernel sets that.
+    pub const PASS: u64 = 1 << 0;
+    pub const BRANCH: u64 = 1 << 13;
+    pub const NO_TNT: u64 = 1 << 55;
+}
+
 /// The u16, u32 or u64 at `at`; 0 behind the end: a short record must not stop the others.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))

@@ -16,7 +16,7 @@ pub use side_band::{
 pub use time::{widen, TimeConv};
 
 use crate::error::{Error, Result};
-use layout::{attr, feature, record, u32_at, u64_at};
+use layout::{attr, feature, pt, record, u32_at, u64_at};
 
 /// AUXTRACE_INFO of intel_pt, as tools/perf/util/intel-pt.h names its words.
 #[derive(Clone, Debug, Default)]
@@ -234,6 +234,14 @@ fn config(file: &File, info: &PtInfo) -> Result<PtConfig> {
     let Some(event) = file.attrs.iter().find(|a| a.kind == info.pmu) else {
         return Err(Error::no_pt(&file.path, "names no Intel PT event, though it has its data", RECORD_PT));
     };
+    let no_branches = event.config & (pt::PASS | pt::BRANCH) == pt::PASS;
+    if no_branches || event.config & pt::NO_TNT != 0 {
+        let (what, hint) = match no_branches {
+            true => ("branches", "leave branch=1, which is the default"),
+            false => ("packets of conditional branches (TNT)", "leave notnt=0, which is the default"),
+        };
+        return Err(Error::no_pt(&file.path, format_args!("recorded without {what}"), hint));
+    }
     let has = |bit| bit != 0 && event.config & bit == bit;
     let times = match () {
         () if info.tsc_bit != 0 && !has(info.tsc_bit) => Times::Absent,

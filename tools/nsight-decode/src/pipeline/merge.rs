@@ -118,6 +118,7 @@ impl<'a> Merger<'a> {
         let tracks = side_events(recording, &plan.tracks).into_iter().map(track).collect();
         let mut counts = Counts { bytes: plan.bytes(), ..Counts::default() };
         counts.losses.add(Loss::BytesBeforePsb, plan.bytes_before_psb);
+        counts.losses.add(Loss::NoPsb, plan.never_entered as u64);
         Ok(Self { plan, options, code, sink, tracks, counts, numbers: vec![0], n_numbers: 1 })
     }
 

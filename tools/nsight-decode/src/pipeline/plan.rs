@@ -31,13 +31,16 @@ pub struct Plan {
     pub slices: Vec<Place>,
     /// Bytes before the first PSB of each run: they cannot be entered.
     pub bytes_before_psb: u64,
+    /// Tracks without any PSB.
+    pub never_entered: usize,
 }
 
 impl Plan {
     pub fn new(recording: &Recording, code: &Code, options: &Options) -> Self {
         let tracks = tracks(recording, code);
-        let mut plan = Self { tracks: Vec::new(), slices: Vec::new(), bytes_before_psb: 0 };
+        let mut plan = Self { tracks: Vec::new(), slices: Vec::new(), bytes_before_psb: 0, never_entered: 0 };
         for (track, data) in tracks.iter().enumerate() {
+            plan.never_entered += usize::from(data.runs.iter().all(|run| run.psbs.is_empty()));
             for (number, run) in data.runs.iter().enumerate() {
                 plan.bytes_before_psb += run.psbs.first().map_or(run.len, |p| p.offset) as u64;
                 let time = |index: usize| recording.info.conv.ns(run.psbs[index].tsc);

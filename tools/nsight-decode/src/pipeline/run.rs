@@ -29,6 +29,13 @@ pub fn run(
     sink: &mut dyn Sink,
 ) -> Result<Counts> {
     let plan = Plan::new(recording, code, options);
+    if plan.never_entered == plan.tracks.len() {
+        return Err(Error::no_pt(
+            &recording.file.path,
+            "its Intel PT data have no PSB packet, where decoding could begin",
+            "record again, longer, with a smaller psb_period or a larger buffer: perf record -m ,64M",
+        ));
+    }
     pool.begin(plan.slices.len());
     let (send, receive) = mpsc::channel::<(usize, Result<Output>)>();
     std::thread::scope(|scope| {
