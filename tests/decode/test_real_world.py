@@ -108,6 +108,23 @@ def test_without_packets_of_branches_nothing_is_made_up(
     assert decoded(tmp_path, recording)[1] == {}
 
 
+def test_jumps_of_32_bit_code_are_no_others(tmp_path: Path) -> None:
+    """Read as 64-bit code, the address of its first instruction has eight bytes, and its numbers are a jump to ``other``.
+
+    main: mov eax, [0]; cmp eax, 0xe9000000; cmp eax, 0x3d; jmp tail
+    tail: jne tail
+    """
+    main = b"\xa1\0\0\0\0" + b"\x3d\0\0\0\xe9" + b"\x3d\x3d\0\0\0" + b"\xeb\x0f"
+    code = (main.ljust(0x20, b"\0") + b"\x75\xfe").ljust(0x4B, b"\0") + b"\x75\xfe"
+    places = {"main": (0, len(main)), "tail": (0x20, 0x22), "other": (0x4B, 0x4D)}
+    functions = [(name, pt.MAIN + begin, pt.MAIN + end) for name, (begin, end) in places.items()]
+    # MODE.Exec: CS.D and not CS.L
+    trace = pt.psb(1000).replace(b"\x99\x01", b"\x99\x02") + pt.loop(3, 500)
+    rows, losses = decoded(tmp_path, pt.Recording({(0, 7): [trace]}, program=pt.elf(code, functions)))
+    assert losses == {}
+    assert [row["symbol"] for row in rows if row["kind"] == "function"] == ["main", "tail"]
+
+
 def test_a_compressed_return_behind_a_loss_is_not_the_fault_of_the_programs(tmp_path: Path) -> None:
     """The TIP in the loop contradicts it; decoding goes on within ``leaf``, whose call is not known there."""
     begin = pt.psb(1000) + pt.cyc(10) + pt.tnt(True) + pt.loop(20, 500)

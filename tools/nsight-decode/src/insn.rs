@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What an x86-64 instruction does, from Intel XED.
+//! What an x86 instruction does, from Intel XED.
 
 use std::sync::Once;
 
 use xed_sys::*;
 
+use crate::libipt;
 use crate::numbered::named;
 
 /// How an instruction transfers control.
@@ -57,17 +58,22 @@ pub struct Insn {
     pub stall: Stall,
 }
 
-/// The instruction at the start of `bytes`, in 64-bit mode; None when there is none.
-pub fn decode(bytes: &[u8]) -> Option<Insn> {
+/// The instruction at the start of `bytes`; None when there is none. `mode`: of the processor, as `libipt::Block` tells it.
+pub fn decode(bytes: &[u8], mode: u32) -> Option<Insn> {
     static TABLES: Once = Once::new();
     // SAFETY: once, before anything else of XED.
     TABLES.call_once(|| unsafe { xed_tables_init() });
+    let (mode, width) = match mode {
+        libipt::MODE_16 => (XED_MACHINE_MODE_LONG_COMPAT_16, XED_ADDRESS_WIDTH_16b),
+        libipt::MODE_32 => (XED_MACHINE_MODE_LONG_COMPAT_32, XED_ADDRESS_WIDTH_32b),
+        _ => (XED_MACHINE_MODE_LONG_64, XED_ADDRESS_WIDTH_64b),
+    };
     let mut x = std::mem::MaybeUninit::<xed_decoded_inst_t>::uninit();
     // SAFETY: XED initialises the structure before it reads it, and reads at most 15 bytes of
     // the length it is given.
     let mut x = unsafe {
         xed_decoded_inst_zero(x.as_mut_ptr());
-        xed_decoded_inst_set_mode(x.as_mut_ptr(), XED_MACHINE_MODE_LONG_64, XED_ADDRESS_WIDTH_64b);
+        xed_decoded_inst_set_mode(x.as_mut_ptr(), mode, width);
         x.assume_init()
     };
     let n = bytes.len().min(15) as u32;
@@ -148,7 +154,7 @@ mod tests {
 
     #[track_caller]
     fn check(bytes: &[u8], transfer: Transfer, stall: Stall) {
-        assert_eq!(decode(bytes), Some(Insn { len: bytes.len() as u8, transfer, stall }));
+        assert_eq!(decode(bytes, libipt::MODE_64), Some(Insn { len: bytes.len() as u8, transfer, stall }));
     }
 
     #[test]
@@ -196,8 +202,22 @@ mod tests {
 
     #[test]
     fn what_is_no_instruction_is_none() {
-        assert_eq!(decode(&[0x0f]), None);
-        assert_eq!(decode(&[]), None);
-        assert_eq!(decode(&[0x06]), None);
+        assert_eq!(decode(&[0x0f], libipt::MODE_64), None);
+        assert_eq!(decode(&[], libipt::MODE_64), None);
+        assert_eq!(decode(&[0x06], libipt::MODE_64), None);
+    }
+
+    #[test]
+    fn instructions_are_of_the_mode() {
+        let length = |bytes: &[u8], mode| decode(bytes, mode).map(|insn| insn.len);
+        // mov eax, [address]; push es; a relative call
+        for (bytes, lengths) in [
+            (&[0xa1, 1, 2, 3, 4, 5, 6, 7, 8][..], [Some(3), Some(5), Some(9)]),
+            (&[0x06], [Some(1), Some(1), None]),
+            (&[0xe8, 1, 0, 0, 0], [Some(3), Some(5), Some(5)]),
+        ] {
+            let modes = [libipt::MODE_16, libipt::MODE_32, libipt::MODE_64];
+            assert_eq!(modes.map(|mode| length(bytes, mode)), lengths, "{bytes:x?}");
+        }
     }
 }

@@ -110,6 +110,11 @@ pub struct Block {
     bits: u8,
 }
 
+/// Values of a block's `mode`; 0 is unknown.
+pub const MODE_16: u32 = 1;
+pub const MODE_32: u32 = 2;
+pub const MODE_64: u32 = 3;
+
 impl Block {
     /// The last instruction's bytes where it lies in two sections.
     pub fn truncated(&self) -> Option<&[u8]> {

@@ -61,7 +61,12 @@ impl Hasher for Mix {
 
 type Cache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// Reads and remembers instructions. A section's number stands for its code.
+/// A section's number stands for its code, and the processor's mode for what that means.
+fn code(block: &Block) -> i32 {
+    block.isid << 2 | (block.mode & 3) as i32
+}
+
+/// Reads and remembers instructions.
 pub struct Instructions {
     sections: Rc<Sections>,
     ends: Cache<(i32, u64), Transfer>,
@@ -69,7 +74,7 @@ pub struct Instructions {
     jumps: Vec<Option<(JumpsKey, Jumps)>>,
 }
 
-/// Number of a section, first and last instruction, how many there are.
+/// Code, first and last instruction, how many there are.
 type JumpsKey = (i32, u64, u64, u16);
 
 /// Blocks whose jumps are remembered: a power of 2. A fuzzer makes it anew for each input.
@@ -80,32 +85,32 @@ impl Instructions {
         Self { sections, ends: Cache::default(), jumps: vec![None; MAX_JUMPS] }
     }
 
-    fn at(&self, isid: i32, ip: u64) -> Option<Insn> {
+    fn at(&self, block: &Block, ip: u64) -> Option<Insn> {
         let mut bytes = [0; 15];
-        let n = self.sections.read(isid, ip, &mut bytes);
-        insn::decode(&bytes[..n])
+        let n = self.sections.read(block.isid, ip, &mut bytes);
+        insn::decode(&bytes[..n], block.mode)
     }
 
     /// How a block's last instruction transfers control.
     pub fn end(&mut self, block: &Block) -> Transfer {
         if let Some(bytes) = block.truncated() {
-            return insn::decode(bytes).map_or(Transfer::None, |insn| insn.transfer);
+            return insn::decode(bytes, block.mode).map_or(Transfer::None, |insn| insn.transfer);
         }
-        let key = (block.isid, block.end_ip);
+        let key = (code(block), block.end_ip);
         if let Some(&known) = self.ends.get(&key) {
             return known;
         }
         if self.ends.len() >= MAX_CACHED {
             self.ends.clear();
         }
-        let transfer = self.at(key.0, key.1).map_or(Transfer::None, |insn| insn.transfer);
+        let transfer = self.at(block, block.end_ip).map_or(Transfer::None, |insn| insn.transfer);
         self.ends.insert(key, transfer);
         transfer
     }
 
     /// The jumps that a block follows: it ends behind calls, but not behind those.
     pub fn jumps(&mut self, block: &Block) -> Jumps {
-        let key = (block.isid, block.ip, block.end_ip, block.ninsn);
+        let key = (code(block), block.ip, block.end_ip, block.ninsn);
         let mixed = (block.ip ^ block.end_ip.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let slot = (mixed >> 32) as usize & (MAX_JUMPS - 1);
         if let Some((_, known)) = self.jumps[slot].as_ref().filter(|(of, _)| *of == key) {
@@ -125,7 +130,7 @@ impl Instructions {
     fn walk(&self, block: &Block, mut each: impl FnMut(u64, Insn)) {
         let mut ip = block.ip;
         for _ in 0..block.ninsn {
-            let Some(insn) = self.at(block.isid, ip) else { return };
+            let Some(insn) = self.at(block, ip) else { return };
             each(ip, insn);
             if ip == block.end_ip {
                 return;
