@@ -122,20 +122,12 @@ impl Block {
     }
 }
 
-/// Instruction classes of a block's end.
+/// Instruction classes of a block's end, of those that are asked for.
 pub mod iclass {
     pub const CALL: u32 = 2;
     pub const RETURN: u32 = 3;
     pub const JUMP: u32 = 4;
     pub const COND_JUMP: u32 = 5;
-    /// No branch at all, as a rule.
-    pub const UNKNOWN: u32 = 0;
-    pub const OTHER: u32 = 1;
-    pub const FAR_CALL: u32 = 6;
-    pub const FAR_RETURN: u32 = 7;
-    pub const FAR_JUMP: u32 = 8;
-    /// An indirect jump or far transfer out of the block cache.
-    pub const INDIRECT: u32 = 10;
 }
 
 pub mod status {

@@ -87,8 +87,7 @@ mod tests {
         let all = parse(TEXT.as_bytes());
         let interner = Interner::default();
         let name = |table: &Symbols, address| {
-            let id = table.find(address, &interner)?.id as usize;
-            let (symbol, dso) = interner.since(0)[id].clone();
+            let (symbol, dso) = interner.get(table.find(address, &interner)?.id);
             Some((symbol.to_string(), dso.to_string()))
         };
         assert_eq!(all.len(), 2);

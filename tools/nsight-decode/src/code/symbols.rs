@@ -41,12 +41,6 @@ impl Interner {
         let inner = self.inner.lock().unwrap_or_else(|e| e.into_inner());
         inner.names.get(id as usize).cloned().unwrap_or_default()
     }
-
-    /// (symbol, dso) of every number from `first` on.
-    pub fn since(&self, first: usize) -> Vec<(Arc<str>, Arc<str>)> {
-        let inner = self.inner.lock().unwrap_or_else(|e| e.into_inner());
-        inner.names.get(first..).unwrap_or_default().to_vec()
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +196,7 @@ mod tests {
     fn name(symbols: &Symbols, address: u64) -> Option<String> {
         let interner = Interner::default();
         let found = symbols.find(address, &interner)?;
-        Some(interner.since(0)[found.id as usize].0.to_string())
+        Some(interner.get(found.id).0.to_string())
     }
 
     fn table(symbols: Vec<Symbol>) -> Symbols {
@@ -256,6 +250,6 @@ mod tests {
         let interner = Interner::default();
         let dso: Arc<str> = "d".into();
         assert_eq!((interner.id("a", &dso), interner.id("b", &dso), interner.id("a", &dso)), (1, 2, 1));
-        assert_eq!(&*interner.since(0)[0].0, "");
+        assert_eq!(&*interner.get(0).0, "");
     }
 }

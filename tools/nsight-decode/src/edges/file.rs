@@ -32,8 +32,6 @@ pub struct Writer {
     out: BufWriter<File>,
     edges: Vec<Edge>,
     events: Vec<Event>,
-    pub n_edges: u64,
-    pub n_events: u64,
 }
 
 impl Writer {
@@ -41,14 +39,7 @@ impl Writer {
         let file = File::create(path).map_err(|e| Error::output(path, e))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(MAGIC).map_err(|e| Error::output(path, e))?;
-        Ok(Self {
-            path: path.to_owned(),
-            out,
-            edges: Vec::new(),
-            events: Vec::new(),
-            n_edges: 0,
-            n_events: 0,
-        })
+        Ok(Self { path: path.to_owned(), out, edges: Vec::new(), events: Vec::new() })
     }
 
     fn block(&mut self, kind: u32, rows: usize, mut payload: Vec<u8>) -> Result<()> {
@@ -104,7 +95,6 @@ impl Writer {
 impl Sink for Writer {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
         self.edges.push(*edge);
-        self.n_edges += 1;
         if self.edges.len() == ROWS {
             self.flush_edges()?;
         }
@@ -113,7 +103,6 @@ impl Sink for Writer {
 
     fn event(&mut self, event: &Event) -> Result<()> {
         self.events.push(*event);
-        self.n_events += 1;
         if event.code.is_loss() {
             // It stands between the edges before and behind it.
             self.flush_edges()?;

@@ -187,12 +187,8 @@ impl File {
         &self.map[range]
     }
 
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.map.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
     }
 
     pub fn records(&self) -> Records<'_> {

@@ -25,7 +25,6 @@ pub mod record {
     pub const USER: u32 = 64;
     pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
-    pub const TIME_CONV: u32 = 79;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
     /// The last ones of Linux 6.16: of the kernel, and of perf.

@@ -29,7 +29,6 @@ pub struct PtInfo {
     pub noretcomp_bit: u64,
     pub have_sched_switch: u64,
     pub snapshot: bool,
-    pub per_cpu: bool,
     pub mtc_bit: u64,
     pub mtc_freq_bits: u64,
     /// TSC ticks per CTC tick, as a fraction.
@@ -212,7 +211,6 @@ fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
         noretcomp_bit: word(6),
         have_sched_switch: word(7),
         snapshot: word(8) != 0,
-        per_cpu: word(9) != 0,
         mtc_bit: word(10),
         mtc_freq_bits: word(11),
         tsc_ctc: (word(12), word(13)),
@@ -224,7 +222,7 @@ fn auxtrace_info(path: &Path, record: &Record) -> Result<PtInfo> {
 fn chunk(file: &File, record: &Record) -> (Owner, Chunk) {
     let body = record.body;
     let at = record.at + 8 + body.len();
-    let size = u64_at(body, 0).min((file.len() - at) as u64) as usize;
+    let size = u64_at(body, 0).min((file.size() - at) as u64) as usize;
     let chunk = Chunk { at, size, offset: u64_at(body, 8), reference: u64_at(body, 16) };
     let (tid, cpu) = (u32_at(body, 28) as i32, u32_at(body, 32) as i32);
     (if cpu >= 0 { Owner::Cpu(cpu) } else { Owner::Thread(tid) }, chunk)
