@@ -16,6 +16,9 @@ pub mod exit {
     pub const OUTPUT: u8 = 5;
 }
 
+/// What lies between two PSB packets is decoded at once.
+pub const MEMORY_HINT: &str = "fewer --jobs, a --time window, or a recording with a smaller psb_period";
+
 #[derive(Debug)]
 pub struct Error {
     pub what: String,
@@ -39,7 +42,7 @@ impl Error {
     }
 
     pub fn memory(what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), hint: "fewer --jobs, or a --time window", code: exit::OUTPUT }
+        Self { what: what.to_string(), hint: MEMORY_HINT, code: exit::OUTPUT }
     }
 
     /// Something that this program should never do.

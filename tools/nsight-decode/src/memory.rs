@@ -3,21 +3,21 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use nsight_decode::error::exit;
+use nsight_decode::error::{exit, MEMORY_HINT};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 struct Allocator;
 
-const SHORT: &[u8] = b"error: no memory\nhint: fewer --jobs, or a --time window\n";
-
 /// Another thread must not meet this one's locks: no destructors, and no memory.
 fn checked(pointer: *mut u8) -> *mut u8 {
     if pointer.is_null() {
-        // SAFETY: a constant text; nothing runs behind it.
+        // SAFETY: constant texts; nothing runs behind it.
         unsafe {
-            libc::write(libc::STDERR_FILENO, SHORT.as_ptr().cast(), SHORT.len());
+            for text in ["error: no memory\nhint: ", MEMORY_HINT, "\n"] {
+                libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+            }
             libc::_exit(exit::OUTPUT.into());
         }
     }

@@ -111,6 +111,7 @@ pub struct Tasks {
 impl Tasks {
     pub fn new(side: &SideBand) -> Self {
         let mut tasks = Self::default();
+        // Ends of processes do not count: what one still executes is in its mappings, and fork clears them.
         for event in &side.tasks {
             let (time, pid) = (event.time, event.pid);
             match &event.kind {
@@ -124,8 +125,6 @@ impl Tasks {
                 TaskEventKind::Fork { tid, parent_pid, synthesized } => {
                     tasks.fork(time, pid, *tid, *parent_pid, *synthesized);
                 }
-                // What a dying process still executes is in its mappings; fork clears them.
-                TaskEventKind::Exit => {}
             }
         }
         for process in tasks.processes.values_mut() {

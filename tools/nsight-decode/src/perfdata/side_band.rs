@@ -51,7 +51,6 @@ pub enum TaskEventKind {
         /// perf reports a process that ran already; its mappings follow.
         synthesized: bool,
     },
-    Exit,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +167,6 @@ impl SideBand {
                 };
                 task(pid, kind);
             }
-            // Of the whole process, when its last thread ends: pid's own thread.
-            record::EXIT if i32_at(own, 8) == pid => task(pid, TaskEventKind::Exit),
             record::SWITCH | record::SWITCH_CPU_WIDE => {
                 let other = (record.kind == record::SWITCH_CPU_WIDE).then_some((pid, tid));
                 self.switches.entry(cpu).or_default().push(Switch {
