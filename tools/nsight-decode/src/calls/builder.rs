@@ -56,6 +56,7 @@ impl Builder {
 
 impl Sink for Builder {
     fn edge(&mut self, edge: &Edge) -> Result<()> {
+        let n_cores = self.cores.len() + self.threads.len();
         let core = if edge.cpu >= 0 {
             self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu))
         } else {
@@ -66,7 +67,7 @@ impl Sink for Builder {
             self.threads.entry(tid).or_insert_with(|| Core::of_thread(n as i64, edge.pid, edge.tid))
         };
         core.edge(edge, &mut self.texts, &mut self.saved);
-        if core.is_full() {
+        if core.is_full(n_cores) {
             core.cut(&mut self.texts);
             self.cuts += 1;
         }

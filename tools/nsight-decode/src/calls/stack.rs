@@ -15,8 +15,9 @@ use frames::{context, Entry, Frame};
 
 /// Rows that are done are written in batches of at least this.
 const BATCH: usize = 1 << 16;
-/// More rows that wait for the end of an open call are not kept.
+/// More rows that wait for the end of an open call are not kept: of one core, and of all together.
 const MOST: usize = 1 << 21;
+const MOST_OF_ALL: usize = 1 << 23;
 /// Nor are more open calls, of which a cut or a switch leaves the innermost: each of them becomes a row again.
 const DEEPEST: usize = 1 << 14;
 const KEPT: usize = 1 << 12;
@@ -67,6 +68,11 @@ pub struct Core {
     pub granularity: Granularity,
     /// Calls whose end is not known, since too many were open.
     pub forgotten: u64,
+}
+
+/// Rows of a core that may wait. A batch is kept in any case.
+fn most_rows(n_cores: usize) -> usize {
+    (MOST_OF_ALL / n_cores.max(1)).clamp(BATCH, MOST)
 }
 
 fn is_kernel(ip: u64) -> bool {
@@ -121,8 +127,9 @@ impl Core {
         self.done >= BATCH
     }
 
-    pub fn is_full(&self) -> bool {
-        self.rows.len() - self.done >= MOST || self.stack.len() >= DEEPEST
+    /// Whether calls are to be cut, where there are so many cores.
+    pub fn is_full(&self, n_cores: usize) -> bool {
+        self.rows.len() - self.done >= most_rows(n_cores) || self.stack.len() >= DEEPEST
     }
 
     /// Rows that are done, and the number of the first. `spare`: what rows are to be kept in now.
