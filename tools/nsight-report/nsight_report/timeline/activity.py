@@ -21,7 +21,7 @@ from ..selection.application import App
 from ..tables.data_frames import column, to_pandas
 from . import Detours, arrival, departure, detours, entered, exposure, occupancy
 from .frequency import CoreFrequencies
-from .machine import Machine, MemoryWork, Names
+from .machine import RECEIVED, Machine, MemoryWork, Names
 from .occupancy import Asked, Reads
 from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
@@ -64,9 +64,7 @@ class Activity:
         )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
         owners = np.union1d(cores.owner, reads.owner)
-        received = every.loc[
-            np.isin(every["message_id"].to_numpy(), owners), ["message_id", "conn_id", "pid", "comm"]
-        ]
+        received = every.loc[np.isin(every["message_id"].to_numpy(), owners), list(RECEIVED)]
         del every  # it grows with the recording, and what follows needs memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
         source = self._contexts if self.has_functions else self._calls

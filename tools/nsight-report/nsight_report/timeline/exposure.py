@@ -37,7 +37,7 @@ import pandas as pd
 
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
-from . import R, arrival
+from . import R, arrival, occupancy
 from .labelled import (
     EXCEPTION,
     HARDIRQ,
@@ -174,8 +174,10 @@ def _rules(
     own = a_side & (pieces.tid[piece] == m.tid[ctx])
     runs_other = a_side & ~own & (m.tid[ctx] > 0)
     same_process = column(messages["pid"])[row] == m.pid[ctx]
-    other_worked = (worked >= 0) & ~_is_own(messages, row, worked, m)
-    other_received = (received >= 0) & ~_is_own(messages, row, received, m)
+    other_worked = (worked >= 0) & ~(_is_own(messages, row, worked, m) | _same_read(messages, row, worked, m))
+    other_received = (received >= 0) & ~(
+        _is_own(messages, row, received, m) | _same_packet(messages, row, received, m)
+    )
     worked_conn = _lookup(m.received, m.receive_conn, worked)
     # Numbers of requests are those of messages that each began with, or that were sent.
     app_worked = np.isin(worked_conn, m.app.conn) if "first_id" in messages else _among(worked, m.app.ids)
@@ -254,6 +256,27 @@ def _is_own(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArra
     within = (of >= column(messages["first_id"])[row]) & (of <= column(messages["last_id"])[row])
     # Messages are numbered across connections.
     return within & (_lookup(m.received, m.receive_conn, of) == column(messages["conn_id"])[row])
+
+
+def _same_packet(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
+    """Whether message ``of`` began in the packet with the row's first or last byte: what the core does is for both."""
+    began = _lookup(m.received, m.receive_arrival, of)
+    with_it = (began == column(messages["arrival_ns"])[row]) | (
+        began == column(messages["arrival_last_ns"])[row]
+    )
+    same_conn = _lookup(m.received, m.receive_conn, of) == column(messages["conn_id"])[row]
+    return with_it & same_conn & (began >= 0)
+
+
+def _same_read(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
+    """Whether one call read message ``of`` and the row's: nothing tells which of them the thread works on then."""
+    called = _lookup(m.received, m.read_start, of)
+    start = occupancy.turned_to(column(messages["call_ns"]), column(messages["app_ns"]))[row]
+    return (
+        (called >= 0)
+        & (called == start)
+        & (_lookup(m.received, m.read_tid, of) == column(messages["tid"])[row])
+    )
 
 
 def _longest_nested(m: Machine) -> int:

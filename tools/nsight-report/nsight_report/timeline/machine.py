@@ -23,6 +23,9 @@ from .occupancy import Tiles
 CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap", "absent")
 IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP, IN_ABSENT = range(len(CONTEXTS))
 
+#: Columns of messages that tell of what cores received and threads read.
+RECEIVED = ("message_id", "conn_id", "pid", "comm", "arrival_ns", "tid", "call_ns", "app_ns")
+
 #: What a thread is in outside of system calls and exceptions.
 USER_CODE = "user code"
 LOST = "retransmission"
@@ -74,7 +77,8 @@ class Machine:
     ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt announced it; ``received``: numbers of messages that cores
     received or threads worked on, ascending, ``receive_name``, ``receive_pid`` and ``receive_conn``: of each, the code of
-    ``<comm> receive``, who reads it, and its connection; ``entered_*``: system calls,
+    ``<comm> receive``, who reads it, and its connection, ``receive_arrival``, ``read_tid`` and ``read_start``: when its first byte
+    arrived, which thread read it and when that turned to it, -1 unknown; ``entered_*``: system calls,
     exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
     of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
     row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``memory``: of the cores.
@@ -97,6 +101,9 @@ class Machine:
     receive_name: Int
     receive_pid: Int
     receive_conn: Int
+    receive_arrival: Int
+    read_tid: Int
+    read_start: Int
     entered_tid: Int
     entered_start: Int
     entered_name: Int
@@ -142,7 +149,7 @@ class Machine:
         """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
 
         ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
-        message_id, conn_id, pid and comm of the messages in ``cores`` and ``threads``, in order. What cores did is still to be told (``during``), and
+        ``RECEIVED`` of the messages in ``cores`` and ``threads``, in order. What cores did is still to be told (``during``), and
         when interrupts announced messages (``told``).
         """
         names = names or Names()
@@ -159,6 +166,9 @@ class Machine:
             names.codes(received["comm"].astype(str) + " receive"),
             column(received["pid"]),
             column(received["conn_id"]),
+            column(received["arrival_ns"]),
+            column(received["tid"]),
+            occupancy.turned_to(column(received["call_ns"]), column(received["app_ns"])),
             tid[order],
             start[order],
             names.codes(entered["symbol"])[order],

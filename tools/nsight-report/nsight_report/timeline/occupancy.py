@@ -103,9 +103,14 @@ class Reads:
         rx = ((messages["direction"] == "rx") & (messages["tid"] > 0)).to_numpy(bool)
         names = ("message_id", "tid", "call_ns", "app_ns")
         owner, tid, entered, read = (messages[c].to_numpy()[rx] for c in names)
-        start = np.where(entered >= 0, entered, read)
+        start = turned_to(entered, read)
         rows = _telling(owner, tid, start, asked)
         return Reads(owner[rows], tid[rows], start[rows], read[rows])
+
+
+def turned_to(entered: Int, read: Int) -> Int:
+    """When a thread turned to a message: as it entered the call that read it, or when that returned if it is all that is known."""
+    return np.where(entered >= 0, entered, read)
 
 
 def by_thread(reads: Reads, tid: Int, waits: Int) -> Tiles:
