@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from event_arrays import ETH0, LOCAL_TIMER, T0, Event, build, event, switch
+from event_arrays import ETH0, LOCAL_TIMER, T0, Event, build, counted, event, switch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,21 +92,20 @@ def test_contexts_tile_each_core_and_calls_nest(events: list[Event]) -> None:
 @settled
 @given(streams())
 def test_states_tile_each_thread_and_running_agrees_with_the_cores(events: list[Event]) -> None:
-    calls, _, states, _ = build(*events)
+    calls, _, states, losses = build(*events)
     state, call = states.to_pandas(), calls.to_pandas()
     last = max(e[0] for e in events)
     assert (state["end_ns"] > state["start_ns"]).all()
     running = state[state["state"] == "running"]
     runs_at_all = call[(call["kind"] == "thread") & (call["depth"] == 0) & (call["tid"] > 0)]
     on_core = runs_at_all[runs_at_all["dur_ns"] > 0]
-    assert sorted(zip(running["tid"], running["cpu"], running["start_ns"])) == sorted(
-        zip(on_core["tid"], on_core["cpu"], on_core["start_ns"])
-    )
-    # a stream may say that a thread runs on two cores at once: then nothing tiles
+    begins, seen = (set(zip(of["tid"], of["cpu"], of["start_ns"], strict=True)) for of in (running, on_core))
+    # A stream may say that a thread runs on two cores at once, and that it began on both at one time.
+    if "thread on two cores at once" in counted(losses):
+        assert begins <= seen
+    else:
+        assert begins == seen
     for tid, rows in state.groupby("tid"):
-        runs = runs_at_all[runs_at_all["tid"] == tid].sort_values(["start_ns", "dur_ns"])
-        if (runs["start_ns"].to_numpy()[1:] < (runs["start_ns"] + runs["dur_ns"]).to_numpy()[:-1]).any():
-            continue
         assert (rows["start_ns"].to_numpy()[1:] == rows["end_ns"].to_numpy()[:-1]).all(), tid
         assert rows["start_ns"].iloc[0] >= T0
         assert rows["end_ns"].iloc[-1] <= last

@@ -275,6 +275,21 @@ def test_end_of_a_run_inside_a_loss_is_unknown() -> None:
     assert counted(losses)["unknown off-CPU state"] == 1
 
 
+def test_a_thread_that_seems_to_be_on_two_cores_is_on_the_one_that_got_it_last() -> None:
+    """The switch at which thread 10 left core 0 before 200 was lost, and so was the one at which it came back."""
+    _, _, table, losses = build(
+        switch(0, 0, 10),
+        switch(200, 0, 10, cpu=1),
+        switch(300, 10, 0, state=S, cpu=1),
+        switch(400, 10, 0, state=S),
+        LAST,
+    )
+    assert states(table, 10) == [("running", 0, 0, 200), ("running", 1, 200, 300), ("sleeping", 1, 300, 1000)]
+    found = counted(losses)
+    assert found["thread on two cores at once"] == 1
+    assert "unknown off-CPU state" not in found
+
+
 def test_idle_threads_are_left_out() -> None:
     _, _, table, _ = build(switch(0, 0, 10), switch(100, 10, 0), LAST)
     assert 0 not in table["tid"].to_pylist()

@@ -104,7 +104,7 @@ def build(
         np.isin(timed["kind"], [CODE["sched_waking"], CODE["sched_wakeup"], CODE["sched_wakeup_new"]])
     ]
     wakes = wakes[wakes["a"] > 0]
-    runs = _find_runs(events, timed, calls, wakes, first)
+    runs = _find_runs(events, timed, calls, wakes, first, ledger)
     line = _time_line(runs, wakes, timed[timed["kind"] == CODE["sched_migrate_task"]])
     told = timed[timed["kind"] == CODE["cpu_quota"]]
     table, n_placed = _intervals(runs, wakes, line, last, _without_quota(runs, told), strings, ledger)
@@ -119,9 +119,16 @@ def _find_runs(
     calls: npt.NDArray[np.void],
     wakes: npt.NDArray[np.void],
     first: int,
+    ledger: Ledger,
 ) -> _Runs:
     on_core = calls[(calls["kind"] == THREAD) & (calls["depth"] == 0) & (calls["tid"] > 0)]
     on_core = on_core[np.lexsort((on_core["end"], on_core["start"], on_core["tid"]))]
+    # Where events were lost a thread may seem to be on two cores at once. It had left the first one when the
+    # second got it; else its time there would count twice.
+    same = on_core["tid"][1:] == on_core["tid"][:-1]
+    moved = np.append(same & (on_core["start"][1:] < on_core["end"][:-1]), False)[: len(on_core)]
+    on_core["end"][moved] = on_core["start"][np.flatnonzero(moved) + 1]
+    ledger.add("thread_on_two_cores", int(np.count_nonzero(moved)))
     # Switch records, which are all that there is beside Intel PT, tell whether a thread was preempted.
     # With the tracepoint they say the same again, a little later.
     kind = CODE["sched_switch"] if (timed["kind"] == CODE["sched_switch"]).any() else CODE["switch_out"]
@@ -139,6 +146,7 @@ def _find_runs(
     prev = ends.merge(out.drop_duplicates(["tid", "end"], keep="last"), how="left")["prev"]
     state = decode_prev_state(prev.fillna(0).to_numpy(np.int64))
     state[prev.isna().to_numpy()] = UNKNOWN
+    state[moved] = RUNNABLE  # for no time at all
 
     tids = np.unique(np.concatenate([on_core["tid"], wakes["a"]]).astype(np.int64))
     known = np.full(len(tids), first, np.int64)
