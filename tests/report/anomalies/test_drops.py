@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pytest
 from machinery.made_up.scene import Scene
 from machinery.made_up.tables import TID
+from machinery.made_up.tables import table as made
 from nsight_report import drops
 from nsight_report.anomalies import Recording, find
 from nsight_report.attribution import attribute
 from nsight_report.capture.perf_data import CODE, EVENT, Decoded
 from nsight_report.export.terminal import described
+from nsight_report.tables.messages import Messages
 from report.anomalies.test_causes import IDLE, SLOWEST, slow
 
 TCP, UDP = 6, 17
@@ -56,7 +59,40 @@ def test_a_message_is_sent_again_for_the_packet_that_was_dropped_between_its_cop
         (150, 6, TCP, 1000, 80), (200, 77, TCP, 1000, 80), (250, 6, TCP, 80, 1000), (920, 6, TCP, 1000, 80)
     )
     # The second's copy was lost elsewhere, the third is another connection, the fourth came once.
-    assert drops.reasons(messages, table.to_pandas()).tolist() == ["QDISC_DROP", "", "", ""]
+    every = Messages(made("messages", messages))
+    found, n_unclear = drops.reasons(messages, table.to_pandas(), every)
+    assert (found.tolist(), n_unclear) == (["QDISC_DROP", "", "", ""], 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "n_unclear"),
+    [
+        ({"raddr": "10.0.0.3"}, 1),
+        ({"laddr": "10.0.0.9"}, 1),
+        ({"netns": 2}, 1),
+        ({"conn_id": 9}, 0),  # the same ends again, later
+        ({"raddr": "10.0.0.3", "rport": 40_001}, 0),
+        ({"raddr": "10.0.0.3", "proto": UDP}, 0),
+    ],
+)
+def test_a_dropped_packet_that_may_be_of_another_connection_is_counted_and_no_cause(
+    other: dict[str, object], n_unclear: int
+) -> None:
+    """Its ports are those of 40, which was sent again, and of another peer's message."""
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 8500, 9000,
+         [(0, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
+         [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
+         [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
+    scene.messages[-1] |= {"copy_lost": True, "rport": 50_000}
+    scene.messages[0] |= {"rport": 50_000, **other}
+    table = dropped((t + 10, 6, TCP, 50_000, 11211))
+    _, found, losses, _ = find(Recording(*scene.tables(), drops=table), SLOWEST)
+    subject = "retransmission" if n_unclear else "retransmission: dropped here, SOCKET_RCVBUFF"
+    assert subject in found["subject"].to_pylist()
+    counted = {row["cause"]: row["count"] for row in losses.to_pylist()}
+    assert counted.get("dropped packet that may be of several connections", 0) == n_unclear
 
 
 def test_a_retransmission_names_the_reason_of_the_drop() -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from .capture.perf_data import CODE, Decoded
 from .tables import schema
 from .tables.data_frames import column
+from .tables.messages import Messages
 
 #: What the commonest reasons say.
 MEANING = {
@@ -35,6 +36,9 @@ MEANING = {
     "FULL_RING": "the ring of a device was full",
     "NOMEM": "no memory",
 }
+
+#: What messages and dropped packets have in common.
+_PORTS = ["proto", "rport", "lport"]
 
 
 def table(decoded: Decoded, names: Mapping[str, str]) -> pa.Table:
@@ -59,24 +63,44 @@ def _bits(packed: npt.NDArray[np.uint64], low: int, n: int) -> npt.NDArray[np.in
     return (packed >> np.uint64(low) & np.uint64((1 << n) - 1)).astype(np.int32)
 
 
-def reasons(messages: pd.DataFrame, drops: pd.DataFrame) -> npt.NDArray[np.object_]:
+def reasons(
+    messages: pd.DataFrame, drops: pd.DataFrame, every: Messages
+) -> tuple[npt.NDArray[np.object_], int]:
     """Why this machine had dropped an earlier copy of each message that was sent again; '' where no drop is known.
 
-    That is the last packet of its connection which was dropped between its first and its last arrival.
+    That is the last packet with its ports which was dropped between its first and its last arrival. Drops have no addresses:
+    where connections of several peers, addresses or namespaces in ``every`` have these ports, it may have been another one's.
+    Such a message has no reason; with them comes how many there are.
     """
     found = np.full(len(messages), "", object)
     again = np.flatnonzero(messages["copy_lost"].fillna(False).to_numpy(bool))
     if not len(again) or not len(drops):
-        return found
-    keys = ["proto", "rport", "lport"]
-    wanted = messages.iloc[again][[*keys, "first_ns", "arrival_last_ns"]].assign(row=again)
+        return found, 0
+    wanted = messages.iloc[again][[*_PORTS, "first_ns", "arrival_last_ns"]].assign(row=again)
     wanted = wanted.dropna().astype("int64").sort_values("arrival_last_ns")
-    dropped = drops.rename(columns={"sport": "rport", "dport": "lport"})[[*keys, "ts_ns", "reason"]]
-    dropped = dropped.astype(dict.fromkeys([*keys, "ts_ns"], "int64")).sort_values("ts_ns", kind="stable")
-    last = pd.merge_asof(wanted, dropped, left_on="arrival_last_ns", right_on="ts_ns", by=keys)
+    dropped = drops.rename(columns={"sport": "rport", "dport": "lport"})[[*_PORTS, "ts_ns", "reason"]]
+    dropped = dropped.astype(dict.fromkeys([*_PORTS, "ts_ns"], "int64")).sort_values("ts_ns", kind="stable")
+    last = pd.merge_asof(wanted, dropped, left_on="arrival_last_ns", right_on="ts_ns", by=_PORTS)
     last = last[(last["ts_ns"] >= last["first_ns"]).fillna(False).to_numpy(bool)]
-    found[last["row"].to_numpy()] = last["reason"].astype(str).to_numpy(object)
-    return found
+    if not len(last):
+        return found, 0
+    clear = ~np.isin(_flow(last), _of_several(every, np.unique(_flow(last))))
+    found[last["row"].to_numpy()[clear]] = last["reason"].astype(str).to_numpy(object)[clear]
+    return found, int(np.count_nonzero(~clear))
+
+
+def _of_several(every: Messages, flows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Those of ``flows`` that connections between different ends have."""
+    ends = ["netns", "laddr", "raddr"]
+    rows = every.columns([*_PORTS, *ends], lambda some: np.isin(_flow(some), flows))
+    different = rows.drop_duplicates([*_PORTS, *ends])
+    flow, n = np.unique(_flow(different), return_counts=True)
+    return flow[n > 1]
+
+
+def _flow(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """A protocol and both ports as one number."""
+    return _port(rows["proto"], rows["lport"]) << 16 | column(rows["rport"])
 
 
 def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:

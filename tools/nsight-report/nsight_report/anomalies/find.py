@@ -47,7 +47,9 @@ def find(
     ledger, names = Ledger("anomalies"), Names()
     recordings = [recording] if against is None else [recording, against]
     population = _population(recordings, options, ledger)
-    compared, machine = _measured(population, recordings, names)
+    compared, activities = _measured(population, recordings, names)
+    machine = activities[0].machine
+    ledger.add("drops_of_several_connections", sum(of.n_unclear_drops for of in activities))
     messages = population.of[0].messages
     noise = column(messages["noise_ns"])
     frames = [_anomalies(one, machine, names.list, noise, options.explained) for one in compared]
@@ -83,8 +85,8 @@ def _population(recordings: list[Recording], options: Selection, ledger: Ledger)
 
 def _measured(
     population: Population, recordings: list[Recording], names: Names
-) -> tuple[list[_Compared], Machine]:
-    """By request type; with it comes the machine of the slow messages."""
+) -> tuple[list[_Compared], list[Activity]]:
+    """By request type; with it comes what cores did beside the slow messages, and last beside the baseline."""
     activities = [
         Activity(recording, of.messages, of.app, names)
         for recording, of in zip(recordings, population.of, strict=True)
@@ -99,7 +101,7 @@ def _measured(
     wanted = [slow + baseline] if len(activities) == 1 else [slow, baseline]
     found = [m for a, w in zip(activities, wanted, strict=True) for m in measure(a, w, with_functions)]
     sets = zip(found[: len(slow)], found[len(slow) :], baseline, strict=True)
-    return [_Compared(*of, *by, len(rows)) for of, by, rows in sets], activities[0].machine
+    return [_Compared(*of, *by, len(rows)) for of, by, rows in sets], activities
 
 
 def _anomalies(

@@ -41,6 +41,7 @@ class Activity:
 
     ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: then,
     numbers of calls that are softirqs: their own kind is that of functions. ``frequencies`` and ``counters``: of its cores.
+    ``n_unclear_drops``: messages for which it is unclear whether a packet of theirs was dropped or of another connection.
     """
 
     def __init__(
@@ -71,7 +72,10 @@ class Activity:
         did = entered.find(source, self.has_functions, self._states, messages, asked, reads, app.tids)
         waits = pd.concat([entered.waits(did), entered.asleep(self._states, gaps, np.unique(reads.tid))])
         threads = occupancy.by_thread(reads, column(waits["tid"]), column(waits["start_ns"]))
-        why = None if recording.drops is None else drops.reasons(messages, to_pandas(recording.drops))
+        why, self.n_unclear_drops = None, 0
+        if recording.drops is not None:
+            dropped = to_pandas(recording.drops)
+            why, self.n_unclear_drops = drops.reasons(messages, dropped, recording.every())
         self.machine = Machine.build(
             gaps, did, threads, cores, received, app, names, recording.recorder, self._host
         ).after_drops(why)
