@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from machinery.made_up.stream import World, world
 from machinery.made_up.tables import table
+from nsight_report import interval_joins
 from nsight_report.errors import BadInput
 from nsight_report.tables import schema, store
 from nsight_report.tables.intervals import IntervalTable
@@ -179,3 +181,30 @@ def test_nothing_overlaps_nothing(made: World, tmp_path: Path) -> None:
             IntervalTable(source).overlapping(none - 1, none, none).column_names
             == schema.TABLES["calls"].names()
         )
+
+
+class Compared(np.ndarray):  # type: ignore[type-arg]
+    """An array that counts how often all of it is compared with a number."""
+
+    n = 0
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        Compared.n += ufunc is np.equal
+        return getattr(ufunc, method)(*(np.asarray(one) for one in inputs), **options)
+
+
+@pytest.mark.parametrize("n_threads", [2, 200])
+def test_rows_are_not_gone_through_once_for_each_thread(
+    n_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread sleeps from 0 to 10, and is asked about from 5 on."""
+    monkeypatch.setattr(Compared, "n", 0)
+    tid = np.arange(n_threads) + 1
+    rows = [{"tid": int(t), "comm": "x", "start_ns": 0, "end_ns": 10, "state": "sleeping"} for t in tid]
+    states = IntervalTable(table("thread_states", rows), "tid")
+    asked, at = tid[::-1].view(Compared), np.full(n_threads, 5)
+    assert states.overlapping(asked, at, at + 1, ["tid"])["tid"].to_pylist() == tid.tolist()
+    assert (
+        interval_joins.latest(tid, np.zeros(n_threads, int), asked, at).tolist() == (tid[::-1] - 1).tolist()
+    )
+    assert Compared.n <= 2

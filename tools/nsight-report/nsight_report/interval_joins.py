@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,12 +30,10 @@ def overlaps(
         group, start, end = group[order], start[order], end[order]
     first = np.zeros(len(query_group), np.int64)
     last = np.zeros(len(query_group), np.int64)
-    by_group = np.argsort(query_group, kind="stable")
-    values, at = np.unique(query_group[by_group], return_index=True)
-    for value, members in zip(values, np.split(by_group, at[1:])):  # few groups: cores or threads
+    for value, rows in members(query_group):
         low, high = np.searchsorted(group, [value, value + 1])
-        first[members] = low + np.searchsorted(end[low:high], query_start[members], "right")
-        last[members] = low + np.searchsorted(start[low:high], query_end[members], "left")
+        first[rows] = low + np.searchsorted(end[low:high], query_start[rows], "right")
+        last[rows] = low + np.searchsorted(start[low:high], query_end[rows], "left")
     counts = np.maximum(last - first, 0)
     query = np.repeat(np.arange(len(query_group)), counts)
     item = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
@@ -42,6 +42,17 @@ def overlaps(
     keep = high_ns > low_ns
     item = item[keep]
     return query[keep], item if order is None else order[item], low_ns[keep], high_ns[keep]
+
+
+def members(group: Int) -> Iterator[tuple[int, Int]]:
+    """Each group and its rows, both ascending; one sort for however many groups.
+
+    >>> [(value, rows.tolist()) for value, rows in members(np.array([7, -1, 7]))]
+    [(-1, [1]), (7, [0, 2])]
+    """
+    order = np.argsort(group, kind="stable")
+    values, at = np.unique(group[order], return_index=True)
+    return zip(values.tolist(), np.split(order, at[1:]), strict=False)  # of no group, one part without rows
 
 
 def meets(start: Int, end: Int, of_start: Int, of_end: Int) -> npt.NDArray[np.bool_]:
@@ -62,11 +73,10 @@ def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
     [-1, 0, 1, 2, -1]
     """
     found = np.full(len(of), -1)
-    for value in np.unique(of):  # few: cores or threads
-        members = np.flatnonzero(of == value)
+    for value, rows in members(of):
         low, high = np.searchsorted(group, [value, value + 1])
-        place = low + np.searchsorted(time[low:high], at[members], "right") - 1
-        found[members] = np.where(place >= low, place, -1)
+        place = low + np.searchsorted(time[low:high], at[rows], "right") - 1
+        found[rows] = np.where(place >= low, place, -1)
     return found
 
 

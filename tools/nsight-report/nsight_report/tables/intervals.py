@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..interval_joins import members
 from .reader import Reader
 from .store import KINDS, LAST_ENDS
 
@@ -275,7 +276,8 @@ def _whole(n_rows: int) -> _Groups:
 
 
 def _intervals(group: I64, start: I64, end: I64) -> dict[int, tuple[I64, I64]]:
-    return {int(g): union(start[group == g], end[group == g]) for g in np.unique(group[group >= 0])}
+    # By one sort: with thousands of threads a pass for each would take longer than all else.
+    return {g: union(start[rows], end[rows]) for g, rows in members(group) if g >= 0}
 
 
 def _overlap(of: I64, start: I64, end: I64, wanted: dict[int, tuple[I64, I64]]) -> npt.NDArray[np.bool_]:
@@ -285,9 +287,9 @@ def _overlap(of: I64, start: I64, end: I64, wanted: dict[int, tuple[I64, I64]]) 
     # A row group is of one core as a rule, and in order.
     if of[0] == of[-1] and (of == of[0]).all():
         return _inside(start, end, *wanted[int(of[0])]) if int(of[0]) in wanted else hit
-    for group, (low, high) in wanted.items():
-        rows = np.flatnonzero(of == group)
-        hit[rows] = _inside(start[rows], end[rows], low, high)
+    for group, rows in members(of):
+        if group in wanted:
+            hit[rows] = _inside(start[rows], end[rows], *wanted[group])
     return hit
 
 
