@@ -321,6 +321,27 @@ def test_export_names_the_mistake_and_the_fix(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("top", "{c}", "--sort", "coverage"), "--by cause cannot be sorted by coverage"),
+        (("top", "{c}", "--by", "message", "--sort", "max"), "--by message cannot be sorted by max"),
+        (("export", "csv", "{c}", "-o", "{c}.out", "--tables", "calls,packets"), "no table 'packets'"),
+        (
+            ("export", "perfetto", "{c}", "-o", "{c}.out", "--messages", "p1-"),
+            "slice 'p1-' is not understood",
+        ),
+    ],
+)
+def test_what_no_capture_has_is_refused_before_the_capture_is_looked_at(
+    run: Run, tmp_path: Path, args: tuple[str, ...], message: str
+) -> None:
+    """There is none: to analyse one of seconds takes minutes."""
+    done = run(*(a.format(c=tmp_path / "none.nsight") for a in args))
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[0]
+
+
 def test_capture_that_is_called_like_a_command(run: Run, capture: Path, tmp_path: Path) -> None:
     shutil.copytree(capture, tmp_path / "top")
     assert "Messages: 2,000" in run("./top", wrap=("env", "-C", str(tmp_path))).stdout

@@ -183,7 +183,7 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
         return _waits(module, args)
     if command == "show":
         _in_order(args)
-    elif command == "export":
+    elif command in ("export", "top"):
         module.check(args)
     capture = _open(args, args.capture)
     capture.analyse()

@@ -23,9 +23,17 @@ def check(args: argparse.Namespace) -> None:
     if args.format in _TABLES:
         if args.messages is not None:
             raise UsageError(f"--messages does not go with {args.format}", "choose tables with --tables")
+        if args.tables:
+            from ..export.tables import check as check_tables
+
+            check_tables(args.tables.split(","))
         return
     if args.tables is not None:
         raise UsageError(f"--tables does not go with {args.format}", "choose messages with --messages")
+    if args.messages is not None:
+        from ..export.selection import check as check_messages
+
+        check_messages(args.messages)
     output_file.check(args.output)
     if args.json and output_file.is_stdout(args.output):
         raise UsageError(f"--json does not go with -o {args.output}", "both are standard output")

@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
 
-def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
-    """The object of ``top --json``."""
+def check(args: argparse.Namespace) -> None:
+    """Raises UsageError for an order that the rows do not have, before anything is computed."""
     keys = CAUSE_KEYS if args.by == "cause" else MESSAGE_KEYS
     if args.sort not in keys:
         raise UsageError(
             f"--by {args.by} cannot be sorted by {args.sort}", f"--sort is one of {', '.join(keys)}"
         )
+
+
+def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
+    """The object of ``top --json``."""
     rows = _causes(capture, args.sort) if args.by == "cause" else _messages(capture, args.sort)
     return {
         "capture": str(capture.path),

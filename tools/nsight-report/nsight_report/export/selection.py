@@ -98,6 +98,16 @@ class Chosen:
 _FORMER = {"target": "slow", "reference": "baseline"}
 
 
+def check(spec: str) -> None:
+    """Raises for what ``messages_of`` understands of no capture."""
+    if _FORMER.get(spec, spec) not in ("all", "slow", "baseline") and not _are_numbers(spec):
+        Slice.parse(spec)
+
+
+def _are_numbers(spec: str) -> bool:
+    return all(word.isdecimal() for word in spec.split(","))
+
+
 def messages_of(capture: CaptureTables, spec: str) -> pd.DataFrame:
     """Rows of ``messages`` that ``spec`` names: slow, baseline, all, numbers, or what ``--slow`` takes.
 
@@ -114,7 +124,7 @@ def messages_of(capture: CaptureTables, spec: str) -> pd.DataFrame:
             )
         numbers = compared.loc[compared["role"].astype(str) == spec, "message_id"]
         found = every.rows(numbers.to_numpy(np.int64))
-    elif all(word.isdecimal() for word in spec.split(",")):
+    elif _are_numbers(spec):
         found = _numbered(every, [int(word) for word in spec.split(",")])
     else:
         slice_ = Slice.parse(spec)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
 
+def check(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that no table has."""
+    unknown = sorted(set(names) - set(schema.STORED))
+    if unknown:
+        raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.STORED)}")
+
+
 def export(
     capture: CaptureTables, kind: str, directory: Path, names: list[str] | None = None
 ) -> dict[str, int]:
@@ -27,9 +34,7 @@ def export(
 
     Files have the columns of ``schema.py``. A null is an empty field of the CSV; texts are quoted.
     """
-    unknown = sorted(set(names or ()) - set(schema.STORED))
-    if unknown:
-        raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.STORED)}")
+    check(names or ())
     capture.analyse()
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
