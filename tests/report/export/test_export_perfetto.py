@@ -10,14 +10,17 @@ from typing import Any
 
 import nsight_report
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 from machinery.made_up.capture import HOG_EVERY, HOG_FOR, START, US, World, write_capture
+from machinery.made_up.tables import state, table
 from nsight_report.api import Capture
 from nsight_report.errors import BadInput
 from nsight_report.export import perfetto
 from nsight_report.export.perfetto_wire import BEGIN, END, INSTANT
+from nsight_report.export.selection import choose
 from nsight_report.selection.windows import MARGIN_NS
 from nsight_report.tables import store
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
@@ -160,6 +163,45 @@ def test_published_classes_read_every_packet(exported: Path) -> None:
         assert not len(UnknownFieldSet(packet))
         assert not len(UnknownFieldSet(packet.track_event))
     assert all(START - 10**9 < p.timestamp < START + 10**10 for p in events)
+
+
+class Busy(World):
+    """Each of 20 threads, of which one reads the messages, has a core for 50 us, then is asleep for as long, for 30 ms."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        reader = self.messages[0]["tid"]
+        rows = [
+            state(START + k * 50 * US, START + (k + 1) * 50 * US, "sleeping" if k % 2 else "running", (i + k) % 3, reader + i)
+            | {"comm": f"worker {i}"}
+            for i in range(20)
+            for k in range(600)
+        ]  # fmt: skip
+        return super().tables() | {"thread_states": table("thread_states", rows)}
+
+
+def test_of_thread_states_only_those_around_the_messages_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever groups of rows the table has."""
+    monkeypatch.setattr(store, "GROUP_ROWS", 500)
+    capture = nsight_report.open(write_capture(tmp_path / "small.nsight", Busy()))
+    frames: list[str] = []
+    whole = Capture.frame
+    monkeypatch.setattr(Capture, "frame", lambda self, name: frames.append(name) or whole(self, name))
+    chosen = choose(capture, "200")
+    assert "thread_states" not in frames
+    states = capture.frame("thread_states")
+    low, high = FIRST_HOGGED - MARGIN_NS, FIRST_HOGGED + 1010 * US + MARGIN_NS
+    reads = states["tid"] == chosen.messages["tid"].iloc[0]
+    there = (states["start_ns"] < high) & (states["end_ns"] > low) & (reads | states["cpu"].isin([0, 1]))
+    expected = states[there & (states["state"] == "running")]
+    # 11 of 21 in each of 20 threads, but for those on core 2.
+    assert 100 < len(expected) < 11 * 20
+    names = ["tid", "comm", "start_ns", "end_ns", "cpu"]
+    assert (
+        chosen.states[names].astype(str).to_numpy().tolist()
+        == expected[names].astype(str).to_numpy().tolist()
+    )
 
 
 def test_compressed_when_the_name_says_so(analysed: Capture, tmp_path: Path) -> None:

@@ -164,6 +164,13 @@ class CaptureTables:
             self.analyse()
         return self.pipeline.requests()
 
+    @property
+    def stored_states(self) -> IntervalTable:
+        """Table ``thread_states``, to be read in parts; ``thread_states`` itself is all of it, in memory."""
+        if not self._analysed:
+            self.analyse()
+        return self.pipeline.stored("thread_states")
+
     def work(self, request_ids: Sequence[int]) -> pd.DataFrame:
         """Table ``request_work`` of received requests: in whose hands each was between its read and its reply."""
         from .waits import Activity

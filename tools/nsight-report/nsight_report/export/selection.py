@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from ..errors import BadInput
 from ..selection.slices import Slice
@@ -17,9 +18,11 @@ from ..stage import REQUEST
 from ..summary import selected
 from ..tables import schema
 from ..tables.data_frames import each, to_pandas
+from ..tables.intervals import is_in
 
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
+    from ..tables.intervals import IntervalTable
     from ..tables.messages import Messages
 
 MARKS = {
@@ -167,7 +170,7 @@ def choose(capture: CaptureTables, spec: str, with_work: bool = False) -> Chosen
         _others(capture.diagnosed_messages, own, windows),
         anomalies[anomalies["message_id"].isin(own)],
         coverage[coverage["message_id"].isin(own)],
-        _states(capture.frame("thread_states"), threads, windows),
+        _states(capture.stored_states, threads, windows),
         windows,
         work,
     )
@@ -182,14 +185,24 @@ def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> p
     return messages.rows(messages.columns(names, near)["message_id"].to_numpy())
 
 
-def _states(states: pd.DataFrame, threads: set[int], windows: list[Window]) -> pd.DataFrame:
-    """Intervals of thread states: on the windows' cores, and of the messages' own ``threads`` at the time."""
-    near = _overlap(states, "cpu", "start_ns", "end_ns", windows)
-    own = states["tid"].isin(threads).to_numpy(bool)
+def _states(states: IntervalTable, threads: set[int], windows: list[Window]) -> pd.DataFrame:
+    """Intervals of thread states: on the windows' cores, and of the messages' own ``threads`` at the time.
+
+    A group of rows at a time: the table is as long as the recording.
+    """
     anywhere = [Window(0, w.begin_ns, w.end_ns) for w in windows]
-    own &= _overlap(states.assign(anywhere=0), "anywhere", "start_ns", "end_ns", anywhere)
-    asleep = states["state"].astype(str).isin(("sleeping", "waiting", "dead", "unknown")).to_numpy(bool)
-    return states[(near | own) & ~asleep]
+
+    def near(some: pa.Table) -> pa.Table:
+        rows = some.select(["tid", "cpu", "start_ns", "end_ns"]).to_pandas()
+        own = rows["tid"].isin(threads) & _overlap(
+            rows.assign(anywhere=0), "anywhere", "start_ns", "end_ns", anywhere
+        )
+        asleep = is_in(some["state"], pa.array(["sleeping", "waiting", "dead", "unknown"]))
+        beside = _overlap(rows, "cpu", "start_ns", "end_ns", windows)
+        return some.filter(pa.array((beside | own.to_numpy(bool)) & ~asleep))
+
+    found = pa.concat_tables(near(some) for some in states.batches())
+    return to_pandas(found.unify_dictionaries())
 
 
 def _overlap(
