@@ -85,6 +85,31 @@ def test_no_copy_was_lost_of_what_was_in_the_socket_when_it_came_again() -> None
     ]
 
 
+def test_no_copy_was_lost_of_what_came_twice_ahead_of_a_hole() -> None:
+    """50-100 overtakes 0-50 and is sent again; both are in the socket once 0-50 has come."""
+    r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5)
+    r.arrive(100, 50, 50).arrive(150, 50, 50).arrive(200, 0, 50).hand_off(201, 100)
+    (_, ahead, hole), _ = r.read(300, 0, 50).read(310, 50, 50).build()
+    assert (hole["retransmitted"], hole["copy_lost"]) == (False, False)
+    assert (ahead["retransmitted"], ahead["copy_lost"], ahead["arrival_last_ns"]) == (True, False, 100)
+
+
+def test_a_copy_ahead_of_a_hole_that_is_not_there_when_it_is_filled_was_lost() -> None:
+    """0-50 fills the hole, and nothing but that is in the socket: 50-100 has to come again."""
+    r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5)
+    r.arrive(100, 50, 50).arrive(200, 0, 50).hand_off(201, 50).arrive(300, 50, 50).hand_off(301, 100)
+    (_, ahead, hole), _ = r.read(400, 0, 50).read(410, 50, 50).build()
+    assert (hole["copy_lost"], ahead["copy_lost"], ahead["arrival_last_ns"]) == (False, True, 300)
+
+
+def test_copies_were_lost_of_packets_that_were_dropped_and_come_again_together() -> None:
+    """Both arrive before either is handed off, as of one batch of the driver."""
+    r = Recording().arrive(10, -5, 5).hand_off(11, 0).read(12, -5, 5).arrive(100, 0, 50).arrive(101, 50, 50)
+    r.arrive(300, 0, 50).arrive(301, 50, 50).hand_off(302, 100)
+    (_, *both), _ = r.read(400, 0, 50).read(410, 50, 50).build()
+    assert [(m["copy_lost"], m["arrival_last_ns"]) for m in both] == [(True, 300), (True, 301)]
+
+
 def test_partial_retransmission_marks_only_the_messages_it_repeats() -> None:
     # bytes 0-50 and 50-100 arrive, then 40-50 once more
     r = Recording().arrive(100, 0, 50).hand_off(101, 50).arrive(110, 50, 50).hand_off(111, 100)

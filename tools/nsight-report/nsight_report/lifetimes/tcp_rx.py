@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..losses import Ledger
+from ..tables.intervals import union
 from .columns import I64, NONE, Bool, Events
 from .connections import PEER, Streams
 from .coverage import Coverage
@@ -56,8 +57,8 @@ def lifetimes(
     arrival_row = np.where(first >= 0, arrived.row[np.maximum(first, 0)], NONE) if len(arrived.row) else first
     last_row = np.where(last >= 0, arrived.row[np.maximum(last, 0)], NONE) if len(arrived.row) else last
     handoff_row = _handoffs(events, streams, conn, end)
-    repeated = arrived.coverage.repeated(start, end)
-    last_row = _handed_off(events, arrived, end, last_row, handoff_row, repeated)
+    lost = _copies_lost(events, streams, arrived, start, end)
+    last_row = _handed_off(events, arrived, end, last_row, handoff_row, lost)
     peer_row = _peer_rows(events, streams, start, arrival_row)
     # Without arrivals (a recording without BPF) the hand-off of the first byte has its packet's hardware timestamp.
     first_handoff = _handoffs(events, streams, conn, start + 1)
@@ -75,17 +76,17 @@ def lifetimes(
         "handoff_ns": pick(events.ts, handoff_row),
         "handoff_cpu": pick(events.cpu, handoff_row),
         "n_arrivals": arrived.coverage.n_overlapping(start, end),
-        "retransmitted": repeated,
-        "copy_lost": _copies_lost(events, streams, arrived, start, end),
+        "retransmitted": arrived.coverage.repeated(start, end),
+        "copy_lost": lost,
         "unaccepted": pick(events.flags, handoff_row) == 1,
     }
 
 
 def _handed_off(
-    events: Events, arrived: _Arrivals, end: I64, last_row: I64, handoff_row: I64, repeated: Bool
+    events: Events, arrived: _Arrivals, end: I64, last_row: I64, handoff_row: I64, lost: Bool
 ) -> I64:
-    """``last_row``, of data that came again the last copy up to the hand-off: those before it were dropped."""
-    at = np.flatnonzero(repeated & (handoff_row >= 0))
+    """``last_row``, of data of which copies were ``lost`` the last one up to the hand-off."""
+    at = np.flatnonzero(lost & (handoff_row >= 0))
     if not len(at):
         return last_row
     copy = len(arrived.row) - 1 - Coverage(arrived.start[::-1], arrived.end[::-1]).first(end[at] - 1)
@@ -99,7 +100,8 @@ def _handed_off(
 def _copies_lost(events: Events, streams: Streams, arrived: _Arrivals, start: I64, end: I64) -> Bool:
     """Whether bytes came again that were not yet in the socket.
 
-    A peer that waited too long for an acknowledgement sends again what has arrived: that delays nothing.
+    A peer that waited too long for an acknowledgement sends again what has arrived: that delays nothing. Nor does it if
+    what came ahead of a hole comes again: it is kept until the hole is filled, and that is what is waited for.
     """
     handed = streams.of("H")
     conn = np.concatenate((arrived.conn, streams.conn[handed]))
@@ -110,7 +112,15 @@ def _copies_lost(events: Events, streams: Streams, arrived: _Arrivals, start: I6
     in_socket[order] = np.maximum.accumulate(key[order])
     new = np.maximum(arrived.start, in_socket[: len(arrived.row)])
     keep = new < arrived.end
-    return Coverage(new[keep], arrived.end[keep]).repeated(start, end)
+    new, until = new[keep], arrived.end[keep]
+    # Ahead of a hole is what comes before bytes in front of it: in order of connections, later ones have larger keys.
+    later = np.append(np.minimum.accumulate(new[::-1])[::-1], np.iinfo(np.int64).max)[1:]
+    ahead = later < new
+    if ahead.any():
+        # However often it came there, as once.
+        low, high = union(new[ahead], until[ahead])
+        new, until = np.concatenate((new[~ahead], low)), np.concatenate((until[~ahead], high))
+    return Coverage(new, until).repeated(start, end)
 
 
 def pick(values: npt.NDArray[Any], row: I64) -> npt.NDArray[Any]:
