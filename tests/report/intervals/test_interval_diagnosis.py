@@ -18,10 +18,14 @@ import pytest
 from machinery.made_up.capture import manifest
 from machinery.made_up.tables import Row, context, state, syscall, table
 from nsight_report import losses
+from nsight_report.clocks import ClockMap
 from nsight_report.export.selection import marks
+from nsight_report.lifetimes.intervals import of_file
+from nsight_report.losses import Ledger
 from nsight_report.pipeline import Pipeline
 from nsight_report.stage import Options
 from nsight_report.stages import BY_NAME
+from nsight_report.tables import schema
 from nsight_report.tables.data_frames import to_pandas
 
 #: Fixture ``run`` of tests/report/conftest.py.
@@ -184,26 +188,45 @@ def test_of_an_interval_of_one_thread_the_core_of_its_begin_is_unknown(recording
     assert [(mark.name, mark.cpu is None) for mark in first] == [("begin", True), ("end", False)]
 
 
-def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) -> None:
-    """The recording knows threads 100 and 101 of process 100, and the hog alone in process 200."""
+def spans(*processes: tuple[int, list[int | None]]) -> str:
+    """Spans of processes (pid, thread.id of each), all from the begin of the first match to its end."""
     start, stop = match(0)
 
-    def batch(pid: int, *threads: int | None) -> dict[str, Any]:
-        def number(key: str, of: int) -> dict[str, Any]:
-            return {"key": key, "value": {"intValue": of}}
+    def number(key: str, of: int) -> dict[str, Any]:
+        return {"key": key, "value": {"intValue": of}}
 
-        spans = [
+    def batch(pid: int, threads: list[int | None]) -> dict[str, Any]:
+        of = [
             {"name": "s", "startTimeUnixNano": start, "endTimeUnixNano": stop, "attributes": [] if of is None else [number("thread.id", of)]}
             for of in threads
         ]  # fmt: skip
-        return {"resource": {"attributes": [number("process.pid", pid)]}, "scopeSpans": [{"spans": spans}]}
+        return {"resource": {"attributes": [number("process.pid", pid)]}, "scopeSpans": [{"spans": of}]}
 
-    resources = [batch(ENGINE, FLUSHER, 23, HOG, 140_737_353_000_000, None), batch(HOG, 23, FLUSHER)]
-    pipeline = diagnosed(recording, "# clock monotonic\n" + json.dumps({"resourceSpans": resources}))
+    return "# clock monotonic\n" + json.dumps({"resourceSpans": [batch(*of) for of in processes]})
+
+
+def test_a_span_whose_thread_is_not_of_its_process_is_left_out(recording: Path) -> None:
+    """The recording knows threads 100 and 101 of process 100, and the hog alone in process 200."""
+    text = spans((ENGINE, [FLUSHER, 23, HOG, 140_737_353_000_000, None]), (HOG, [23, FLUSHER]))
+    pipeline = diagnosed(recording, text)
     rows = to_pandas(pipeline.table("messages"))
     assert sorted(rows["tid"].tolist()) == [ENGINE, FLUSHER, HOG, HOG]
     counted = {row["key"]: row["count"] for row in pipeline.losses().to_pylist()}
     assert counted["interval_thread_not_of_process"] == 3
+
+
+def test_of_spans_whose_threads_are_not_known_yet_it_is_told_how_many_were_not_checked(
+    tmp_path: Path,
+) -> None:
+    """As with --decode chosen, where messages come before what threads did."""
+    (file := tmp_path / "spans.json").write_text(
+        spans((ENGINE, [FLUSHER, 23, 140_737_353_000_000, ENGINE, None]))
+    )
+    ledger = Ledger("lifetimes")
+    found = [columns for columns, *_ in of_file(file, ClockMap(schema.empty("clock_map")), None, ledger)]
+    assert [columns["tid"].tolist() for columns in found] == [[FLUSHER, 23, ENGINE, ENGINE]]
+    counted = {row["key"]: row["count"] for row in ledger.table().to_pylist()}
+    assert counted == {"interval_thread_not_checked": 2, "interval_thread_not_of_process": 1}
 
 
 def test_intervals_of_different_names_are_compared_with_their_own(recording: Path) -> None:

@@ -43,7 +43,7 @@ def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: L
     comm = np.array([*(number[name] for name in threads.comm), 0], np.int64)
     n_found, reader = 0, Reader(path, clock, ledger)
     for some in reader:
-        some = _of_process(some, threads, ledger) if states is not None else some
+        some = _of_process(some, threads, ledger) if states is not None else _unchecked(some, ledger)
         rows = threads.rows(some.tid)
         cpu = some.cpu
         if states is not None:
@@ -73,6 +73,19 @@ def _of_process(some: read.Intervals, threads: Threads, ledger: Ledger) -> read.
     single = np.isin(some.pid, pids[counts == 1]) & (threads.rows(some.pid) >= 0)
     ledger.add("interval_thread_not_of_process", int(np.count_nonzero(strange & ~single)))
     return replace(some, tid=np.where(strange, some.pid, some.tid)).take(~strange | single)
+
+
+def _unchecked(some: read.Intervals, ledger: Ledger) -> read.Intervals:
+    """Spans where it is not known yet which threads a process has: what cannot be one is left out, the rest may be another's."""
+    if some.pid is None:
+        return some
+    of_process = some.pid > 0
+    # read.py has 0 for a number that no thread of the kernel has.
+    nobody = of_process & (some.tid == 0)
+    ledger.add("interval_thread_not_of_process", int(np.count_nonzero(nobody)))
+    others = of_process & (some.tid > 0) & (some.tid != some.pid)
+    ledger.add("interval_thread_not_checked", int(np.count_nonzero(others)))
+    return some.take(~nobody)
 
 
 def _none(path: Path, ledger: Ledger) -> BadInput:
