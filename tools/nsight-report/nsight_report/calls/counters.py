@@ -13,9 +13,6 @@ from ..capture.perf_data import CODE, NO_CPU, Decoded
 from ..losses import Ledger
 from ..tables import schema
 
-#: As tools/bpf/record.h has it.
-AT_ONCE = 5
-
 
 def table(decoded: Decoded, names: Sequence[str], ledger: Ledger) -> pa.Table:
     """Rows in order of core, time and counter; none that counted nothing. ``names``: of the counters, by number; '' is not there.

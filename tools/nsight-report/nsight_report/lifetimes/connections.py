@@ -30,7 +30,7 @@ class Streams:
 
     ``row`` is the index into the events, ``kind`` the letter's code or PEER, ``conn`` the
     connection. ``offset`` counts bytes in the event's own direction; ``key`` joins
-    connection and offset. ``base`` (the events' of that name) and ``syn_seen`` are per connection.
+    connection and offset. ``base`` (the events' of that name) and ``rx_syn_seen`` are per connection.
     """
 
     row: I64
@@ -41,7 +41,6 @@ class Streams:
     n_connections: int
     base: I64
     rx_syn_seen: Bool
-    tx_syn_seen: Bool
 
     def of(self, letter: str) -> I64:
         """Positions of one kind of events."""
@@ -85,7 +84,7 @@ def streams(events: Events, ledger: Ledger) -> Streams:
         key_of(conn[valid], offset[valid]),
         n_connections,
         base_of,
-        *syn_seen,
+        syn_seen[0],
     )
 
 
