@@ -86,6 +86,20 @@ def test_packets_served_while_a_message_waits_are_ahead_of_it():
     assert (last["baseline_ns"], last["deviation_ns"], last["baseline_depth"]) == (50, 150, 0)
 
 
+def test_messages_of_one_packet_are_not_ahead_of_each_other_before_the_socket() -> None:
+    """The first two came in one packet of one connection; the third, in its own, waits for that."""
+    scene = burst()
+    scene.messages[1] |= {
+        name: scene.messages[0][name] for name in ("arrival_ns", "arrival_last_ns", "handoff_ns", "conn_id")
+    }
+    found = depths(scene, [], ["slow", "slow", "baseline"])
+    of = {key: (row["depth"], row["ahead_ns"]) for key, row in found.items()}
+    # From 1020 to 1080 the core has both.
+    assert [of["Protocol", i] for i in range(2)] == [(0, 0), (0, 0)]
+    assert [of["Driver", i] for i in range(3)] == [(0, 0), (0, 0), (2, 60)]
+    assert of["Socket", 1][0] == 1
+
+
 def test_messages_that_the_thread_reads_first_are_ahead_at_the_application():
     found = depths(burst(), burst_calls(), ["baseline", "baseline", "slow"])
     assert [found["App receive", i]["depth"] for i in range(3)] == [0, 1, 2]

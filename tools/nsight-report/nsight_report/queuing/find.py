@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -293,15 +293,21 @@ def _by_messages(
     if not len(mine):
         return
     first, arrival, arrived, handoff, call, app = (column(rx[c]) for c in _STAMPS)
+    conn = column(rx["conn_id"])
+
+    def in_packet(of: Int, by: Int) -> npt.NDArray[np.bool_]:
+        """Which of some messages (rows) began in the packet with the first or the last byte of others."""
+        began = (arrival[of] == arrival[by]) | (arrival[of] == arrived[by])
+        return began & (arrival[of] >= 0) & (conn[of] == conn[by])
+
     for queue, enter, leave in ((DRIVER, first, arrival), (PROTOCOL, arrived, handoff)):
         if queue[0] not in counted:
             core, own_core = cut("recv_cpu")
-            ns, _, begun = _others(machine.cores, own_core, enter[at], leave[at], ids[at], (ids, leave))
+            ns, _, begun = _others(machine.cores, own_core, enter[at], leave[at], at, (ids, leave), in_packet)
             yield _known(mine, queue, overtaken(core, enter, leave, of)[at] + begun, ns, enter[at], leave[at])
     thread, own_thread = cut("tid")
-    conn = column(rx["conn_id"])
     until = np.where(call[at] >= 0, call[at], app[at])
-    total, same, begun = _others(machine.threads, own_thread, handoff[at], until, ids[at], (ids, app), conn)
+    total, same, begun = _others(machine.threads, own_thread, handoff[at], until, at, (ids, app), None, conn)
     every = overtaken(thread, handoff, app, of)[at] + begun
     socket = np.minimum(overtaken(conn, handoff, app, of)[at] + (begun & (same > 0)), every)
     yield _known(mine, SOCKET, socket, same, handoff[at], until)
@@ -309,12 +315,19 @@ def _by_messages(
 
 
 def _others(
-    tiles: Tiles, group: Int, low: Int, high: Int, mine: Int, left: tuple[Int, Int], conn: Int | None = None
+    tiles: Tiles,
+    group: Int,
+    low: Int,
+    high: Int,
+    mine: Int,
+    left: tuple[Int, Int],
+    with_mine: Callable[[Int, Int], npt.NDArray[np.bool_]] | None = None,
+    conn: Int | None = None,
 ) -> tuple[Int, Int, Int]:
     """For how long others than ``mine`` were worked on from ``low`` to ``high``, in all and of the same connection.
 
-    ``left``: messages, and when each left the queue. With it comes whether (1) one was still being worked on that had left
-    before ``low``.
+    ``left``: messages, and when each left the queue; ``mine``, and what ``with_mine`` takes, are rows of these: it says which
+    are worked on with others. With it comes whether (1) one was still being worked on that had left before ``low``.
     """
     ids, when = left
     valid = np.flatnonzero((group >= 0) & (low >= 0) & (high > low))
@@ -323,13 +336,15 @@ def _others(
     )
     query, owner, ns = valid[query], tiles.owner[tile], end - begin
     place = np.minimum(np.searchsorted(ids, owner), len(ids) - 1)
-    other = (owner >= 0) & (owner != mine[query]) & (ids[place] == owner)
+    other = (owner >= 0) & (place != mine[query]) & (ids[place] == owner)
+    if with_mine is not None:
+        other &= ~with_mine(place, mine[query])
     begun = np.zeros(len(group), np.int64)
     begun[query[other & (when[place] <= low[query])]] = 1
     total = np.bincount(query[other], ns[other], len(group)).astype(np.int64)
     if conn is None:
         return total, np.zeros(len(group), np.int64), begun
-    same = other & (conn[place] == conn[np.searchsorted(ids, mine[query])])
+    same = other & (conn[place] == conn[mine[query]])
     return total, np.bincount(query[same], ns[same], len(group)).astype(np.int64), begun
 
 
