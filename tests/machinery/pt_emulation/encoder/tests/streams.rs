@@ -241,8 +241,9 @@ fn where_tracing_is_off_nothing_is_lost() {
 
 #[test]
 fn a_snapshot_keeps_the_last_bytes_and_says_from_when_on_they_can_be_decoded() {
-    let events: Vec<_> =
-        std::iter::once(enable(K)).chain((1..200).map(|n| ret(100 + n, K, K + n * 0x100_0000))).collect();
+    let events: Vec<_> = std::iter::once(enable(K))
+        .chain((1..200).map(|n| ret(100 + n, K, K.wrapping_add(n * 0x100_0000))))
+        .collect();
     let options = Options { snapshot: Some(300), psb_bytes: Some(100), ..plain() };
     let whole = encode(0, &events, &Options { snapshot: None, ..options.clone() });
     let kept = encode(0, &events, &options);
@@ -255,8 +256,9 @@ fn a_snapshot_keeps_the_last_bytes_and_says_from_when_on_they_can_be_decoded() {
 
 #[test]
 fn chunks_are_the_stream_without_gaps() {
-    let events: Vec<_> =
-        std::iter::once(enable(K)).chain((1..500).map(|n| ret(100 + n, K, K + n * 0x100_0000))).collect();
+    let events: Vec<_> = std::iter::once(enable(K))
+        .chain((1..500).map(|n| ret(100 + n, K, K.wrapping_add(n * 0x100_0000))))
+        .collect();
     let encoded = encode(0, &events, &Options { chunk: 256, ..plain() });
     assert!(encoded.chunks.len() > 5);
     let mut end = 0;
