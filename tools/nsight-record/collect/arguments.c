@@ -55,6 +55,7 @@ static const char usage[] =
 	"                     at each window send SIGUSR2 to this process (perf), which then\n"
 	"                     writes its own part, N MiB at most\n"
 	"      --most-cpu P   per cent of all cores for the BPF programs (default 0, no limit)\n"
+	"      --pause-s N    nothing is recorded for so long when they take more (default 60)\n"
 	"\n"
 	"Prints \"recording\" when every program is attached, and counts as JSON at the end.\n"
 	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 DIR or the disk.\n";
@@ -119,6 +120,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"per-hour", 1, NULL, 'H'},
 		{"most-mb", 1, NULL, 'M'},
 		{"most-cpu", 1, NULL, 'u'},
+		{"pause-s", 1, NULL, 'Z'},
 		{"snapshot-pidfd", 1, NULL, 'x'},
 		{"snapshot-mb", 1, NULL, 'y'},
 		{"help", 0, NULL, 'h'},
@@ -132,6 +134,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 				   .syscalls = true,
 				   .flight = {.before_ns = 1000 * MILLISECOND,
 					      .after_ns = 200 * MILLISECOND,
+					      .pause_ns = 60 * 1000 * MILLISECOND,
 					      .per_hour = 20,
 					      .most_bytes = 2048 * MEBIBYTE}};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -225,6 +228,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'u':
 			args->flight.most_cpu = per_cent(optarg);
+			break;
+		case 'Z':
+			args->flight.pause_ns = number(optarg, 60) * 1000 * MILLISECOND;
 			break;
 		case 'x':
 			args->flight.snapshot_pidfd = number(optarg, INT32_MAX);

@@ -20,8 +20,7 @@
 #define BESIDE_BYTES  (16u << 20) /* clock readings, manifest */
 /* Latencies count half after so many seconds. */
 #define HALF_LIFE_S 60
-/* A window of the longest kind has fewer: each takes a minute. */
-#define PAUSE_NS    (60 * SECOND)
+/* Programs are looked at once a minute: a window of the longest kind has fewer. */
 #define MOST_PAUSES 16
 
 enum reason { LATENCY, DROPS, RETRANSMITS, ASKED };
@@ -85,7 +84,7 @@ static void forget_begun(const struct rings *rings)
 static void pause_programs(struct flight *f, uint64_t now)
 {
 	*f->shared->stopped = true;
-	f->paused_until = now + PAUSE_NS;
+	f->paused_until = now + f->options->pause_ns;
 	f->pauses[f->n_pauses % MOST_PAUSES].from = now;
 	f->pauses[f->n_pauses++ % MOST_PAUSES].until = 0;
 }
@@ -336,8 +335,7 @@ static void keep_budget(struct flight *f, uint64_t now)
 	if (!f->shared->leave_syscalls())
 		pause_programs(f, now);
 	printf("{\"over_cpu\": %.4g, \"most_cpu\": %.4g, \"now\": \"%s\"}\n", share * 100 / cores,
-	       f->options->most_cpu,
-	       f->paused_until ? "paused for a minute" : "without system calls");
+	       f->options->most_cpu, f->paused_until ? "paused" : "without system calls");
 	fflush(stdout);
 }
 

@@ -23,6 +23,7 @@ struct flight_options {
 	int snapshot_pidfd;	 /* of perf, that has SIGUSR2 when a window is written; 0: nobody */
 	uint64_t snapshot_bytes; /* that it writes then, at most */
 	double most_cpu;	 /* per cent of all cores that the programs may take; 0: no limit */
+	uint64_t pause_ns;	 /* that they do nothing above it */
 };
 
 /* What the BPF programs share with the flight recorder */

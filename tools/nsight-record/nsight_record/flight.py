@@ -308,7 +308,7 @@ class Flight:
                 self._syscalls = "none"
             self._progress.warn(
                 f"the BPF programs took {what['over_cpu']} % of the cores, more than {what['most_cpu']} %: "
-                f"{what['now']}"
+                f"{'paused for a minute' if what['now'] == 'paused' else what['now']}"
             )
 
     def _keep(self, window: dict[str, Any]) -> None:
