@@ -72,7 +72,7 @@ def test_windows_that_are_there_count_for_the_disk() -> None:
 def test_what_killed_recorders_left_counts_for_the_disk_and_is_told(tmp_path: Path) -> None:
     gone = 4_194_305  # beyond the kernel's largest
     for path, size in ((".run-{}/perf.data", 3000), (".run-{}/records/.window-7/cpu-0.records", 200)):
-        for pid in (gone, os.getppid()):
+        for pid in (gone, 1):
             file = tmp_path / path.format(pid)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(bytes(size))

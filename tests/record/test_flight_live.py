@@ -315,14 +315,16 @@ def test_recorder_outlives_a_disk_that_is_full_when_a_window_ends(tmp_path: Path
     disk = tmp_path / "disk"
     disk.mkdir()
     prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
-    run = flying(disk / "f", 1, "--memory", "8M", "--after", "1", prefix=prefix)
+    run = flying(disk / "f", 1, "--memory", "8M", "--after", "4", prefix=prefix)
     inside = Path(f"/proc/{run.process.pid}/root{disk}")
     run.directory = inside / "f"
+    fill(inside / "filler", 40 << 20)
     run.process.send_signal(signal.SIGUSR1)
-    time.sleep(0.3)  # the window has begun, and takes another moment
-    fill(inside / "filler", 0)
+    time.sleep(1)  # the window has begun, and ends later
+    fill(inside / "more", 0)
+    deadline = time.monotonic() + END_S
     while "no room for a window" not in run.said:
-        assert run.process.poll() is None, run.said
+        assert run.process.poll() is None and time.monotonic() < deadline, run.said
         time.sleep(0.02)
     (inside / "filler").unlink()
     run.process.send_signal(signal.SIGUSR1)

@@ -16,6 +16,7 @@ struct quota_wait {
 	__u64 then;  /* ns that this was throttled when the wait began */
 	__u64 ns;    /* that it was throttled in queues that the thread has left */
 	__u64 waits; /* it has not got the core since */
+	__u64 at;    /* when all this was so */
 };
 
 struct {
@@ -65,6 +66,7 @@ static __always_inline void quota_wait_begins(struct task_struct *task)
 	wait.queue = (__u64)queue;
 	wait.then = throttled_ns(queue);
 	wait.waits = 1;
+	wait.at = bpf_ktime_get_ns();
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
@@ -91,6 +93,7 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 		wait.ns = before->ns + from->throttled_clock_self_time - before->then;
 	wait.queue = (__u64)queue;
 	wait.waits = 1;
+	wait.at = bpf_ktime_get_ns();
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
@@ -98,7 +101,7 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_struct *task,
 					    __u64 now)
 {
-	struct quota_wait *wait;
+	struct quota_wait *wait, watched = {};
 	struct cfs_rq *queue;
 	__u32 tid = task->pid;
 	__u64 ns, took;
@@ -111,6 +114,14 @@ static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_s
 		return;
 	took = ns;
 	wait = bpf_map_lookup_elem(&quota_waits, &tid);
+	if (watched_from && (!wait || wait->at < watched_from)) {
+		/* Most of it may have been while nobody watched. */
+		watched.queue = (__u64)queue;
+		watched.then = ns;
+		watched.at = now;
+		bpf_map_update_elem(&quota_waits, &tid, &watched, BPF_ANY);
+		return;
+	}
 	if (wait) {
 		wait->waits = 0;
 		if (wait->queue != (__u64)queue || ns < wait->then)

@@ -152,11 +152,11 @@ static void print_causes(const struct flight *f)
 /* Whether a window fits, with what nsight-record writes beside it; if not it is said once. */
 static bool has_room(struct flight *f)
 {
-	bool room = f->bytes < f->options->most_bytes &&
-		    output_free_bytes() >= f->rings_bytes + BESIDE_BYTES;
+	bool most = f->bytes >= f->options->most_bytes;
+	bool room = !most && output_free_bytes() >= f->rings_bytes + BESIDE_BYTES;
 
 	if (!room && !f->no_room) {
-		printf("{\"no_room\": true}\n");
+		printf("{\"no_room\": \"%s\"}\n", most ? "most_disk" : "disk");
 		fflush(stdout);
 	}
 	f->no_room = !room;

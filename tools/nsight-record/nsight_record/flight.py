@@ -296,12 +296,15 @@ class Flight:
         elif "windows" in what:
             self.totals.end = what
         elif "no_room" in what:
-            self._progress.warn(
-                f"{self._directory.path}: no room for a window: triggers make none until there is"
+            until = (
+                "until there is"
+                if what["no_room"] == "disk"
+                else "any more (--most-disk): remove windows, and start it again"
             )
+            self._progress.warn(f"{self._directory.path}: no room for a window: triggers make none {until}")
         elif "no_percentile" in what:
             self._progress.warn(
-                "too many services at a time: messages of some have no percentile, and trigger no window; --port restricts them"
+                "too many services at a time: messages of some have no percentile, and trigger no window for it; --port restricts them"
             )
         elif "over_cpu" in what:
             if what["now"] == "without system calls":
