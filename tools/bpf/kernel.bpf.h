@@ -180,6 +180,7 @@ struct sk_buff {
 	int skb_iif; /* the device that IP got it from: of stacked ones the uppermost */
 	unsigned int len;
 	char cb[48];
+	__u8 pkt_type : 3;
 	__u8 tstamp_type : 2;
 	__be16 protocol;
 	__u16 network_header;

@@ -7,6 +7,8 @@
 
 #define IHL		 0xf
 #define VLAN_HLEN	 4
+#define TCP_OFFSET	 12 /* of the byte with the header's length */
+#define PACKET_OUTGOING	 4  /* a clone for a tap */
 #define TCP_TIME_WAIT	 6
 #define TCP_NEW_SYN_RECV 12
 
@@ -108,9 +110,6 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	if (!core)
 		return 0;
 	core->merged_arrival = 0;
-	/* TCP has handed off its last packet, or never will: tcp_probe sees acknowledgements, too,
-	 * and does not see what comes for a socket that has sent FIN. */
-	core->tcp_sk = 0;
 	buffer = buffer_of(core, AT_RECEIVE, skb);
 	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
 	l3 = skb->data + (is_tagged(skb) ? VLAN_HLEN : 0);
@@ -162,6 +161,15 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	return 0;
 }
 
+/* Not an acknowledgement alone: the TCP header is at data. */
+static __always_inline bool has_bytes(const struct sk_buff *skb)
+{
+	__u8 words = 0;
+
+	bpf_probe_read_kernel(&words, sizeof(words), skb->data + TCP_OFFSET);
+	return skb->len > (words >> 4) * 4u;
+}
+
 /* At the begin of tcp_rcv_established(): a packet of an established connection. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
@@ -178,7 +186,9 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 		return 0;
 	buffer = buffer_of(core, AT_TCP, skb);
 	p = place_of(buffer);
-	core->tcp_sk = (__u64)sk;
+	/* An acknowledgement is never handed off: it would be taken for the next segment of a
+	 * socket that has sent FIN, for which this probe is not called. */
+	core->tcp_sk = has_bytes(skb) ? (__u64)sk : 0;
 	now = bpf_ktime_get_ns();
 	/* Once: another packet may take its place meanwhile. */
 	arrival = has_arrived(core, p, buffer, now) ? p->time : 0;
@@ -242,7 +252,8 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 	struct packet *p;
 	__u64 buffer;
 
-	if (!core)
+	/* What a tap has got is a clone, in the buffer of the packet that is still under way. */
+	if (!core || BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_OUTGOING)
 		return 0;
 	buffer = buffer_of(core, AT_DROP, skb);
 	p = place_of(buffer);
