@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""No capsule leaves the host, whatever became of its packet on the way there."""
+"""No capsule leaves the host, whatever became of its packet on the way there: parts, fragments, other headers, other devices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -265,6 +266,7 @@ def out_of(tap: int, content: bytes) -> bytes:
     """The frame with that in it."""
     frame = b""
     while content not in frame:
+        assert select.select([tap], [], [], 30)[0], "nothing came out"
         frame = os.read(tap, 1 << 16)
     return frame
 

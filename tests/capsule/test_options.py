@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import stat
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,15 @@ def test_places_that_do_not_fit_are_errors_with_their_fix(
                 points._device({**VXLAN, "linkinfo": {"info_kind": "vxlan"}}, netns.current(), 0),
             ]
         )
+
+
+def test_what_a_nic_carries_in_vxlan_fits_into_its_packets(spaces: None) -> None:
+    nic = replace(points.choose(["web:ens1"], [])[0], mtu=1500)
+    vxlan = replace(points.choose(["web:vx0"], [])[0], mtu=1500)
+    inside = replace(points.choose(["web:eth0"], [])[0], mtu=1450)
+    assert points.most_bytes([nic]) == 1500
+    assert points.most_bytes([nic, vxlan]) == 1500 - 40 - 8 - 8 - 14
+    assert points.most_bytes([vxlan, inside]) == 1450
 
 
 @pytest.mark.parametrize("text", ["2", "1/0", "-1", "x", "", "1/1000000000000", "1e3"])

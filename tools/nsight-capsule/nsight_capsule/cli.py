@@ -91,7 +91,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
     rate = args.rate if args.rate is not None else Fraction(1) if args.every else DEFAULT_RATE
     args.rate = rate
     chosen: dict[str, int | str | None] = {
-        "most_bytes": min(min(d.mtu for d in devices), 65535),
+        "most_bytes": min(points.most_bytes(devices), 65535),
         "vxlan_port": points.vxlan_port(devices),
         "leave": int(args.leave),
         "keep": int(args.keep),

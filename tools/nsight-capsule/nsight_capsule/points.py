@@ -17,6 +17,8 @@ from nsight_record.netns import Netns
 #: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
+#: Of VXLAN around a packet, bytes: IPv6, UDP, VXLAN and Ethernet.
+_AROUND = 70
 #: Devices whose packets pass others of this kernel next, as they are or in VXLAN. All others lead to another kernel (NICs, taps
 #: of guests), or make packets that no point can look into (tunnels, encryption).
 _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
@@ -200,6 +202,16 @@ def labels(manifest_points: object) -> list[str]:
         f"{row.get('netns')}:{row.get('device')}" if row.get("netns") else str(row.get("device"))
         for row in found
     ]
+
+
+def most_bytes(devices: Iterable[Device]) -> int:
+    """Length of the longest packet that all take. NICs may carry it in VXLAN, where a longer one is cut into fragments.
+
+    No boundary finds a capsule in these.
+    """
+    devices = list(devices)
+    around = _AROUND if any(d.vxlan_port for d in devices) else 0
+    return min(d.mtu - (around if d.boundary else 0) for d in devices)
 
 
 def vxlan_port(devices: Iterable[Device]) -> int:

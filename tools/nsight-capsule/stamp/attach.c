@@ -272,15 +272,23 @@ void attach_guards(const struct device *devices, int n, uint16_t session)
 
 		if (!*guard)
 			*guard = load_point(&devices[i], NSC_GUARD, true, session, false);
-		if (!namespace_try(devices[i].netns))
-			continue; /* it has gone, and its devices with it */
+		if (!namespace_try(devices[i].netns)) {
+			/* It has gone, and its devices with it. */
+			if (errno == ENOENT || errno == ESRCH || errno == EINVAL)
+				continue;
+			fail(EXIT_REFUSED, "--leave lets capsules leave this kernel",
+			     "%s, where device %u leads out: %s", devices[i].netns,
+			     devices[i].ifindex, strerror(errno));
+		}
 		/* The link is gone with this process. */
 		if (tcx_link(bpf_program__fd((*guard)->progs.at_point), devices[i].ifindex, true) <
 			    0 &&
 		    errno != ENODEV)
-			fail(EXIT_REFUSED, "--leave lets capsules leave this kernel",
-			     "device %u of %s, which leads out: %s", devices[i].ifindex,
-			     devices[i].netns, strerror(errno));
+			fail(EXIT_REFUSED,
+			     errno == EMFILE ? "raise the limit of open files (ulimit -n)"
+					     : "--leave lets capsules leave this kernel",
+			     "device %u of %s, which leads out and is no point: %s",
+			     devices[i].ifindex, devices[i].netns, strerror(errno));
 		namespace_leave();
 	}
 }

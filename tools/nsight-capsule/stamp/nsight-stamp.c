@@ -91,11 +91,10 @@ static struct device device_of(char *text)
 			       .bridged = strchr(flags, 's')};
 }
 
-static void add(struct device *devices, int *n, int most, char *text)
+static void add(struct device *devices, int *n, int most, char *text, const char *hint)
 {
 	if (*n == most)
-		fail(EXIT_USAGE, "choose fewer with --point, or --leave", "more than %d devices",
-		     most);
+		fail(EXIT_USAGE, hint, "more than %d devices", most);
 	devices[(*n)++] = device_of(text);
 }
 
@@ -112,10 +111,12 @@ static void parse(int argc, char **argv, struct arguments *args)
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
 		case 'p':
-			add(args->devices, &args->n, MOST_DEVICES, optarg);
+			add(args->devices, &args->n, MOST_DEVICES, optarg,
+			    "choose fewer with --point");
 			break;
 		case 'G':
-			add(args->guards, &args->n_guards, MOST_GUARDS, optarg);
+			add(args->guards, &args->n_guards, MOST_GUARDS, optarg,
+			    "more lead out of this machine: --leave lets capsules leave it");
 			break;
 		case 's':
 			args->set = optarg;

@@ -276,7 +276,9 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 	if (boundary && !egress && came(capsule))
 		count(point, NSC_C_CAME);
 	parse_addresses(skb, p);
-	end = arrived(p);
+	/* Of a segment in fragments nobody knows here whether the others come, and how long it is.
+	 */
+	end = !p->fragment && arrived(p);
 
 	if (end) {
 		/* A segment's stays: what is forwarded after all (DNAT) ends again elsewhere. */
