@@ -107,10 +107,10 @@ impl Core {
         Self { base: number << THREAD_SHIFT, owner: Some((pid, tid)), ..Self::new(-1) }
     }
 
-    /// Each core has an idle thread of its own, and all of them are called 0.
+    /// Each core has an idle thread of its own, and all of them are called 0. An edge file may have cores of any number.
     fn key(&self, tid: i32) -> i64 {
         if tid == 0 {
-            i64::MIN + i64::from(self.cpu) + 1
+            i64::MIN + i64::from(self.cpu as u32)
         } else {
             tid.into()
         }
