@@ -52,7 +52,7 @@ class Group:
         return _throttled_ns(self.statistics)
 
     def kept_ns(self) -> int:
-        """The same of `own_statistics`."""
+        """How long a quota kept its own ready threads from running (`own_statistics`)."""
         return _throttled_ns(self.own_statistics)
 
     def empty(self) -> None:

@@ -64,6 +64,18 @@ def test_a_message_is_sent_again_for_the_packet_that_was_dropped_between_its_cop
     assert (found.tolist(), n_unclear) == (["QDISC_DROP", "", "", ""], 0)
 
 
+def sent_again() -> tuple[Scene, int]:
+    """A scene whose last message came late and was sent again, and when that message began."""
+    scene = Scene()
+    t = scene.quiet(40)
+    slow(scene, t, 8500, 9000,
+         [(0, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
+         [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
+         [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
+    scene.messages[-1]["copy_lost"] = True
+    return scene, t
+
+
 @pytest.mark.parametrize(
     ("other", "n_unclear"),
     [
@@ -79,13 +91,8 @@ def test_a_dropped_packet_that_may_be_of_another_connection_is_counted_and_no_ca
     other: dict[str, object], n_unclear: int
 ) -> None:
     """Its ports are those of 40, which was sent again, and of another peer's message."""
-    scene = Scene()
-    t = scene.quiet(40)
-    slow(scene, t, 8500, 9000,
-         [(0, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
-         [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
-         [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
-    scene.messages[-1] |= {"copy_lost": True, "rport": 50_000}
+    scene, t = sent_again()
+    scene.messages[-1]["rport"] = 50_000
     scene.messages[0] |= {"rport": 50_000, **other}
     table = dropped((t + 10, 6, TCP, 50_000, 11211))
     _, found, losses, _ = find(Recording(*scene.tables(), drops=table), SLOWEST)
@@ -96,13 +103,7 @@ def test_a_dropped_packet_that_may_be_of_another_connection_is_counted_and_no_ca
 
 
 def test_a_retransmission_names_the_reason_of_the_drop() -> None:
-    scene = Scene()
-    t = scene.quiet(40)
-    slow(scene, t, 8500, 9000,
-         [(0, 8200, "idle", "idle", *IDLE), (8200, 8800, "softirq", "NET_RX", 7, "client")],
-         [(0, 8600, "idle", "idle", *IDLE), (8600, 9500, "syscall", "read", TID, "server")],
-         [(0, 8600, "sleeping"), (8600, 9500, "running")])  # fmt: skip
-    scene.messages[-1]["copy_lost"] = True
+    scene, t = sent_again()
     last = scene.messages[-1]
     flow = (last["proto"], last["rport"], last["lport"])
     for table, subject in (

@@ -166,7 +166,7 @@ def test_published_classes_read_every_packet(exported: Path) -> None:
 
 
 class Busy(World):
-    """Each of 20 threads, of which one reads the messages, has a core for 50 us, then is asleep for as long, for 30 ms."""
+    """20 threads run and sleep for 50 us each in turn, for 30 ms; one of them reads the messages."""
 
     def tables(self) -> dict[str, pa.Table]:
         reader = self.messages[0]["tid"]

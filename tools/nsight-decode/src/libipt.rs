@@ -122,7 +122,7 @@ impl Block {
     }
 }
 
-/// Instruction classes of a block's end, of those that are asked for.
+/// Classes of the instruction that ends a block: the ones that the decoder asks for.
 pub mod iclass {
     pub const CALL: u32 = 2;
     pub const RETURN: u32 = 3;

@@ -77,8 +77,8 @@ class Slow:
 
 @dataclass(frozen=True)
 class Window:
-    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers; ``n``: so many there
-    have been with it, of which a reader that comes late gets the last ones. 0: not known."""
+    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers; ``n``: its number
+    since the monitor began, from 1; a reader that comes late gets only the last windows. 0: not known."""
 
     name: str
     slow: tuple[Slow, ...]

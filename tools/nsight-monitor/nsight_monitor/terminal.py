@@ -103,7 +103,7 @@ class Screen:
         self._notes.append(line)
 
     def draw(self, view: View, size: os.terminal_size | None) -> str:
-        """What to write to a terminal, every line of which is one of the screen; None: to a file, as plain text."""
+        """The text for a terminal of this size, whose lines are not wrapped; None: plain text for a file."""
         seen = {(r.stage, r.group): _tail(r.histogram) for r in view.rows}
         for key in self._history.keys() | seen.keys():
             self._history.setdefault(key, deque(maxlen=_HISTORY)).append(seen.get(key, 0))

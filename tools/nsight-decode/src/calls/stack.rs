@@ -18,7 +18,7 @@ const BATCH: usize = 1 << 16;
 /// More rows that wait for the end of an open call are not kept: of one core, and of all together.
 const MOST: usize = 1 << 21;
 const MOST_OF_ALL: usize = 1 << 23;
-/// Nor are more open calls, of which a cut or a switch leaves the innermost: each of them becomes a row again.
+/// A core has at most so many open calls. A cut or a switch keeps the innermost: each of them becomes a row again.
 const DEEPEST: usize = 1 << 14;
 const KEPT: usize = 1 << 12;
 /// Cause of a gap.
