@@ -88,8 +88,8 @@ def programs(bed: Testbed, kind: str, sizes: Sizes, directory: Path) -> list[dic
     try:
         figures = answered(bed, server, CLOSED[-1].options(sizes, 0, 1), directory / "load.tsv")()
     finally:
-        monitor.popen.send_signal(2)
-        monitor.popen.wait(60)
+        monitor.signal(2)
+        monitor.wait(60)
         server.process.stop()
     assert monitor.log
     last = json.loads(monitor.log.read_text().splitlines()[-1])

@@ -102,7 +102,7 @@ class Running:
 
     def stop(self) -> Outcome:
         """Interrupt it as Ctrl-C does, and wait until it is gone; RecorderError if it recorded nothing."""
-        if self.process.popen.poll() is not None:
+        if self.process.poll() is not None:
             raise RecorderError(f"ended by itself: {_last_line(self.process)}")
         begun = time.monotonic()
         exited = os.pidfd_open(self.pid)
@@ -313,4 +313,4 @@ def _total(count: Any) -> int:
 
 def _last_line(process: Process) -> str:
     said = [line for line in process.output().splitlines() if line.strip() and not line.startswith("hint:")]
-    return said[-1].strip() if said else f"exit code {process.popen.poll()}"
+    return said[-1].strip() if said else f"exit code {process.poll()}"

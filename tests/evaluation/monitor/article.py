@@ -159,8 +159,8 @@ def watched(bed: Testbed, of: Run, seconds: float, rate: float) -> Outcome:
 
     wait_until(started, "nsight-monitor's start")
     answered, latency = load(bed, server, seconds, rate)
-    monitor.popen.send_signal(signal.SIGTERM)
-    monitor.popen.wait(60)
+    monitor.signal(signal.SIGTERM)
+    monitor.wait(60)
     server.process.stop()
     last = snapshots.snapshot(log.read_text().splitlines()[-1])
     return Outcome(answered, latency, {s: last.histograms[s, 0] for s in STAGES})

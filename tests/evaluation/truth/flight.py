@@ -91,7 +91,7 @@ def fly(directory: Path, n: int, stop_ms: float, every_ms: float, rate: int) -> 
         recorder = bed.start("nsight-record", [*argv, "--windows-per-hour", "3600"], grace_s=20)
         deadline = time.monotonic() + END_S
         while "flight recorder:" not in recorder.output():
-            if time.monotonic() > deadline or recorder.popen.poll() is not None:
+            if time.monotonic() > deadline or recorder.poll() is not None:
                 raise BedError(f"nsight-record did not begin: {recorder.output()}")
             time.sleep(0.05)
         seconds = n * every_ms * 1.02 / 1000

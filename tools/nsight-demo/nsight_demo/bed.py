@@ -124,7 +124,7 @@ class Bed:
             self._processes.append(process)
 
         def created() -> bool:
-            if creates and not creates.exists() and process.popen.poll():
+            if creates and not creates.exists() and process.poll():
                 process.check_alive()
             return not creates or creates.exists()
 
@@ -166,9 +166,9 @@ class Bed:
 
         def listening() -> bool:
             process.check_alive()
-            return f"{SERVER4}:{port} " in run(
-                ["nsenter", f"--net=/run/netns/{self.link.server}", "--", "ss", "-Hltn"]
-            ) and (kind_name != "nginx" or bool(process.children()))
+            with self.interrupts.held():
+                sockets = run(["nsenter", f"--net=/run/netns/{self.link.server}", "--", "ss", "-Hltn"])
+            return f"{SERVER4}:{port} " in sockets and (kind_name != "nginx" or bool(process.children()))
 
         wait_until(listening, f"{kind_name} listening on port {port}")
         return Server(kind, port, process)

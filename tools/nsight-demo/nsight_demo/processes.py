@@ -66,7 +66,8 @@ class Process:
         self.log = log
         self.grace_s = grace_s
         with open(log, "wb") if log else contextlib.nullcontext() as out:
-            self.popen = subprocess.Popen(
+            self._code: int | None = None
+            self._popen = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -77,7 +78,7 @@ class Process:
     @property
     def pid(self) -> int:
         """Process id of the program itself."""
-        return self.popen.pid
+        return self._popen.pid
 
     def output(self) -> str:
         """What it wrote so far (the last 4000 characters)."""
@@ -85,37 +86,54 @@ class Process:
 
     def check_alive(self) -> None:
         """Raise BedError with its output if it has ended."""
-        if self.popen.poll() is not None:
-            raise BedError(f"{self.name} ended with {self.popen.returncode}: {self.output()}")
+        if self.poll() is not None:
+            raise BedError(f"{self.name} ended with {self.poll()}: {self.output()}")
 
     def children(self) -> list[int]:
         """Pids of its children, nginx's workers for one."""
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(word) for word in text.split()]
 
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs. What has ended stays a zombie until ``stop``.
+
+        Not Popen's: an interrupt raised where Popen has taken its lock, but is not yet in the ``try`` that gives it
+        back, leaves it taken, and the teardown's ``wait`` would never return.
+        """
+        if self._code is None:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended:
+                exited = ended.si_code == os.CLD_EXITED
+                self._code = ended.si_status if exited else -ended.si_status
+        return self._code
+
     def wait(self, timeout_s: float = HANGS_S) -> int:
         """Wait for its end; returns the exit code, BedError after timeout_s."""
-        try:
-            return self.popen.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise BedError(f"{self.name} still runs after {timeout_s:g} s: {self.output()}") from None
+        code = self._wait(timeout_s)
+        if code is None:
+            raise BedError(f"{self.name} still runs after {timeout_s:g} s: {self.output()}")
+        return code
+
+    def _wait(self, timeout_s: float) -> int | None:
+        deadline = time.monotonic() + timeout_s
+        while (code := self.poll()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return code
 
     def signal(self, signum: int) -> None:
-        """Send a signal unless it has already been waited for."""
-        if self.popen.poll() is None:
+        """Send a signal unless it has ended."""
+        if self.poll() is None:
             os.kill(self.pid, signum)
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL to its session's own process group; returns when it is gone."""
-        if self.popen.poll() is None:
-            self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
-            try:
-                self.popen.wait(self.grace_s)
-            except subprocess.TimeoutExpired:
-                # Its pid is not yet waited for, so the group id cannot have been reused.
-                os.killpg(self.pid, signal.SIGKILL)
-                self.popen.wait()
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
+        if self._wait(self.grace_s) is None:
+            # Nobody has reaped it, so the group id cannot have been reused.
+            os.killpg(self.pid, signal.SIGKILL)
+            self._wait(float("inf"))
+        self._popen.poll()
 
 
 def wait_until(condition: object, what: str, timeout_s: float = HANGS_S) -> None:
