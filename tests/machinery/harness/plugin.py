@@ -129,7 +129,7 @@ class Progress:
             print(f"FAILED {report.nodeid} ({report.when})", file=sys.stderr, flush=True)
         if report.when == "call" or report.failed or report.skipped:
             notes.write("results", nodeid=report.nodeid, when=report.when, outcome=report.outcome)
-        if report.when == "teardown":
+        if report.when in ("teardown", "???"):  # xdist: the process has ended
             notes.write("times", nodeid=report.nodeid, seconds=round(self._seconds.pop(report.nodeid), 3))
             self._running.pop(report.nodeid, None)
             self._left.discard(report.nodeid)

@@ -93,3 +93,24 @@ def test_fast_leaves_out_what_is_live_a_guest_or_slow(tmp_path: Path) -> None:
     )
     assert "7 passed" in run(tmp_path / "test_it.py", text)[1]
     assert "1 passed, 6 deselected" in run(tmp_path / "test_it.py", text, "--fast")[1]
+
+
+HANGING = """
+import signal, time
+def test_hangs():
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    time.sleep(1000)
+def test_is_quick():
+    pass
+"""
+
+
+def test_a_test_that_hangs_fails_with_its_stack_and_the_others_run(tmp_path: Path) -> None:
+    """As in the part that shares the machine, though with its options in the order of pytest."""
+    limits = ["-o", "timeout=3", "-o", "faulthandler_timeout=1"]
+    options = ["-c", str(ROOT / "pyproject.toml"), *limits, "-n", "1", "-p", "no:randomly"]
+    code, said = run(tmp_path / "test_it.py", HANGING, *options)
+    assert code == 1
+    assert "1 failed, 1 passed" in said, said
+    assert "crashed while running" in said and "test_hangs" in said
+    assert "in test_hangs" in said and "Timeout (0:00:01)!" in said
