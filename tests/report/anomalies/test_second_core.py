@@ -50,6 +50,24 @@ def test_packets_of_others_that_the_second_core_received_are_interference(arrive
     assert causes(core1, WAKES, other) == {"other receive (R)": 5000 - 800, "Receive processing (R)": 800}
 
 
+@pytest.mark.parametrize("n_usual, others", [(19, 4200), (20, 100)])
+def test_a_message_behind_packets_that_were_not_recorded_does_not_own_the_second_core(
+    n_usual: int, others: int
+) -> None:
+    """Both waited in its queue. It usually works on one for 100: 20 that were handed off at once tell so, 19 do not."""
+    core1 = [(0, 700, "idle", "idle", *IDLE), (700, 5600, "softirq", "NET_RX", 0, "swapper"), READS]
+    other = {"comm": "other", "pid": 300, "tid": 300, "conn_id": 9, "recv_cpu": 0, "handoff_cpu": 1}
+    usual = [
+        other | {"arrival_ns": at, "arrival_last_ns": at, "handoff_ns": at + 100}
+        for at in range(10_000, 10_000 + 200 * (n_usual - 2), 200)
+    ]
+    ahead = other | {"arrival_ns": 350, "arrival_last_ns": 350}
+    assert causes(core1, WAKES, ahead, *usual) == {
+        "other receive (R)": others,
+        "Receive processing (R)": 5000 - others,
+    }
+
+
 def test_a_packet_in_the_backlog_of_a_locked_socket_waits_for_its_application() -> None:
     core1 = [
         (0, 600, "thread", "server", TID, "server"),

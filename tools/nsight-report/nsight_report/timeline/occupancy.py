@@ -54,6 +54,8 @@ COLUMNS = (
     "app_ns",
 )
 _EVER = np.iinfo(np.int64).max
+#: So many messages of a second core tell how long it usually works on one.
+LEAST_USUAL = 20
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
     """What receive processing each core did: a message from its arrival to its hand-off. ``messages``: all (``COLUMNS``).
 
     One that is handed off on a second core is the first one's up to its last arrival; the second works on it from then on,
-    or, since it works on one at a time, from when it has handed off the one before.
+    or, since it works on one at a time, from when it has handed off the one before. Packets that were not recorded wait in
+    the same queue, so that it is taken to work on a message for no longer than it usually does.
     """
     rx = ((messages["direction"] == "rx") & (messages["arrival_ns"] >= 0)).to_numpy(bool)
     names = ("message_id", "recv_cpu", "handoff_cpu", "arrival_ns", "arrival_last_ns", "handoff_ns")
@@ -149,12 +152,20 @@ def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
     # Without a hand-off the packet's interval is unknown: it owns nothing.
     end = np.maximum(handoff, arrival)
     end[moved] = since[moved]
-    last = _latest_before(second, handoff, second[moved], handoff[moved])
+    free = np.maximum(since[moved], _latest_before(second, handoff, second[moved], handoff[moved]))
+    begun = np.maximum(free, handoff[moved] - _usual(second[moved], handoff[moved] - free))
     owner, cpu = np.append(owner, owner[moved]), np.append(cpu, second[moved])
-    arrival, end = np.append(arrival, np.maximum(since[moved], last)), np.append(end, handoff[moved])
+    arrival, end = np.append(arrival, begun), np.append(end, handoff[moved])
     rows = _telling(owner, cpu, arrival, asked)
     group, low, high, index = tile(cpu[rows], arrival[rows], np.maximum(end, arrival)[rows])
     return Tiles(group, low, high, _owner(owner[rows], index))
+
+
+def _usual(group: Int, took: Int) -> Int:
+    """The median of ``took`` in each one's group; the longest of all where too few tell what is usual."""
+    groups = pd.Series(took).groupby(group)
+    enough = groups.transform("size") >= LEAST_USUAL
+    return groups.transform("median").where(enough, max(took, default=0)).to_numpy(np.int64)
 
 
 def _latest_before(group: Int, time: Int, of: Int, until: Int) -> Int:
