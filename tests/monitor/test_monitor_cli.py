@@ -75,6 +75,21 @@ def test_two_groups_never_have_one_name() -> None:
     assert found == {0: "(others)", 1: "(none)", 2: "a?", 3: "a? #3", 4: "(others) #4"}
 
 
+def test_a_group_that_ended_and_came_again_has_its_name_again() -> None:
+    """Also where somebody else finds the names, and tells them before the sums."""
+    first, gone, again = (
+        snapshots.snapshot(lines.snapshot(i, groups=g))
+        for i, g in enumerate(({"2": "web"}, {}, {"70": "web"}))
+    )
+    own, given = names.Names("comm"), names.Names("comm")
+    for sums in (first, gone):
+        own.of(sums)
+    given.give(own.of(first))
+    given.of(first)
+    given.give(own.of(again))
+    assert own.of(again) == given.of(again) == {0: "(others)", 1: "(none)", 70: "web"}
+
+
 def test_what_has_no_stamp_is_said() -> None:
     counts = {
         "stamp_kernel": 90,

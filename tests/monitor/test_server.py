@@ -101,6 +101,13 @@ def test_a_newer_window_takes_the_place_of_the_one_before_in_its_bucket() -> Non
     assert "nsight_flight_windows_total 2.0" in body.decode()
 
 
+def test_exemplars_of_groups_that_ended_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "MOST_EXEMPLARS", 1)
+    later = lines.snapshot(20, lines.histogram("ip-start", 70, 1, b20=1))
+    body, _ = collector(later, window(slow(1_000_001, "ip-start") | {"group": 70})).answer(OPENMETRICS)
+    assert f'window="{WINDOW}"}} 0.001000001' in body.decode()
+
+
 def test_native_histograms_have_every_latency_in_sparse_buckets() -> None:
     """Bucket 10 becomes that of up to 2**-20 s, bucket 20 that of up to 2**-10 s; between them nine are empty."""
     if native.descriptor_pb2 is None:

@@ -26,6 +26,10 @@ static const char usage[] =
 	"      --group-by port|comm|cgroup|netns|iface\n"
 	"                     a histogram for each of them\n"
 	"      --groups N     so many at most (default 64); what is beyond is counted together\n"
+	"      --group-idle-ms N\n"
+	"                     when three quarters are taken, groups in which nothing was measured "
+	"for\n"
+	"                     so long end (default 600000)\n"
 	"      --stages NAME,...\n"
 	"                     only these\n"
 	"      --receive-stamps\n"
@@ -150,6 +154,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 		{"queue", 1, NULL, 'q'},
 		{"group-by", 1, NULL, 'g'},
 		{"groups", 1, NULL, 'G'},
+		{"group-idle-ms", 1, NULL, 'e'},
 		{"interval-ms", 1, NULL, 'I'},
 		{"duration-ms", 1, NULL, 'd'},
 		{"stages", 1, NULL, 's'},
@@ -164,6 +169,7 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 
 	*args = (struct arguments){.interval_ms = 10000,
 				   .n_groups = 64,
+				   .group_idle_ms = 600000,
 				   .stages = ((1u << N_STAGES) - 1) & ~STAGES_BY_NAME};
 	while ((o = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		switch (o) {
@@ -202,6 +208,9 @@ void arguments_parse(int argc, char **argv, struct arguments *args)
 			break;
 		case 'G':
 			args->n_groups = number(optarg, 1, MOST_GROUPS);
+			break;
+		case 'e':
+			args->group_idle_ms = number(optarg, 1, UINT32_MAX);
 			break;
 		case 'I':
 			args->interval_ms = number(optarg, 10, DAY_MS);

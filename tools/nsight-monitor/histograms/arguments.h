@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct arguments {
-	uint64_t port, pid, cgroup, ifindex, netns, netns_cookie, queue, n_groups, interval_ms,
-		duration_ms;
+	uint64_t port, pid, cgroup, ifindex, netns, netns_cookie, queue, n_groups, group_idle_ms,
+		interval_ms, duration_ms;
 	const char *comm;
 	/* IPv4 as IPv6 has it, in network byte order; all 0: any */
 	uint8_t peer[16], peer_mask[16];

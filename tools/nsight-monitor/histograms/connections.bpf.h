@@ -43,8 +43,7 @@ struct task_struct___files {
 struct connection {
 	__u64 sk; /* its address; 0: none */
 	__u64 time;
-	__u32 group;
-	__u32 unused;
+	__u32 group, group_epoch;
 };
 
 static struct connection connections[CONNECTIONS];
@@ -72,6 +71,7 @@ int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int oldstate, int newstate
 	c->sk = 0;
 	barrier();
 	c->time = bpf_ktime_get_ns();
+	c->group_epoch = group_epoch;
 	c->group = group_by == BY_COMM ? GROUP_NONE : group_of_socket(core, sk);
 	barrier();
 	c->sk = number;
@@ -123,7 +123,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long fd)
 	if (group_by == BY_COMM && !bpf_get_current_comm(&key, sizeof(key)))
 		observe(STAGE_ACCEPT, group_of_key(core, &key), now - c->time);
 	else
-		observe(STAGE_ACCEPT, c->group, now - c->time);
+		observe(STAGE_ACCEPT, c->group_epoch == group_epoch ? c->group : GROUP_OTHER,
+			now - c->time);
 	return 0;
 }
 

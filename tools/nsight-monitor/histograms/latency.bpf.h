@@ -51,7 +51,14 @@ struct {
 	__type(value, __u32);
 } groups SEC(".maps");
 
-__u64 n_groups_taken;
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1); /* groups; set when loaded */
+	__uint(value_size, sizeof(__u32));
+} free_places SEC(".maps");
+
+/* Places that were found in an earlier one may be of another group by now. 0: none was found */
+volatile __u32 group_epoch;
 
 static __always_inline bool wanted(enum stage stage)
 {
@@ -136,15 +143,13 @@ static __always_inline __u32 group_of_key(struct core *core, const struct group_
 
 	if (known)
 		return *known;
-	if (n_groups_taken < n_groups - GROUP_FIRST) {
-		group = __sync_fetch_and_add(&n_groups_taken, 1) + GROUP_FIRST;
-		if (group < n_groups) {
-			if (!bpf_map_update_elem(&groups, key, &group, BPF_NOEXIST))
-				return group;
-			known = bpf_map_lookup_elem(&groups, key); /* another core was faster */
-			if (known)
-				return *known;
-		}
+	if (!bpf_map_pop_elem(&free_places, &group)) {
+		if (!bpf_map_update_elem(&groups, key, &group, BPF_NOEXIST))
+			return group;
+		bpf_map_push_elem(&free_places, &group, BPF_ANY);
+		known = bpf_map_lookup_elem(&groups, key); /* another core was faster */
+		if (known)
+			return *known;
 	}
 	count(core, COUNT_GROUP_OTHER);
 	return GROUP_OTHER;

@@ -35,10 +35,11 @@ static int no_print(enum libbpf_print_level level, const char *format, va_list l
 	return level == LIBBPF_WARN ? vfprintf(stderr, format, list) : 0;
 }
 
+static const char hint[] = "run it as root; --list-stages says what this kernel has";
+
 static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t stages,
 					  int n_cores)
 {
-	static const char hint[] = "run it as root; --list-stages says what this kernel has";
 	struct nsight_histograms_bpf *skel = nsight_histograms_bpf__open();
 
 	if (!skel)
@@ -63,27 +64,52 @@ static struct nsight_histograms_bpf *load(const struct arguments *args, uint32_t
 	bpf_map__set_max_entries(skel->maps.histograms, n_cores * args->n_groups);
 	bpf_map__set_max_entries(skel->maps.cores, n_cores);
 	bpf_map__set_max_entries(skel->maps.groups, args->n_groups);
+	bpf_map__set_max_entries(skel->maps.free_places, args->n_groups);
 	host_choose_programs(skel->obj, stages);
 	if (nsight_histograms_bpf__load(skel))
 		fail(EXIT_REFUSED, hint, "the kernel refused the BPF programs: %s",
 		     strerror(errno));
-	if (nsight_histograms_bpf__attach(skel))
-		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));
 	return skel;
 }
 
-static const void *map_memory(struct bpf_map *map, size_t *stride)
+static void *map_memory(struct bpf_map *map, size_t *stride)
 {
 	size_t page = sysconf(_SC_PAGESIZE), bytes;
 	void *memory;
 
 	*stride = (bpf_map__value_size(map) + 7) & ~(size_t)7;
 	bytes = (*stride * bpf_map__max_entries(map) + page - 1) & ~(page - 1);
-	memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, bpf_map__fd(map), 0);
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
 	if (memory == MAP_FAILED)
 		fail(EXIT_REFUSED, "free some memory, or take fewer --groups",
 		     "the histograms cannot be mapped: %s", strerror(errno));
 	return memory;
+}
+
+static struct snapshot attach(const struct arguments *args, struct nsight_histograms_bpf *skel,
+			      int n_cores)
+{
+	struct snapshot s = {.group_by = args->group_by, .object = skel->obj, .cost = args->cost};
+	size_t unused;
+
+	s.cores = map_memory(skel->maps.cores, &s.core_stride);
+	s.seen = calloc(args->n_groups, sizeof(*s.seen));
+	if (!s.seen)
+		fail(EXIT_REFUSED, "take fewer --groups", "no memory for the groups");
+	s.groups = (struct groups){
+		.n = args->n_groups,
+		.n_cores = n_cores,
+		.map = bpf_map__fd(skel->maps.groups),
+		.free_places = bpf_map__fd(skel->maps.free_places),
+		.idle_ns = args->group_idle_ms * MILLISECOND,
+		.histograms = map_memory(skel->maps.histograms, &unused),
+		.epoch = &skel->bss->group_epoch,
+		.n_ended = &((struct core *)s.cores)->counts[COUNT_GROUP_ENDED],
+	};
+	groups_begin(&s.groups);
+	if (nsight_histograms_bpf__attach(skel))
+		fail(EXIT_REFUSED, hint, "a BPF program cannot be attached: %s", strerror(errno));
+	return s;
 }
 
 /* Until then, a signal, or that nobody reads the lines any more. Whenever the clock is set the
@@ -127,7 +153,7 @@ static bool run(const struct arguments *args, struct nsight_histograms_bpf *skel
 
 	if (args->triggers)
 		slow = ring_buffer__new(bpf_map__fd(skel->maps.slow_latencies), snapshot_print_slow,
-					NULL, NULL);
+					s, NULL);
 	while (!asked_to_stop && next < end) {
 		next += interval;
 		wait_until(next < end ? next : end, watch, offset, slow);
@@ -147,10 +173,9 @@ int main(int argc, char **argv)
 	int n_cores = libbpf_num_possible_cpus(), stats = -1;
 	struct nsight_histograms_bpf *skel = NULL;
 	struct arguments args;
-	struct snapshot s;
+	struct snapshot s = {0};
 	struct host host;
 	uint32_t stages;
-	size_t stride;
 	bool read;
 
 	arguments_parse(argc, argv, &args);
@@ -173,6 +198,7 @@ int main(int argc, char **argv)
 			fail(EXIT_REFUSED, "leave out --receive-stamps",
 			     "the kernel does not stamp packets: %s", strerror(errno));
 		skel = load(&args, stages, n_cores);
+		s = attach(&args, skel, n_cores);
 	}
 	printf("{\"format\":1,\"n_buckets\":%d,\"group_by\":\"%s\",", N_BUCKETS,
 	       group_by_name(args.group_by));
@@ -181,15 +207,6 @@ int main(int argc, char **argv)
 	read = !fflush(stdout);
 	if (args.list)
 		return read ? 0 : EXIT_OUTPUT;
-	s = (struct snapshot){.histograms = map_memory(skel->maps.histograms, &stride),
-			      .cores = map_memory(skel->maps.cores, &stride),
-			      .core_stride = stride,
-			      .n_cores = n_cores,
-			      .n_groups = args.n_groups,
-			      .groups_fd = bpf_map__fd(skel->maps.groups),
-			      .group_by = args.group_by,
-			      .object = skel->obj,
-			      .cost = args.cost};
 	read = read && run(&args, skel, &s);
 	nsight_histograms_bpf__detach(skel);
 	if (read)

@@ -39,21 +39,20 @@ static void print_name(const char *name, size_t most)
 
 static void print_groups(const struct snapshot *s)
 {
-	struct group_key key, next, *before = NULL;
+	const struct groups *g = &s->groups;
 	const char *comma = "";
-	uint32_t group;
 
 	fputs("\"groups\":{", stdout);
-	while (s->group_by && !bpf_map_get_next_key(s->groups_fd, before, &next)) {
-		key = next;
-		before = &key;
-		if (bpf_map_lookup_elem(s->groups_fd, &key, &group))
+	for (int place = GROUP_FIRST; place < g->n; place++) {
+		const struct group *group = &g->of[place];
+
+		if (!group_is_printed(g, place))
 			continue;
-		printf("%s\"%" PRIu32 "\":", comma, group);
+		printf("%s\"%" PRIu64 "\":", comma, group->number);
 		if (s->group_by == BY_COMM)
-			print_name((const char *)&key, sizeof(key));
+			print_name((const char *)&group->key, sizeof(group->key));
 		else
-			printf("%" PRIu64, (uint64_t)key.a);
+			printf("%" PRIu64, (uint64_t)group->key.a);
 		comma = ",";
 	}
 	fputs("}", stdout);
@@ -66,17 +65,21 @@ static uint64_t load(const __u64 *counter)
 
 static void print_histograms(const struct snapshot *s)
 {
+	const struct groups *g = &s->groups;
 	const char *comma = "";
 
 	fputs("\"histograms\":[", stdout);
-	for (int group = 0; group < s->n_groups; group++) {
+	for (int place = 0; place < g->n; place++) {
+		s->seen[place] = 0;
+		if (!group_is_printed(g, place))
+			continue; /* its first latency has just come */
 		for (int stage = 0; stage < N_STAGES; stage++) {
 			uint64_t n[N_BUCKETS] = {0}, sum = 0, count = 0;
 			const char *between = "";
 
-			for (int core = 0; core < s->n_cores; core++) {
+			for (int core = 0; core < g->n_cores; core++) {
 				const struct histogram *h =
-					&s->histograms[core * s->n_groups + group].of[stage];
+					&g->histograms[core * g->n + place].of[stage];
 
 				for (int b = 0; b < N_BUCKETS; b++) {
 					uint64_t of_core = load(&h->n[b]);
@@ -88,8 +91,10 @@ static void print_histograms(const struct snapshot *s)
 			}
 			if (!count)
 				continue;
-			printf("%s{\"stage\":\"%s\",\"group\":%d,\"sum_ns\":%" PRIu64 ",\"n\":{",
-			       comma, stage_names[stage], group, sum);
+			s->seen[place] += count;
+			printf("%s{\"stage\":\"%s\",\"group\":%" PRIu64 ",\"sum_ns\":%" PRIu64
+			       ",\"n\":{",
+			       comma, stage_names[stage], g->of[place].number, sum);
 			for (int b = 0; b < N_BUCKETS; b++) {
 				if (!n[b])
 					continue;
@@ -109,7 +114,7 @@ static void print_counts(const struct snapshot *s)
 	for (int i = 0; i < N_COUNTS; i++) {
 		uint64_t sum = 0;
 
-		for (int core = 0; core < s->n_cores; core++) {
+		for (int core = 0; core < s->groups.n_cores; core++) {
 			const struct core *c = (const void *)(s->cores + core * s->core_stride);
 
 			sum += load(&c->counts[i]);
@@ -121,21 +126,22 @@ static void print_counts(const struct snapshot *s)
 
 int snapshot_print_slow(void *context, void *data, size_t size)
 {
+	const struct groups *g = &((const struct snapshot *)context)->groups;
 	const struct slow_latency *slow = data;
 	uint64_t age = clock_ns(CLOCK_MONOTONIC) - slow->end;
 
-	(void)context;
-	if (size < sizeof(*slow) || slow->stage >= N_STAGES)
+	if (size < sizeof(*slow) || slow->stage >= N_STAGES || slow->group >= (__u32)g->n)
 		return 0;
-	printf("{\"slow\":{\"stage\":\"%s\",\"group\":%u,\"ns\":%" PRIu64
+	printf("{\"slow\":{\"stage\":\"%s\",\"group\":%" PRIu64 ",\"ns\":%" PRIu64
 	       ",\"monotonic_ns\":%" PRIu64 ",\"realtime_ns\":%" PRIu64 "}}\n",
-	       stage_names[slow->stage], slow->group, (uint64_t)slow->ns, (uint64_t)slow->end,
-	       clock_ns(CLOCK_REALTIME) - age);
+	       stage_names[slow->stage], g->of[slow->group].number, (uint64_t)slow->ns,
+	       (uint64_t)slow->end, clock_ns(CLOCK_REALTIME) - age);
 	return fflush(stdout) ? -1 : 0;
 }
 
-bool snapshot_print(const struct snapshot *s, bool last)
+bool snapshot_print(struct snapshot *s, bool last)
 {
+	groups_look(&s->groups);
 	printf("{\"monotonic_ns\":%" PRIu64 ",\"realtime_ns\":%" PRIu64 ",\"last\":%s,",
 	       clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME), last ? "true" : "false");
 	print_groups(s);
@@ -149,5 +155,7 @@ bool snapshot_print(const struct snapshot *s, bool last)
 		programs_print_cost(s->object);
 	}
 	puts("}");
+	if (!last)
+		groups_age(&s->groups, s->seen, clock_ns(CLOCK_MONOTONIC));
 	return !fflush(stdout);
 }

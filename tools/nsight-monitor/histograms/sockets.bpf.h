@@ -25,13 +25,12 @@ struct waiting {
 	struct message last;
 	__u64 left;    /* when a read left ``first`` behind; 0: none did */
 	__u64 request; /* arrival of the first message that was read since the last reply */
-	__u32 group;
+	__u32 group, group_epoch;
 	/* TCP merges packets that wait, so what is behind the first message is kept here. */
 	__u32 taken, added;
 	struct message behind[BEHIND];
 	__u32 rcv_nxt; /* at the last hand-off */
-	bool has_group;
-	bool ours; /* a process that is asked for reads it */
+	bool ours;     /* a process that is asked for reads it */
 };
 
 struct {
@@ -45,9 +44,11 @@ struct {
 static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct waiting *w,
 				      __u32 ifindex)
 {
+	__u32 epoch = group_epoch; /* before the place is looked up */
+
 	if (!group_by)
 		return GROUP_OTHER;
-	if (w && w->has_group)
+	if (w && w->group_epoch == epoch)
 		return w->group;
 	if (group_by == BY_IFACE) {
 		if (!ifindex || !w)
@@ -60,19 +61,21 @@ static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct
 			return group_of_socket(core, sk);
 		w->group = group_of_socket(core, sk);
 	}
-	w->has_group = true;
+	w->group_epoch = epoch;
 	return w->group;
 }
 
 /* Who reads decides on a socket's name. */
 static __always_inline void group_by_reader(struct core *core, struct waiting *w)
 {
+	__u32 epoch = group_epoch;
 	struct group_key key = {};
 
-	if (group_by != BY_COMM || w->has_group || bpf_get_current_comm(&key, sizeof(key)))
+	if (group_by != BY_COMM || w->group_epoch == epoch ||
+	    bpf_get_current_comm(&key, sizeof(key)))
 		return;
 	w->group = group_of_key(core, &key);
-	w->has_group = true;
+	w->group_epoch = epoch;
 }
 
 /* Whether the hand-off is of nothing but the connection's end, which has a sequence number, too. */

@@ -73,7 +73,8 @@
 	X(NEGATIVE, "end_before_begin") /* the begin is of a newer message, by another core */ \
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
 	X(SLOW_UNTOLD, "slow_not_reported") /* just after another one of its stage on that core */ \
-	X(GROUP_OTHER, "group_overflow")
+	X(GROUP_OTHER, "group_overflow") \
+	X(GROUP_ENDED, "groups_ended") /* by the loader */
 /* clang-format on */
 
 enum stage {

@@ -122,6 +122,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="at most; the rest is counted together (default: 64)",
     )
+    groups.add_argument(
+        "--group-idle",
+        type=_positive,
+        default=600,
+        metavar="SECONDS",
+        help="when three quarters of them are taken, those with nothing new for so long end (default: 600)",
+    )
     out = p.add_argument_group("output")
     out.add_argument("--top", action="store_true", help="draw in place, the slowest stage first")
     out.add_argument(

@@ -85,6 +85,9 @@ class Collector:
         with self._lock:
             if isinstance(line, Snapshot):
                 self._snapshot = line
+                ended = self._exemplars.keys() - line.histograms.keys()
+                for key in ended:
+                    del self._exemplars[key]
             elif isinstance(line, GivenNames):
                 self._names.give(line.names)
             elif isinstance(line, Window):

@@ -84,6 +84,7 @@ def argv(args: argparse.Namespace, program: str) -> list[str]:
         "--netns-cookie": netns_cookie(space) if args.netns or args.iface else 0,
         "--group-by": args.group_by,
         "--groups": args.groups,
+        "--group-idle-ms": args.group_idle * 1000,
         "--stages": args.stages,
         "--queue": args.min_queue,
     }

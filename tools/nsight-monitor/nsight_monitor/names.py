@@ -64,7 +64,7 @@ _OWN = {OTHER: "(others)", NONE: "(none)"}
 
 
 class Names:
-    """Of one ``group_by``. A name once found stays, also when what has it is gone."""
+    """Of one ``group_by``. A name once found stays as long as the group, also when what has it is gone."""
 
     def __init__(self, group_by: str, cgroups_at: Path | None = None, root: Path = Path("/")) -> None:
         self.group_by = group_by
@@ -73,7 +73,8 @@ class Names:
         self._find: Callable[[int], str] = {"netns": _namespace, "iface": _interface}.get(group_by, str)
 
     def give(self, names: dict[int, str]) -> None:
-        """Those that somebody with more privileges has found."""
+        """All that somebody with more privileges has found."""
+        self._known = {n: name for n, name in self._known.items() if n in names}
         for n, name in names.items():
             if n not in _OWN and n not in self._known:
                 self._add(n, name)
@@ -82,6 +83,7 @@ class Names:
         """Of each group's number, its name; two groups never have the same."""
         if not self.group_by:
             return {OTHER: ""}
+        self._known = {n: name for n, name in self._known.items() if n in snapshot.groups}
         new = {n: key for n, key in snapshot.groups.items() if n not in self._known}
         paths = self._cgroups() if new and self.group_by == "cgroup" else {}
         for n, key in new.items():

@@ -107,6 +107,7 @@ class Screen:
         seen = {(r.stage, r.group): _tail(r.histogram) for r in view.rows}
         for key in self._history.keys() | seen.keys():
             self._history.setdefault(key, deque(maxlen=_HISTORY)).append(seen.get(key, 0))
+        self._history = {k: h for k, h in self._history.items() if k in seen or any(h)}
         rows = sorted(view.rows, key=lambda r: (-_tail(r.histogram), -r.histogram.mean_ns))
         head, *lines = table(rows, size.columns if size else None)
         space = size.columns - len(head) - 2 if size else _HISTORY

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Groups that end when nothing is measured in them and most places are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from socket import socket
+
+import pytest
+from monitored import Watch, connected, inode, link
+from nsight_monitor import snapshots
+from nsight_monitor.snapshots import Snapshot
+
+pytestmark = pytest.mark.live
+STAGE = "handoff-to-read"
+
+
+def until(watch: Watch, holds: Callable[[Snapshot], bool]) -> Snapshot:
+    """The next sums for which it holds."""
+    assert watch.process.stdout
+    while not holds(found := snapshots.snapshot(watch.process.stdout.readline())):
+        pass
+    return found
+
+
+def by_port(of: Snapshot) -> dict[object, int]:
+    """How many latencies."""
+    return {
+        of.groups.get(group, group): h.count for (stage, group), h in of.histograms.items() if stage == STAGE
+    }
+
+
+def test_new_groups_get_the_places_of_those_that_ended() -> None:
+    """Four places; three ports fall silent, and three others come. The socket of the first one is used again: it is another group."""
+    with ExitStack() as stack:
+        veth = stack.enter_context(link("groups"))
+        pairs: dict[int, tuple[socket, socket]] = {
+            port: stack.enter_context(connected(veth, tcp=False, v6=False, port=port))
+            for port in range(7001, 7007)
+        }
+
+        def receive(port: int, n: int) -> None:
+            client, server = pairs[port]
+            for _ in range(n):
+                client.send(b"x")
+                server.recv(9)
+
+        limits = ("--groups", 4, "--group-idle-ms", 300, "--interval-ms", 200)
+        watch = Watch("--netns", inode(veth.server), "--group-by", "port", *limits, "--stages", STAGE)
+        with watch:
+            for port in (7001, 7002):
+                receive(port, 3)
+            # Half of the places: whoever falls silent stays.
+            before = until(watch, lambda s: len(s.groups) == 2)
+            until(watch, lambda s: s.monotonic_ns > before.monotonic_ns + 2_000_000_000)
+            receive(7003, 3)
+            crowded = until(watch, lambda s: len(s.groups) == 3)
+            assert by_port(crowded) == {7001: 3, 7002: 3, 7003: 3}
+            ended = until(watch, lambda s: s.counts["groups_ended"] == 3)
+            # A packet on its way may still be counted in them.
+            assert by_port(ended) == by_port(crowded)
+            free = until(watch, lambda s: not s.groups)
+            assert by_port(free) == {}
+            for port in (7004, 7005, 7006, 7001):
+                receive(port, 2)
+        assert by_port(watch.result) == dict.fromkeys((7001, 7004, 7005, 7006), 2)
+        assert watch.result.counts["group_overflow"] == 0
+        assert not watch.result.groups.keys() & (ended.groups.keys() | crowded.groups.keys())
