@@ -9,6 +9,7 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
+import lines
 import pytest
 from nsight_monitor import flight, snapshots
 from nsight_monitor.snapshots import Slow, Window
@@ -149,15 +150,34 @@ def test_what_is_no_window_is_left_alone(directory: Path, asked: list[set[int]],
     assert found(recorder) == {}
 
 
-def test_latencies_without_a_window_are_forgotten_in_time(
+def n_without(recorder: flight.Recorder, last: bool = False) -> int:
+    """As a line of sums has it."""
+    return snapshots.snapshot(recorder.counted(lines.snapshot(1, counts={"peek": 1}, last=last))).counts[
+        "slow_without_window"
+    ]
+
+
+def test_latencies_without_a_window_are_counted_and_forgotten_in_time(
     directory: Path, asked: list[set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder, now = flight.Recorder(directory, 20), time.monotonic_ns()
     for n in range(1000):
         recorder.add(slow(now + n))
     assert recorder.waits
+    # 256 wait; one of them gets a window.
+    assert (n_without(recorder), n_without(recorder, last=True)) == (744, 1000)
+    assert list(found(recorder).values()) == []
+    window(directory, 2, now + 999, now + 999)
+    assert list(found(recorder).values()) == [[now + 999]]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now + HOUR_NS)
     assert found(recorder) == {} and not recorder.waits
+    assert n_without(recorder) == n_without(recorder, last=True) == 999
+
+
+def test_lines_that_are_no_sums_stay_as_they_are(directory: Path) -> None:
+    recorder = flight.Recorder(directory, 20)
+    for line in (lines.header(), '{"names":{}}\n', '{"monotonic_ns"'[:-1], ""):
+        assert recorder.counted(line) == line
 
 
 def test_a_recorder_that_has_ended_is_said_once(
@@ -183,13 +203,13 @@ def test_lines_pass_in_order_without_the_slow_ones_and_with_the_windows(
     recorder, now = flight.Recorder(directory, 20), time.monotonic_ns()
     row = json.dumps({"slow": vars(slow(now))}) + "\n"
 
-    def lines():  # type: ignore[no-untyped-def]
+    def given():  # type: ignore[no-untyped-def]
         yield "first\n"
         yield row
         window(directory, 2, now - 1, now + 1)
         yield "last\n"
 
-    out = list(flight.merged(lines(), recorder))
+    out = list(flight.merged(given(), recorder))
     assert [line for line in out if not line.startswith("{")] == ["first\n", "last\n"]
     (held,) = [snapshots.other(line) for line in out if line.startswith("{")]
     assert held == Window("20261124T135943Z-1-2.nsight", (slow(now),), n=1)

@@ -35,6 +35,8 @@ _MOST_MANIFEST = 16 << 20
 #: Latencies without a window yet, and how long they wait for one.
 _MOST_WAITING, _WAIT_NS = 256, 120 * 10**9
 _LOOK_S = 0.5
+#: How lines of sums begin.
+_SUMS, _LAST = '{"monotonic_ns"', re.compile(r'"last": ?true')
 
 
 def trigger(text: str) -> tuple[str, int]:
@@ -62,7 +64,7 @@ class Recorder:
         self._directory, self._root = directory, root
         self._gap_ns = 3600 * 10**9 // per_hour
         self._asked_ns = -self._gap_ns
-        self._silent, self._n = False, 0
+        self._silent, self._n, self._n_without = False, 0, 0
         self._waiting: deque[Slow] = deque(maxlen=_MOST_WAITING)
         self._seen = set(self._names())
         if not self._pids():
@@ -78,6 +80,8 @@ class Recorder:
 
     def add(self, slow: Slow) -> None:
         """A slow latency: ask for a window, unless one was asked for lately."""
+        if len(self._waiting) == _MOST_WAITING:
+            self._n_without += 1
         self._waiting.append(slow)
         now = time.monotonic_ns()
         if now - self._asked_ns < self._gap_ns:
@@ -93,7 +97,9 @@ class Recorder:
 
     def windows(self) -> Iterator[str]:
         """Lines of windows that are whole now and hold latencies that waited for one."""
-        for name in sorted(set(self._names()) - self._seen):
+        names = set(self._names())
+        self._seen &= names  # the recorder removes old ones
+        for name in sorted(names - self._seen):
             bounds = self._bounds(name)
             if bounds is None:
                 continue  # it is being written
@@ -108,6 +114,14 @@ class Recorder:
         oldest = time.monotonic_ns() - _WAIT_NS
         while self._waiting and self._waiting[0].monotonic_ns < oldest:
             self._waiting.popleft()
+            self._n_without += 1
+
+    def counted(self, sums: str) -> str:
+        """The line of sums with how many slow latencies no window holds; the last one counts those that still wait, too."""
+        n = self._n_without + (len(self._waiting) if _LAST.search(sums, 0, 200) else 0)
+        return (
+            f'{sums.rstrip()[:-1]},"{snapshots.WITHOUT_WINDOW}":{n}}}\n' if sums.startswith(_SUMS) else sums
+        )
 
     def _pids(self) -> set[int]:
         found = (p.name.removeprefix(".run-") for p in self._directory.glob(".run-*"))
@@ -164,7 +178,7 @@ def merged(lines: Iterable[str], recorder: Recorder) -> Iterator[str]:
             if isinstance(found, Slow):
                 recorder.add(found)
         elif line:
-            yield line
+            yield recorder.counted(line)
         if recorder.waits:
             yield from recorder.windows()
 

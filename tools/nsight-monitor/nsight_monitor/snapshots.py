@@ -18,6 +18,8 @@ MOST_LINE = 64 << 20
 #: Of a window's name; exemplars of OpenMetrics take no more than 128 characters.
 MOST_NAME = 64
 _U64 = 1 << 64
+#: Slow latencies that no window of the flight recorder holds.
+WITHOUT_WINDOW = "slow_without_window"
 #: Groups with a meaning of their own, as stages.h has them; what is not grouped is all in the first one.
 OTHER, NONE = 0, 1
 
@@ -117,6 +119,11 @@ def _histogram(row: dict[str, Any]) -> tuple[tuple[str, int], Histogram]:
     return (_text(row["stage"]), _number(row["group"])), Histogram(tuple(n), _number(row["sum_ns"]))
 
 
+def _without_window(row: dict[str, Any]) -> list[tuple[str, Any]]:
+    """A count of whoever handed slow latencies to the flight recorder, if somebody did."""
+    return [(WITHOUT_WINDOW, row[WITHOUT_WINDOW])] if WITHOUT_WINDOW in row else []
+
+
 def _slow(row: dict[str, Any]) -> Slow:
     numbers = (_number(row[name]) for name in ("group", "ns", "monotonic_ns", "realtime_ns"))
     return Slow(_text(row["stage"]), *numbers)
@@ -166,7 +173,7 @@ def other(line: str) -> Line:
             last=bool(row["last"]),
             histograms=dict(map(_histogram, row["histograms"])),
             groups={int(n): key if type(key) is int else _text(key) for n, key in row["groups"].items()},
-            counts={_text(name): _number(n) for name, n in row["counts"].items()},
+            counts={_text(name): _number(n) for name, n in [*row["counts"].items(), *_without_window(row)]},
             missed=_number(row["missed"]),
             cost={
                 _text(p): {_text(k): _number(n) for k, n in v.items()} for p, v in row.get("cost", {}).items()
