@@ -127,6 +127,6 @@ pub fn build(path: &Path, directory: &Path, pool: Arc<ThreadPool>) -> Result<Acc
         second.builder.event(&placed.event)?;
     }
     builder.account.losses.add(Loss::EdgesCut, reader.cut.into());
-    builder.account.losses.add(Loss::EdgesUnknown, reader.unknown_blocks);
+    builder.account.losses.add(Loss::EdgesUnknown, reader.unknown);
     builder.finish()
 }

@@ -145,8 +145,8 @@ pub struct Reader {
     n_symbols: u64,
     /// The file ends within a block: its writer was killed.
     pub cut: bool,
-    /// Written by a newer program; skipped.
-    pub unknown_blocks: u64,
+    /// Blocks, and events in known ones, of kinds that only newer programs write; skipped.
+    pub unknown: u64,
 }
 
 const WRITER: &str = "give a file that nsight-decode edges or the dlfilter wrote";
@@ -159,7 +159,7 @@ impl Reader {
         if input.read_exact(&mut magic).is_err() || &magic != MAGIC {
             return Err(Error::input(path, "no edge file", WRITER));
         }
-        Ok(Self { path: path.to_owned(), input, n_symbols: 0, cut: false, unknown_blocks: 0 })
+        Ok(Self { path: path.to_owned(), input, n_symbols: 0, cut: false, unknown: 0 })
     }
 
     fn damaged(&self, what: &str) -> Error {
@@ -198,7 +198,7 @@ impl Reader {
             block::SYMBOLS => self.symbols(rows, &payload, sink)?,
             block::EVENTS => self.events(rows, &payload, sink)?,
             block::NAMES => self.names(rows, &payload, sink)?,
-            _ => self.unknown_blocks += 1,
+            _ => self.unknown += 1,
         }
         Ok(true)
     }
@@ -256,8 +256,10 @@ impl Reader {
         let (time, cpu, pid, tid) = (columns.take(8), columns.take(4), columns.take(4), columns.take(4));
         let (code, value) = (columns.take(4), columns.take(8));
         for row in 0..rows {
-            // Newer writers may tell more.
-            let Some(code) = Code::from_number(u32_of(code, row)) else { continue };
+            let Some(code) = Code::from_number(u32_of(code, row)) else {
+                self.unknown += 1;
+                continue;
+            };
             sink.event(&Event {
                 time: u64_of(time, row),
                 cpu: u32_of(cpu, row) as i32,

@@ -101,7 +101,7 @@ registry! {
     EdgesCut: "edges_cut" Warning "edge file is cut"
         "its end is missing; whoever wrote it was killed"
         "write it again",
-    EdgesUnknown: "edges_unknown" Warning "blocks of an edge file unknown"
+    EdgesUnknown: "edges_unknown" Warning "blocks or events of an edge file unknown"
         "skipped: written by a newer program"
         "use a newer nsight-decode",
 

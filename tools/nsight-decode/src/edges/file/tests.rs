@@ -61,11 +61,33 @@ fn what_is_written_is_read() {
     sample(&path);
     let mut all = All::default();
     let reader = read(&path, &mut all).unwrap();
-    assert_eq!((reader.cut, reader.unknown_blocks), (false, 0));
+    assert_eq!((reader.cut, reader.unknown), (false, 0));
     assert_eq!(all.edges, [edge(0), edge(1), edge(2), edge(4)]);
     assert_eq!(all.events[0].code, Code::Overflow);
     assert_eq!(&*all.symbols[1].0, "read");
     assert_eq!(all.names[0].name, "sixteen-letters!");
+}
+
+#[test]
+fn an_event_or_block_of_an_unknown_kind_is_skipped_and_counted() {
+    let directory = crate::scratch::Directory::new();
+    let path = directory.path().join("e");
+    let mut w = Writer::create(&path).unwrap();
+    for value in [7, 8] {
+        w.event(&Event { time: 9, cpu: 1, pid: 2, tid: 3, code: Code::Ptwrite, value }).unwrap();
+    }
+    w.finish().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Behind magic, head of the block, times, cpus, pids and tids of two events: code of the first.
+    let code = 8 + 16 + 2 * (8 + 4 + 4 + 4);
+    assert_eq!(bytes[code], Code::Ptwrite as u8);
+    bytes[code] = 99;
+    bytes.extend(99u32.to_le_bytes());
+    bytes.extend([0; 12]);
+    std::fs::write(&path, &bytes).unwrap();
+    let mut all = All::default();
+    assert_eq!(read(&path, &mut all).unwrap().unknown, 2);
+    assert_eq!(all.events.iter().map(|e| e.value).collect::<Vec<_>>(), [8]);
 }
 
 #[test]
