@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import select
 import shlex
 import shutil
@@ -333,6 +334,62 @@ def test_recorder_outlives_a_disk_that_is_full_when_a_window_ends(tmp_path: Path
     said = run.end()
     assert windows == [(True, "complete")]
     assert "warning: 1 triggers beyond the limit of windows in all (disk) made none" in said
+
+
+def test_recorder_outlives_a_disk_that_takes_no_more_files(tmp_path: Path, flying: Begin) -> None:
+    """There is room for bytes all the time."""
+    require_live("bpf")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
+    run = flying(disk / "f", 1, "--memory", "8M", "--after", "0.1", prefix=prefix)
+    inside = Path(f"/proc/{run.process.pid}/root{disk}")
+    run.directory = inside / "f"
+    subprocess.run(
+        ["nsenter", "-m", "-t", str(run.process.pid), "mount", "-o", "remount,nr_inodes=100", disk],
+        check=True,
+    )
+    files = []
+    with pytest.raises(OSError, match="No space left"):
+        while True:
+            files.append(inside / f"file-{len(files)}")
+            files[-1].touch()
+    run.process.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + END_S
+    while "no room for a window" not in run.said:
+        assert run.process.poll() is None and time.monotonic() < deadline, run.said
+        time.sleep(0.02)
+    for file in files[:-1]:
+        file.unlink()
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    windows = [(whole(path), m["state"]) for path, m in run.windows()]
+    run.end()
+    assert windows == [(True, "complete")]
+
+
+def test_recorder_outlives_a_file_of_a_window_that_cannot_be_made(
+    tmp_path: Path, server: StallingServer, flying: Begin
+) -> None:
+    """It may open one file more: the directory; the window says that it lacks something, the next one lacks nothing."""
+    run = flying(tmp_path / "f", server.port, "--memory", "8M", "--after", "0.1")
+    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    (collector,) = (int(pid) for pid in children if "nsight-collect" in Path(f"/proc/{pid}/comm").read_text())
+    before = resource.prlimit(collector, resource.RLIMIT_NOFILE)
+    held = sorted(int(p.name) for p in Path(f"/proc/{collector}/fd").iterdir())
+    free = next(n for n in range(len(held) + 1) if n not in held)
+    resource.prlimit(collector, resource.RLIMIT_NOFILE, (free + 1, before[1]))
+    server.requests(10)
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(1)
+    resource.prlimit(collector, resource.RLIMIT_NOFILE, before)
+    server.requests(10)
+    run.process.send_signal(signal.SIGUSR1)
+    run.wait_for_windows(2)
+    (_, first), (second, last) = run.windows()
+    run.end()
+    assert (first["state"], last["state"]) == ("cut", "complete")
+    assert whole(second)
 
 
 def test_programs_that_take_too_much_do_without_system_calls(

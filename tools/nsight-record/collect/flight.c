@@ -18,6 +18,7 @@
 #define MOST_PER_HOUR 3600
 #define MOST_JOINED   64
 #define BESIDE_BYTES  (16u << 20) /* clock readings, manifest */
+#define BESIDE_FILES  32
 /* Latencies count half after so many seconds. */
 #define HALF_LIFE_S 60
 /* Programs are looked at once a minute: a window of the longest kind has fewer. */
@@ -149,11 +150,14 @@ static void print_causes(const struct flight *f)
 	printf("]");
 }
 
-/* Whether a window fits, with what nsight-record writes beside it; if not it is said once. */
-static bool has_room(struct flight *f)
+/* Whether a window fits, with what nsight-record writes beside it, and, if it has a name, has its
+ * directory now; if not it is said once. */
+static bool has_room(struct flight *f, const char *name)
 {
 	bool most = f->bytes >= f->options->most_bytes;
-	bool room = !most && output_free_bytes() >= f->rings_bytes + BESIDE_BYTES;
+	uint64_t room_bytes = output_free_bytes(f->rings->n + BESIDE_FILES);
+	bool room = !most && room_bytes >= f->rings_bytes + BESIDE_BYTES &&
+		    (!name || output_window(name));
 
 	if (!room && !f->no_room) {
 		printf("{\"no_room\": \"%s\"}\n", most ? "most_disk" : "disk");
@@ -169,8 +173,9 @@ static void write_window(struct flight *f)
 	struct window w;
 	char name[32];
 
+	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
 	/* There was when it began. */
-	if (!has_room(f)) {
+	if (!has_room(f, name)) {
 		f->over_bytes += f->n_causes;
 		f->n_causes = 0;
 		return;
@@ -178,8 +183,6 @@ static void write_window(struct flight *f)
 	/* First of all: perf's buffers hold less time than the rings. */
 	if (f->options->snapshot_pidfd)
 		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
-	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
-	output_window(name);
 	if (f->paused_until)
 		forget_begun(f->rings);
 	w = window_write(f->rings, f->activity ? &f->steal : NULL, f->from);
@@ -224,7 +227,7 @@ static void trigger(struct flight *f, const struct cause *cause)
 			f->over_hour++;
 			return;
 		}
-		if (!has_room(f)) {
+		if (!has_room(f, NULL)) {
 			f->over_bytes++;
 			return;
 		}

@@ -52,23 +52,28 @@ void output_compress(void)
 		fail(EXIT_OUTPUT, "free some memory", "out of memory");
 }
 
-void output_window(const char *name)
+bool output_window(const char *name)
 {
 	if (directory != base)
 		close(directory);
 	directory = -1;
 	if (!mkdirat(base, name, 0700))
 		directory = openat(base, name, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (directory < 0)
-		fail(EXIT_OUTPUT, "look at the directory: it must stay the recorder's", "%s: %s",
-		     name, strerror(errno));
+	if (directory < 0) {
+		fprintf(stderr, "nsight-collect: %s: %s\n", name, strerror(errno));
+		unlinkat(base, name, AT_REMOVEDIR);
+	}
+	return directory >= 0;
 }
 
-uint64_t output_free_bytes(void)
+uint64_t output_free_bytes(uint64_t n_files)
 {
 	struct statvfs s;
 
-	return fstatvfs(base, &s) ? UINT64_MAX : (uint64_t)s.f_bavail * s.f_frsize;
+	if (fstatvfs(base, &s))
+		return UINT64_MAX;
+	/* Some file systems do not count files. */
+	return s.f_files && s.f_favail < n_files ? 0 : (uint64_t)s.f_bavail * s.f_frsize;
 }
 
 void output_forgive(void)
@@ -89,10 +94,21 @@ struct output *output_open(uint32_t cpu)
 	out->cpu = cpu;
 	out->fd =
 		openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (out->fd < 0 || write(out->fd, &head, sizeof(head)) != sizeof(head))
+	if (out->fd >= 0 && write(out->fd, &head, sizeof(head)) == sizeof(head)) {
+		out->size = sizeof(head);
+		n_open++;
+		return out;
+	}
+	if (directory == base)
 		fail(EXIT_OUTPUT, "free some disk space", "%s: %s", name, strerror(errno));
-	out->size = sizeof(head);
-	n_open++;
+	/* The flight recorder goes on: the next window may have room. */
+	fprintf(stderr, "nsight-collect: %s: %s\n", name, strerror(errno));
+	if (out->fd >= 0) {
+		close(out->fd);
+		unlinkat(directory, name, 0);
+		out->fd = -1;
+	}
+	failed = true;
 	return out;
 }
 
@@ -108,7 +124,7 @@ static void allocate(struct output *out, uint64_t bytes)
 	if (out->size + bytes <= out->allocated || ahead < MIN_AHEAD)
 		return;
 	out->allocated = out->size + bytes + ahead;
-	if (is_ext4 && output_free_bytes() / n_open > 8 * ahead &&
+	if (is_ext4 && output_free_bytes(0) / n_open > 8 * ahead &&
 	    fallocate(out->fd, FALLOC_FL_KEEP_SIZE, out->size, bytes + ahead))
 		is_ext4 = errno == ENOSPC; /* not on a disk that was ext2 */
 }
@@ -118,6 +134,8 @@ static bool append(struct output *out, struct iovec *iov, int n)
 {
 	uint64_t bytes = 0, done = 0;
 
+	if (out->fd < 0)
+		return false;
 	for (int i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
 	allocate(out, bytes);
@@ -236,6 +254,8 @@ void output_counts(struct output *out, const struct nsr_control *control, enum n
 
 void output_close(struct output *out)
 {
+	if (out->fd < 0)
+		return;
 	n_open--;
 	if (out->allocated && ftruncate(out->fd, out->size))
 		perror("nsight-collect: room on the disk that was not needed is kept");

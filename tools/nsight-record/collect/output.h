@@ -14,7 +14,7 @@
 #define OUTPUT_PARTS 16 /* of a block of records at most */
 
 struct output {
-	int fd;
+	int fd; /* -1: there is none */
 	uint32_t cpu;
 	uint64_t size;		       /* bytes of whole blocks */
 	uint64_t allocated;	       /* bytes that the disk has room for */
@@ -27,11 +27,12 @@ struct output {
 void output_directory(const char *path);
 /* Compress records from now on. */
 void output_compress(void);
-/* A directory in that one, for the files that are opened next. */
-void output_window(const char *name);
-/* What the disk still takes */
-uint64_t output_free_bytes(void);
-/* The file of a core, or of the machine (NSR_NO_CPU), in that directory. */
+/* A directory in that one, for the files that are opened next. False: it cannot be made. */
+bool output_window(const char *name);
+/* What the disk still takes; 0 if it does not take n_files more files */
+uint64_t output_free_bytes(uint64_t n_files);
+/* The file of a core, or of the machine (NSR_NO_CPU), in that directory. One of a window that
+ * cannot be made takes no block. */
 struct output *output_open(uint32_t cpu);
 /*
  * Append a block. What the disk does not take is counted, and no more records are written to that
