@@ -64,7 +64,7 @@ CASES = [
     # Decoded without perf's clock; a report needs it.
     Case(
         damage.no_tsc_clock,
-        Said(DONE, "times are ticks of TSC", "clocksource"),
+        Said(DONE, "times are TSC ticks", "clocksource"),
         Said(DONE, "no time is known", "clocksource"),
         report=Said(INPUT, "TSC", "clocksource"),
     ),

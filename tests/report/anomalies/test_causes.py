@@ -650,7 +650,7 @@ def test_a_baseline_that_was_thinned_is_counted():
     assert causes["hog (A)"]["total_deviation_ns"] == 5000
     counted = {row["cause"]: row["count"] for row in result.losses.to_pylist()}
     # p0-90 of 41 messages are 37.
-    assert counted["baseline messages not looked at"] == 27
+    assert counted["baseline messages not analysed"] == 27
 
 
 def test_long_softirqs_are_no_part_of_another_messages_processing_though_slow_messages_have_many():

@@ -99,7 +99,7 @@ def test_a_dropped_packet_that_may_be_of_another_connection_is_counted_and_no_ca
     subject = "retransmission" if n_unclear else "retransmission: dropped here, SOCKET_RCVBUFF"
     assert subject in found["subject"].to_pylist()
     counted = {row["cause"]: row["count"] for row in losses.to_pylist()}
-    assert counted.get("dropped packet that may be of several connections", 0) == n_unclear
+    assert counted.get("dropped packet that may belong to several connections", 0) == n_unclear
 
 
 def test_a_retransmission_names_the_reason_of_the_drop() -> None:

@@ -126,7 +126,7 @@ def test_lost_events_become_a_gap() -> None:
     by_symbol = {symbol: (start, end) for symbol, start, end in ends(calls_)[:3]}
     assert by_symbol["read"] == ("measured", "inferred")
     assert counted(losses)["gap: perf lost events"] == 1
-    assert "200 ns together" in next(r["detail"] for r in losses.to_pylist() if r["cause"].startswith("gap"))
+    assert "200 ns in total" in next(r["detail"] for r in losses.to_pylist() if r["cause"].startswith("gap"))
 
 
 def test_loss_on_one_core_leaves_the_other_alone() -> None:

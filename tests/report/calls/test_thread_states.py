@@ -129,7 +129,7 @@ def test_waits_for_quota_that_are_put_somewhere_and_nowhere_are_counted() -> Non
     )
     found = counted(losses)
     assert found["wait for CPU quota put at the beginning of its wait"] == 1
-    assert found["wait for CPU quota of an unknown wait"] == 1
+    assert found["wait for CPU quota in an unknown wait"] == 1
 
 
 def test_a_sleepers_wait_for_quota_begins_when_it_is_woken() -> None:
