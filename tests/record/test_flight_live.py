@@ -226,7 +226,7 @@ def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
     run.wait_for_windows(2)
     said = run.end()
     assert [m["flight"]["triggers"][0]["reason"] for _, m in run.windows()] == ["latency", "asked"]
-    assert re.search(r"warning: \d+ triggers beyond the limit of windows an hour made none", said)
+    assert re.search(r"warning: \d+ triggers made no window: the limit of windows an hour was reached", said)
 
 
 @pytest.mark.parametrize("more", [(), ("--trigger", "latency=1000s")])
@@ -307,7 +307,7 @@ def test_slow_messages_that_come_too_fast_to_be_looked_at_are_counted(tmp_path: 
                 pass
         run.wait_for_windows(1)
         said = run.end()
-    (told,) = re.findall(r"warning: (\d+) slow messages were not looked at", said)
+    (told,) = re.findall(r"warning: (\d+) slow messages were not examined", said)
     assert 0 < int(told) < 20_000
 
 
@@ -333,7 +333,7 @@ def test_recorder_outlives_a_disk_that_is_full_when_a_window_ends(tmp_path: Path
     windows = [(whole(path), m["state"]) for path, m in run.windows()]
     said = run.end()
     assert windows == [(True, "complete")]
-    assert "warning: 1 triggers beyond the limit of windows in all (disk) made none" in said
+    assert "warning: 1 triggers made no window: the limit of windows in all (disk) was reached" in said
 
 
 def test_recorder_outlives_a_disk_that_takes_no_more_files(tmp_path: Path, flying: Begin) -> None:
@@ -556,7 +556,7 @@ def test_write_window_finds_the_recorder_that_runs(tmp_path: Path) -> None:
     require_live("bpf")
     argv = ["unshare", "-m", "sh", "-c", ASK, "sh", str(RECORDER), str(tmp_path / "f")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S)
-    assert done.stdout.startswith("asked: nsight-record ")
+    assert done.stdout.startswith("requested from: nsight-record ")
     assert (done.returncode, "error: no flight recorder runs" in done.stderr) == (5, True)
     (window,) = (tmp_path / "f").glob("*.nsight")
     assert manifest(window)["flight"]["triggers"][0]["reason"] == "asked"

@@ -311,7 +311,7 @@ def test_damaged_notes_are_an_error_with_a_fix(machine, text):
     with State(machine.root):
         pass
     (machine.root / "run/nsight/changes.json").write_text(text)
-    with pytest.raises(RecordError, match="not readable as what --fix changed") as caught:
+    with pytest.raises(RecordError, match="not readable as a list of what --fix changed") as caught:
         restore_left(machine.root)
     assert "remove it" in caught.value.hint
 

@@ -41,7 +41,7 @@ class _Grade(argparse.Action):
     ) -> None:
         mode = _GRADES[values]
         print(
-            f"{parser.prog}: warning: {option} {values} is called --mode {mode} now, and will go",
+            f"{parser.prog}: warning: {option} {values} is called --mode {mode} now, and will be removed",
             file=sys.stderr,
         )
         namespace.mode = mode
@@ -121,8 +121,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--clients",
         action="store_true",
-        help="if --port belongs to a server on this machine: also messages of its clients here (default: only the "
-        "server's messages; recorder bpftrace: both)",
+        help="if --port belongs to a server on this machine: also record messages of its clients on this machine "
+        "(default: only the server's messages; recorder bpftrace: both)",
     )
     p.add_argument("--pid", type=_positive, metavar="PID", help="only messages read and sent by this process")
     p.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
@@ -136,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
         "--mode",
         choices=("auto", "intel-pt", "tracepoints"),
         default="auto",
-        help="intel-pt: every function call; tracepoints: contexts only (default: auto, intel-pt where there is Intel PT)",
+        help="intel-pt: every function call; tracepoints: contexts only (default: auto, intel-pt where Intel PT is available)",
     )
     p.add_argument(
         "--grade",
@@ -150,8 +150,8 @@ def parser() -> argparse.ArgumentParser:
         "--recorder",
         choices=("auto", "bpf", "bpftrace"),
         default="auto",
-        help="bpf: NSight's own BPF programs, at the least cost for a server; bpftrace: its scripts, and perf, without any "
-        "build (default: auto, bpf where it is built and the kernel supports it)",
+        help="bpf: NSight's own BPF programs, which cost a server the least; bpftrace: its bpftrace scripts and perf, which need "
+        "no build (default: auto, bpf if it is built and the kernel supports it)",
     )
     p.add_argument(
         "--syscalls",
@@ -164,8 +164,8 @@ def parser() -> argparse.ArgumentParser:
         "--interval",
         action="append",
         metavar="[NAME=]WHERE",
-        help="also intervals of threads, from one place of a program to another: usdt:FILE:PROVIDER:MARK..MARK or "
-        "uprobe:FILE:FUNCTION..FUNCTION, behind either ,argN if that argument is their key; or from when a timer was due: "
+        help="also record intervals of threads, from one place of a program to another: usdt:FILE:PROVIDER:MARK..MARK or "
+        "uprobe:FILE:FUNCTION..FUNCTION, with ,argN after it if that argument is the key; or from the time when a timer was due: "
         "timer:PID|THREAD (recorder bpf; can be given several times)",
     )
     p.add_argument(
@@ -173,18 +173,19 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=collect.USUAL_COUNTERS,
         metavar="LIST",
-        help=f"also performance counters of each core, read at each switch and mark of an interval, {collect.MOST_COUNTERS} at most: "
-        f"{', '.join(collect.COUNTERS)} (recorder bpf, mode tracepoints; without a list {collect.USUAL_COUNTERS})",
+        help=f"also record performance counters of each core, read at each context switch and mark of an interval, at most "
+        f"{collect.MOST_COUNTERS}: {', '.join(collect.COUNTERS)} (recorder bpf, mode tracepoints; default LIST: "
+        f"{collect.USUAL_COUNTERS})",
     )
     p.add_argument(
         "--compress",
         action="store_true",
-        help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes processor time",
+        help="compress the records of recorder bpf with zstd, to two fifths of the bytes or less; takes CPU time",
     )
     p.add_argument(
         "--acknowledgements",
         action="store_true",
-        help="also record when peers acknowledged what was sent by TCP (recorder bpf, Linux 6.15); costs two BPF programs a send call",
+        help="also record when peers acknowledged data sent by TCP (recorder bpf, Linux 6.15); costs two BPF programs per send call",
     )
     p.add_argument(
         "--payload",
@@ -200,11 +201,13 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=probes.SYSTEMS_LWIP,
         metavar="LIBRARY",
-        help="also messages of programs that use lwIP, a TCP library inside the process. LIBRARY: its file, or the program "
-        f"it is linked into (default: no; without a name {probes.SYSTEMS_LWIP}, the system's liblwip.so.N)",
+        help="also record messages of programs that use lwIP, a TCP library inside the process. LIBRARY: the library file, or the "
+        f"program that it is linked into (default: no; without a name {probes.SYSTEMS_LWIP}, the system's liblwip.so.N)",
     )
     p.add_argument("--cpus", type=_cpu_list, metavar="LIST", help="cores on which the recording programs run")
-    p.add_argument("--fix", action="store_true", help="change what preflight can change; put back afterwards")
+    p.add_argument(
+        "--fix", action="store_true", help="change what preflight can change; put it back afterwards"
+    )
     p.add_argument(
         "--restore",
         action="store_true",
@@ -227,7 +230,9 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         "Keep the last seconds in memory; a trigger writes the time around it as a capture.",
     )
     g.add_argument(
-        "--flight", action="store_true", help="switch it on; DIR then holds a capture for each window"
+        "--flight",
+        action="store_true",
+        help="run as a flight recorder; DIR then holds a capture for each window",
     )
     g.add_argument(
         "--trigger",
@@ -253,14 +258,14 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         "--memory",
         type=_size,
         metavar="SIZE",
-        help="memory for all cores (default: 64M a core, at most 1/32 of what is free)",
+        help="memory for all cores (default: 64M a core, at most 1/32 of the available memory)",
     )
     g.add_argument(
         "--windows-per-hour",
         type=_positive,
         default=default.per_hour,
         metavar="N",
-        help="windows at most in an hour (default %(default)s)",
+        help="at most this many windows per hour (default %(default)s)",
     )
     g.add_argument(
         "--most-disk",
@@ -274,9 +279,9 @@ def _add_flight(p: argparse.ArgumentParser) -> None:
         type=_per_cent,
         default=default.most_cpu,
         metavar="PERCENT",
-        help="processor time of all cores for the BPF programs: above it they leave out system calls, then everything for a minute "
+        help="CPU time limit for the BPF programs, of all cores: above it they leave out system calls, then everything for a minute "
         "(default %(default)s, 0 no limit)",
     )
     g.add_argument(
-        "--write-window", action="store_true", help="let every running flight recorder write a window now"
+        "--write-window", action="store_true", help="make every running flight recorder write a window now"
     )

@@ -145,7 +145,7 @@ class Capture:
         except (ValueError, RecursionError):
             manifest = None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise self._foreign(f"its {MANIFEST} is not one of NSight's")
+            raise self._foreign(f"its {MANIFEST} was not written by NSight")
         try:
             fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -213,7 +213,7 @@ class Capture:
         try:
             ownership.hand_over(self._fd, self._user)
         except OSError as e:
-            raise OutputError(f"{self.path}: {e.strerror}; it stays root's", "chown -R it by hand") from e
+            raise OutputError(f"{self.path}: {e.strerror}; root still owns it", "chown -R it by hand") from e
 
     def free_bytes(self) -> int:
         """What the recording may still write."""

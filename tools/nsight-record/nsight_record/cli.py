@@ -154,13 +154,13 @@ def _fly(
     refused = {"an hour": totals.end.get("over_hour", 0), "in all (disk)": totals.end.get("over_disk", 0)}
     for limit, n in refused.items():
         if n:
-            progress.warn(f"{n} triggers beyond the limit of windows {limit} made none")
+            progress.warn(f"{n} triggers made no window: the limit of windows {limit} was reached")
     if n := totals.end.get("unseen", 0):
-        progress.warn(f"{n} slow messages were not looked at, as more came at a time: no window names them")
+        progress.warn(f"{n} slow messages were not examined, too many came at once: no window names them")
     if n := totals.end.get("no_percentile", 0):
-        progress.warn(f"{n} messages had no percentile: there were too many services at a time")
+        progress.warn(f"{n} messages had no percentile: there were too many services at once")
     progress.say(
-        f"{totals.windows} windows, {human_bytes(totals.bytes)}, of {totals.end.get('triggers', 0)} triggers; "
+        f"{totals.windows} windows, {human_bytes(totals.bytes)}, from {totals.end.get('triggers', 0)} triggers; "
         f"{totals.end.get('records', 0)} records went through memory"
     )
     if totals.windows:
@@ -175,7 +175,7 @@ def _write_window(machine: Machine) -> int:
     if machine.euid != 0:
         raise Missing("not root: flight recorders are root's", "run it with sudo")
     for pid in flight_directory.ask_all(machine.root):
-        print(f"asked: nsight-record {pid}")
+        print(f"requested from: nsight-record {pid}")
     return EXIT_OK
 
 

@@ -297,14 +297,14 @@ class Flight:
             self.totals.end = what
         elif "no_room" in what:
             until = (
-                "until there is"
+                "until there is room"
                 if what["no_room"] == "disk"
-                else "any more (--most-disk): remove windows, and start it again"
+                else "any more (--most-disk): remove windows and restart the recorder"
             )
             self._progress.warn(f"{self._directory.path}: no room for a window: triggers make none {until}")
         elif "no_percentile" in what:
             self._progress.warn(
-                "too many services at a time: messages of some have no percentile, and trigger no window for it; --port restricts them"
+                "too many services at once: messages of some have no percentile and trigger no window for it; restrict them with --port"
             )
         elif "over_cpu" in what:
             if what["now"] == "without system calls":
@@ -333,13 +333,13 @@ class Flight:
                 what = "units of 16 bytes that were overwritten, or not complete yet"
                 lost.append({"tool": "collect", "what": what, "count": window["left_out_units"]})
             if missed := window["missed"] - self._missed:
-                what = "runs of BPF programs that the kernel left out since the window before, as one was under way"
+                what = "runs of BPF programs that the kernel left out since the previous window, because one was already running"
                 lost.append({"tool": "collect", "what": what, "count": missed})
             self._missed = window["missed"]
-            cut = ["the disk did not take all of the window"] if window["unwritten"] else []
+            cut = ["not all of the window could be written to the disk"] if window["unwritten"] else []
             if window["paused_ns"]:
                 cut.append(
-                    f"nothing was recorded for {window['paused_ns'] / 1e9:.3g} s of it: the BPF programs were paused"
+                    f"nothing was recorded for {window['paused_ns'] / 1e9:.3g} s of the window: the BPF programs were paused"
                 )
             if self._snapshots:
                 cut += self._snapshots.take(capture, stop["realtime_ns"] or 0)
@@ -390,5 +390,5 @@ def _told(trigger: dict[str, Any]) -> str:
             f"thread {trigger['tid']}, port {trigger['local_port']} from {trigger['remote_port']}"
         )
     if trigger["reason"] == "asked":
-        return "asked for"
+        return "requested"
     return f"{trigger['per_second']} {trigger['reason']} a second"

@@ -59,16 +59,16 @@ class Options:
         if not m:
             raise Usage(
                 f"--trigger {printable(text)}: not a trigger",
-                "latency=2ms, latency=p99.9, drops=100/s or retransmissions=10/s",
+                "use latency=2ms, latency=p99.9, drops=100/s or retransmissions=10/s",
             )
         if m["value"]:
             self.latency_us = int(float(m["value"]) * _US[m["unit"]])
             if not 0 < self.latency_us <= 1_000_000_000:
-                raise Usage(f"--trigger {text}: not from 1us to 1000s")
+                raise Usage(f"--trigger {text}: must be from 1us to 1000s")
         elif m["percentile"]:
             self.percentile = float(m["percentile"])
             if not 50 <= self.percentile < 100:
-                raise Usage(f"--trigger {text}: not from p50 to below p100")
+                raise Usage(f"--trigger {text}: must be at least p50 and below p100")
         elif m["rate"] == "drops":
             self.drops = int(m["count"])
         else:

@@ -23,7 +23,7 @@ _MARKS = re.compile(
 )
 _TIMER = re.compile(r"(?:(?P<name>[^=:/]+)=)?timer:(?P<of>[^\s:/]{1,15})")
 _HINT = (
-    "write usdt:FILE:PROVIDER:MARK..MARK, uprobe:FILE:FUNCTION..FUNCTION (behind either ,argN if that argument is the key) or "
+    "write usdt:FILE:PROVIDER:MARK..MARK, uprobe:FILE:FUNCTION..FUNCTION (with ,argN after it if that argument is the key) or "
     "timer:PID|THREAD, with NAME= before it if you like"
 )
 _COUNTED = ("begun", "again", "alone", "unpaired")
@@ -52,8 +52,8 @@ class Interval:
         marks = [found["begin"], *([found["handover"]] if found["handover"] else []), found["end"]]
         if found["keys"] and found["keys"].count("..") not in (0, len(marks) - 1):
             raise Usage(
-                f"--interval {text}: {found['keys']} is not for {len(marks)} marks",
-                "name one key, or one for each",
+                f"--interval {text}: {found['keys']} does not fit {len(marks)} marks",
+                "name one key, or one for each mark",
             )
         where = (
             f"usdt:{Path(path).resolve()}:{found['provider']}"
@@ -66,7 +66,7 @@ class Interval:
 
 def _named(name: str, text: str) -> str:
     if not _NAME.fullmatch(name):
-        raise Usage(f"--interval {text}: {name!r} is no name", "use up to 64 of A-Z a-z 0-9 _ . -")
+        raise Usage(f"--interval {text}: {name!r} is not a valid name", "use up to 64 of A-Z a-z 0-9 _ . -")
     return name
 
 
@@ -87,7 +87,7 @@ def parse(texts: Sequence[str]) -> list[Interval]:
     if len(set(names)) < len(names):
         raise Usage("--interval: two intervals of one name", "put another name before one of them: NAME=...")
     if len(found) > MOST:
-        raise Usage(f"--interval: more than {MOST}", "record them in turn")
+        raise Usage(f"--interval: more than {MOST}", "record them one after the other")
     return found
 
 

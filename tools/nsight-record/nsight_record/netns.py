@@ -109,7 +109,7 @@ def call_in(ns: Netns, function: Callable[..., Any], *args: Any) -> Any:
     Raises RecordError when it fails there.
     """
     if ns.path is None:
-        raise RecordError(f"network namespace {ns.inum}: no process or name leads to it")
+        raise RecordError(f"network namespace {ns.inum}: no process or name refers to it")
     if ns.inum == current().inum:
         return function(*args)
     name = f"network namespace {ns.label or ns.inum}"

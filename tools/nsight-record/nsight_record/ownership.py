@@ -53,7 +53,7 @@ def make_directory(name: str, parent: int) -> int:
     fd = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     try:
         if os.fstat(fd).st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "the file system gives what this user makes to another one")
+            raise OSError(errno.EPERM, "the file system gives new files of this user to another user")
         os.fchmod(fd, _DIRECTORY_MODE)  # without a set-group-id bit from the parent
         if stat.S_IMODE(os.fstat(fd).st_mode) != _DIRECTORY_MODE:
             raise OSError(errno.EPERM, "the file system cannot keep a directory private (mode 0700)")
@@ -73,7 +73,7 @@ def open_parent(path: Path, user: User | None) -> tuple[int, str]:
     """
     path = path.absolute()
     if path.name in ("", ".."):
-        raise OutputError(f"{path}: not a name for a directory", "choose another name with -o")
+        raise OutputError(f"{path}: not a directory name", "choose another name with -o")
     trusted = {0, os.geteuid(), *([user.uid] if user else [])}
     left = list(reversed(path.parent.parts[1:]))
     here, links = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), 0

@@ -70,15 +70,15 @@ def _counters(args: argparse.Namespace, recorder: str, mode: str, root: Path) ->
             "nsight-record --preflight says what recorder bpf needs; record for a while with -d",
         )
     if unknown := [name for name in names if name not in collect.COUNTERS]:
-        raise Usage(f"--counters: no counter {unknown[0]!r}", f"choose of {', '.join(collect.COUNTERS)}")
+        raise Usage(f"--counters: no counter {unknown[0]!r}", f"choose from {', '.join(collect.COUNTERS)}")
     if len(names) > collect.MOST_COUNTERS:
         raise Usage(
             f"--counters: more than {collect.MOST_COUNTERS}",
-            "record once more for the others: a core counts few at a time",
+            "make another recording for the others: a core counts only a few at a time",
         )
     if set(names) & set(collect.HARDWARE_COUNTERS) and not host.has_pmu(root):
         raise Usage(
-            "--counters: this machine has no performance counters (PMU), as most virtual machines",
+            "--counters: this machine has no performance counters (PMU), like most virtual machines",
             "leave out --counters; page-faults and cpu-clock are counted by the kernel",
         )
     return names
@@ -125,7 +125,7 @@ def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
     if args.pid:
         _is_process(args.pid)
     if args.payload and ns.path is None:
-        raise Usage(f"--netns {args.netns}: no process or name leads to it, --payload cannot enter it")
+        raise Usage(f"--netns {args.netns}: no process or name refers to it, so --payload cannot enter it")
     if args.lwip == probes.SYSTEMS_LWIP:
         args.lwip = probes.installed_lwip()
     if args.lwip and not Path(args.lwip).is_file():

@@ -175,7 +175,7 @@ def _privilege(machine: Machine, request: Request) -> list[Finding]:
         )
     link = machine.root / "proc/self/ns/pid"
     if link.is_symlink() and str(link.readlink()) != _FIRST_PIDS:
-        what = "in a PID namespace of its own, while the kernel's records have the host's numbers"
+        what = "this PID namespace is not the host's, but the kernel's records have the host's PIDs"
         found.append(Finding(what, ERROR, "run it on the host, or in a container with --pid=host"))
     limit = machine.read("proc/sys/kernel/perf_event_mlock_kb")
     locks = _needs_perf(request) and not capabilities >> _CAP_IPC_LOCK & 1
@@ -227,7 +227,7 @@ def _absent(machine: Machine, program: str, hint: str, why: str = "") -> Finding
     if machine.path is None or elsewhere is None:
         return Finding(f"{program} is not installed{why}", ERROR, hint)
     return Finding(
-        f"{program} is only at {elsewhere}{why}; as root programs are run from {machine.path} only",
+        f"{program} is only at {elsewhere}{why}; as root, programs are only run from {machine.path}",
         ERROR,
         f"{hint}, or link it from one of these directories",
     )
@@ -246,7 +246,7 @@ def _kernel(machine: Machine, request: Request) -> list[Finding]:
     if not (machine.root / "sys/kernel/btf/vmlinux").exists():
         found.append(
             Finding(
-                "the kernel has no BTF, the probes need it",
+                "the kernel has no BTF, which the probes need",
                 ERROR,
                 "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
             )
@@ -318,7 +318,7 @@ def _clocks(machine: Machine) -> list[Finding]:
     if source and source != "tsc":
         return [
             Finding(
-                f"clocksource is {source}, not tsc: clocks are mapped by bracketed readings, less exactly",
+                f"clocksource is {source}, not tsc: clocks are mapped by bracketed readings, which are less exact",
                 WARNING,
                 "if the TSC is stable here: echo tsc into clocksource0/current_clocksource, or boot with clocksource=tsc",
             )
@@ -367,7 +367,7 @@ def _disk(machine: Machine, request: Request) -> list[Finding]:
             Finding(
                 f"{directory}: {human_bytes(free)} free, a busy machine may record {human_bytes(needed)}",
                 WARNING,
-                "record for a shorter time (-d), or choose another place with -o DIR; it stops before the disk is full",
+                "record for a shorter time (-d), or choose another place with -o DIR; recording stops before the disk is full",
             )
         ]
     return []

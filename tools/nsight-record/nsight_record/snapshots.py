@@ -90,7 +90,7 @@ class Snapshots:
             if files:
                 break
             if not running or time.monotonic() > deadline:
-                return ["perf wrote no snapshot of Intel PT for it"]
+                return ["perf wrote no snapshot of Intel PT for the window"]
             time.sleep(_POLL_S)
         data = capture.directory / _OUTPUT
         data.mkdir(mode=0o700)
@@ -114,7 +114,7 @@ def copy_kernel_text(to: Path, path: str | None) -> bool:
     """Copy the running kernel's text and symbols into the new directory ``to``, as ``perf record --kcore`` does."""
     program = perf.find(path)
     if program is None:
-        raise Missing("perf is gone", "install it again")
+        raise Missing("perf was removed", "install it again")
     to.mkdir(mode=0o700)
     argv = [program, "--buildid-dir", str(to), "buildid-cache", "--kcore", "/proc/kcore"]
     try:

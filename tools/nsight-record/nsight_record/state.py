@@ -160,7 +160,7 @@ class State:
             return [Change(**{**c, "holders": [Holder(**h) for h in c["holders"]]}) for c in data["changes"]]
         except (ValueError, KeyError, TypeError) as e:
             raise RecordError(
-                f"{self.directory / _CHANGES}: not readable as what --fix changed ({e})",
+                f"{self.directory / _CHANGES}: not readable as a list of what --fix changed ({e})",
                 "put back by hand what it names, and remove it",
             ) from e
 

@@ -30,9 +30,9 @@ def enter(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Count
             what = "it ended without its counts: how many records were lost is unknown"
             losses.append({"tool": "collect", "what": what, "count": None})
         for program, n in collect.missed(log).items():
-            what = f"runs of {program} that the kernel left out, as one was under way on that core"
+            what = f"runs of {program} that the kernel left out, because one was already running on that core"
             add("collect", what, n)
-        what = "connections from before whose acknowledgements could not be asked for"
+        what = "existing connections whose acknowledgements could not be requested"
         add("collect", what, collect.not_asked(log))
     else:
         counts = probes.count(directory / "events.tsv", directory / "events.log")
