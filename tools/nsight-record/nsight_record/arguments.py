@@ -156,8 +156,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--syscalls",
         choices=tuple(collect.SYSCALLS),
-        help="system calls that recorder bpf records. waits: system calls in which a thread lost its core, in processes that messages "
-        "reach; messages: all system calls of these processes, which slows every system call of the machine; all; none "
+        help="system calls that recorder bpf records. waits: those in which a thread lost its core; messages: all "
+        "system calls of processes that messages reach, which slows every system call of the machine; all; none "
         "(default: waits; recorder bpftrace records all)",
     )
     p.add_argument(
