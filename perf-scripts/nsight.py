@@ -3,7 +3,7 @@
 
     perf script -i perf.data --itrace=cr -s perf-scripts/nsight.py [-- OPTIONS]
 
-Runs in the interpreter within perf, and needs nothing else. It is thin on purpose, since perf is to lose its
+Runs in the interpreter within perf, and needs nothing else. It is small on purpose, since perf will lose its
 interpreter: nsight-decode interprets an edge stream, not this script.
 """
 
@@ -27,7 +27,7 @@ except ImportError:
     perf_trace_context = None
 
 PROGRAM = "nsight.py"
-ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: where the command line has no --itrace
+ITRACE = "crepw"  # calls, returns, errors, power events, ptwrite: used if the command line has no --itrace
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,14 +41,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("-o", "--output", metavar="FILE", help="write the edge stream, for nsight-decode build")
     made.add_argument(
-        "--clock", metavar="FILE", help="write where the clocks were, as clock.tsv (perf record --clock-map)"
+        "--clock", metavar="FILE", help="write the system clocks as clock.tsv (perf record --clock-map)"
     )
     made.add_argument("--top", type=int, default=20, metavar="N", help="functions to list (default: 20)")
     made.add_argument(
         "--api",
         choices=("tables", "process_event"),
         default="tables",
-        help="how perf hands over samples: both give the same, process_event takes five times as long "
+        help="how perf passes samples: both give the same result, process_event takes five times as long "
         "(default: tables)",
     )
     return made
@@ -63,7 +63,7 @@ if perf_trace_context is None:
         problem.EXIT_USAGE,
     )
 problem.default_interrupt()
-gc.disable()  # there are no cycles to find among millions of rows
+gc.disable()  # there are no reference cycles among millions of rows
 command = second_pass.own_command_line()
 recording: perf_file.Recording | None = None
 other_perf: second_pass.SecondPass | None = None
@@ -71,7 +71,7 @@ output = None
 
 
 def give_up(error: OSError) -> None:
-    """The output cannot be written."""
+    """Stop, because the output cannot be written."""
     problem.cannot_write(PROGRAM, options.output, error)
 
 
@@ -85,7 +85,7 @@ except OSError as problem_with_output:
 totals = summary.Summary()
 collector = (Tables if options.api == "tables" else Events)(writer, totals)
 rows = collector.rows
-# perf looks for this name when it has run the script.
+# perf looks for this name after it has run the script.
 perf_db_export_mode = options.api == "tables"
 
 
@@ -98,7 +98,7 @@ def from_pipe() -> bool:
 
 
 def trace_begin() -> None:
-    """perf has opened the file, and is about to read it."""
+    """Called by perf when it has opened the file and is about to read it."""
     global recording, other_perf
     asks_for_errors = command.asks_for_errors()
     if command.itrace is None and hasattr(perf_trace_context, "perf_set_itrace_options"):
@@ -188,7 +188,7 @@ def throttle(time, *_):
 
 
 def remarks() -> list[tuple[str, str]]:
-    """What limits the result beside single losses, each with its fix."""
+    """What limits the result besides single losses, each with its fix."""
     if recording is None:
         return [("read from a pipe: full trace buffers and lost records are not seen", "record to a file")]
     said = recording.remarks()
@@ -208,7 +208,7 @@ def remarks() -> list[tuple[str, str]]:
 
 
 def write_clock(known: list[clocks.Clock]) -> str:
-    """Write clock.tsv if that was asked for; returns what to say about the clocks."""
+    """Write clock.tsv if it was requested; returns a text about the clocks."""
     if not known:
         return "no clock in the recording: no CLOCK_REALTIME" if options.clock else ""
     said = clocks.summary(known)
@@ -226,7 +226,7 @@ def write_clock(known: list[clocks.Clock]) -> str:
 
 
 def trace_end() -> None:
-    """perf has read everything."""
+    """Called by perf when it has read everything."""
     flush()
     said = remarks()
     if other_perf:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight.py and nsight-edges share: the edge stream, raw records of perf.data, the summary.
+"""Code shared by nsight.py and nsight-edges: the edge stream, raw records of perf.data, the summary.
 
-Standard library only: it runs in the interpreter that perf was linked with.
+Standard library only: it runs in the interpreter with which perf was linked.
 """

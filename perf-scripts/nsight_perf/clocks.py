@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where the system clocks were, as a patched perf records it, and clock.tsv made of that.
+"""The system clocks as a patched perf records them, and their conversion to clock.tsv.
 
-``perf record --clock-map`` (kernel-patches/perf/) writes PERF_RECORD_TIME_CONV records whose fields go on
-behind the events that every perf knows. They are read from the file, so any perf may run the script. perf hands a
-script nothing of these records, so a pipe has none.
+``perf record --clock-map`` (kernel-patches/perf/) writes PERF_RECORD_TIME_CONV records with additional fields
+after those that every perf knows. They are read from the file, so any perf may run the script. perf does not pass
+these records to scripts, so a pipe has none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 NS = 10**9
 STEP = 1 << 0  # PERF_TIME_CONV_CLK_STEP
 
-# struct perf_record_time_conv behind its header.
+# struct perf_record_time_conv after its header.
 _RECORD = struct.Struct("<3Q24x3Q2q2Ii2I4x")
 
 
 class Clock(NamedTuple):
-    """What the clocks were at a time of perf: a reading, or what the kernel computes them from (mult != 0)."""
+    """The clocks at a time of perf: a reading, or the kernel's parameters from which they are computed (mult != 0)."""
 
     time: int
     mono: int
@@ -38,7 +38,7 @@ class Clock(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """Whether perf's time can be given in TSC, and the clock computed."""
+        """Whether perf's time can be converted to TSC, and the clock computed."""
         return self.time_mult > 0 and self.time_shift < 64 and self.shift < 64
 
     def tsc(self, time: int) -> int:
@@ -58,7 +58,7 @@ def signed(value: int) -> int:
 
 
 def parse(body: bytes) -> Clock | None:
-    """The clock of a TIME_CONV record without its header; None if it has none, as of an unpatched perf."""
+    """The clock of a TIME_CONV record without its header; None if it has none, as from an unpatched perf."""
     if len(body) < _RECORD.size:
         return None
     shift_, mult_, zero, time, cycles, nsec, mono, real, mult, shift, tai, error, flags = _RECORD.unpack_from(
@@ -89,10 +89,10 @@ def _bracket(tsc_before: int, tsc_after: int, mono: int, real: int, tai_offset: 
 
 
 def clock_tsv(clocks: Iterable[Clock], until: int) -> list[str]:
-    """Lines of clock.tsv (Documentation/formats.md) that say the same, up to ``until`` of perf's time.
+    """Equivalent lines of clock.tsv (Documentation/formats.md), up to ``until`` of perf's time.
 
-    An update becomes two exact readings: what the clocks were with the parameters before it just before, and
-    with its own at its time. In between they are straight lines. It is no K record, since perf does not tell
+    An update becomes two exact readings: the clocks with the previous parameters just before it, and
+    with its own parameters at its time. In between they are straight lines. It is no K record, since perf does not record
     CLOCK_BOOTTIME.
     """
     given = sorted(c for c in clocks if c.usable)

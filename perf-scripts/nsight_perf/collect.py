@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From perf's callbacks to blocks of the edge stream.
 
-perf has two ways to call a script. For `process_event` it makes two dictionaries with some thirty entries a
-sample, 9 us. For the tables of a database (what export-to-sqlite.py uses) it makes one tuple with numbers of
-symbols and threads, 1.6 us, and tells each symbol once. The edges are the same; tests compare them.
+perf has two ways to call a script. For `process_event` it makes two dictionaries with about thirty entries per
+sample, 9 us. For the tables of a database (which export-to-sqlite.py uses) it makes one tuple with numbers of
+symbols and threads, 1.6 us, and passes each symbol once. The edges are the same; tests compare them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .summary import Summary
 BLOCK_ROWS = 16384
 # PERF_SYNTH_INTEL_* of tools/perf/util/event.h, in order.
 SYNTHESISED = ("ptwrite", "mwait", "pwre", "exstop", "pwrx", "cbr")
-FLAG_CHARS = "bcrosyiABExghDt"  # PERF_IP_FLAG_CHARS, one a bit
+FLAG_CHARS = "bcrosyiABExghDt"  # PERF_IP_FLAG_CHARS, one per bit
 
 
 class _Kinds(dict[Any, int]):
-    """Kind of an edge by its flags, worked out once for each combination."""
+    """Kind of an edge by its flags, computed once for each combination."""
 
     def __init__(self, bits: Callable[[Any], int]) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ def _bits_of_chars(flags: str) -> int:
 
 
 def synthesised(name: str, raw: bytes) -> tuple[int, int] | None:
-    """Code and value of an event that perf makes from a packet; None if it is of no interest.
+    """Code and value of an event that perf makes from a packet; None if it is not needed.
 
-    The value of a power event has its packet in the top byte, and below it the fields of the packet, a byte
-    or more each.
+    The value of a power event has its packet in the top byte, and below it the fields of the packet, at least
+    one byte each.
     """
     if name == "cbr" and len(raw) >= 4:
         return stream.CBR, raw[0]
@@ -64,7 +64,7 @@ def synthesised(name: str, raw: bytes) -> tuple[int, int] | None:
 
 
 class Collector:
-    """Gathers rows as perf gives them, and hands on blocks of edges."""
+    """Collects rows from perf, and passes on blocks of edges."""
 
     def __init__(self, writer: stream.Writer, summary: Summary) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -99,26 +99,26 @@ class Tables(Collector):
         self._symbol: dict[int, int] = {0: 0}
 
     def event_type(self, number: int, name: str) -> None:
-        """An event perf knows: only those called branches are edges."""
+        """An event that perf knows: only events named branches are edges."""
         if name.startswith("branches"):
             self._branches.add(number)
 
     def thread(self, number: int, pid: int, tid: int) -> None:
-        """A thread, before the first row that has it."""
+        """A thread, before the first row that refers to it."""
         self._pid[number] = pid
         self._tid[number] = tid
 
     def dso(self, number: int, short_name: str, long_name: str) -> None:
-        """An object. perf script calls it by its long name, but those of the kernel, such as [kernel.kallsyms]."""
+        """An object. perf script uses its long name, except for those of the kernel, such as [kernel.kallsyms]."""
         self._dso[number] = short_name if short_name.startswith("[") else long_name
 
     def symbol(self, number: int, dso: int, start: int, end: int, name: str) -> None:
-        """A symbol. perf makes an empty one, called unknown, for each address without."""
+        """A symbol. perf makes an empty one, named unknown, for each address without a symbol."""
         unknown = start == end and name == "unknown"
         self._symbol[number] = self._writer.symbol("" if unknown else name, self._dso.get(dso, ""))
 
     def packet(self, config: int, raw: bytes) -> None:
-        """What the packet held that made the last row."""
+        """Content of the packet from which the last row was made."""
         if config < len(SYNTHESISED):
             found = synthesised(SYNTHESISED[config], raw)
             row = self.rows[-1]
@@ -128,14 +128,14 @@ class Tables(Collector):
                 self.events.append(stream.Event(*where, *found))
 
     def switch(self, time: int, cpu: int, thread_out: int, thread_in: int, flags: int) -> None:
-        """A context switch, where perf reports it."""
+        """A context switch, if perf reports it."""
         code = stream.SWITCH_OUT if flags & 1 else stream.SWITCH_IN
         thread = thread_out if flags & 1 else thread_in
         pid, tid = self._pid.get(thread, -1), self._tid.get(thread, -1)
         self.events.append(stream.Event(time, cpu, pid, tid, code, flags >> 1 & 1))
 
     def flush(self) -> None:
-        """Hand on the rows there are."""
+        """Pass on the rows collected so far."""
         columns = list(zip(*self.rows))
         if columns and not set(columns[self._EVENT]) <= self._branches:
             columns = list(zip(*(row for row in self.rows if row[self._EVENT] in self._branches)))
@@ -159,7 +159,7 @@ class Tables(Collector):
 
 
 class Events(Collector):
-    """Rows made of what process_event is given."""
+    """Rows made from the arguments of process_event."""
 
     def __init__(self, writer: stream.Writer, summary: Summary) -> None:
         super().__init__(writer, summary)
@@ -193,7 +193,7 @@ class Events(Collector):
             self.flush()
 
     def flush(self) -> None:
-        """Hand on the rows there are."""
+        """Pass on the rows collected so far."""
         columns = list(zip(*self.rows))
         self.rows.clear()
         if columns:

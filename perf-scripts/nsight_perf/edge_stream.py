@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The edge stream: taken branches that change a call stack, in blocks of columns.
 
-Documentation/formats.md has the layout. Blocks are only appended, so what a killed run leaves is readable.
+Documentation/formats.md has the layout. Blocks are only appended, so the output of a killed run is readable.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Event(NamedTuple):
 
 
 def kind(flags: int) -> int:
-    """Kind of an edge with these sample flags; 0: it leaves the call stack as it is.
+    """Kind of an edge with these sample flags; 0: it leaves the call stack unchanged.
 
-    A branch out of what is traced is an end, whatever instruction it was: a call into a kernel that is not
-    traced has no return either. Running a guest counts as such, too.
+    A branch out of the traced code is an end, whatever instruction it was: a call into a kernel that is not
+    traced has no return either. Entering a guest also counts as such.
     """
     if flags & (F_END | F_VMENTRY):
         return END
@@ -68,11 +68,11 @@ def kind(flags: int) -> int:
 
 
 def column(typecode: str, values: Sequence[int]) -> array[int]:
-    """Values as they stand in the file."""
+    """Values in the file's representation."""
     try:
         made = array(typecode, values)
     except OverflowError:
-        # perf's tables have addresses of the kernel as negative numbers.
+        # perf's tables have kernel addresses as negative numbers.
         made = array(typecode.lower(), values)
     if sys.byteorder != "little":
         made.byteswap()
@@ -80,13 +80,13 @@ def column(typecode: str, values: Sequence[int]) -> array[int]:
 
 
 def block(block_type: int, n_rows: int, payload: bytes) -> bytes:
-    """A block as it stands in the file."""
+    """A block in the file's representation."""
     payload += bytes(-len(payload) % 8)
     return BLOCK.pack(block_type, n_rows, len(payload)) + payload
 
 
 class Name(NamedTuple):
-    """What a thread is called since a time."""
+    """The name of a thread from a time on."""
 
     time: int
     pid: int
@@ -109,7 +109,7 @@ class Writer:
         self._ids: dict[tuple[str, str], int] = {}
         self.names: list[tuple[str, str]] = []
         self._written = 0
-        if append:  # events and names only: the numbers of symbols are another's
+        if append:  # events and names only: the symbol numbers belong to another writer
             return
         if file is not None:
             file.write(MAGIC)

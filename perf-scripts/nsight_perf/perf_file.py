@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What perf does not tell scripts: losses and switches in the raw records of a perf.data.
+"""What perf does not pass to scripts: losses and switches in the raw records of a perf.data.
 
-perf hands scripts the decoded branches. That the buffer of a core was full (AUX records), that records were
-lost, and where threads switched stands in the file itself, and is read from there without decoding.
+perf passes the decoded branches to scripts. Full buffers of cores (AUX records), lost records
+and thread switches are in the file itself, and are read from there without decoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MISC_SWITCH_OUT = 1 << 13  # and 1 << 14: preempted
 AUX_TRUNCATED, AUX_OVERWRITE, AUX_PARTIAL = 1, 2, 4
 AUX_COLLISION = 8
 
-# PERF_SAMPLE_* that stand, in this order, at the end of a record that is no sample, 8 bytes each.
+# PERF_SAMPLE_* fields at the end of a record that is not a sample, in this order, 8 bytes each.
 TRAILER = {
     "tid": 1 << 1,
     "time": 1 << 2,
@@ -36,7 +36,7 @@ TRAILER = {
     "cpu": 1 << 7,
     "identifier": 1 << 16,
 }
-# The same for struct: what is not read is padding.
+# The same for struct: fields that are not read are padding.
 _FIELDS = {"tid": "ii", "time": "Q", "id": "8x", "stream_id": "8x", "cpu": "i4x", "identifier": "8x"}
 SAMPLE_ID_ALL = 1 << 18
 FEATURE_ARCH = 6
@@ -83,7 +83,7 @@ class Switches:
 
 @dataclass
 class Recording:
-    """What the raw records of a perf.data say."""
+    """Content of the raw records of a perf.data."""
 
     path: str
     events: list[stream.Event] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Recording:
 
 
 class _Trailer:
-    """Where time, thread and core stand at the end of records that are no samples."""
+    """Positions of time, thread and core at the end of records that are not samples."""
 
     def __init__(self, sample_type: int) -> None:
         self.at: dict[str, int] = {}
@@ -183,7 +183,7 @@ def _attributes(data: mmap.mmap | bytes, path: str) -> tuple[_Trailer, dict[int,
         raise Unusable(f"{path}: its header is damaged", "record or copy it again")
     trailers: list[_Trailer] = []
     by_id: dict[int, _Trailer] = {}
-    left = len(data)  # an id is of one event: lists that overlap could be read for ever
+    left = len(data)  # an id belongs to one event: overlapping lists could be read for ever
     for at in range(attrs, attrs + attrs_size - attr_size + 1, attr_size):
         sample_type, _, flags = THREE.unpack_from(data, at + 24)
         trailer = _Trailer(sample_type if flags & SAMPLE_ID_ALL else 0)
@@ -202,7 +202,7 @@ def _attributes(data: mmap.mmap | bytes, path: str) -> tuple[_Trailer, dict[int,
 
 
 def _architecture(data: mmap.mmap | bytes, end: int) -> str:
-    """Machine in the header's features, which perf writes when it ends; '' if not there."""
+    """Machine in the header's features, which perf writes when it ends; '' if it is missing."""
     bitmap = int.from_bytes(data[72:104], "little")
     if not bitmap >> FEATURE_ARCH & 1:
         return ""
@@ -290,9 +290,9 @@ def _records(data: mmap.mmap, recording: Recording) -> None:
 
 
 def _in_guest(data: mmap.mmap, begin: int, end: int) -> bool:
-    """Whether one of the first synchronisation points of a piece of trace lies in a virtual machine.
+    """Whether one of the first synchronisation points of a piece of trace is in a virtual machine.
 
-    A PSB is followed by packets that tell the state; bit 0 of PIP (NR) is set in guests.
+    A PSB is followed by packets with the state; bit 0 of PIP (NR) is set in guests.
     """
     for _ in range(PSBS_LOOKED_AT):
         begin = data.find(PSB, begin, end)
@@ -307,12 +307,12 @@ def _in_guest(data: mmap.mmap, begin: int, end: int) -> bool:
 
 
 def _lost_totals(recording: Recording) -> None:
-    """perf's totals per event at the end of the file include what LOST records told when it happened."""
+    """perf's totals per event at the end of the file include losses that LOST records reported when they happened."""
     told = sum(event.value for event in recording.events if event.code == stream.LOST)
     rest = sum(event.value for event in recording.lost_totals) - told
     if rest > 0:
         last = recording.lost_totals[-1]
-        rest = min(rest, (1 << 64) - 1)  # more than the stream holds is damage
+        rest = min(rest, (1 << 64) - 1)  # more than the stream can hold means damage
         recording.events.append(stream.Event(last.time, -1, -1, -1, stream.LOST, rest))
 
 
@@ -322,7 +322,7 @@ def _switch(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, re
 
 
 class _SwitchRuns:
-    """Reads runs of equal switch records at once: one by one they would take longer than perf's decoding."""
+    """Reads runs of equal switch records together: one by one they would take longer than perf's decoding."""
 
     def __init__(self, trailer: _Trailer) -> None:
         layout = "".join(_FIELDS[name] for name in trailer.at)
@@ -380,7 +380,7 @@ def _lost_samples(
 
 def _throttle(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
     time, cpu, pid, tid = trailer.read(data, end)
-    recording.events.append(stream.Event(time, cpu, pid, tid, stream.LOST, 0))  # how many, nobody counted
+    recording.events.append(stream.Event(time, cpu, pid, tid, stream.LOST, 0))  # their number is unknown
 
 
 def _comm(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
@@ -392,7 +392,7 @@ def _comm(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, reco
 def _info(data: mmap.mmap, at: int, end: int, misc: int, trailer: _Trailer, recording: Recording) -> None:
     kind = struct.unpack_from("<I", data, at)[0]
     recording.auxtrace = AUXTRACE_TYPES.get(kind, f"of an unknown type ({kind})")
-    # u64 priv[]: the ninth tells snapshot mode (INTEL_PT_SNAPSHOT_MODE of tools/perf/util/intel-pt.h).
+    # u64 priv[]: the ninth shows snapshot mode (INTEL_PT_SNAPSHOT_MODE of tools/perf/util/intel-pt.h).
     if kind == 1 and end - at >= 8 + 8 * 9:
         recording.snapshot = U64.unpack_from(data, at + 8 + 8 * 8)[0] != 0
         mult, capable = (U64.unpack_from(data, at + 8 + 8 * word)[0] for word in (2, 4))

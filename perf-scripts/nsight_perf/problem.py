@@ -23,7 +23,7 @@ EXIT_CODES = """exit codes:
 
 
 class Unusable(Exception):
-    """The input cannot be used: says why, and the fix."""
+    """The input cannot be used; has the reason and the fix."""
 
     def __init__(self, why: str, hint: str, code: int = EXIT_INPUT) -> None:
         super().__init__(why)
@@ -32,7 +32,7 @@ class Unusable(Exception):
 
 
 def stop(program: str, why: str, hint: str, code: int) -> NoReturn:
-    """Print the error with its fix and exit; stdout may be gone already."""
+    """Print the error with its fix and exit; stdout may be closed already."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -49,7 +49,7 @@ def cannot_write(program: str, path: str, error: OSError) -> NoReturn:
 
 
 def drop_stdout() -> None:
-    """Let nothing more be written to a pipe whose reader is gone, not even at exit."""
+    """Prevent further writes to a pipe whose reader ended, also at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Decode errors, where the user's own perf command does not ask for them.
+"""Decode errors, if the user's own perf command does not request them.
 
-perf tells a script of decode errors only with `e` in --itrace. `--itrace=cr`, which is what one writes by
-habit, would hide every overflow. Another perf, which decodes but makes no samples, then tells them: it takes a
+perf reports decode errors to a script only with `e` in --itrace. `--itrace=cr`, which many people write out of
+habit, would hide every overflow. In that case another perf, which decodes but makes no samples, reports them: it takes a
 tenth of the time, on another core.
 """
 
@@ -65,23 +65,23 @@ class CommandLine:
                 self.input = value
 
     def asks_for_errors(self) -> bool:
-        """Whether perf will tell the script of decode errors."""
+        """Whether perf will report decode errors to the script."""
         # The letters after + or - are flags of e and d.
         return self.itrace is not None and "e" in re.sub(r"[+-][a-z]", "", self.itrace)
 
     def whole(self) -> bool:
-        """Whether all of the recording is decoded."""
+        """Whether the whole recording is decoded."""
         return not any(word.startswith(("--time", "-C", "--cpu")) for word in self.decoding)
 
 
 def own_command_line() -> CommandLine:
-    """That of the perf this runs in."""
+    """The command line of the perf in which this runs."""
     words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]
     return CommandLine([os.fsdecode(word) for word in words])
 
 
 def parse_error(line: bytes) -> stream.Event | None:
-    """The error that perf prints in ``line``, if it does."""
+    """The error that perf prints in ``line``, if any."""
     found = _LINE.match(line)
     if not found:
         return None
@@ -96,17 +96,17 @@ _COUNT = re.compile(
 
 
 def counted(said: bytes) -> int:
-    """How many decode errors perf says, on stderr, that there were."""
+    """The number of decode errors that perf reports on stderr."""
     return sum(int(found[1] or 0) for found in _COUNT.finditer(said))
 
 
 def other_words(said: bytes) -> bytes:
-    """What else perf said on stderr."""
+    """Everything else that perf wrote to stderr."""
     return _COUNT.sub(b"", said)
 
 
 def missed(errors: Sequence[stream.Event], said: bytes) -> list[tuple[str, str]]:
-    """A remark when perf counted more decode errors than it told."""
+    """A remark if perf counted more decode errors than it reported."""
     n_missed = counted(said) - len(errors)
     if n_missed <= 0:
         return []
@@ -116,7 +116,7 @@ def missed(errors: Sequence[stream.Event], said: bytes) -> list[tuple[str, str]]
 
 
 def error(time: int, cpu: int, pid: int, tid: int, code: int) -> stream.Event:
-    """A decode error by perf's code of it."""
+    """A decode error from perf's error code."""
     kind = stream.OVERFLOW if code == PERF_OVERFLOW else stream.ERROR
     return stream.Event(time, cpu, pid, tid, kind, code)
 
@@ -124,7 +124,7 @@ def error(time: int, cpu: int, pid: int, tid: int, code: int) -> stream.Event:
 def end_with_parent() -> Callable[[], None]:
     """For preexec_fn: the child is killed when this process ends, however it ends.
 
-    perf can read a damaged file for ever, and would go on when nobody waits for it any more.
+    perf can read a damaged file for ever, and would continue when nobody waits for it any more.
     """
     libc = ctypes.CDLL(None)  # before the fork, where loading is safe
     parent = os.getpid()
@@ -138,7 +138,7 @@ def end_with_parent() -> Callable[[], None]:
 
 
 class SecondPass:
-    """Runs the other perf, beside this one."""
+    """Runs the other perf in parallel with this one."""
 
     def __init__(self, perf: str, command: CommandLine) -> None:
         # Files, not pipes: nobody reads before the end, and a full pipe would stall it.
@@ -152,7 +152,7 @@ class SecondPass:
         )
 
     def errors(self) -> tuple[list[stream.Event], list[tuple[str, str]]]:
-        """Every error, and remarks if something is amiss. Waits for it."""
+        """Every error, and remarks if something is wrong. Waits for the other perf."""
         code = self._process.wait()
         with self._output, self._said:
             self._output.seek(0)
@@ -166,6 +166,6 @@ class SecondPass:
         return found, remarks
 
     def abandon(self) -> None:
-        """End it; its answer is no longer wanted."""
+        """Kill it; its result is no longer needed."""
         self._process.kill()
         self._process.wait()

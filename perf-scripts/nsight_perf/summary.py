@@ -13,7 +13,7 @@ NOT_TRACED = -1
 _IS_CALL = [kind in stream.CALLS for kind in range(256)]
 
 _BUFFER_FULL = "larger buffers (-m,64M), a shorter recording, or no other load on the core of perf record"
-# Events that mean something is missing: what to call them, and the fix. By code, and for decode errors by
+# Events that mean that something is missing: their text, and the fix. By code, and for decode errors by
 # perf's number of the error (INTEL_PT_ERR_* of tools/perf/util/intel-pt-decoder).
 LOSSES = {
     stream.OVERFLOW: (
@@ -50,14 +50,14 @@ class _Core:
         self.first = self.last = 0
         self.owner = NOT_TRACED  # symbol that runs after the last edge
         self.tid = -1
-        self.since = 0  # when that thread came
+        self.since = 0  # since when that thread runs
         self.threads: defaultdict[int, int] = defaultdict(int)
         self.not_traced = 0
         self.n_edges = 0
 
 
 class Summary:
-    """Adds up blocks of edges, which may be of several cores, each in order of time."""
+    """Adds up blocks of edges, which may be of several cores, each in time order."""
 
     def __init__(self) -> None:
         self.cores: dict[int, _Core] = {}
@@ -82,7 +82,7 @@ class Summary:
                 core.threads[tid] += last - core.since
                 core.since, core.tid, tid = last, now_tid, now_tid
             if kind == stream.BEGIN:
-                # Without an end before: what lies between was lost.
+                # Without an end before it, the time in between was lost.
                 owner = NOT_TRACED
             if owner == NOT_TRACED:
                 core.not_traced += now - last
@@ -101,7 +101,7 @@ class Summary:
         return core
 
     def count(self, cpu: int, kinds: frozenset[int]) -> int:
-        """Edges of these kinds on a core."""
+        """Number of edges of these kinds on a core."""
         return sum(self.kinds[cpu, kind] for kind in kinds)
 
     def thread_times(self, cpu: int) -> dict[int, int]:
@@ -121,7 +121,7 @@ def span(ns: int) -> str:
 
 
 def shown(name: str) -> str:
-    """A name of the recorded machine, without what a terminal would obey."""
+    """A name from the recorded machine, without characters that a terminal would interpret."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
 
 
@@ -131,7 +131,7 @@ def when(ns: int) -> str:
 
 
 def losses(events: Sequence[stream.Event], remarks: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines that say what is missing and the fix, first things first; none if nothing is."""
+    """Lines that say what is missing and the fix, most important first; empty if nothing is missing."""
     groups: defaultdict[tuple[str, str], list[stream.Event]] = defaultdict(list)
     for event in sorted(events):
         if event.code == stream.ERROR:

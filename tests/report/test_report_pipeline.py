@@ -147,7 +147,7 @@ def test_tables_of_a_diagnosis_that_is_not_made_are_not_to_be_had(capture: Path,
     only = Pipeline(capture, diagnosed=False)
     only.run()
     assert only.table("messages").num_rows
-    with pytest.raises(BadInput, match="table causes is of a diagnosis"):
+    with pytest.raises(BadInput, match="table causes belongs to a diagnosis"):
         only.table("causes")
 
 

@@ -201,7 +201,7 @@ def test_causes_that_are_only_places_are_marked_and_told_apart(capture: Path) ->
     )
     text = told(c)
     assert re.search(r"The causes explain (49|50)% of a slow message's extra latency \(median\)", text)
-    assert re.search(r"Of (49|50)% they tell where it went, and not why\.", text)
+    assert re.search(r"For (49|50)% of it they show where the time went, but not why\.", text)
     assert "hog (A) *" in text
     assert "Head-of-line blocking (A) *" not in text
     assert "* tells where the time went, and not why" in text

@@ -288,7 +288,7 @@ def test_capture_without_messages_names_the_records(tmp_path: Path) -> None:
 def test_capture_without_switches_names_the_records(tmp_path: Path) -> None:
     path = capture(tmp_path, "binary")
     write_records(path, traffic(5)[0])
-    with pytest.raises(BadInput, match="records/ says of no core who ran on it"):
+    with pytest.raises(BadInput, match="records/ does not show which threads ran on any core"):
         Pipeline(path).run()
 
 

@@ -148,4 +148,4 @@ def test_a_link_or_a_pipe_is_no_file_of_intervals(file: Path) -> None:
     file.symlink_to("/etc/passwd")
     with pytest.raises(BadInput, match="not a regular file") as refused:
         Reader(file, CLOCK, Ledger("lifetimes"))
-    assert refused.value.hint == "write the intervals into a file, and name that itself"
+    assert refused.value.hint == "write the intervals to a regular file, and name that file"

@@ -218,7 +218,7 @@ def test_readings_of_a_patched_perf_serve_with_their_error(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("made", "why", "fix"),
     [
-        (lambda: machine(names=("sched:sched_switch",)), "nothing tells how perf's clock", "timekeeping_update"),
+        (lambda: machine(names=("sched:sched_switch",)), "nothing shows how perf's clock", "timekeeping_update"),
         (lambda: machine(clockid=0, names=("sched:sched_switch",)), "in the clock realtime", "without -k"),
     ],
 )  # fmt: skip
@@ -233,7 +233,7 @@ def test_recording_whose_clocks_are_not_known_is_refused_with_the_fix(
 def test_perf_clock_without_tsc_and_clocksource_without_tsc_are_refused(tmp_path: Path) -> None:
     made = machine()
     made.records = made.records[1:]  # no TIME_CONV
-    with pytest.raises(BadInput, match="not made of the TSC") as caught:
+    with pytest.raises(BadInput, match="not based on the TSC") as caught:
         read(made, tmp_path)
     assert "-k CLOCK_MONOTONIC" in caught.value.hint
     made = Recording()

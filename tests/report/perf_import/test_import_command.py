@@ -117,7 +117,7 @@ def test_recording_that_lacks_something_is_refused_with_the_fix(tmp_path: Path) 
     made = machine(names=tuple(n for n in Recording().names if n != "sched:sched_switch"))
     socket(made, "sock_data_read", BEGIN + US, pos=0, length=9)
     made.write(path)
-    assert_refused(run("import", path), 3, "nothing tells what the cores did", "sched:sched_switch")
+    assert_refused(run("import", path), 3, "nothing shows what the cores did", "sched:sched_switch")
     small(path, formats=False)
     assert_refused(run("import", path), 3, "formats of its tracepoints are missing", "SIGINT")
     assert [p.name for p in tmp_path.iterdir()] == ["perf.data"]

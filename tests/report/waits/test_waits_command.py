@@ -118,4 +118,4 @@ def test_recording_without_threads_is_bad_input(run, capture):
     """The made-up capture has messages and Intel PT, and no scheduler's records."""
     done = run("waits", capture)
     assert done.returncode == 3
-    assert "tells of no thread's states" in done.stderr
+    assert "contains no thread states" in done.stderr

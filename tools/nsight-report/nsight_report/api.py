@@ -32,7 +32,7 @@ class Capture(CaptureTables):
         return summary_object(self)
 
 
-#: Options by their former names, taken for one release.
+#: Old names of options, accepted for one release.
 _FORMER = {"target": "slow", "reference": "baseline"}
 
 
@@ -45,7 +45,7 @@ def open_capture(
 ) -> Capture:
     """Open a capture directory; ``options`` are those of ``stage.Options`` (slow, baseline, app, ...).
 
-    Nothing is computed before a table is asked for.
+    Nothing is computed before a table is requested.
     """
     for old in set(_FORMER) & set(options):
         warnings.warn(f"option {old!r} is called {_FORMER[old]!r} now", DeprecationWarning, stacklevel=2)

@@ -11,20 +11,20 @@ from typing import Any
 
 from . import __version__
 
-#: What --latency says in the words of --direction.
+#: The value of --direction that each value of --latency corresponds to.
 LATENCIES = {"receive": "rx", "request": "request", "transmit": "tx"}
 COMMANDS = ("top", "show", "waits", "compare", "export", "import", "hops")
 
 _EPILOG = """\
-other commands (nsight-report COMMAND --help tells their options):
+other commands (nsight-report COMMAND --help lists their options):
   top CAPTURE                    rank causes, or messages
   show CAPTURE [MESSAGE]         one message: timestamps, causes with evidence, calls, neighbours
   waits CAPTURE                  threads: what each did, and what or whom it waited for
   compare BEFORE AFTER           two captures: latencies, causes that came, went, stayed
   export FORMAT CAPTURE -o FILE  perfetto, chrome, folded, parquet or csv
-  import PERF_DATA               make a capture of a perf.data that was recorded without BPF
-  hops DIRECTORY                 which layer delayed which packet, of nsight-capsule
-A capture directory that is called like a command is written ./top.
+  import PERF_DATA               make a capture from a perf.data that was recorded without BPF
+  hops DIRECTORY                 which layer delayed which packet, from nsight-capsule
+A capture directory that has the name of a command is written ./top.
 
 stages, in order: STAGES
 
@@ -33,7 +33,7 @@ exit codes:
   1    internal error (a bug in nsight-report)
   2    wrong usage
   3    the capture, or a file in it, cannot be used
-  4    something this installation lacks
+  4    this installation lacks something
   5    writing failed (disk full, no permission); recorded data is intact
   130  interrupted
 
@@ -46,7 +46,7 @@ examples:
 
 
 class _Stages(Container[str]):
-    """Their names, in order. What makes tables is loaded only if somebody asks."""
+    """Names of the stages, in order. The modules that make tables are loaded only when the names are needed."""
 
     def __iter__(self) -> Iterator[str]:
         from .stages import BY_NAME
@@ -58,7 +58,7 @@ class _Stages(Container[str]):
 
 
 class _Renamed(argparse.Action):
-    """An option by its former name: taken for one release, with a warning that names the new one."""
+    """An option under its old name: accepted for one release, with a warning that gives the new name."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
@@ -73,14 +73,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of a report; the manual page is held against its help."""
+    """The command line of a report; a test compares the manual page with its help."""
     p = options()
     p.add_argument("capture", metavar="CAPTURE", type=Path, help="directory written by nsight-record")
     return p
 
 
 def options() -> argparse.ArgumentParser:
-    """Its options alone: of completions, where a command may stand for the capture."""
+    """The options alone: completions need them, because a command may stand where the capture is expected."""
     p = _Parser(
         prog="nsight-report",
         description="Say what delayed the slow messages of a capture, on which core, and by how much.",
@@ -158,7 +158,7 @@ def _common(p: argparse.ArgumentParser) -> None:
         "--role",
         choices=("server", "client"),
         default="server",
-        help="requests whose phases are told: those that came in (default), or those that the application sent",
+        help="which requests to report phases for: received ones (default), or those that the application sent",
     )
     p.add_argument(
         "--framing",
@@ -174,7 +174,7 @@ def _common(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--symfs",
         metavar="DIR",
-        help="mode intel-pt: directory with the recorded machine's programs, when this is another machine, or has another name now",
+        help="mode intel-pt: directory with the recorded machine's programs, if this machine is another one, or its name has changed",
     )
     p.add_argument(
         "--nested",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .timeline.calls_of_message import Interval
 
 
-#: Messages whose calls are read together.
+#: Number of messages whose calls are read together.
 _TOGETHER = 32
 
 
@@ -51,8 +51,8 @@ class CaptureTables:
 
     @property
     def name(self) -> str:
-        """What the capture is called where people read it: the last part of the path as it was given."""
-        given = self.path.name  # a link has the name that its owner chose
+        """The name of the capture in output: the last part of the path as it was given."""
+        given = self.path.name  # a link keeps the name that its owner chose
         return given if given not in ("", "..") else self.path.resolve().name
 
     @property
@@ -62,22 +62,22 @@ class CaptureTables:
 
     @property
     def options(self) -> Options:
-        """The choices the analysis was made with."""
+        """The options of the analysis."""
         return self.pipeline.options
 
     def diagnosed(self, yes: bool = True) -> Self:
-        """The same capture by itself with every table; with ``yes`` false with those of the stages before anomalies."""
+        """The same capture, with every table; with ``yes`` false, only with tables of the stages before anomalies."""
         return type(self)(self.pipeline.alone(yes))
 
     @property
     def other(self) -> Self | None:
-        """The capture whose baseline messages these are compared with (option ``against``); it is not diagnosed."""
+        """The capture that supplies the baseline messages (option ``against``); it is not diagnosed itself."""
         if self._other is None and self.pipeline.other is not None:
             self._other = type(self)(self.pipeline.other)
         return self._other
 
     def analyse(self, rerun: str | None = None) -> list[str]:
-        """Bring every stage up to date; returns the stages that ran. Attributes do this by themselves."""
+        """Bring every stage up to date; returns the stages that ran. Reading an attribute does this too."""
         ran = self.pipeline.run(rerun)
         self._analysed = True
         self._frames.clear()
@@ -103,16 +103,16 @@ class CaptureTables:
     def lifetime(self, message_id: int) -> pd.DataFrame:
         """The calls of one message, from the NIC to the application; see ``timeline.calls_of_message``.
 
-        Raises KeyError for a message that is not there.
+        Raises KeyError if there is no such message.
         """
         return next(self.lifetimes([message_id]))
 
     def lifetimes(
         self, message_ids: Sequence[int], columns: Sequence[str] | None = None
     ) -> Iterator[pd.DataFrame]:
-        """``lifetime`` of each message in turn, or some ``columns`` of calls; the table is read once for some at a time.
+        """``lifetime`` of each message in turn, or only some ``columns`` of its calls; one read of the table serves several.
 
-        That is least work in order of time: neighbours in time are neighbours in the file.
+        Messages in time order cost least: neighbours in time are neighbours in the file.
         """
         from .timeline.calls_of_message import calls_of_each
 
@@ -137,7 +137,7 @@ class CaptureTables:
         return intervals_of(messages, detours(messages, self.pipeline.stored("contexts")))
 
     def message(self, message_id: int) -> pd.Series[Any]:
-        """The row of ``messages`` (or of a request in their form) of one. Raises KeyError when it is not there."""
+        """The row of one message in ``messages`` (or of one request in the same form). Raises KeyError if there is none."""
         rows = self.diagnosed_messages.rows(np.array([message_id]))
         if not len(rows):
             raise KeyError(f"no message {message_id}")
@@ -145,34 +145,34 @@ class CaptureTables:
 
     @property
     def stored_messages(self) -> Messages:
-        """Table ``messages``, to be read in parts; ``messages`` itself is every one of the recording, in memory."""
+        """Table ``messages``, read in parts; ``messages`` itself holds every message of the recording in memory."""
         if not self._analysed:
             self.analyse()
         return self.pipeline.messages()
 
     @property
     def diagnosed_messages(self) -> Messages:
-        """What is diagnosed, to be read in parts: messages, or requests in their form (``--latency request``)."""
+        """What is diagnosed, read in parts: messages, or requests in the same form (``--latency request``)."""
         if not self._analysed:
             self.analyse()
         return self.pipeline.compared()
 
     @property
     def stored_requests(self) -> Messages:
-        """Table ``requests``, to be read in parts; ``requests`` itself is every one of the recording, in memory."""
+        """Table ``requests``, read in parts; ``requests`` itself holds every request of the recording in memory."""
         if not self._analysed:
             self.analyse()
         return self.pipeline.requests()
 
     @property
     def stored_states(self) -> IntervalTable:
-        """Table ``thread_states``, to be read in parts; ``thread_states`` itself is all of it, in memory."""
+        """Table ``thread_states``, read in parts; ``thread_states`` itself holds the whole table in memory."""
         if not self._analysed:
             self.analyse()
         return self.pipeline.stored("thread_states")
 
     def work(self, request_ids: Sequence[int]) -> pd.DataFrame:
-        """Table ``request_work`` of received requests: in whose hands each was between its read and its reply."""
+        """Table ``request_work`` of received requests: which thread worked on each between its read and its reply."""
         from .waits import Activity
         from .waits.hands import COLUMNS, work
 
@@ -188,7 +188,7 @@ class CaptureTables:
             there = meets(column(rows["read_ns"]), column(rows["last_send_ns"]), read, sent)
             return there & (rows["role"].astype(str) == "server").to_numpy(bool)
 
-        # The others of those times only: memory does not grow with the recording.
+        # Only the other requests of those times: memory must not grow with the recording.
         rows = self.stored_requests.columns(names, beside) if len(rows) else rows
         states, contexts, waits = (
             self.pipeline.stored(name) for name in ("thread_states", "contexts", "waits")
@@ -198,13 +198,13 @@ class CaptureTables:
 
     @cached_property
     def ways(self) -> Ways:
-        """The packets of messages, of directories of nsight-capsule in the capture."""
+        """The packets of messages, from nsight-capsule directories in the capture."""
         from .hops.ways import of_capture
 
         return of_capture(self.path, self.manifest.text("host", "boot_id"), self.stored_messages)
 
     def calls_around(self, messages: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; no others are read."""
+        """Rows of ``calls`` that overlap the lifetimes of ``messages`` on their cores; only these are read."""
         from .selection.windows import around
 
         windows = around(messages)
@@ -218,22 +218,22 @@ class CaptureTables:
         end_ns: Sequence[int],
         columns: Sequence[str] | None = None,
     ) -> pd.DataFrame:
-        """Rows of ``calls`` that overlap any of some intervals of cores, with their callers; no others are read.
+        """Rows of ``calls`` that overlap any of the given intervals of cores, with their callers; only these are read.
 
-        ``calls`` itself is every call of the recording, in memory.
+        ``calls`` itself holds every call of the recording in memory.
         """
         core, start, end = (np.array(values, np.int64) for values in (cpu, start_ns, end_ns))
         return to_pandas(self._stored_calls().overlapping(core, start, end, columns))
 
     def calls_within(self, windows: Sequence[Window]) -> Iterator[pa.Table]:
-        """Rows of ``calls`` that overlap ``windows``, with their callers, in table order, a piece of the table at a time."""
+        """Rows of ``calls`` that overlap ``windows``, with callers, in table order, one piece of the table at a time."""
         core, start, end = (
             np.array([getattr(w, name) for w in windows], np.int64) for name in ("cpu", "begin_ns", "end_ns")
         )
         yield from self._stored_calls().pieces(core, start, end)
 
     def calls_per_ns(self) -> float:
-        """Calls of an interval of one core, on average."""
+        """Average number of calls per ns of a core."""
         return self._stored_calls().rows_per_ns()
 
     def _stored_calls(self) -> IntervalTable:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command line of nsight-report. Only wires: every decision is made elsewhere."""
+"""The command line of nsight-report. It only connects the parts: every decision is made elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return errors.EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (head, less): that is its right.
+        # The reader of our output ended (head, less), which is fine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_OK
     except ImportError as error:
@@ -104,7 +104,7 @@ def _open(args: argparse.Namespace, path: Path, output: Path | None = None, **ch
 
 
 def _direction(args: argparse.Namespace) -> str:
-    """What is diagnosed: that of --latency, in the words of --direction, which is the older one."""
+    """What is diagnosed: the value of --latency, expressed as a value of the older --direction."""
     asked = LATENCIES.get(args.latency)
     if asked and (args.direction or args.intervals) and args.direction != asked:
         other = f"--direction {args.direction}" if args.direction else "--intervals"
@@ -140,7 +140,7 @@ def _made(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 
 
 def _printed_to(command: str, args: argparse.Namespace) -> TextIO:
-    """Where messages for people go: standard error, if what is exported goes to standard output."""
+    """Where messages for people go: standard error if the export itself goes to standard output."""
     from .export.output_file import is_stdout
 
     return sys.stderr if command == "export" and is_stdout(args.output) else sys.stdout
@@ -171,7 +171,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _in_order(args: argparse.Namespace) -> None:
-    """Refuse MESSAGE CAPTURE, which otherwise ends in a capture that is not there."""
+    """Refuse MESSAGE CAPTURE; otherwise the error would be about a capture that does not exist."""
     if not args.capture.exists() and Path(args.message).is_dir():
         raise errors.UsageError(
             "the capture comes first", f"nsight-report show {args.message} {args.capture}"
@@ -193,7 +193,7 @@ def _make(module: Any, command: str, args: argparse.Namespace) -> dict[str, Any]
 
 
 def _waits(module: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """A recording without messages has waits, too: only what they are made of is made."""
+    """A recording without messages has waits, too: make only the tables that waits need."""
     from .api import open_capture
 
     capture = open_capture(args.capture, progress=_progress())
@@ -209,9 +209,9 @@ def _compare(module: Any, args: argparse.Namespace) -> dict[str, Any]:
     from .selection.options import Selection
     from .selection.population import slices_overlap
 
-    # Either brings its own intervals; those that the user names are of AFTER.
+    # Each capture brings its own intervals; a file that the user names belongs to AFTER.
     before = _open(args, args.before, intervals=None)
-    # By itself a capture leaves the slow messages out of the baseline: a yardstick that AFTER has not.
+    # Alone, a capture leaves its slow messages out of the baseline; then AFTER would have a different baseline.
     if slices_overlap(before.diagnosed(False).diagnosed_messages, Selection.of(before.options)):
         before = _open(args, args.before, against=str(args.before), intervals=None)
     after = _open(args, args.capture, against=str(args.before))
@@ -265,7 +265,7 @@ def _write_report(capture: Capture, summary: Summary, output: Path, n_lifetimes:
 
 
 def _progress() -> Callable[[str], AbstractContextManager[object]]:
-    """Shows which stage runs, on a terminal only."""
+    """Shows which stage is running, on a terminal only."""
 
     @contextlib.contextmanager
     def show(what: str) -> Iterator[None]:

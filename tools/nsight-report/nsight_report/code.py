@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Identity of the code that makes a table, so that an upgrade, or an edit, leaves no old result behind.
+"""Identity of the code that makes a table, so that no old result survives an upgrade or an edit.
 
-That is a module, what it imports of this package, and so on; lists beside these modules (CSV); and native programs.
+The code is a module, the modules of this package that it imports, and so on; CSV lists beside them; and native programs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 _NATIVE = _PACKAGE / "bin"
-#: Relative imports, wherever they stand; names may stand in parentheses.
+#: Relative imports, at any indentation; names may be in parentheses.
 _IMPORT = re.compile(r"^[ ]*from (\.+)([\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
-#: Read by type checkers alone.
+#: Imports that only type checkers read.
 _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ ]+[^\n]*\n|\n)+", re.MULTILINE)
 
 
 def identity(module: Path, programs: Iterable[str] = ()) -> str:
-    """Identity of what ``module`` and these native programs (names) do; a program that is not built says so when it runs."""
+    """Identity of ``module`` and of these native programs (names); a program that is not built reports that when it runs."""
     digest = hashlib.sha256()
     for path in (*modules(module), *(_NATIVE / name for name in programs)):
         digest.update(path.name.encode() + b"\0" + _content(path))
@@ -29,7 +29,7 @@ def identity(module: Path, programs: Iterable[str] = ()) -> str:
 
 
 def modules(module: Path) -> list[Path]:
-    """The module, what it imports of this package, directly or not, and the lists beside these or in directories of their names."""
+    """The module, what it imports of this package (also indirectly), and lists beside these or in directories of their names."""
     found: set[Path] = set()
     waiting = [module.resolve()]
     while waiting:
@@ -58,7 +58,7 @@ def _imported(path: Path) -> Iterator[Path]:
             base = base.parent
         base = base.joinpath(*filter(None, name.split(".")))
         for word in re.findall(r"(\w+)(?: as \w+)?", names.partition("#")[0]):
-            # A module of a package, or a name in a module.
+            # Either a module of a package, or a name in a module.
             target = _file(base / word) or _file(base)
             if target:
                 yield target

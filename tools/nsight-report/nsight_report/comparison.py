@@ -15,7 +15,7 @@ from .calls.stacks import compared, mean_stacks
 if TYPE_CHECKING:
     from .capture_tables import CaptureTables
 
-# Messages of each role whose calls are read: a mean changes little with more, and with Intel PT one can have 50,000 calls.
+# Messages per role whose calls are read: more hardly change a mean, and with Intel PT one message can have 50,000 calls.
 _SAMPLE = 60
 _MOST_CALLS = 1_500_000
 
@@ -32,7 +32,7 @@ class CallPaths:
 def call_paths(capture: CaptureTables) -> CallPaths:
     """Call paths of the slow messages and of the baseline messages (of the other capture, if one was given).
 
-    Of many messages evenly spaced ones are read; how many is in the result.
+    If there are many messages, evenly spaced ones are read; the result says how many.
     """
     roles = capture.compared
     role = roles["role"].astype(str)
@@ -50,7 +50,7 @@ def _lifetimes(capture: CaptureTables, numbers: pd.Series[int]) -> list[pd.DataF
     )
     spans = capture.diagnosed_messages.rows(ids, ["first_ns", "last_ns"]).astype("int64")
     expected = 2 * capture.calls_per_ns() * float((spans["last_ns"] - spans["first_ns"]).sum())
-    # Reading is cheapest in order of time. Where the limit may cut it, in one that is spread over the capture at any point.
+    # Reading is cheapest in time order. Where the limit may cut, a random order keeps the sample spread over the capture.
     in_order = ids if expected < _MOST_CALLS / 2 else np.random.default_rng(0).permutation(ids)
     found, n_calls = [], 0
     for calls in capture.lifetimes(in_order.tolist(), ("symbol", "kind")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What performance counters say of the work on slow messages and on baseline ones."""
+"""What performance counters say about the work on slow messages and on baseline messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PER = 1_000
 
 
 class Counted(NamedTuple):
-    """A figure of the median slow and baseline message, None where there is none; ``name`` says of what, and per what."""
+    """A figure of the median slow and baseline message, None where there is none; ``name``: what is counted, and per what."""
 
     name: str
     slow: float | None
@@ -20,9 +20,9 @@ class Counted(NamedTuple):
 
 
 def of_messages(counts: pd.DataFrame, compared: pd.DataFrame) -> list[Counted]:
-    """Figures of ``counts`` (table ``message_counters``) of the messages that were ``compared``; none where nothing was counted.
+    """Figures from ``counts`` (table ``message_counters``) for the messages that were ``compared``; empty if nothing was counted.
 
-    A counter that counted nothing of a message counts as 0 there. Where no counter did, its core had none: the message has no figure.
+    A counter without counts for a message is 0 for it. If no counter has any, its core had no counters: the message has no figure.
     """
     names = sorted(counts["counter"].astype(str).unique())
     by_role = []
@@ -52,7 +52,7 @@ def _median(of: pd.Series[float]) -> float | None:
 
 
 def figure(value: float | None) -> str:
-    """Three digits, as far as there are so few before the point.
+    """Three significant digits; all digits before the point are kept.
 
     >>> figure(0.61234), figure(1234.6), figure(12.345), figure(0), figure(None)
     ('0.612', '1,235', '12.3', '0', '-')

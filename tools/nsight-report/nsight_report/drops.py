@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets that the kernel dropped: why, and which messages came later because of it.
+"""Packets that the kernel dropped: why, and which messages were delayed by it.
 
-The kernel's own reasons (enum skb_drop_reason) differ in number from one to the next; the recording has their names.
+The numbers of the reasons (enum skb_drop_reason) differ between kernels; the recording has their names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tables import schema
 from .tables.data_frames import column
 from .tables.messages import Messages
 
-#: What the commonest reasons say.
+#: Texts for the most common reasons.
 MEANING = {
     "SOCKET_RCVBUFF": "the socket's receive buffer was full",
     "SOCKET_BACKLOG": "the socket's backlog was full while its program held the socket",
@@ -37,12 +37,12 @@ MEANING = {
     "NOMEM": "no memory",
 }
 
-#: What messages and dropped packets have in common.
+#: Columns that messages and dropped packets have in common.
 _PORTS = ["proto", "rport", "lport"]
 
 
 def table(decoded: Decoded, names: Mapping[str, str]) -> pa.Table:
-    """Table ``drops``; ``names``: reasons by number, as text."""
+    """Table ``drops``; ``names``: names of the reasons by number, as text."""
     events = decoded.events[decoded.events["kind"] == CODE["net_drop"]]
     packed = events["a"].astype(np.uint64)
     reason, words = pd.factorize(packed.astype(np.int64) & 0xFFFF)
@@ -66,11 +66,11 @@ def _bits(packed: npt.NDArray[np.uint64], low: int, n: int) -> npt.NDArray[np.in
 def reasons(
     messages: pd.DataFrame, drops: pd.DataFrame, every: Messages
 ) -> tuple[npt.NDArray[np.object_], int]:
-    """Why this machine had dropped an earlier copy of each message that was sent again; '' where no drop is known.
+    """Why this machine dropped an earlier copy of each retransmitted message; '' where no drop is known.
 
-    That is the last packet with its ports which was dropped between its first and its last arrival. Drops have no addresses:
-    where connections of several peers, addresses or namespaces in ``every`` have these ports, it may have been another one's.
-    Such a message has no reason; with them comes how many there are.
+    This is the last packet with the message's ports that was dropped between its first and its last arrival. Drops have no
+    addresses: if connections of several peers, addresses or namespaces in ``every`` have these ports, the drop may belong to
+    another one. Such a message has no reason; the second result is the number of such messages.
     """
     found = np.full(len(messages), "", object)
     again = np.flatnonzero(messages["copy_lost"].fillna(False).to_numpy(bool))
@@ -90,7 +90,7 @@ def reasons(
 
 
 def _of_several(every: Messages, flows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Those of ``flows`` that connections between different ends have."""
+    """The ``flows`` that are shared by connections between different endpoints."""
     ends = ["netns", "laddr", "raddr"]
     rows = every.columns([*_PORTS, *ends], lambda some: np.isin(_flow(some), flows))
     different = rows.drop_duplicates([*_PORTS, *ends])
@@ -99,12 +99,12 @@ def _of_several(every: Messages, flows: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 
 def _flow(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """A protocol and both ports as one number."""
+    """Protocol and both ports as one number."""
     return _port(rows["proto"], rows["lport"]) << 16 | column(rows["rport"])
 
 
 def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
-    """Dropped packets to or from ports of ``messages``, the commonest first: direction (to, from), port, proto, reason, n_packets."""
+    """Dropped packets to or from ports of ``messages``, most common first: direction (to, from), port, proto, reason, n_packets."""
     served = np.unique(_port(messages["proto"], messages["lport"]))
     ends = [drops.assign(direction=way, port=drops[end]) for way, end in (("to", "dport"), ("from", "sport"))]
     every = pd.concat(ends, ignore_index=True)
@@ -117,5 +117,5 @@ def of_messages(drops: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
 
 
 def _port(proto: pd.Series[Any], port: pd.Series[Any]) -> npt.NDArray[np.int64]:
-    """A protocol and its port as one number."""
+    """Protocol and port as one number."""
     return column(proto) << 16 | column(port)

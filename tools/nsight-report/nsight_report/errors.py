@@ -5,7 +5,7 @@ EXIT_OK = 0
 EXIT_USAGE = 2  # argparse's own code
 EXIT_BAD_INPUT = 3  # the capture or a file in it cannot be used
 EXIT_MISSING = 4  # something this machine or installation lacks
-EXIT_IO = 5  # disk full, permission, a tool that died underneath
+EXIT_IO = 5  # disk full, permission, a tool that this one runs died
 EXIT_INTERRUPTED = 130
 
 
@@ -20,23 +20,23 @@ class NsightError(Exception):
 
 
 class BadInput(NsightError):
-    """A capture, or a file in it, is truncated, foreign, mixed or of an unknown version."""
+    """A capture, or a file in it, is truncated, not from NSight, mixed or of an unknown version."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class NoSlowMessages(BadInput):
-    """No message of a capture is in the slow slice."""
+    """The slow slice of a capture contains no message."""
 
 
 class UsageError(NsightError):
-    """Options that do not go together."""
+    """Options that exclude each other."""
 
     exit_code = EXIT_USAGE
 
 
 class Missing(NsightError):
-    """A program, permission or package is not there."""
+    """A program, permission or package is missing."""
 
     exit_code = EXIT_MISSING
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Files of captures, which may be anybody's: only regular ones are opened, through no link, and without waiting."""
+"""Files of captures, which anybody may have written: only regular ones are opened, through no link, without waiting."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def descriptor(path: Path, fix: str = FIX) -> int:
-    """Descriptor of a regular file that is no link, open for reading. Raises BadInput (with ``fix``) for anything else, OSError."""
+    """Descriptor of a regular file that is no link, open for reading. Raises BadInput (with ``fix``) for anything else; OSError."""
     try:
-        # A pipe without a writer is opened at once, and refused below; a device may do anything when it is opened.
+        # A pipe without a writer opens at once, and is refused below; a device may do anything when it is opened.
         if not stat.S_ISREG(path.lstat().st_mode):
             raise _irregular(path, fix)
         found = os.open(path, _FLAGS)
@@ -41,13 +41,13 @@ def _irregular(path: Path, fix: str) -> BadInput:
 
 
 def opened(path: Path, fix: str = FIX) -> BufferedReader:
-    """The file, open for reading. Raises as ``descriptor``."""
+    """The file, open for reading. Raises like ``descriptor``."""
     return os.fdopen(descriptor(path, fix), "rb")
 
 
 @contextmanager
 def named(path: Path) -> Iterator[str]:
-    """A name that leads to the file that was looked at, for libraries that open by name. Raises as ``descriptor``."""
+    """A name for the file that was checked, for libraries that open files by name. Raises like ``descriptor``."""
     found = descriptor(path)
     try:
         yield f"/proc/self/fd/{found}"
@@ -56,6 +56,6 @@ def named(path: Path) -> Iterator[str]:
 
 
 def parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """A table's file. Raises as ``descriptor``, and pa.ArrowException."""
+    """The Parquet file of a table. Raises like ``descriptor``, and pa.ArrowException."""
     with named(path) as name:
         return pq.ParquetFile(name, metadata=metadata)

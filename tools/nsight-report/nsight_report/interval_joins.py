@@ -45,18 +45,18 @@ def overlaps(
 
 
 def members(group: Int) -> Iterator[tuple[int, Int]]:
-    """Each group and its rows, both ascending; one sort for however many groups.
+    """Each group and its rows, both ascending; sorts once for any number of groups.
 
     >>> [(value, rows.tolist()) for value, rows in members(np.array([7, -1, 7]))]
     [(-1, [1]), (7, [0, 2])]
     """
     order = np.argsort(group, kind="stable")
     values, at = np.unique(group[order], return_index=True)
-    return zip(values.tolist(), np.split(order, at[1:]), strict=False)  # of no group, one part without rows
+    return zip(values.tolist(), np.split(order, at[1:]), strict=False)  # no group: one part without rows
 
 
 def meets(start: Int, end: Int, of_start: Int, of_end: Int) -> npt.NDArray[np.bool_]:
-    """Which intervals overlap some interval of the others, which may overlap each other and be in any order.
+    """Which intervals overlap at least one of the other intervals; those may overlap each other and be in any order.
 
     >>> meets(np.array([0, 5, 9]), np.array([5, 9, 12]), np.array([8, 1, 3]), np.array([9, 2, 5])).tolist()
     [True, True, False]
@@ -67,7 +67,7 @@ def meets(start: Int, end: Int, of_start: Int, of_end: Int) -> npt.NDArray[np.bo
 
 
 def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
-    """The last row of group ``of`` at or before each time ``at``, of rows in order of group and time; -1: none.
+    """The last row of group ``of`` at or before each time ``at``; rows are in order of group and time; -1: none.
 
     >>> latest(np.array([1, 1, 2]), np.array([5, 9, 0]), np.array([1, 1, 1, 2, 3]), np.array([4, 5, 99, 7, 7])).tolist()
     [-1, 0, 1, 2, -1]
@@ -81,7 +81,7 @@ def latest(group: Int, time: Int, of: Int, at: Int) -> Int:
 
 
 def keys(*pairs: tuple[Int, Int]) -> list[Int]:
-    """Of lists of groups and times, one number for each group and time; these numbers sort as groups, then times.
+    """One number for each pair of group and time in the given lists; the numbers sort like (group, time).
 
     >>> [of.tolist() for of in keys((np.array([7, 7, 9]), np.array([1, 5, 1])), (np.array([7]), np.array([3])))]
     [[0, 2, 3], [1]]
@@ -93,7 +93,7 @@ def keys(*pairs: tuple[Int, Int]) -> list[Int]:
 
 
 def in_order(group: Int, start: Int) -> Int | None:
-    """What puts rows in order of group and start; None if they are, as those of stored tables are.
+    """The permutation that sorts rows by group and start; None if they are sorted already, as rows of stored tables are.
 
     >>> in_order(np.array([1, 1, 2]), np.array([5, 5, 0])) is None
     True
@@ -130,7 +130,7 @@ def tile(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
 
 
 def as_of(group: Int, time: Int, of: Int, at: Int) -> Int:
-    """As ``latest``, for any number of groups; of rows at one time the last one. The rows may be in any order of groups.
+    """Like ``latest``, for any number of groups; of rows with equal times, the last one. Groups may be in any order.
 
     >>> as_of(np.array([1, 2, 1]), np.array([5, 0, 9]), np.array([1, 1, 1, 2, 3]), np.array([4, 5, 99, 7, 7])).tolist()
     [-1, 0, 2, 1, -1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The loss ledger: everything missing, rejected or inferred, by stage and cause. ``losses.csv`` has the words."""
+"""The loss ledger: everything missing, rejected or inferred, by stage and cause. ``losses.csv`` has the texts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .errors import BadInput
 from .tables import schema
 
 SEVERITIES = ("error", "warning", "info")
-_MOST = (1 << 63) - 1  # a column holds; counts of a damaged file may add up to more
+_MOST = (1 << 63) - 1  # the maximum of a column; counts of a damaged file may add up to more
 _FILE = Path(__file__).with_name("losses.csv")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One kind of loss; words in braces in its texts are filled in where it is counted. ``key``: stable, in tables and JSON."""
+    """One kind of loss; words in braces are filled in where it is counted. ``key``: stable, in tables and JSON."""
 
     key: str
     severity: str
@@ -32,7 +32,7 @@ class Loss:
 
 @cache
 def registry() -> dict[str, Loss]:
-    """Every kind, by key. A severity that is none raises ValueError."""
+    """Every kind, by key. Raises ValueError for an unknown severity."""
     with _FILE.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         known = {row["key"]: Loss(**row) for row in rows}
@@ -43,7 +43,7 @@ def registry() -> dict[str, Loss]:
 
 
 def of_group(prefix: str) -> list[str]:
-    """What follows ``prefix`` in the keys that begin with it.
+    """The rest of each key that begins with ``prefix``.
 
     >>> "entry_missing" in of_group("activity_softirq_")
     True
@@ -65,19 +65,19 @@ class Ledger:
         self._rows: dict[Loss, list[int]] = {}
 
     def add(self, key: str, count: int, places: int = 0, **words: object) -> None:
-        """Enter ``count`` cases of a kind of the registry; a count of 0 is not entered, and the same entry again adds up.
+        """Enter ``count`` cases of a registered kind; a count of 0 is not entered, and counts of equal entries add up.
 
-        ``places`` adds up too, and stands for ``{places}``; ``words`` are filled in. An unknown key raises KeyError.
+        ``places`` adds up too, and replaces ``{places}``; ``words`` are filled in. An unknown key raises KeyError.
         """
         loss = registry()[key]
         texts = (text.format(places="{places}", **words) for text in (loss.cause, loss.detail, loss.remedy))
         self.told(Loss(key, loss.severity, *texts), count, places)
 
     def counted(self, prefix: str, counts: Mapping[str, int], but: Collection[str] = ()) -> None:
-        """Enter what a program of this package counted; ``prefix`` and its key are the registry's key.
+        """Enter the counts of a program of this package; ``prefix`` plus its key is the key in the registry.
 
-        ``but``: keys that are entered in another way. A key that is not in the registry raises BadInput: the program is of
-        another version, and its count must not vanish.
+        ``but``: keys that are entered elsewhere. A key that is not in the registry raises BadInput: the program has another
+        version, and its count must not be lost silently.
         """
         known = of_group(prefix)
         for key in counts.keys() - set(but):
@@ -88,7 +88,7 @@ class Ledger:
             self.add(prefix + key, counts[key])
 
     def told(self, loss: Loss, count: int, places: int = 0) -> None:
-        """Enter what another program counted, in its own words."""
+        """Enter a count that another program reported, with that program's own texts."""
         if loss.severity not in SEVERITIES:
             raise ValueError(f"severity {loss.severity!r} is not one of {SEVERITIES}")
         if count:

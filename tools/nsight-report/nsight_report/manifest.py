@@ -13,16 +13,16 @@ from . import files, losses
 from .errors import BadInput
 
 FORMAT = "nsight-capture"
-#: What nsight-capsule makes, for ``nsight-report hops``.
+#: Manifest of nsight-capsule, for ``nsight-report hops``.
 CAPSULES = "nsight-capsules"
 VERSIONS = (1,)
 MODES = ("tracepoints", "intel-pt")
-#: What captures of before version 0.2 say in place of ``mode``.
+#: Captures from before version 0.2 have these in place of ``mode``.
 _GRADES = {"trace": "tracepoints", "pt": "intel-pt"}
 STATES = ("recording", "cut", "complete")
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = (
-    64  # a recorder's is 4 deep; what is nested far deeper cannot be printed from everywhere in the program
+    64  # recorders nest 4 deep; values that nest far deeper cannot be printed from every point of the program
 )
 
 _RERECORD = "record again with nsight-record"
@@ -30,14 +30,14 @@ _RERECORD = "record again with nsight-record"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the recorder said about a capture. ``raw`` is the whole object of the file."""
+    """What the recorder wrote about a capture. ``raw`` is the whole object of the file."""
 
     mode: str
     cut: bool
     raw: dict[str, Any]
 
     def text(self, *keys: str) -> str:
-        """The value under nested ``keys`` as text; '' if it is absent or no plain value."""
+        """The value under nested ``keys`` as text; '' if it is absent or not a plain value."""
         value: Any = self.raw
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
@@ -54,7 +54,7 @@ class Manifest:
         return [row for row in value if isinstance(row, dict)] if isinstance(value, builtins.list) else []
 
     def ns(self, edge: str, clock: str) -> int | None:
-        """``start`` or ``stop`` in one clock, such as ``ns("start", "monotonic_ns")``."""
+        """``start`` or ``stop`` in one clock, for example ``ns("start", "monotonic_ns")``."""
         value = self.mapping(edge).get(clock)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -63,11 +63,11 @@ class Manifest:
         return self._by_number("syscall_names")
 
     def drop_reasons(self) -> dict[str, str]:
-        """The same of the kernel's reasons to drop a packet."""
+        """Drop reasons of the recorded kernel: number to name; entries of other shapes are left out."""
         return self._by_number("drop_reasons")
 
     def counters(self) -> builtins.list[str]:
-        """Names of performance counters by their number in the records; '' is not there."""
+        """Names of performance counters by their number in the records; '' means that there is no such counter."""
         told = self.raw.get("counters")
         names = told[:16] if isinstance(told, builtins.list) else []
         return [name if isinstance(name, str) and len(name) < 64 else "" for name in names]
@@ -105,7 +105,7 @@ class Manifest:
 
 
 def _loss(row: Any) -> tuple[losses.Loss, int]:
-    """A row of table ``losses`` that an import wrote; count 0, which enters nothing, if it is none."""
+    """A row of table ``losses`` that an import wrote; for an invalid row the count is 0, which enters nothing."""
     row = row if isinstance(row, dict) else {}
     count, severity = row.get("count"), row.get("severity")
     good = isinstance(count, int) and 0 < count < 1 << 62 and severity in losses.SEVERITIES
@@ -121,7 +121,7 @@ def load(capture: Path) -> Manifest:
 
 
 def read(capture: Path, tool: str) -> Any:
-    """The value in ``capture``/manifest.json, whose format is not looked at. Raises BadInput; ``tool`` makes such directories."""
+    """The value in ``capture``/manifest.json; its format is not checked. Raises BadInput; ``tool`` makes such directories."""
     path = capture / "manifest.json"
     try:
         if not capture.exists():
@@ -161,7 +161,7 @@ class _TooDeepError(Exception):
 
 
 def _writable(value: Any, depth: int) -> Any:
-    """``value`` with texts that can be written: JSON can name half a character."""
+    """``value`` with only texts that can be written: JSON can contain half of a surrogate pair."""
     if not depth:
         raise _TooDeepError
     if isinstance(value, str):
@@ -174,7 +174,7 @@ def _writable(value: Any, depth: int) -> Any:
 
 
 def _no_directory(path: Path, tool: str) -> str:
-    """What to do with a file instead of a capture."""
+    """What to do if the path is a file and not a capture."""
     try:
         with files.opened(path.resolve()) as file:  # a pipe would block for ever
             if file.read(8) == b"PERFILE2":
@@ -187,7 +187,7 @@ def _no_directory(path: Path, tool: str) -> str:
 def _check(path: Path, raw: Any) -> Manifest:
     if isinstance(raw, dict) and raw.get("format") == CAPSULES:
         raise BadInput(
-            f"{path}: of nsight-capsule, whose packets are no messages", f"nsight-report hops {path.parent}"
+            f"{path}: made by nsight-capsule; packets are no messages", f"nsight-report hops {path.parent}"
         )
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise BadInput(
@@ -213,7 +213,7 @@ def _check(path: Path, raw: Any) -> Manifest:
 
 
 def _check_times(path: Path, start: int | None, stop: int | None, ascending: bool) -> None:
-    """Raise BadInput for times that no table holds; ``ascending``: of a clock that nobody sets."""
+    """Raise BadInput for times that no table can hold; ``ascending``: the clock is one that nobody sets."""
     known = [ns for ns in (start, stop) if ns is not None]
     if not all(0 <= ns < 1 << 62 for ns in known) or (ascending and known != sorted(known)):
         raise BadInput(f"{path}: impossible times: start {start}, stop {stop}", _RERECORD)

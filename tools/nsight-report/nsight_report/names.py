@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names that come from a capture (comm, symbols, host): made safe to show, and threads of the kernel by their kind.
+"""Names that come from a capture (comm, symbols, host): made safe to show; kernel threads are grouped by kind.
 
-A thread may call itself anything: terminal escapes, bidirectional overrides, new lines, markup.
-HTML escaping is the template's work; this removes what no output should carry.
+A thread can choose any name: terminal escapes, bidirectional overrides, new lines, markup.
+HTML escaping is done in the template; this removes what no output should contain.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Between the functions of a call path.
+#: Separator between the functions of a call path.
 ARROW = " > "
 
 _KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rcuc|idle_inject|irq|napi)/.*$")
@@ -18,7 +18,7 @@ _KTHREAD = re.compile(r"^(ksoftirqd|kworker|migration|cpuhp|rcuop|rcuog|rcuos|rc
 def printable(name: object, limit: int = 80) -> str:
     """``name`` with every unprintable character written as ``\\xNN`` or ``\\uNNNN``.
 
-    Longer names are cut to ``limit`` characters and end in an ellipsis.
+    Longer names are cut to ``limit`` characters and end with an ellipsis.
 
     >>> printable("a\\x1b[31m")
     'a\\\\x1b[31m'
@@ -34,7 +34,7 @@ def printable(name: object, limit: int = 80) -> str:
 
 
 def thread_name(comm: str) -> str:
-    """The name by which anomalies call a thread: kernel threads of a core, a pool or a work item share one.
+    """The name of a thread in anomalies: kernel threads of a core, a pool or a work item share one name.
 
     >>> thread_name("kworker/u8:3"), thread_name("nginx")
     ('kworker', 'nginx')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the stages whose result is stale, in order, each from stored tables."""
+"""Runs the stages whose results are stale, in order, each from stored tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LONG = 1000
 
-#: Tables that grow with the recording: they are read in parts, and none is kept in memory.
+#: Tables that grow with the recording: they are read in parts and never kept in memory.
 IN_PARTS = ("events", "messages", "requests", "calls", "contexts", "thread_states", "waits")
 
 # Called with the name of a stage around its run, to show progress.
@@ -41,10 +41,10 @@ def _quiet(_stage: str) -> AbstractContextManager[object]:
 class Pipeline:
     """The stages over one capture.
 
-    A stage is stale when an input file's size or time, an option it uses, its code, the schema
-    version or the run of a stage before it differs from what ``tables/stages.json`` remembers.
-    Tables go to the capture; if that is read-only, to ``output``, else to the user's cache.
-    ``diagnosed``: if not, stages of the diagnosis are not run, and their tables, which may be stale, are not to be had.
+    A stage is stale when the size or time of an input file, an option that it uses, its code, the schema
+    version or the run of an earlier stage differs from what ``tables/stages.json`` records.
+    Tables go to the capture; if that is read-only, to ``output`` or else to the user's cache.
+    ``diagnosed``: if false, stages of the diagnosis do not run, and their tables, which may be stale, are not available.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Pipeline:
         self.manifest = manifests.load(capture)
         directory, self._scratch = place(capture, output)
         self.store = Store(directory)
-        # A read-only capture may bring tables that are still good.
+        # A read-only capture may contain tables that are still valid.
         own = capture / "tables"
         self._stores = [self.store] if directory == own else [self.store, Store(own)]
         self._progress = progress
         self._other: Pipeline | None = None
         if self.options.against is not None:
-            # Its own diagnosis is not asked for, and need not exist: compared with itself, a slice of
+            # The other capture's own diagnosis is not needed and need not exist: compared with itself, a slice of
             # the same percentiles as the slow messages would leave no baseline.
             alone = replace(self.options, against=None, intervals=None)
             self._other = Pipeline(Path(self.options.against), alone, None, progress, diagnosed=False)
@@ -81,18 +81,18 @@ class Pipeline:
 
     @property
     def other(self) -> Pipeline | None:
-        """The pipeline of the capture that this one is compared with."""
+        """The pipeline of the capture that supplies the baseline messages."""
         return self._other
 
     def alone(self, diagnosed: bool) -> Pipeline:
-        """The same capture with the same options but ``against``."""
+        """The same capture with the same options except ``against``."""
         options = replace(self.options, against=None)
         return Pipeline(self.capture, options, self._output, self._progress, diagnosed)
 
     def run(self, rerun: str | None = None) -> list[str]:
         """Bring every stage up to date; returns the names of the stages that had to run.
 
-        ``rerun`` names a stage to run in any case; the ones after it follow.
+        ``rerun`` names a stage to run in any case; the stages after it run, too.
         """
         if rerun is not None:
             _known(rerun)
@@ -109,7 +109,7 @@ class Pipeline:
         return ran
 
     def run_for(self, tables: Collection[str]) -> None:
-        """Bring up to date only the stages that these tables come from: not every recording has messages."""
+        """Bring up to date only the stages that make these tables: not every recording has messages."""
         wanted = {MADE_BY[name] for name in tables}
         for stage in reversed(STAGES):
             if stage.name in wanted:
@@ -124,7 +124,7 @@ class Pipeline:
                 self._fresh[stage.name] = store
 
     def run_alone(self, name: str) -> dict[str, int]:
-        """Run one stage from the stored tables as they are; returns how many rows each of its tables has."""
+        """Run one stage from the stored tables as they are; returns the number of rows of each of its tables."""
         stage = _known(name)
         for needed in stage.inputs(self.options)[0]:
             self._fresh[needed] = next((s for s in self._stores if s.entry(needed)), self.store)
@@ -138,7 +138,7 @@ class Pipeline:
         stage = MADE_BY[name]
         if BY_NAME[stage] not in self._stages:
             raise BadInput(
-                f"{self.capture}: table {name} is of a diagnosis; this capture is only compared with",
+                f"{self.capture}: table {name} belongs to a diagnosis; this capture only supplies the baseline",
                 "open it by itself",
             )
         table = self._fresh.get(stage, self.store).load(name, SPECS.get(name))
@@ -152,12 +152,12 @@ class Pipeline:
         return table
 
     def stored(self, name: str) -> IntervalTable:
-        """Table ``name`` of cores, threads or events as made or stored, to be read in parts. Raises as ``table``."""
+        """Table ``name`` of cores, threads or events as made or stored, read in parts. Raises like ``table``."""
         from .tables.intervals import IntervalTable
 
         store = self._fresh.get(MADE_BY[name], self.store)
         path = store.path(name)
-        # Another run may have put another file in its place.
+        # Another run may have replaced the file.
         now = tuple(_stat(path))
         if name not in self._stored or self._stored[name][0] != now:
             group = "tid" if name in ("thread_states", "waits") else "cpu"
@@ -165,7 +165,7 @@ class Pipeline:
         return self._stored[name][1]
 
     def messages(self) -> Messages:
-        """Table ``messages``, to be read in parts. Raises as ``table``."""
+        """Table ``messages``, read in parts. Raises like ``table``."""
         from .tables.messages import Messages
 
         store = self._fresh.get(MADE_BY["messages"], self.store)
@@ -176,7 +176,7 @@ class Pipeline:
         return self._messages[1]
 
     def requests(self) -> Messages:
-        """Table ``requests``, to be read in parts. Raises as ``table``."""
+        """Table ``requests``, read in parts. Raises like ``table``."""
         from .tables.messages import Messages
 
         store = self._fresh.get(MADE_BY["requests"], self.store)
@@ -184,7 +184,7 @@ class Pipeline:
         return Messages(path if store.holds("requests") else self.table("requests"), "requests")
 
     def compared(self) -> Messages:
-        """What is diagnosed: messages, or requests in their form. Raises as ``table``."""
+        """What is diagnosed: messages, or requests in the same form. Raises like ``table``."""
         if self.options.direction != REQUEST:
             return self.messages()
         from .requests.lifetimes import Lifetimes
@@ -192,7 +192,7 @@ class Pipeline:
         return Lifetimes(self.requests(), self.messages(), self.options.role)
 
     def path(self, name: str) -> Path:
-        """The Parquet file of table ``name``, for those who need a part of it only."""
+        """The Parquet file of table ``name``, for callers that need only a part of it."""
         return self._fresh.get(MADE_BY[name], self.store).directory / f"{name}.parquet"
 
     def losses(self) -> pa.Table:
@@ -211,7 +211,7 @@ class Pipeline:
             made_from = self._made_from(stage)
             self.store.save(stage.name, {**tables, _ledger(stage): lost}, made_from)
         self._fresh[stage.name] = self.store
-        # What was made of packets may be most of the memory: later stages read what they need of it.
+        # Tables made from trace packets may hold most of the memory: later stages read only what they need.
         for name, table in tables.items():
             self._tables.pop(name, None)
             self._stored.pop(name, None)
@@ -257,7 +257,7 @@ class Pipeline:
         }
 
     def _choice(self, name: str) -> object:
-        """The value of an option; of a file that users edit also its size and time, of a capture its stages' runs."""
+        """The value of an option; for a user's file also size and time, for a capture the runs of its stages."""
         value = getattr(self.options, name)
         if name == "against" and self._other:
             names = [stage.name for stage in self._other._stages]
@@ -267,13 +267,13 @@ class Pipeline:
             return [value, *_stat(Path(value))]
         if name == "role" and self.options.direction != REQUEST:
             return None  # messages have none
-        # A list of messages can be longer than all else that is remembered.
+        # A list of messages can be longer than everything else in the record.
         long = isinstance(value, str) and len(value) > _LONG
         return hashlib.sha256(value.encode()).hexdigest() if long else value
 
 
 def _with_own_intervals(options: Options, capture: Path) -> Options:
-    """A capture may bring a file of intervals; one that the user names stands in its place."""
+    """``options`` with the capture's own file of intervals, unless the user names one."""
     own = capture / INTERVALS
     return (
         replace(options, intervals=str(own))
@@ -289,7 +289,7 @@ def _known(name: str) -> Stage:
 
 
 def _checked(spec: str, table: pa.Table | Written) -> pa.Table | Written:
-    """``table`` with the schema ``spec`` and no text twice in a dictionary, which pandas refuses."""
+    """``table`` with schema ``spec`` and without duplicate texts in dictionaries, which pandas refuses."""
     if isinstance(table, Written):
         return table
     table = schema.conform(spec, table).unify_dictionaries()
@@ -308,7 +308,7 @@ def _ledger(stage: Stage) -> str:
 
 
 def _stat(path: Path) -> Iterator[int]:
-    """Size and modification time of a file, or of the files of a directory; nothing if absent."""
+    """Size and modification time of a file, or of the files of a directory; nothing if it is absent."""
     for file in sorted(path.rglob("*")) if _is_directory(path) else [path]:
         try:
             status = file.stat()
@@ -320,5 +320,5 @@ def _stat(path: Path) -> Iterator[int]:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # of a directory that the user may not enter
+    except OSError:  # a directory that the user may not enter
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which threads were the recording's own: what they took is its cost, and no neighbour's."""
+"""Which threads belong to the recording itself: their time is the recording's cost, not interference."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pandas as pd
 from .manifest import Manifest
 from .names import thread_name
 
-#: Of their names in results. With it a name is longer than a thread can choose its own (15 bytes).
+#: Added to names of such threads in results. The result is longer than any name that a thread can choose (15 bytes).
 SUFFIX = " (this recording)"
-#: Who wrote a perf.data that was imported: nobody noted its process.
+#: Recorder of an imported perf.data: its process was not noted.
 _OF_AN_IMPORT = frozenset({"perf", "perf-exec"})
 _MOST = 1000
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """Processes of the recorder and what it started; of an import, names of threads."""
+    """Processes of the recorder and of what it started; for an import, names of threads."""
 
     pids: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, manifest: Manifest) -> Recorder:
-        """By the process numbers in ``manifest``."""
+        """From the process numbers in ``manifest``."""
         if manifest.mapping("imported"):
             return cls(names=_OF_AN_IMPORT)
         tools = manifest.mapping("tools").values()
@@ -36,7 +36,7 @@ class Recorder:
         return cls(frozenset(p for p in found[:_MOST] if isinstance(p, int) and 0 < p < 1 << 31))
 
     def among(self, pid: npt.NDArray[np.int64], comm: pd.Series) -> npt.NDArray[np.bool_]:
-        """Which rows, of processes and names of threads, are of its threads."""
+        """Mask of rows (given by process and thread name) that belong to its threads."""
         found = np.isin(pid, list(self.pids))
         return found | comm.isin(self.names).to_numpy(bool) if self.names else found
 
@@ -45,7 +45,7 @@ NOBODY = Recorder()
 
 
 def named(comm: str) -> str:
-    """What results call a thread of the recording.
+    """The name of a thread of the recording in results.
 
     >>> named("perf")
     'perf (this recording)'

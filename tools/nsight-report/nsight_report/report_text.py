@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Confidence of a report, and what its reader does next, in sentences."""
+"""Confidence of a report, and what the reader should do next, in sentences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .summary import Summary, advice
 from .tables.data_frames import each
 from .units import counted, duration, percent
 
-#: Fewer slow messages than this tell of themselves, and not of a pattern.
+#: Fewer slow messages than this show single events, not a pattern.
 FEW = 10
-_GOOD = 0.9  # coverage from which a diagnosis counts as whole
+_GOOD = 0.9  # coverage from which a diagnosis counts as complete
 _PERVASIVE = 0.5
-_MUCH = 0.3  # share of what requests take more that is worth a hint
-BEHIND = "service"  # the phase behind the read
+_MUCH = 0.3  # share of the extra time of requests that is worth a hint
+BEHIND = "service"  # the phase after the read
 _TOLD = 0.01  # share of the extra latency that is worth a sentence
 
 
 def confidence(s: Summary) -> list[str]:
-    """What speaks for the result and what against it; nothing where there is no result."""
+    """What supports the result and what weakens it; empty if there is no result."""
     if not s.n_slow:
         return []
     if not s.n_beyond_noise:
@@ -35,7 +35,7 @@ def confidence(s: Summary) -> list[str]:
             covered += f", but of the worst only {percent(s.coverage_min)}"
         said.append(covered + ".")
         if s.located_median and s.located_median >= _TOLD:
-            said.append(f"Of {percent(s.located_median)} they tell where it went, and not why.")
+            said.append(f"For {percent(s.located_median)} of it they show where the time went, but not why.")
     if s.n_slow < FEW:
         said.append(
             f"There are only {counted(s.n_slow, f'slow {s.thing}')}: one delay need not be a pattern."
@@ -50,7 +50,7 @@ def confidence(s: Summary) -> list[str]:
 
 
 def requests_told(f: Figures, thing: str = "request") -> list[str]:
-    """How many requests there were and how long they took, as a title and sentences; ``thing``: what is diagnosed."""
+    """Number of requests and how long they took, as a title and sentences; ``thing``: what is diagnosed."""
     done = "sent by the application" if f.role == "client" else "received and answered"
     said = [f"Requests: {f.n:,} {done}"]
     parts = [f"p{p:g} {duration(ns)}" for p, ns in f.percentiles.items()]
@@ -66,7 +66,7 @@ def requests_told(f: Figures, thing: str = "request") -> list[str]:
             f"{percent(share)} of what the requests of {f.slow} take more than those of {f.usual} is {phase}"
         )
         if thing != "request" and (phase, share >= _MUCH) == (BEHIND, True):
-            said.append("why, --latency request tells: what is explained here ends at the read")
+            said.append("--latency request shows why: what is explained here ends at the read")
     if f.others:
         other = (
             "--role server: the requests that it received"
@@ -78,7 +78,7 @@ def requests_told(f: Figures, thing: str = "request") -> list[str]:
 
 
 def slowest_told(f: Figures) -> list[str]:
-    """The slowest requests, a sentence each."""
+    """The slowest requests, one sentence each."""
     return [
         f"request {one.request_id}: {duration(one.latency_ns)} ("
         + ", ".join(f"{name} {duration(one.phases_ns[name])}" for name in phase_columns(f))
@@ -88,12 +88,12 @@ def slowest_told(f: Figures) -> list[str]:
 
 
 def phase_columns(f: Figures) -> tuple[str, ...]:
-    """Names of the phases in order of time, of that role."""
+    """Names of the phases in time order, for that role."""
     return OF_CLIENT if f.role == "client" else NAMES
 
 
 def no_cause(coverage: float | None) -> str:
-    """Why a slow message has no causes; ``coverage`` as in the table: 1 where nothing was to be explained."""
+    """Why a slow message has no causes; ``coverage`` as in the table: 1 if there was nothing to explain."""
     return "within measurement noise" if coverage == 1 else "no cause found"
 
 
@@ -116,7 +116,7 @@ def _losses(s: Summary) -> list[str]:
 
 
 def next_steps(s: Summary) -> list[str]:
-    """What to do now: the advice for the causes that matter, or what to try where there is none."""
+    """What to do now: the advice for the important causes, or what to try if there is none."""
     if not s.n:
         return [
             "Check --app, --port and --latency; nsight-report top CAPTURE --by message lists the slow messages."

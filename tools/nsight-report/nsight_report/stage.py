@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a stage of the pipeline is: what it reads, what it makes, and the call that makes it.
+"""Stages of the pipeline: what each reads, what it makes, and the call that makes it.
 
 A stage imports what it needs when it runs, so that a report from stored tables starts fast.
 """
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from .tables.intervals import IntervalTable
     from .tables.messages import Messages
 
-#: Directory of the files that the BPF recorder writes: a capture that has it needs no events.tsv and no perf.data.
+#: Directory of the files that the BPF recorder writes: a capture with it needs no events.tsv and no perf.data.
 RECORDS = "records"
 
-#: A file of intervals that a capture may bring.
+#: A file of intervals that a capture may contain.
 INTERVALS = "intervals.csv"
 
-#: Value of ``decode``: Intel PT around slow and baseline messages, and no other.
+#: Value of ``decode``: decode Intel PT only around slow and baseline messages.
 CHOSEN = "chosen"
 
-#: Value of ``direction``: whole requests, from arrival to reply, in place of messages.
+#: Value of ``direction``: whole requests, from arrival to reply, instead of messages.
 REQUEST = "request"
 
-#: Options that say which messages are compared.
+#: Options that select the messages that are compared.
 SLICES = ("slow", "baseline", "app", "port", "direction", "role", "decode")
-#: And how.
+#: The same, and options for how they are compared.
 ANALYSIS = (*SLICES, "against", "nested")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose. Each stage names the ones that change its result."""
+    """What a user may choose. Each stage names the options that change its result."""
 
     slow: str = "p99-100"
     baseline: str = "p25-75"
@@ -65,12 +65,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Context:
-    """What a running stage sees: the raw files, the manifest, the options, stored tables.
+    """What a running stage has access to: the raw files, the manifest, the options, stored tables.
 
-    ``table``: a whole table by name; ``stored``, ``messages`` and ``requests``: the same, read only as far as somebody asks;
-    ``compared``: what is diagnosed, messages or requests in their form.
-    ``scratch``: an empty directory on the disk of the tables, for the running stage;
-    ``other``: the same of the capture that is compared with.
+    ``table``: a whole table by name; ``stored``, ``messages`` and ``requests``: the same, but only the parts in use are read;
+    ``compared``: what is diagnosed, messages or requests in the same form.
+    ``scratch``: an empty directory for the running stage, on the disk of the tables;
+    ``other``: the context of the capture that supplies the baseline messages.
     """
 
     capture: Path
@@ -89,7 +89,7 @@ class Context:
         path = self.capture / name
         try:
             if stat.S_ISDIR(path.lstat().st_mode):
-                return path  # perf.data is one when recorded with --kcore
+                return path  # perf.data is a directory when recorded with --kcore
             with files.opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
@@ -112,12 +112,12 @@ class Context:
 
     @property
     def has_records(self) -> bool:
-        """Was it recorded by the BPF recorder?"""
+        """Whether the BPF recorder made the capture."""
         return (self.capture / RECORDS).is_dir()
 
     @property
     def activity_of_records(self) -> bool:
-        """Do records tell what cores did? Beside Intel PT they tell of messages only."""
+        """Whether the records contain the activity of cores. Beside Intel PT they contain messages only."""
         return self.has_records and self.manifest.mode != "intel-pt"
 
 
@@ -128,10 +128,10 @@ Result = tuple[dict[str, pa.Table | Written], pa.Table]
 class Stage:
     """One stage: ``run`` turns the tables of ``needs`` and the files ``raw`` into ``tables``.
 
-    ``options``: names of the ones that change its result. ``programs``: native ones that it runs. ``by_message``: with
-    ``decode`` chosen, which messages are chosen changes its result too. ``of_threads``: with ``intervals`` it needs to know
+    ``options``: names of the options that change its result. ``programs``: native programs that it runs. ``by_message``: with
+    ``decode`` chosen, its result also depends on which messages are chosen. ``of_threads``: with ``intervals`` it needs to know
     threads, unless only what is chosen is decoded. ``diagnosis``: its tables depend on which messages
-    are slow, and not on the recording alone. ``schemas``: of a table whose name is not that of its schema.
+    are slow, not only on the recording. ``schemas``: schema of each table that is not named like its schema.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Stage:
     schemas: tuple[tuple[str, str], ...] = ()
 
     def inputs(self, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Stages whose tables it reads with these options, and names of the options it heeds."""
+        """Stages whose tables it reads with these options, and names of the options that it uses."""
         if self.by_message and options.decode == CHOSEN:
             return (*self.needs, "messages", "requests"), (*self.options, *SLICES)
         if self.of_threads and options.intervals and options.decode != CHOSEN:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The stages of the pipeline, in their order. Each package has its own in ``stage.py``."""
+"""The stages of the pipeline, in order. Each package defines its own in ``stage.py``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .stage import Options, Stage
 STAGES = (CLOCKS, EVENTS, MESSAGES, REQUESTS, CONTEXTS, ANOMALIES, ATTRIBUTION, QUEUING, CORES)
 
 BY_NAME = {stage.name: stage for stage in STAGES}
-#: Stages of a diagnosis; the others make tables of what was recorded, whichever messages are slow.
+#: Stages of a diagnosis; the tables of the others depend only on the recording, not on which messages are slow.
 DIAGNOSIS = tuple(stage.name for stage in STAGES if stage.diagnosis)
 MADE_BY = {table: stage.name for stage in STAGES for table in stage.tables}
-#: Tables whose name is not the name of their schema.
+#: Tables that are not named like their schema.
 SPECS = {table: spec for stage in STAGES for table, spec in stage.schemas}
 
 
 def in_order(stages: Iterable[Stage], options: Options) -> list[Stage]:
-    """``stages``, each behind those whose tables it reads with these options."""
+    """``stages`` in an order where each follows the stages whose tables it reads with these options."""
     waiting, found = list(stages), list[Stage]()
     while waiting:
         done = {stage.name for stage in found}

@@ -31,10 +31,10 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 N_SLOWEST = 5
 N_WORST = 5
 _TAIL = "p99-100"
-_WORTH = 0.01  # share of the delay from which a cause that is not the first is named in the first sentence
-_ACT = 0.05  # share of the delay from which a cause is worth acting on
-_FEW_SLOWER = 0.5  # share of the slow messages below which the words are about the slower ones only
-_MOST_SEARCHED = 500  # slow messages looked at for them
+_WORTH = 0.01  # minimum share of the delay for a cause after the first to be named in the first sentence
+_ACT = 0.05  # minimum share of the delay for a cause to be worth acting on
+_FEW_SLOWER = 0.5  # below this share of the slow messages, sentences are about the slower ones only
+_MOST_SEARCHED = 500  # slow messages that are searched for the slowest ones
 
 MODE = {"tracepoints": "tracepoints", "intel-pt": "Intel PT"}
 RECORDED_WITH = {
@@ -78,7 +78,7 @@ class SlowMessage:
 
 @dataclass(frozen=True)
 class WaitChain:
-    """What most of a cause's time was waited for, through whom; ``n``: in how many messages."""
+    """What most of a cause's time was spent waiting for, and through which threads; ``n``: in how many messages."""
 
     text: str
     n: int
@@ -104,30 +104,30 @@ class Summary:
     max_ns: int | None
     slow: str
     n_slow: int
-    n_beyond_noise: int  # of them, that took longer than the baseline by more than the recording can tell
-    noise_ns: int  # differences that it cannot tell from none, of the median slow message
-    by_clocks: bool  # because of its clocks, not of its packets or tracepoints
-    extra_ns: int  # how much longer these took in all
+    n_beyond_noise: int  # of them, slower than the baseline by more than the recording can resolve
+    noise_ns: int  # smallest difference that the recording can resolve, for the median slow message
+    by_clocks: bool  # the limit comes from its clocks, not from its packets or tracepoints
+    extra_ns: int  # extra latency of these messages in total
     baseline: str
     coverage_median: float | None
     coverage_min: float | None
-    located_median: float | None  # of the rest, whose place is known, and not its cause
+    located_median: float | None  # share of the rest whose place is known, but not its cause
     worst_covered: pd.DataFrame
     causes: pd.DataFrame
     losses: pd.DataFrame
     slowest: list[SlowMessage]
     blocking: pd.DataFrame
-    drops: pd.DataFrame  # as drops.of_messages has them
-    counted: list[counters.Counted]  # of the messages' own work
+    drops: pd.DataFrame  # as drops.of_messages returns them
+    counted: list[counters.Counted]  # counts of the messages' own work
     own_cost: OwnCost | None = None
-    only_waits: bool = False  # of system calls
+    only_waits: bool = False  # system calls are recorded only where a thread waited
     no_counters: bool = False  # the machine has no PMU
-    no_frequencies: bool = False  # nothing tells those of cores
-    requests: Figures | None = None  # None: there are none, as in a recording of one direction
+    no_frequencies: bool = False  # core frequencies are unknown
+    requests: Figures | None = None  # None: no requests, as in a recording of one direction
     thing: str = "message"  # what is diagnosed, in one word
     chains: dict[str, WaitChain] = field(
         default_factory=dict
-    )  # of causes that are waits of requests, by name
+    )  # for causes that are waits of requests, by name
 
     @property
     def limitations(self) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ class Summary:
 
 
 def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.DataFrame:
-    """The messages of the diagnosed application and direction: what the numbers are about.
+    """The messages of the diagnosed application and direction: the base of all numbers.
 
-    ``names``: message_id and some columns (as ``Messages.columns`` has them) in place of whole rows.
+    ``names``: read only message_id and some columns (as ``Messages.columns`` returns them), not whole rows.
     """
     from .selection.application import choose_app, of_app
 
@@ -151,14 +151,14 @@ def selected(capture: CaptureTables, names: Sequence[str] | None = None) -> pd.D
 
 
 def summarise(capture: CaptureTables) -> Summary:
-    """Everything the exports print, from the tables of an analysed capture."""
+    """Everything that the exports print, from the tables of an analysed capture."""
     chosen = selected(capture, ["latency_ns", "pid"])
     latencies = chosen["latency_ns"].to_numpy()
     n = len(latencies)
     known = {p: value for p in PERCENTILES if (value := percentile(latencies, p)) is not None}
     coverage = capture.coverage
     traces = capture.pipeline.table("trace").to_pylist()
-    # Of what is not slower nothing is to be explained, and all of nothing would count as whole.
+    # A message that is not slower has nothing to explain; an empty share would count as complete.
     slower = beyond_noise(coverage)
     noise = int(coverage["noise_ns"].median()) if len(coverage) else 0
     shares = slower["coverage"].dropna().to_numpy(dtype=float)
@@ -193,7 +193,7 @@ def summarise(capture: CaptureTables) -> Summary:
         thing="request" if capture.options.direction == REQUEST else "message",
         chains=wait_chains(capture.anomalies),
         counted=counters.of_messages(capture.message_counters, capture.compared),
-        # Where nothing was dropped it does not matter whose ports: to look them up takes time.
+        # Without drops it does not matter who owns the ports, and the lookup takes time.
         drops=drops.of_messages(
             capture.drops,
             selected(capture, ["proto", "lport"])
@@ -204,9 +204,9 @@ def summarise(capture: CaptureTables) -> Summary:
 
 
 def _requests(capture: CaptureTables, pids: npt.NDArray[np.int64]) -> Figures | None:
-    """Of the same slices as messages, but by the latency of requests."""
+    """Figures of the same slices as for messages, but by the latency of requests."""
     options = capture.options
-    # The default one is the tail; what lies around it tells whether it begins there.
+    # The default slice is the tail; its surroundings show whether the tail begins there.
     more = ("p90-99", options.slow, "p99.9-100") if options.slow == _TAIL else (options.slow,)
     slices = [(name, Slice.parse(name).rows) for name in dict.fromkeys((options.baseline, *more))]
     return figures(
@@ -215,17 +215,17 @@ def _requests(capture: CaptureTables, pids: npt.NDArray[np.int64]) -> Figures | 
 
 
 def beyond_noise(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Slow messages that took longer by more than their recording can tell from no difference."""
+    """Slow messages whose extra latency is larger than the recording can tell from no difference."""
     return coverage[(coverage["deviation_ns"] > coverage["noise_ns"]).to_numpy(bool)]
 
 
 def only_located(row: Any) -> bool:
-    """Whether a row of ``causes`` for the most part tells where the time went, and not why."""
+    """Whether a row of ``causes`` mostly says where the time went, and not why."""
     return bool(2 * row.located_ns > row.total_deviation_ns)
 
 
 def own_cost(capture: CaptureTables) -> OwnCost | None:
-    """Cost over all slow messages, also the ones without any; None without slow messages."""
+    """Cost over all slow messages, including those without any; None if there are no slow messages."""
     coverage, anomalies = capture.coverage, capture.anomalies
     if not len(coverage):
         return None
@@ -236,7 +236,7 @@ def own_cost(capture: CaptureTables) -> OwnCost | None:
 
 
 def own_cost_line(cost: OwnCost) -> str:
-    """In words.
+    """The cost in words.
 
     >>> own_cost_line(OwnCost(574_000, 0.64))
     "NSight's own cost: 574 us in the median slow message, 64% of the delay"
@@ -245,11 +245,11 @@ def own_cost_line(cost: OwnCost) -> str:
 
 
 def blocking(hol: pd.DataFrame) -> pd.DataFrame:
-    """What head-of-line blocking consists of, by category of what the messages ahead did, the largest first.
+    """What head-of-line blocking consists of, by category of what the messages ahead did, largest first.
 
-    cause (``Head-of-line blocking: <category> (A)``), subject (function or context with most of it), n_messages (that waited for it), total_deviation_ns, share (of all
-    head-of-line blocking), observed_ns, fastest_ns (as many of the fastest messages take this) and beyond_ns (what the ones
-    ahead took more than that: they were slow, not only many).
+    cause (``Head-of-line blocking: <category> (A)``), subject (function or context with most of it), n_messages (messages that waited for it), total_deviation_ns,
+    share (of all head-of-line blocking), observed_ns, fastest_ns (what the same number of the fastest messages takes) and beyond_ns (what the messages
+    ahead took beyond that: they were slow, not only many).
     """
     text = hol.astype({"category": str, "side": str, "subject": str})
     frame = text.assign(cause="Head-of-line blocking: " + text["category"] + " (" + text["side"] + ")")
@@ -272,7 +272,7 @@ def blocking(hol: pd.DataFrame) -> pd.DataFrame:
 
 
 def wait_chains(anomalies: pd.DataFrame) -> dict[str, WaitChain]:
-    """By cause, of causes that are waits of requests."""
+    """Wait chains by cause, for causes that are waits of requests."""
     text = anomalies[["message_id", "deviation_ns"]].assign(
         cause=cause_names(anomalies), path=anomalies["path"].astype(str)
     )
@@ -286,7 +286,7 @@ def wait_chains(anomalies: pd.DataFrame) -> dict[str, WaitChain]:
 
 
 def worst_covered(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``coverage`` of the messages that are explained least, the worst first."""
+    """Rows of ``coverage`` of the messages with the lowest coverage, the worst first."""
     low = coverage[coverage["coverage"] < LOW_COVERAGE]
     return low.sort_values(["coverage", "message_id"]).head(N_WORST)
 
@@ -298,13 +298,13 @@ def _baseline(capture: CaptureTables) -> str:
 
 
 def cause_with_subject(row: Any) -> str:
-    """A row of ``causes`` by name, and what of it took most time where neither the name nor a wait chain says so."""
+    """Name of a cause, with the subject that took most of its time unless the name or a wait chain contains it already."""
     name, subject = printable(row.cause), printable(row.subject)
     return name if not subject or subject == row.category or is_explained(subject) else f"{name}: {subject}"
 
 
 class Advice(NamedTuple):
-    """What to do about some causes; ``command`` and ``check`` are '' of categories of one's own."""
+    """What to do about some causes; ``command`` and ``check`` are '' for categories that the user defined."""
 
     names: list[str]
     change: str
@@ -313,7 +313,7 @@ class Advice(NamedTuple):
 
 
 def advice(causes: pd.DataFrame) -> list[Advice]:
-    """What to check, with the causes it is for: once for each text, for causes that are worth acting on."""
+    """What to check, each text once with the causes that it is for; only for causes that are worth acting on."""
     texts: dict[tuple[str, str, str], list[str]] = {}
     for row in each(causes[causes["share"] >= _ACT]):
         if row.advice:
@@ -323,7 +323,7 @@ def advice(causes: pd.DataFrame) -> list[Advice]:
 
 
 def compared(s: Summary) -> str:
-    """What was compared with what, and how many were not slower."""
+    """What was compared with what, and how many messages were not slower."""
     if not s.n:
         return f"No {s.thing} matches the options, so there is nothing to explain."
     if not s.n_slow:
@@ -362,16 +362,16 @@ def verdict(s: Summary) -> str:
 
 
 def peer_of(message: Any) -> str:
-    """Of a row of ``messages`` where it came from or went, unescaped; of an interval its name."""
+    """Where a message (a row of ``messages``) came from or went to, unescaped; for an interval, its name."""
     if message.direction == "interval":
         return str(message.request_type)
     return f"{message.raddr}:{message.rport}"
 
 
 def slowest(capture: CaptureTables, count: int) -> list[SlowMessage]:
-    """The ``count`` slowest messages, one for each episode, with their causes by deviation.
+    """The ``count`` slowest messages, one per episode, with their causes by deviation.
 
-    Messages that were delayed together say the same five times: one that overlaps a slower one
+    Messages that were delayed together repeat the same facts: a message that overlaps a slower one
     already taken, and has the same largest cause, is left out.
     """
     coverage = capture.coverage.sort_values("latency_ns", ascending=False, kind="stable")

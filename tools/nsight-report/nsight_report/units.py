@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Durations and percentiles as people read them."""
+"""Durations and percentiles as text for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEYOND = 10
 
 
 def duration(ns: int | float | None) -> str:
-    """``ns`` in the unit that keeps one to three digits before the point.
+    """``ns`` in the unit that leaves one to three digits before the point.
 
     >>> duration(1500), duration(0), duration(None), duration(-2_000_000)
     ('1.50 us', '0 ns', '-', '-2.00 ms')
@@ -29,7 +29,7 @@ def duration(ns: int | float | None) -> str:
 
 
 def error(bound_ns: int | None) -> str:
-    """An error bound beside a duration; nothing where there is none.
+    """An error bound to print after a duration; empty if there is none.
 
     >>> error(0), error(2000), error(None)
     ('', '±2.00 us', 'above the smallest')
@@ -47,7 +47,7 @@ def bounded(ns: int, bound_ns: int | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as whole percent; what is there but rounds to nothing is not called nothing.
+    """A share as whole percent; a share above zero that rounds to zero is shown as <1%.
 
     >>> percent(0.41), percent(0.001), percent(0.0)
     ('41%', '<1%', '0%')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Phases of section 5.2 of the paper: what a slow message met that comparable messages did not."""
+"""Phases of section 5.2 of the paper: what a slow message met and comparable messages did not."""
 
 from ..selection.options import Selection
 from ..selection.population import Noise, Population, select

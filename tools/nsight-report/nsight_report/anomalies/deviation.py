@@ -25,21 +25,21 @@ from ..timeline.labelled import (
 )
 from ..timeline.machine import Machine
 
-# An anomaly that fewer than half of the baseline messages meet at all is unexpected.
+# An anomaly that fewer than half of the baseline messages have at all is unexpected.
 ANOMALY = {HOL: "hol", INTERFERENCE: "interference", IDLE: "gap", WAIT: "gap"}
-#: What messages have either this or that of: waits, and turns of others.
+#: Kinds of which a message may have one or another: waits, and turns of others.
 EITHER = (IDLE, WAIT, HOL, INTERFERENCE, SIBLING, THREAD)
-#: What belongs to a message itself: its work, its processing, its waits, and what a low frequency added to them. A cause can take their place.
+#: Kinds that belong to a message itself: its work, its processing, its waits, and what a low frequency added. A cause can take their place.
 ITS_OWN = (OWN, SOFTIRQ, IDLE, WAIT, FREQUENCY)
 LABEL = ["side", "kind", "subject"]
 
 
 def baseline_medians(baseline: Exposure, n_baseline: int) -> pd.Series:
-    """Median time of the baseline messages in each (side, kind, subject), absence counting as 0."""
+    """Median time of the baseline messages in each (side, kind, subject); absence counts as 0."""
     frame = pd.DataFrame(dict(zip(LABEL, (baseline.side, baseline.kind, baseline.subject))))
     frame = frame.assign(ns=baseline.ns).sort_values("ns")
     groups = frame.groupby(LABEL)["ns"]
-    # Messages without the context come first in the order: shift the rank of the median by their number.
+    # Messages without the context sort first: shift the rank of the median by their number.
     rank = n_baseline // 2 - (n_baseline - groups.transform("size"))
     at_median = frame[groups.cumcount() == rank]
     return at_median.set_index(LABEL)["ns"]
@@ -51,15 +51,15 @@ def latencies(of: Exposure) -> pd.Series:
 
 
 def median_latency(of: Exposure) -> int:
-    """Of those that lasted at all; 0 if none did, as sent messages whose driver had them before the send returned."""
+    """Median of the non-zero lifetimes; 0 if all are 0, as for sends that returned after the driver had the data."""
     return int(np.median(latencies(of))) if len(of.ns) else 0
 
 
 def adding_up(medians: pd.Series, baseline: Exposure, n_baseline: int) -> pd.Series:
-    """``medians`` (``baseline_medians``) that together are no more than the median of the baseline's latencies.
+    """``medians`` (``baseline_medians``) reduced so that their sum is at most the median of the baseline's latencies.
 
-    Where messages wait either for this or for that, the medians of both are more than any of them
-    had. What they are too much is taken from waits and from what others did, in proportion to their
+    If messages wait for one thing or for another, the medians of both add up to more than any message
+    had. The excess is taken from waits and from what others did, in proportion to their
     spread (mean distance from the median).
     """
     excess = int(medians.sum()) - median_latency(baseline)
@@ -75,7 +75,7 @@ def adding_up(medians: pd.Series, baseline: Exposure, n_baseline: int) -> pd.Ser
 
 
 def saved(slow: Exposure, medians: pd.Series) -> pd.Series:
-    """How much less than usual each slow message took of its own, by (row, side)."""
+    """How much less time than usual each slow message spent in kinds of its own, by (row, side)."""
     usually = medians[medians.index.get_level_values("kind").isin(ITS_OWN)]
     index = pd.MultiIndex.from_arrays([slow.side, slow.kind, slow.subject])
     usual = usually.reindex(index).fillna(0).to_numpy(np.int64)
@@ -87,17 +87,17 @@ def saved(slow: Exposure, medians: pd.Series) -> pd.Series:
 
 
 def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) -> pd.DataFrame:
-    """Anomalies less what their messages took less of their own (``saved``), as far as they exceed the ``deviation`` by row.
+    """Anomalies minus what their messages saved in kinds of their own (``saved``), as far as they exceed the ``deviation`` by row.
 
-    A cause does not delay by the time in which the message would have waited anyway. That others took less of
-    it than usual makes no cause smaller. The smallest anomalies of a side give way.
+    A cause does not delay a message during time in which it would have waited anyway. Savings in what others did make no
+    cause smaller. The smallest anomalies of a side are reduced first.
     """
     frame = frame.sort_values(["row", "side", "deviation_ns"], kind="stable", ignore_index=True)
     ns, row = frame["deviation_ns"], frame["row"]
     excess = (ns.groupby(row).transform("sum") - row.map(deviation).clip(lower=0)).clip(lower=0)
     side = frame["side"].astype(str).map(SIDES.index)
     give = pd.Series(left.reindex(pd.MultiIndex.from_arrays([row, side])).to_numpy(np.int64), frame.index)
-    # What is too much goes from side A, where most of it is saved, and the rest of it from the others.
+    # The excess is first taken from side A, where most of it is saved, and the rest from the other sides.
     most = ns.groupby([row, side]).transform("sum").clip(upper=give)
     for of in (A, T, R):
         here = side == of
@@ -111,8 +111,8 @@ def without_saved(frame: pd.DataFrame, left: pd.Series, deviation: pd.Series) ->
 def deviations(slow: Exposure, medians: pd.Series, machine: Machine, noise_ns: Int) -> pd.DataFrame:
     """Rows of table ``anomalies`` (without category; ``row`` in place of message_id).
 
-    ``medians``: of the baseline messages (``adding_up``). Kept are deviations above the ``noise_ns`` of their row. Time that
-    has no record is no anomaly: it stays unexplained.
+    ``medians``: of the baseline messages (``adding_up``). Only deviations above the ``noise_ns`` of their row are kept. Time
+    without a record is no anomaly: it stays unexplained.
     """
     index = pd.MultiIndex.from_arrays([slow.side, slow.kind, slow.subject])
     expected = medians.reindex(index).fillna(0).to_numpy(np.int64)
@@ -148,7 +148,7 @@ def deviations(slow: Exposure, medians: pd.Series, machine: Machine, noise_ns: I
 
 
 def _frequencies(slow: Exposure, keep: npt.NDArray[np.bool_], machine: Machine) -> npt.NDArray[np.object_]:
-    """For what a low frequency took, that and the usual one; else ''."""
+    """For time lost to a low frequency, that frequency and the usual one; else ''."""
     told = np.full(int(keep.sum()), "", object)
     at = np.flatnonzero(slow.kind[keep] == FREQUENCY)
     khz = machine.frequencies.at(slow.cpu[keep][at], slow.end[keep][at] - 1)

@@ -42,7 +42,7 @@ def find(
 
     Returns ``(table compared, table anomalies with categories still empty, losses, table message_counters)``.
     The phases of section 5.2 of the paper: unexpected or longer contexts, gaps with what preceded them,
-    functions where both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
+    functions if both captures have them, overlaps with other messages. Raises BadInput when a slice is empty.
     """
     ledger, names = Ledger("anomalies"), Names()
     recordings = [recording] if against is None else [recording, against]
@@ -56,7 +56,7 @@ def find(
     untraced = [one.slow.ns[one.slow.kind == UNTRACED] for one in compared]
     n_untraced = sum(
         len(np.unique(one.slow.row[one.slow.kind == UNTRACED])) for one in compared
-    )  # several of a message
+    )  # several per message
     ledger.add(
         "slow_messages_with_untraced_time", n_untraced, untraced_ns=sum(int(ns.sum()) for ns in untraced)
     )
@@ -67,7 +67,7 @@ def find(
 
 
 class _Compared(NamedTuple):
-    """Slow messages of one request type and what they are compared with: what each met, and called where that is known."""
+    """Slow messages of one request type and their baseline: what each met, and what it called if that is known."""
 
     slow: Exposure
     called: Measured | None
@@ -86,18 +86,18 @@ def _population(recordings: list[Recording], options: Selection, ledger: Ledger)
 def _measured(
     population: Population, recordings: list[Recording], names: Names
 ) -> tuple[list[_Compared], list[Activity]]:
-    """By request type; with it comes what cores did beside the slow messages, and last beside the baseline."""
+    """The comparisons by request type, and the activity of cores: first during the slow messages, last during the baseline."""
     activities = [
         Activity(recording, of.messages, of.app, names)
         for recording, of in zip(recordings, population.of, strict=True)
     ]
-    # With two captures, the one with the baseline says which frequency is usual.
+    # With two captures, the capture with the baseline defines the usual frequency.
     usual_khz = activities[-1].frequencies.usual(population.of[-1].messages)
     for activity in activities:
         activity.at_frequency(usual_khz)
     with_functions = all(activity.has_functions for activity in activities)
     slow, baseline = map(list, zip(*population.groups(), strict=True))
-    # Of one capture both are measured together, since they are read together.
+    # In one capture both are measured together, since they are read together.
     wanted = [slow + baseline] if len(activities) == 1 else [slow, baseline]
     found = [m for a, w in zip(activities, wanted, strict=True) for m in measure(a, w, with_functions)]
     sets = zip(found[: len(slow)], found[len(slow) :], baseline, strict=True)
@@ -117,7 +117,7 @@ def _anomalies(
 
 
 def _with_chains(frame: pd.DataFrame, requests: pd.DataFrame, explain: Explain) -> pd.DataFrame:
-    """With the wait chain behind the longest interval of each wait as its path."""
+    """``frame``, where the path of each wait is the wait chain of its longest interval."""
     of_thread = (frame["kind"] == KINDS[WAIT]) & frame["subject"].astype(str).map(is_explained)
     at = np.flatnonzero(of_thread.to_numpy(bool))
     of, start, end = (frame[name].to_numpy(np.int64)[at] for name in ("row", "start_ns", "end_ns"))
@@ -138,7 +138,7 @@ def _table(frame: pd.DataFrame, messages: pd.DataFrame) -> pa.Table:
 
 
 def _counters(compared: list[_Compared], population: Population) -> pa.Table:
-    """What was counted of the work of each message."""
+    """Counter values of the work on each message."""
     sides = (
         ("slow", 0, [of.counted for of in compared]),
         ("baseline", -1, [of.usually_counted for of in compared]),
@@ -155,7 +155,7 @@ def _counters(compared: list[_Compared], population: Population) -> pa.Table:
 
 
 def _without(frame: pd.DataFrame, labels: Int, names: list[str]) -> pd.DataFrame:
-    """Rows of ``frame`` but those of the labels (side, kind, subject), which functions stand for."""
+    """Rows of ``frame`` without the labels (side, kind, subject) that functions replace."""
     dropped = {(SIDES[side], KINDS[kind], names[subject]) for side, kind, subject in labels.tolist()}
     keys = zip(frame["side"], frame["kind"], frame["subject"], strict=True)
     return frame[[key not in dropped for key in keys]]

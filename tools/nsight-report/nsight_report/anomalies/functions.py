@@ -18,7 +18,7 @@ from . import nesting
 from .nesting import Baseline, Usual
 from .paths import Nodes, Paths
 
-#: What slow messages called is looked through so many nodes at a time.
+#: Number of nodes of slow messages that are searched at a time.
 BATCH = 1 << 19
 
 
@@ -26,7 +26,7 @@ BATCH = 1 << 19
 class Measured:
     """What messages called: ``paths``, and nodes whose labels are numbers (``label``) of ``labels``, in ascending order.
 
-    ``parts``: of some messages each, in order, for they are most of the memory.
+    ``parts``: some messages each, in order, because they hold most of the memory.
     """
 
     paths: Paths
@@ -35,13 +35,13 @@ class Measured:
 
     @staticmethod
     def join(parts: list[tuple[Paths, Nodes, Int]]) -> Measured:
-        """From parts, each with its own paths."""
+        """Joins parts, each with its own paths."""
         paths, numbers = Paths.join([p[0] for p in parts])
         renumbered = [replace(p[1], path=n[p[1].path]) for p, n in zip(parts, numbers, strict=True)]
         return Measured(paths, renumbered, np.unique(np.concatenate([p[2] for p in parts])))
 
     def batches(self) -> Iterator[Nodes]:
-        """All nodes, those of a message together."""
+        """All nodes in batches; those of one message stay together."""
         held: list[Nodes] = []
         for n_parts, part in enumerate(self.parts, 1):
             held.append(part)
@@ -67,10 +67,10 @@ def find(
 ) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     """Anomalous functions of the slow messages, and the labels (side, kind, subject) that they stand for.
 
-    Columns as deviation.deviations gives them, and ``path``, ``dso``, ``n_calls``, ``baseline_n_calls``.
-    Only labels that baseline messages have too are looked into: what is unexpected as a whole is one anomaly.
-    A thread's own intervals always are. The two may be of one capture or of two. ``names``: what subjects are called;
-    ``noise_ns``: by row, up to what a deviation is ignored; ``explained``: see ``nesting.claims``.
+    Columns as in deviation.deviations, plus ``path``, ``dso``, ``n_calls``, ``baseline_n_calls``.
+    Only labels that baseline messages have too are searched: a label that is unexpected as a whole is one anomaly.
+    A thread's own intervals are always searched. ``slow`` and ``baseline`` may come from different captures. ``names``: names of
+    subjects; ``noise_ns``: by row, the size up to which a deviation is ignored; ``explained``: see ``nesting.claims``.
     """
     every = np.union1d(slow.labels, baseline.labels)
     known = every[np.isin(every, baseline.labels) | (of_label(every)[1] == OWN)]
@@ -87,7 +87,7 @@ def find(
 
 
 def _of_labels(nodes: Nodes, known: Int) -> Nodes:
-    """The nodes of some labels, which become places in ``known``."""
+    """The nodes of some labels; the labels become positions in ``known``."""
     chosen = nodes.take(np.isin(nodes.label, known))
     return replace(chosen, label=np.searchsorted(known, chosen.label))
 
@@ -97,7 +97,7 @@ def _rows(
 ) -> pd.DataFrame:
     side, kind, subject = labels[:, nodes.label[at]]
     path = nodes.path[at]
-    whole = path < 0  # the label, which has no function
+    whole = path < 0  # the label itself, without a function
     symbol, dso, before = (np.append(w, "")[path] for w in (paths.symbol, paths.dso, paths.before))
     stall = before != ""
     words = np.array([*names, ""], dtype=object)
@@ -129,7 +129,7 @@ def _rows(
 
 
 def _texts(path: Int, context: npt.NDArray[np.object_], paths: Paths) -> list[str]:
-    """Each path as text, from its context on."""
+    """Each path as text, starting with its context."""
     known: dict[int, str] = {-1: ""}
 
     def text(of: int) -> str:
@@ -142,5 +142,5 @@ def _texts(path: Int, context: npt.NDArray[np.object_], paths: Paths) -> list[st
             of = part
         return known[of]
 
-    # As many as there are different paths among the anomalies.
+    # One text per distinct path among the anomalies.
     return [f"{c}{text(int(p))}" for c, p in zip(context, path)]

@@ -20,18 +20,18 @@ from . import functions
 from .functions import Measured
 from .paths import Calls, Nodes, Paths
 
-#: Parts that are worked on at a time.
+#: Parts that are processed at a time.
 PARTS = 2
 
 
 def measure(
     activity: Activity, wanted: list[Int], with_functions: bool
 ) -> list[tuple[Exposure, Measured | None, pd.DataFrame]]:
-    """For each of the sets of rows of the activity's messages: what they met, and called, and ``counted`` of their own work."""
+    """For each of the sets of rows of the activity's messages: what they met and called, and ``counted`` for their own work."""
     met: list[list[Exposure]] = [[] for _ in wanted]
     called: list[list[tuple[Paths, Nodes, Int]]] = [[] for _ in wanted]
     counts: list[list[pd.DataFrame]] = [[] for _ in wanted]
-    # What the messages of one part called is found while the contexts of the next are looked at.
+    # The calls of one part are searched while the contexts of the next part are processed.
     with ThreadPoolExecutor(PARTS) as pool:
         ahead: deque[Future[list[tuple[Paths, Nodes, Int]]]] = deque()
         for parts, machine in activity.parts(wanted):
@@ -58,9 +58,9 @@ def measure(
 
 
 def counted(activity: Activity, within: LabelledIntervals) -> pd.DataFrame:
-    """``row``, ``counter``, ``count``: what was counted while each message's own thread worked on it, page faults and the like with it.
+    """``row``, ``counter``, ``count``: counter values while each message's own thread worked on it, including page faults and the like.
 
-    What a core counted between two readings is spread evenly over the time between them.
+    The count of a core between two readings is spread evenly over the time between them.
     """
     own = within.take(np.isin(within.kind, (OWN, EXCEPTION)))
     spans = to_pandas(activity.counters.overlapping(own.cpu, own.start, own.end))
@@ -81,7 +81,7 @@ def counted(activity: Activity, within: LabelledIntervals) -> pd.DataFrame:
 def _called(
     activity: Activity, within: list[LabelledIntervals], frequencies: CoreFrequencies
 ) -> list[tuple[Paths, Nodes, Int]]:
-    """What was called in each of some sets of intervals: paths, what messages spent in them, and their labels."""
+    """The calls in each of some sets of intervals: paths, the time of messages in them, and their labels."""
     every = LabelledIntervals.join(within)
     rows = activity.calls_while(every.cpu, every.start, every.end, COLUMNS)
     calls, found = Calls(CallTree.build(rows, activity.softirqs)), []

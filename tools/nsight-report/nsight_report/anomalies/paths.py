@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What each message spent its lifetime in, function by function: the calls within its own contexts by call path.
+"""What each message spent its lifetime in, function by function: the calls within its own contexts, by call path.
 
-A path begins in the context that the function was called in (a system call, an interrupt, the thread's own code)
-and goes on through its callers. Functions that a thread had entered before anything was recorded are
-left out of paths: an event loop is in no path, what it calls for a message is.
+A path begins in the context in which the function was called (a system call, an interrupt, the thread's own code)
+and continues through its callers. Functions that a thread had entered before the recording began are
+left out: an event loop is in no path, but the functions that it calls for a message are.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..timeline.frequency import CoreFrequencies
 class Paths:
     """Call paths: ``up`` is the path of the caller, -1 for the function that the context called first.
 
-    ``digest``: in ascending order; that of the same path is the same in every tree. ``symbol``, ``dso`` and
-    ``before`` (a stall's, else '') name its last function.
+    ``digest``: in ascending order; equal paths have equal digests in every tree. ``symbol``, ``dso`` and
+    ``before`` (for a stall, else '') describe its last function.
     """
 
     up: Int
@@ -36,7 +36,7 @@ class Paths:
 
     @staticmethod
     def join(parts: list[Paths]) -> tuple[Paths, list[Int]]:
-        """All paths of ``parts``, and for each part their new numbers, with one for path -1 at the end."""
+        """All paths of ``parts``, and the new numbers for each part, with one entry for path -1 at the end."""
         digests = np.concatenate([p.digest for p in parts])
         unique, first = np.unique(digests, return_index=True)
         numbers = [np.append(np.searchsorted(unique, p.digest), -1) for p in parts]
@@ -48,7 +48,7 @@ class Paths:
         return Paths(up, rest[0], unique, *rest[1:]), numbers
 
     def translate(self, nodes: Nodes, paths: Paths) -> Nodes:
-        """``nodes`` of other ``paths`` with the numbers of these; nodes that these lack are left out."""
+        """``nodes`` of other ``paths`` with the numbers of these paths; nodes whose path is missing here are left out."""
         at = np.minimum(np.searchsorted(self.digest, paths.digest), max(len(self.digest) - 1, 0))
         same = self.digest[at] == paths.digest if len(self.digest) else np.zeros(len(at), bool)
         path = np.append(np.where(same, at, -2), -1)[nodes.path]
@@ -57,10 +57,10 @@ class Paths:
 
 
 def find_paths(tree: CallTree) -> tuple[Paths, Int]:
-    """Paths of the calls of a tree, and which one each has; -1: a context or a base."""
+    """Paths of the calls of a tree, and the path of each call; -1: a context or a base."""
     up, n = tree.parent, len(tree.parent)
     counted = ~(tree.is_root | tree.is_base)
-    caller = nearest(~tree.is_base, up)  # itself, or the nearest that is in paths
+    caller = nearest(~tree.is_base, up)  # itself, or the nearest caller that is in paths
     above = np.where(up >= 0, caller[np.maximum(up, 0)], -1) if n else up
     own = tree.names.digest(tree.name)
     digest = np.zeros(n, np.uint64)
@@ -83,7 +83,7 @@ def find_paths(tree: CallTree) -> tuple[Paths, Int]:
 
 
 def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-untyped-def]
-    """A function that gives the counted rows right below some rows."""
+    """A function that returns the counted rows directly below some rows."""
     below = np.flatnonzero(counted & (above >= 0))
     below = below[counted[above[below]]]
     below = below[np.argsort(above[below], kind="stable")]
@@ -99,10 +99,10 @@ def _children(above: Int, counted: npt.NDArray[np.bool_]):  # type: ignore[no-un
 
 @dataclass(frozen=True)
 class Nodes:
-    """One row per message, label and path that it was in; path -1 is the label as a whole.
+    """One row per message, label and path; path -1 is the label as a whole.
 
-    ``row`` and ``label`` are the caller's; ``total``: ns with callees, ``own``: without; ``calls``: how many
-    began; ``start``/``end``/``cpu``: its longest interval, itself innermost or not.
+    ``row`` and ``label`` are the caller's numbers; ``total``: ns with callees, ``own``: without; ``calls``: number of calls that
+    began; ``start``/``end``/``cpu``: its longest interval, whether or not the function itself is innermost there.
     """
 
     row: Int
@@ -139,7 +139,7 @@ class Calls:
     def measure(
         self, row: Int, label: Int, cpu: Int, start: Int, end: Int, frequencies: CoreFrequencies
     ) -> Nodes:
-        """What was called in intervals, whose calls are those of the tree: each belongs to a message ``row`` and has a ``label``.
+        """The calls of the tree within intervals; each interval belongs to a message ``row`` and has a ``label``.
 
         Times are scaled to the usual frequency of the cores (CoreFrequencies.longer).
         """
@@ -180,14 +180,14 @@ def _add_up(row: Int, label: Int, path: Int, ns: Int, calls: Int, start: Int, en
 
 
 def _with_callees(nodes: Nodes, paths: Paths) -> Nodes:
-    """The time of each function with what it called, up to the label as a whole."""
+    """The time of each function including its callees, up to the label as a whole."""
     if not len(nodes):
         return nodes
     n_paths = len(paths.up) + 1
     labels, label = np.unique(nodes.label, return_inverse=True)
     group = (nodes.row * len(labels) + label.reshape(-1)) * n_paths
     ups = np.append(paths.up, -1)
-    # Callers without time of their own, up to the label (path -1, its own caller).
+    # Callers without time of their own, up to the label (path -1, which is its own caller).
     own_keys = keys = np.sort(group + nodes.path + 1)
     while len(keys):
         path = keys % n_paths - 1
@@ -206,7 +206,7 @@ def _with_callees(nodes: Nodes, paths: Paths) -> Nodes:
     for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
         inner = level[parent[level] >= 0]
         np.add.at(total, parent[inner], total[inner])
-        # What it called longest stands for a function without an interval of its own: the last that is written.
+        # A function without an interval of its own gets that of its longest callee: the last one written.
         inner = inner[own[parent[inner]] == 0]
         inner = inner[np.argsort(total[inner], kind="stable")]
         for values in (start, end, cpu):

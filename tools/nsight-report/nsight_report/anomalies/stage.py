@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What slow messages met that comparable ones did not."""
+"""Finds what slow messages met and comparable messages did not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _run(ctx: Context) -> Result:
     from ..waits.reasons import Explainer
     from .find import find
 
-    # Here and not where the files are read: this is the first stage that sees them all.
+    # Checked here and not where the files are read: this is the first stage that sees all of them.
     of_records = f"messages of {RECORDS}/", f"activity of {RECORDS}/"
     names = (
         of_records[0] if ctx.has_records else "events.tsv",
@@ -49,7 +49,7 @@ def _run(ctx: Context) -> Result:
 
 
 def _of_intervals(ctx: Context) -> tuple[int, int] | None:
-    """From when to when there are intervals; None: there are none."""
+    """Time span of the intervals; None if there are none."""
     every = ctx.messages().columns(
         ["direction", "first_ns", "last_ns"], lambda rows: (rows["direction"] == "interval").to_numpy(bool)
     )

@@ -22,7 +22,7 @@ ADVICE = Path(__file__).with_name("advice.csv")
 MAX_ROWS = 100_000
 FUNCTION = "function"
 OWN = "own"
-#: A thread that is called like the application: rows for threads hold for it, and those of its own.
+#: A thread with the name of the application: rows for threads apply to it, in addition to its own rows.
 SIBLING, THREAD = "sibling", "thread"
 NOWHERE = 1 << 60
 _SPECIAL = re.compile(r"[][*?]")
@@ -32,8 +32,8 @@ _SPECIAL = re.compile(r"[][*?]")
 class Category:
     """One row: anomalies of ``kind`` whose subject matches ``pattern`` in an object matching ``dso``.
 
-    ``advice`` is '' where that of the category serves. ``dso`` is '' for any, ``kernel`` for kernel and
-    modules, else a shell wildcard of the object's path or of its last part.
+    ``advice`` is '' if the advice of the category applies. ``dso`` is '' for any, ``kernel`` for kernel and
+    modules, else a shell wildcard for the object's path or its last part.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a user would change; the command that shows or changes it (words in capitals are the user's); what shows that it helped."""
+    """What to change; the command that shows or changes it (the user fills in words in capitals); how to see that it helped."""
 
     change: str = ""
     command: str = ""
@@ -53,7 +53,7 @@ class Advice:
 
 
 class Categories:
-    """All rows in the order in which they are asked, and what was found so far."""
+    """All rows in lookup order, and the results so far."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Categories:
         self._known: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     def advice(self, category: str) -> str:
-        """The advice of a category, '' without one."""
+        """The advice of a category, '' if it has none."""
         return self._advice.get(category, Advice()).change
 
     def steps(self, kind: str, category: str) -> tuple[str, str]:
-        """Command and check of a category; of one that is the subject's name, those of the ``kind`` of context. '' without."""
+        """Command and check of a category; if it is the subject's name, those of the ``kind`` of context. '' if there are none."""
         found = self._advice.get(category) or self._advice.get(f"{{{kind}}}", Advice())
         return found.command, found.check
 
     def find(self, kind: str, subject: str, dso: str = "") -> tuple[str, str]:
-        """Category and advice: the user's rows, then the kernel's functions, then the built-in rows."""
+        """Category and advice: from the user's rows, then the kernel's functions, then the built-in rows."""
         key = (kind, subject, dso)
         if key not in self._known:
             self._known[key] = self._find(*key)
@@ -104,13 +104,13 @@ class Categories:
 
 
 class _Rows:
-    """Rows in which the first match is found without trying each."""
+    """Rows with a fast search for the first match."""
 
     def __init__(self, rows: Sequence[Category]) -> None:
         self._rows = rows
         self._anywhere = _Index((n, r) for n, r in enumerate(rows) if not r.dso)
         self._with_object = [(n, r) for n, r in enumerate(rows) if r.dso]
-        self._of_object: dict[str, _Index] = {}  # there are few objects, and many functions
+        self._of_object: dict[str, _Index] = {}  # there are few objects, but many functions
 
     def first(self, kind: str, names: Sequence[str], dso: str) -> Category | None:
         if dso not in self._of_object:
@@ -121,7 +121,7 @@ class _Rows:
 
 
 class _Index:
-    """The first of numbered rows, whatever their object: most patterns are a name, a prefix or a suffix."""
+    """The first match among numbered rows, whatever their object: most patterns are a name, a prefix or a suffix."""
 
     def __init__(self, rows: Iterable[tuple[int, Category]]) -> None:
         self._kinds: set[str] = set()
@@ -129,7 +129,7 @@ class _Index:
         self._exact: dict[tuple[str, str], int] = {}
         self._prefix: dict[tuple[str, str], int] = {}
         self._suffix: dict[tuple[str, str], int] = {}
-        # Lengths to try, by kind and the first letter of a prefix or the last of a suffix.
+        # Lengths to try, by kind and the first letter of a prefix or the last letter of a suffix.
         self._prefixes: dict[tuple[str, str], set[int]] = {}
         self._suffixes: dict[tuple[str, str], set[int]] = {}
         self._wild: dict[str, list[tuple[int, str, re.Pattern[str]]]] = {}
@@ -179,9 +179,9 @@ def _in_object(pattern: str, dso: str) -> bool:
 
 
 def load(path: str | Path | None = None) -> Categories:
-    """The built-in categories, and before them the rows of the user's file ``path``.
+    """The built-in categories, preceded by the rows of the user's file ``path``.
 
-    Lines that start with ``#`` are comments. Raises BadInput naming the line at fault.
+    Lines that start with ``#`` are comments. Raises BadInput, which names the wrong line.
     """
     own = read(Path(path)) if path is not None else []
     return Categories(own, read(BUILT_IN), kernel_functions.read(), read_advice(ADVICE))
@@ -205,7 +205,7 @@ def read(path: Path) -> list[Category]:
 
 
 def read_advice(path: Path = ADVICE) -> dict[str, Advice]:
-    """Advice by category, from a file of lines category,advice,command,check."""
+    """Advice by category, from a file with lines category,advice,command,check."""
     advice: dict[str, Advice] = {}
     for number, fields in _lines(path):
         if len(fields) != 4 or not all(fields) or fields[0] in advice:

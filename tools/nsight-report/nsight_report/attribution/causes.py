@@ -15,14 +15,14 @@ from ..selection.options import Selection
 from ..tables import schema
 from .categories import FUNCTION, OWN, SIBLING, THREAD, Categories, categorise, load
 
-# The paper counts messages covered less than this as badly explained (section 6.3).
+# The paper counts messages with a lower coverage than this as badly explained (section 6.3).
 LOW_COVERAGE = 0.87
-# Category of what the recording itself took (section 6.2).
+# Category of time that the recording itself took (section 6.2).
 OWN_COST = "NSight's own cost"
 KERNEL = "[kernel.kallsyms]"
-#: What a user would do about a cause: columns of ``causes``.
+#: What a user could do about a cause: columns of ``causes``.
 _TO_DO = ["advice", "command", "check"]
-#: Categories that tell where the time went, and not why; so does any other of the message's own work. A function is more.
+#: Categories that say where the time went, and not why; so does any other of the message's own work. A function says more.
 PLACES = frozenset(
     [
         "Application processing",
@@ -48,10 +48,10 @@ def attribute(
 
     Returns ``(anomalies with categories and trimmed to what they may claim, coverage, causes, losses)``.
 
-    The intervals behind the anomalies of one message do not overlap, but what they took (``took_ns``) can
-    add up to more than the message's own deviation, because it met less than usual of something else. Of the
-    deviation the largest claim what they took, the smallest what is left. ``programs``: what the application's
-    threads are called; pinning it apart from these is no advice.
+    The intervals behind the anomalies of one message do not overlap, but their durations (``took_ns``) can
+    add up to more than the message's own deviation, because it met less than usual of something else. The
+    largest anomalies claim all of their duration from the deviation, the smallest claim the rest. ``programs``: names of the
+    application's threads; advice to pin the application apart from them would be wrong.
     """
     ledger = Ledger("attribution")
     slow = compared.to_pandas()
@@ -59,7 +59,7 @@ def attribute(
     ids = slow["message_id"].to_numpy(np.int64)
     latency, usual = (slow[c].to_numpy(np.int64) for c in ("latency_ns", "baseline_latency_ns"))
     total, noise = np.maximum(latency - usual, 0), slow["noise_ns"].to_numpy(np.int64)
-    # What cannot be told from no delay has no cause.
+    # A deviation that cannot be told from no delay has no cause.
     late = pd.Series(np.where(total > noise, total, 0), index=ids)
 
     frame = anomalies.to_pandas()
@@ -88,7 +88,7 @@ def attribute(
     ]
     pairs["command"], pairs["check"] = [c for c, _ in steps], [c for _, c in steps]
     frame = frame.drop(columns=["category", "located"]).merge(pairs, on=what)
-    # The path of a wait tells of threads, which may be called like anything.
+    # The path of a wait names threads, which can have any name.
     path = frame["path"].astype(str).where(frame["kind"] != "wait", "")
     ours = path.isin(_through_probes(path.unique(), rows))
     ours_to_do = (rows.advice(OWN_COST), *rows.steps(OWN, OWN_COST))
@@ -122,7 +122,7 @@ def attribute(
 
 
 def _through_probes(paths: Iterable[str], rows: Categories) -> list[str]:
-    """Call paths through a BPF program of the recording, or what starts those of tracepoints: helpers too are ours then."""
+    """Call paths through a BPF program of the recording, or what starts tracepoint programs: their helpers count as ours, too."""
 
     def ours(name: str) -> bool:
         if name.startswith("bpf_prog_"):
@@ -134,7 +134,7 @@ def _through_probes(paths: Iterable[str], rows: Categories) -> list[str]:
 
 def _causes(anomalies: pd.DataFrame, total_ns: int) -> pd.DataFrame:
     anomalies = anomalies.assign(located_ns=anomalies["deviation_ns"].where(anomalies["located"], 0))
-    # Several anomalies of one message can be of one category: a message counts once per cause.
+    # Several anomalies of one message can have one category: a message counts once per cause.
     per_message = (
         anomalies.groupby(["category", "side", "message_id"], observed=True)
         .agg(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Categories of the kernel's functions: the generated table, and how a name is found in it."""
+"""Categories of the kernel's functions: the generated table, and the lookup of a name in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILT_IN = Path(__file__).with_name("kernel-functions.csv")
 class KernelFunctions:
     """Category of a kernel function: its exact name first, then the longest prefix.
 
-    A name that begins with underscores and is not there is looked up without them: ``__foo`` is mostly
+    A name that begins with underscores and is not in the table is looked up without them: ``__foo`` is mostly
     the inner half of ``foo``.
 
     >>> table = KernelFunctions({"tcp_*": "TCP", "tcp_gro_*": "Receive processing"})
@@ -33,7 +33,7 @@ class KernelFunctions:
         self._lengths = {head: tuple(sorted(found, reverse=True)) for head, found in lengths.items()}
 
     def category(self, name: str) -> str:
-        """Category of a name as the source has it (see ``symbols.plain_name``); '' when unknown."""
+        """Category of a name as in the source (see ``symbols.plain_name``); '' if unknown."""
         found = self._find(name)
         return found if found or not name.startswith("_") else self._find(name.lstrip("_"))
 
@@ -50,7 +50,7 @@ class KernelFunctions:
 
 
 def read(path: Path = BUILT_IN) -> KernelFunctions:
-    """Read a table that make-kernel-functions wrote. Raises BadInput naming the line at fault."""
+    """Read a table that make-kernel-functions wrote. Raises BadInput, which names the wrong line."""
     rows: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -65,14 +65,14 @@ def read(path: Path = BUILT_IN) -> KernelFunctions:
         if len(fields) != 2 or not all(fields):
             raise BadInput(
                 f"{path}:{number}: expected category,patterns",
-                "write it anew: tools/nsight-report/make-kernel-functions",
+                "generate it again: tools/nsight-report/make-kernel-functions",
             )
         rows.update(dict.fromkeys(fields[1].split(), fields[0]))
     return KernelFunctions(rows)
 
 
 def lines(rows: Mapping[str, str], width: int = 110) -> Iterable[str]:
-    """Lines of a table's file: by category, then by pattern, as many patterns in a line as fit.
+    """Lines of a table's file: by category, then by pattern, with as many patterns per line as fit.
 
     >>> list(lines({"tcp_b*": "TCP", "tcp_a": "TCP", "ip_rcv": "Receive"}))
     ['Receive,ip_rcv', 'TCP,tcp_a tcp_b*']

@@ -12,7 +12,7 @@ from ..stage import ANALYSIS, Context, Options, Result, Stage
 
 
 def own(compared: pa.Table, options: Options) -> npt.NDArray[np.int64]:
-    """IDs of the compared messages of this capture; baseline messages may be of another."""
+    """IDs of the compared messages of this capture; baseline messages may come from another one."""
     if options.against is not None:
         compared = compared.filter(pc.equal(compared["role"].cast(pa.string()), "slow"))
     return compared["message_id"].to_numpy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names of functions as profiles show them, brought back to what the source calls them."""
+"""Names of functions as profiles show them, converted back to the names in the source."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _CLONE = re.compile(
 )
 _VERSION = re.compile(r"@+(?:plt|[A-Z][\w.]*)$")  # malloc@plt, cfree@GLIBC_2.2.5, clock_gettime@@GLIBC_2.17
 _BPF = re.compile(r"^bpf_prog_[0-9a-f]{16}(?=_|$)")
-# What SYSCALL_DEFINE makes of one system call (arch/x86/include/asm/syscall_wrapper.h).
+# Names that SYSCALL_DEFINE makes for one system call (arch/x86/include/asm/syscall_wrapper.h).
 _SYSCALL = re.compile(
     r"^(?:__(?:x64|ia32|se|do)_(?:compat_)?sys_|__do_compat_sys|__ia32_compat_sys_|compat_sys_)"
 )
 _KERNEL_FILE = re.compile(r"(?:\.ko(?:\.\w+)?|(?:^|/)vmlinu[xz][^/]*)$")
-# Bracketed names that perf gives to something else than the kernel or a module of it.
+# Bracketed names that perf gives to objects other than the kernel or a module.
 _NOT_KERNEL = ("[vdso", "[vsyscall", "[heap", "[stack", "[unknown", "[anon", "[uprobes")
 
 
 def is_kernel(dso: str) -> bool:
-    """Whether the object a function is in belongs to the kernel: itself, a module, a BPF program.
+    """Whether the object of a function belongs to the kernel: itself, a module, a BPF program.
 
-    No object at all counts too: in mode tracepoints, functions are the kernel's.
+    An empty object counts too: in mode tracepoints, functions are the kernel's.
 
     >>> [is_kernel(d) for d in ("[kernel.kallsyms]", "[nf_tables]", "[vdso]", "/usr/bin/nginx")]
     [True, True, False, False]
@@ -35,7 +35,7 @@ def is_kernel(dso: str) -> bool:
 
 
 def plain_name(symbol: str, kernel: bool) -> str:
-    """``symbol`` without what compiler, linker, macros and BPF loader put around the source's name.
+    """``symbol`` without what compiler, linker, macros and BPF loader add to the source's name.
 
     System calls of every kind become ``sys_NAME``; BPF programs lose their tag.
 
@@ -45,7 +45,7 @@ def plain_name(symbol: str, kernel: bool) -> str:
     ('bpf_prog_sock_recv_lengt', 'malloc')
     """
     if kernel:
-        # C names have no dot: whatever follows one is the compiler's.
+        # C names have no dot: the compiler adds everything after one.
         name = symbol.partition(".")[0].removeprefix("__pfx_") or symbol
         if name.startswith("bpf_prog_"):
             return _BPF.sub("bpf_prog", name)

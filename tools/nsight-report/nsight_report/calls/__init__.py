@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who ran on each core when, and what state each thread was in, from decoded perf events."""
+"""Which thread ran on each core at what time, and the state of each thread, from decoded perf events."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def build(
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Tables ``calls``, ``contexts``, ``thread_states`` and ``losses`` of schema.py.
 
-    ``syscall_names`` (number, as int or text, to name) is that of the recording machine;
-    calls it lacks are named ``syscall N``. Raises BadInput when the times are not monotonic
-    ones, or when there is nothing that tells who ran.
+    ``syscall_names`` (number, as int or text, to name) belongs to the recorded machine;
+    missing ones are named ``syscall N``. Raises BadInput if the times are not monotonic
+    ones, or if nothing shows which thread ran.
     """
     if decoded.clock != "monotonic":
         raise BadInput(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Some calls with all their callers, as arrays: what function paths and self times are made of."""
+"""Some calls with all their callers, as arrays: the input for function paths and self times."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pandas.util import hash_array
 Int = npt.NDArray[np.int64]
 Words = npt.NDArray[np.object_]
 
-#: Kinds of calls that are no functions: a path begins with them.
+#: Kinds of calls that are not functions: a path begins with one.
 ROOTS = ("thread", "idle", "syscall", "softirq", "hardirq", "exception", "gap")
-#: Rows without length that say nothing of time.
+#: Rows without length that do not represent time.
 MARKS = ("ptwrite", "power", "frequency")
 
 # Odd constants of the splitmix64 generator.
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-#: Columns of ``calls`` that paths are made of.
+#: Columns of ``calls`` from which paths are built.
 COLUMNS = (
     "call_id",
     "parent_id",
@@ -39,7 +39,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FunctionNames:
-    """What functions and stalls are called, and a number for each combination."""
+    """Names of functions and stalls, and a number for each combination."""
 
     symbols: Words
     dsos: Words
@@ -50,7 +50,7 @@ class FunctionNames:
         return (symbol * len(self.dsos) + dso) * (len(self.befores) + 1) + before + 1
 
     def digest(self, code: Int) -> npt.NDArray[np.uint64]:
-        """Numbers that are the same for the same texts in every tree."""
+        """Numbers that are equal for equal texts in every tree."""
         unique, at = np.unique(code, return_inverse=True)
         digest = np.zeros(len(unique), np.uint64)
         for words in self.of(unique):
@@ -66,10 +66,10 @@ class FunctionNames:
 
 @dataclass(frozen=True)
 class CallTree:
-    """Some calls with all their callers, in the order of the table, as arrays; ``parent`` is a place in them or -1.
+    """Some calls with all their callers, as arrays in table order; ``parent`` is a position in them or -1.
 
-    ``name``: what a path calls it, by ``names``;
-    ``is_root``: a context; ``is_base``: entered before anything was recorded.
+    ``name``: index into ``names``, its name in a path;
+    ``is_root``: a context; ``is_base``: entered before the recording began.
     """
 
     cpu: Int
@@ -85,7 +85,7 @@ class CallTree:
     def build(calls: pa.Table, softirqs: Int) -> CallTree:
         """From rows of ``calls`` (``COLUMNS``, callers included) and the numbers of the softirqs among them.
 
-        Of a softirq calls have the function; that it is a context only ``contexts`` says.
+        For a softirq, calls contain its function; only ``contexts`` shows that it is a context.
         """
         kinds, kind = _words(calls["kind"])
         marks = np.isin(kinds, MARKS)[kind]
@@ -115,7 +115,7 @@ def _ints(column: pa.ChunkedArray) -> Int:
 
 
 def _words(column: pa.ChunkedArray) -> tuple[Words, Int]:
-    """Different words, and which one each row has."""
+    """Distinct words, and the index of each row's word."""
     encoded = (
         column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``calls`` and ``contexts`` in mode tracepoints.
 
-The nesting itself is a stack per core with rules for missing enters and exits, driven by one
-event after the other: ``nsight-contexts`` does it in C (native/nsight-contexts.c states the
+The nesting is a stack per core with rules for missing enters and exits, driven event by
+event: ``nsight-contexts`` does it in C (native/nsight-contexts.c states the
 rules). This module turns its arrays into tables with names.
 """
 
@@ -56,7 +56,7 @@ SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "
 
 @dataclass(frozen=True)
 class Nesting:
-    """What nsight-contexts made of the events: arrays of CALL and INTERVAL, and its repairs."""
+    """Output of nsight-contexts: arrays of CALL and INTERVAL, and its repairs."""
 
     calls: npt.NDArray[np.void]
     intervals: npt.NDArray[np.void]
@@ -64,7 +64,7 @@ class Nesting:
 
 
 def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
-    """Nest the contexts of every core. ``events``: array of perf_data.EVENT in time order; ``source``: where they stand."""
+    """Nest the contexts of every core. ``events``: array of perf_data.EVENT in time order; ``source``: the file that contains them."""
     try:
         with tempfile.TemporaryDirectory(prefix="nsight-") as directory:
             events.tofile(f"{directory}/events.bin")
@@ -78,7 +78,7 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
         ) from None
     if not len(calls):
         raise BadInput(
-            f"{source} says of no core who ran on it",
+            f"{source} does not show which threads ran on any core",
             "record at least -e sched:sched_switch on all cores (-a)"
             if source == "perf.data"
             else "record again",
@@ -89,7 +89,7 @@ def nest(events: npt.NDArray[np.void], source: str = "perf.data") -> Nesting:
 def _in_order(
     calls: npt.NDArray[np.void], intervals: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
-    """Order calls by cpu, start and depth: calls of no length may have come in another order."""
+    """Order calls by cpu, start and depth: calls without length may have come in another order."""
     order = np.lexsort((calls["depth"], calls["start"], calls["cpu"]))
     if (order == np.arange(len(order))).all():
         return calls, intervals
@@ -146,7 +146,7 @@ def tables(
 
 
 def _dictionary(codes: npt.NDArray[np.integer], values: list[str] | tuple[str, ...]) -> pa.DictionaryArray:
-    # a thread may be called like a system call, two interrupts alike: each name stands once
+    # A thread may have the name of a system call, and two interrupts equal names: each name is stored once.
     unique = list(dict.fromkeys(values))
     if len(unique) < len(values):
         place = {name: code for code, name in enumerate(unique)}
@@ -157,8 +157,8 @@ def _dictionary(codes: npt.NDArray[np.integer], values: list[str] | tuple[str, .
 def comms(
     numbers: npt.NDArray[np.integer], tids: npt.NDArray[np.integer], strings: list[str]
 ) -> pa.DictionaryArray:
-    """Names of threads: string ``number``; the idle thread is ``swapper``; unknown ``tid N``; nobody's none."""
-    # one number for each name: strings as they are, below 0 what has none; 0 is no string
+    """Names of threads: string ``number``; the idle thread is ``swapper``; an unknown one is ``tid N``; no thread has an empty name."""
+    # One number per name: strings keep theirs, nameless threads get one below 0; 0 is no string.
     nameless = -2 - tids.astype(np.int64)
     keys = np.where(tids == 0, 0, np.where(numbers > 0, numbers.astype(np.int64), nameless))
     codes, uniques = pd.factorize(keys)
@@ -174,7 +174,7 @@ def comms(
 
 
 def receivers(numbers: npt.NDArray[np.integer], strings: list[str]) -> pa.DictionaryArray:
-    """Column ``others`` of contexts: the string as interference is named, '' without one."""
+    """Column ``others`` of contexts: the string as in names of interference, '' if there is none."""
     codes, uniques = pd.factorize(numbers)
     names = [f"{strings[n]} receive" if 0 < n < len(strings) else "" for n in uniques.tolist()]
     return _dictionary(codes, names)
@@ -186,7 +186,7 @@ def _symbols(
     """A code for each call's symbol, and the symbols."""
     names = {str(number): str(name) for number, name in syscall_names.items()}
     kinds, numbers = calls["kind"].astype(np.int64), calls["name"].astype(np.int64)
-    # without a name, tid distinguishes threads, and the number interrupts
+    # Without a name, tid distinguishes threads, and the number distinguishes interrupts.
     nameless = ((kinds == THREAD) | (kinds == HARDIRQ)) & (numbers == 0)
     fallback = np.where(kinds == THREAD, calls["tid"], calls["arg"]).astype(np.int64) & 0xFFFFFFFF
     keys = (kinds << 33) | (nameless.astype(np.int64) << 32) | np.where(nameless, fallback, numbers)
@@ -209,7 +209,7 @@ def _symbols(
 
 
 def account(repairs: Mapping[str, int], ledger: Ledger, source: str = "perf.data") -> None:
-    """Enter the repairs that nsight-contexts made of the events in ``source``."""
+    """Enter the repairs that nsight-contexts made to the events in ``source``."""
     of_perf = source == "perf.data"
     lost = "perf lost events" if of_perf else "records were lost"
     remedy = "give perf a larger buffer (-m)" if of_perf else "record again, with larger buffers"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Table ``counters``: what performance counters of the cores counted between the times at which they were read."""
+"""Table ``counters``: what the performance counters of the cores counted between two readings."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..tables import schema
 
 
 def table(decoded: Decoded, names: Sequence[str], ledger: Ledger) -> pa.Table:
-    """Rows in order of core, time and counter; none that counted nothing. ``names``: of the counters, by number; '' is not there.
+    """Rows in order of core, time and counter, without zero counts. ``names``: names of the counters by number; '': no such counter.
 
-    What was counted before the first reading of a core, or while records were lost, is not known. A count can be below 0, where a
-    reading was interrupted by another one: with the next one it adds up.
+    Counts before the first reading of a core, or while records were lost, are not known. A count can be below 0 if a
+    reading was interrupted by another one: together with the next count it is right.
     """
     events = decoded.events
     at = events[np.isin(events["kind"], [CODE["counter"], CODE["lost"]]) & (events["cpu"] != NO_CPU)]
-    # They come in order of time; readings of a core stay together.
+    # They come in time order; readings of a core stay together.
     at = at[np.argsort(at["cpu"], kind="stable")]
     cpu, ts = at["cpu"].astype(np.int64), at["ts"].astype(np.int64)
     reads = (at["kind"] == CODE["counter"]) & (at["a"] == 0)
     begins = reads | (at["kind"] == CODE["lost"])
-    # Of each row the reading that it is of, and the one before on that core.
+    # For each row, its reading and the previous one on that core.
     boundary = np.flatnonzero(begins)
     of = np.searchsorted(boundary, np.arange(len(at)), "right") - 1
     last = boundary[np.maximum(of - 1, 0)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run nsight-decode: Intel PT of a perf.data to a directory of Parquet files, a core each."""
+"""Run nsight-decode: converts the Intel PT of a perf.data to a directory of Parquet files, one per core."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ DECODER = "nsight-decode"
 
 @dataclass(frozen=True)
 class Decoded:
-    """What nsight-decode made: a file for each core, in the order of cores, and its own account."""
+    """Output of nsight-decode: one file per core, in the order of cores, and its own counts."""
 
     files: list[Path]
     account: dict[str, Any]
 
 
 def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
-    """From when to when there is trace, in the perf clock."""
+    """Begin and end of the trace, in the perf clock."""
     with tempfile.TemporaryFile() as file:
         _run("info", perf_data, symfs, ["--json"], file)
         file.seek(0)
         told = json.load(file)
     if told["clock"] != "perf":
         raise BadInput(
-            f"{perf_data}: it does not tell how TSC and perf's clock relate: messages and trace have no common time",
+            f"{perf_data}: the relation of TSC and perf's clock is not in it: messages and trace have no common time",
             "the kernel's clocksource must be the TSC, perf record must not be given -k, and intel_pt/tsc=1/",
         )
     known = [b for b in told["buffers"] if b["begin_ns"] is not None]
     if not known:
         raise BadInput(
-            f"{perf_data}: its Intel PT data have no place where decoding could begin",
+            f"{perf_data}: its Intel PT data contain no point where decoding can begin",
             "record again, longer or with a smaller psb_period",
         )
     return min(b["begin_ns"] for b in known), max(b["end_ns"] for b in known)
@@ -54,8 +54,8 @@ def traced(perf_data: Path, symfs: Path | None) -> tuple[int, int]:
 def decode(perf_data: Path, symfs: Path | None, into: Path, windows: I64 | None = None) -> Decoded:
     """Run nsight-decode, which writes to the directory ``into``.
 
-    ``symfs``: where the recorded machine's files are; by default here.
-    ``windows``: intervals; nothing else is decoded (rows of begin, end in the perf clock, and cpu).
+    ``symfs``: directory with the recorded machine's files; default: this machine's.
+    ``windows``: intervals to decode, nothing else is decoded (rows of begin, end in the perf clock, and cpu).
     """
     try:
         args = ["--out", str(into)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Table ``frequencies``: at which frequency each core ran, from when on."""
+"""Table ``frequencies``: the frequency of each core, and from when on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..capture.perf_data import CODE, Decoded
 from ..losses import Ledger
 from ..tables import schema
 
-#: What a core:bus ratio of Intel PT counts (Intel SDM, MSR_PLATFORM_INFO: since Sandy Bridge).
+#: Unit of a core:bus ratio of Intel PT (Intel SDM, MSR_PLATFORM_INFO: since Sandy Bridge).
 BUS_KHZ = 100_000
 MAX_KHZ = 1 << 31
 
@@ -22,7 +22,7 @@ MAX_KHZ = 1 << 31
 def of_events(decoded: Decoded, at_start: Mapping[str, Any], ledger: Ledger) -> pa.Table:
     """From the kernel's events. ``at_start``: kHz of each core (by its number as text) when the recording began.
 
-    That counts only where the kernel told of some change: else the hardware may have changed it by itself.
+    ``at_start`` is used only if the kernel reported some change: otherwise the hardware may have changed the frequency by itself.
     """
     events = decoded.events[decoded.events["kind"] == CODE["cpu_frequency"]]
     cpu, start, khz = events["cpu"].astype(np.int64), events["ts"].astype(np.int64), events["a"]
@@ -50,12 +50,12 @@ def of_packets(found: Sequence[pa.Table], ledger: Ledger) -> pa.Table:
         return schema.empty("frequencies")
     rows = pa.concat_tables(found)
     cpu, start, ratio = (rows[name].to_numpy().astype(np.int64) for name in ("cpu", "start_ns", "arg"))
-    # A ratio has a byte.
+    # A ratio is one byte.
     return _table(cpu, start, np.clip(ratio, 0, 1 << 16) * BUS_KHZ, ledger)
 
 
 def _table(cpu: Any, start: Any, khz: Any, ledger: Ledger) -> pa.Table:
-    """In order; rows that repeat what the core had, or are no frequency, are left out."""
+    """Rows in order; rows that repeat the core's previous frequency, or are no frequency, are left out."""
     good = (khz > 0) & (khz < MAX_KHZ)
     ledger.add("frequencies_rejected", int((~good).sum()))
     cpu, start, khz = cpu[good], start[good], khz[good]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``calls`` and ``contexts`` in mode intel-pt: every call, as nsight-decode found them in the packets.
+"""``calls`` and ``contexts`` in mode intel-pt: every call, as nsight-decode found them in the trace packets.
 
-Its table has times of the perf clock and names of functions. Here they become times in
-monotonic and names as in mode tracepoints: a system call has the name of the function that serves it,
-what a softirq runs is one context.
+Its table has times of the perf clock and names of functions. This module converts them to
+monotonic times and to the names of mode tracepoints: a system call has the name of the function that serves it,
+and what a softirq runs is one context.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .innermost import innermost, nearest
 
 I64 = npt.NDArray[np.int64]
 
-#: Kinds of calls that are contexts by themselves.
+#: Kinds of calls that are contexts themselves.
 CONTEXTS = ("thread", "idle", "syscall", "hardirq", "exception", "gap")
 
-#: What runs the pending softirqs: before and since 6.10.
+#: Functions that run the pending softirqs: before 6.10 and since then.
 SOFTIRQ_RUNNERS = ("__do_softirq", "handle_softirqs")
-#: Functions of softirqs (kernel/softirq.c: open_softirq) by the name that tracepoints give them.
+#: Functions of softirqs (kernel/softirq.c: open_softirq), by their names in tracepoints.
 SOFTIRQS = {
     "tasklet_hi_action": "HI",
     "run_timer_softirq": "TIMER",
@@ -53,11 +53,11 @@ SOFTIRQS = {
 SERVES = ("__x64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_")
 
 
-#: Chooses what is decoded: begin and end of the trace in, intervals (rows of begin, end, cpu) out, in the perf clock.
+#: Chooses what is decoded: begin and end of the trace as input, intervals (rows of begin, end, cpu) as output, in the perf clock.
 Choose = Callable[[tuple[int, int]], I64]
 
 
-#: Rows that are worked on at a time.
+#: Number of rows that are processed at a time.
 BATCH = 1 << 18
 
 
@@ -67,7 +67,7 @@ def load(
     """Tables ``calls``, ``contexts``, ``frequencies`` and ``trace`` of a perf.data with Intel PT, by name, and ``losses``.
 
     ``scratch``: an empty directory for what does not fit in memory.
-    ``choose``: by default all is decoded. Without nsight-decode there are none, and the losses say so.
+    ``choose``: by default everything is decoded. Without nsight-decode the tables are empty, and the losses say so.
     """
     ledger = Ledger("calls")
     try:
@@ -100,14 +100,14 @@ def load(
 
 
 def batches(files: list[Path], rows: int = BATCH) -> Iterator[pa.Table]:
-    """The rows of nsight-decode's files, each core in order of time, some at a time.
+    """The rows of nsight-decode's files, each core in time order, some at a time.
 
-    Cut where a thread got its core: no call of one piece is in a call of another.
+    Pieces are cut where a thread got its core: no call of one piece is inside a call of another.
     """
     for file in files:
         with pq.ParquetFile(file) as parquet:
             rest = parquet.schema_arrow.empty_table()
-            # A bound, not a guarantee: a thread that was never switched out is one piece.
+            # A bound, not a guarantee: a thread that was never switched out is a single piece.
             for more in parquet.iter_batches(rows):
                 rest = pa.concat_tables([rest, pa.Table.from_batches([more])])
                 outermost = np.flatnonzero(column(rest, "depth") == 0)
@@ -120,9 +120,9 @@ def batches(files: list[Path], rows: int = BATCH) -> Iterator[pa.Table]:
 
 
 def build(table: pa.Table, convert: Convert, first: int = 0) -> tuple[pa.Table, pa.Table, int]:
-    """Tables ``calls`` and ``contexts`` of schema.py, of a batch, and how many calls the clock mapping does not cover.
+    """Tables ``calls`` and ``contexts`` of schema.py for a batch, and how many calls the clock mapping does not cover.
 
-    ``first``: the number of the batch's first call; numbers of calls count places in the whole table.
+    ``first``: the number of the batch's first call; numbers of calls are positions in the whole table.
     """
     table, outside = _in_monotonic(table, convert)
     parent = column(table, "parent_id")
@@ -165,9 +165,9 @@ def _with(table: pa.Table, **columns: npt.NDArray[np.generic] | pa.Array) -> pa.
 
 
 def _in_monotonic(table: pa.Table, convert: Convert) -> tuple[pa.Table, int]:
-    """Both ends of each call converted; what lies outside of the clock mapping is left out, and counted.
+    """Both ends of each call converted; calls outside the clock mapping are left out and counted.
 
-    Ends are converted and not durations: else a child could reach out of its parent. Parents are places in
+    Ends are converted, not durations: otherwise a child could extend beyond its parent. Parents are positions in
     the table.
     """
     start, good = convert(column(table, "start_ns"), "perf")

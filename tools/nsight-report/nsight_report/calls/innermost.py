@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which context was innermost when: nested rows of a core become intervals that tile it."""
+"""Which context was innermost at what time: nested rows of a core become intervals that tile it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Innermost:
 
 
 def nearest(chosen: npt.NDArray[np.bool_], parent: I64) -> I64:
-    """For each row the innermost chosen one that it is or lies in; -1: none.
+    """For each row, the innermost chosen row that it is or that contains it; -1: none.
 
     A parent comes before its children.
 
@@ -42,7 +42,7 @@ def innermost(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Innermo
     """Innermost of ``rows`` (indices, in table order), which nest.
 
     ``cpu``, ``start``, ``end`` are those of ``rows``; ``parent`` is the index of the enclosing one
-    among ``rows``, or -1. Rows without length are innermost never.
+    among ``rows``, or -1. Rows without length are never innermost.
 
     >>> s = innermost(np.array([5, 9]), np.array([0, 0]), np.array([0, 10]), np.array([50, 20]), np.array([-1, 5]))
     >>> list(zip(s.row.tolist(), s.start.tolist(), s.end.tolist()))
@@ -51,7 +51,7 @@ def innermost(rows: I64, cpu: I64, start: I64, end: I64, parent: I64) -> Innermo
     long = end > start
     rows, cpu, start, end, parent = (a[long] for a in (rows, cpu, start, end, parent))
     n = len(rows)
-    # At the same time: what ends before what begins, the inner end and the outer begin first. Sorting keeps that order.
+    # At equal times: ends before begins, the inner end and the outer begin first. Sorting keeps that order.
     when, where, inside = (
         np.concatenate([ends[::-1], begins]) for ends, begins in ((end, start), (cpu, cpu), (parent, rows))
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Table ``memory_work`` in mode tracepoints: what the kernel did about memory in the thread that needed some.
+"""Table ``memory_work`` in mode tracepoints: memory work of the kernel in the thread that needed the memory.
 
-The kernel tells when a page fault begins, and not when it ends. It takes at least as long as one of the smallest kind does on the
-same machine, unless something else is recorded of its core before: the recorder measures that before it begins
-(``manifest.page_fault_ns``). Reclaim, compaction and migration of pages have both ends; of them counts what their thread had a core for.
+The kernel reports when a page fault begins, but not when it ends. A fault takes at least as long as one of the
+shortest kind on the same machine, unless something else is recorded on its core before: the recorder measures that duration
+before it begins (``manifest.page_fault_ns``). Reclaim, compaction and migration of pages have both ends; for these, the time on a core counts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..tables import schema
 from ..tables.data_frames import words
 
 PAGE_FAULT = "page fault"
-#: By the numbers of native/events.h.
+#: In the order of the numbers of native/events.h.
 MEASURED = ("memory reclaim", "memory compaction", "page migration")
-#: No fault that waits for nothing takes longer; a manifest that says so is none of the recorder's.
+#: No fault that waits for nothing takes longer; a manifest with a larger value is not the recorder's.
 LONGEST_NS = 100_000
 
 
@@ -31,7 +31,7 @@ def table(decoded: Decoded, states: pa.Table, takes_ns: object, ledger: Ledger) 
     measured, n_overlap = _measured(decoded.events, states)
     ledger.add("memory_work_overlaps", n_overlap)
     faults = _faults(decoded.events, takes_ns, ledger)
-    # What is measured is the longer part of the fault that led to it.
+    # The measured work is the longer part of the fault that led to it.
     within = latest(
         *(measured[n].to_numpy() for n in ("cpu", "start_ns")),
         *(faults[n].to_numpy() for n in ("cpu", "start_ns")),
@@ -47,15 +47,15 @@ def table(decoded: Decoded, states: pa.Table, takes_ns: object, ledger: Ledger) 
 
 
 def measured_of(events: npt.NDArray[np.void]) -> tuple[pd.DataFrame, int]:
-    """``(rows, n)``: ``tid``, ``start_ns``, ``end_ns`` and ``work`` of what has both ends, in order of the first two and without overlaps.
+    """``(rows, n)``: ``tid``, ``start_ns``, ``end_ns`` and ``work`` of work with both ends, in order of the first two and without overlaps.
 
-    ``n``: how many began before the one before it on their thread had ended, and were cut.
+    ``n``: how many began before the previous one on their thread had ended, and were cut.
     """
     at = events[(events["kind"] == CODE["memory_work"]) & (events["tid"] > 0)]
     at = at[np.lexsort((at["ts"], at["tid"]))]
     tid, end = at["tid"].astype(np.int64), at["ts"].astype(np.int64)
     start = end - at["b"]
-    # A thread does one after the other: of records that say otherwise the earlier ones hold.
+    # A thread does one after the other: if records contradict that, the earlier ones are kept.
     after = np.flatnonzero(tid[1:] == tid[:-1]) + 1
     cut = after[start[after] < end[after - 1]]
     start[cut] = end[cut - 1]
@@ -79,7 +79,7 @@ def _measured(events: npt.NDArray[np.void], states: pa.Table) -> tuple[pd.DataFr
 
 
 def _faults(events: npt.NDArray[np.void], takes_ns: object, ledger: Ledger) -> pd.DataFrame:
-    """None where nothing tells what one takes."""
+    """Page faults; none if their duration is not known."""
     kind = events["kind"]
     at = np.flatnonzero((kind == CODE["page_fault_user"]) | (kind == CODE["page_fault_kernel"]))
     if not isinstance(takes_ns, int) or not 0 < takes_ns <= LONGEST_NS:
@@ -88,7 +88,7 @@ def _faults(events: npt.NDArray[np.void], takes_ns: object, ledger: Ledger) -> p
     ledger.add("page_fault_ends_inferred", len(at), takes_ns=takes_ns)
     cpu, start = events["cpu"][at].astype(np.int64), events["ts"][at].astype(np.int64)
     end = start + takes_ns
-    # A recording has far more events than faults: of the others nothing is copied but their cores.
+    # A recording has far more events than faults: for the others only their cores are copied.
     cores = np.ascontiguousarray(events["cpu"])
     for core in np.unique(cpu):
         mine, every = np.flatnonzero(cpu == core), np.flatnonzero(cores == core)

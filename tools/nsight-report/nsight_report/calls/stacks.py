@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Call paths of a set of messages with their mean time: what flame graphs and call trees are made of."""
+"""Call paths of a set of messages with their mean time: the input for flame graphs and call trees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..tables.data_frames import words
 
-#: The bottom of every path: on which side of the hand-off.
+#: The root of every path: the side of the hand-off.
 ROOTS = {"R": "receive core (R)", "A": "application core (A)", "T": "transmit (T)"}
 SEPARATOR = ";"
 COLUMNS = ("path", "depth", "name", "kind", "total_ns", "self_ns", "n_calls")
@@ -21,7 +21,7 @@ def mean_stacks(lifetimes: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """One row per call path of ``lifetimes`` (``Capture.lifetime``), callers before callees; means over all of them.
 
     path (names joined by ``;``), depth (0 is the side), name, kind,
-    total_ns (with callees), self_ns, n_calls. A message that never took a path counts as zero in its means.
+    total_ns (with callees), self_ns, n_calls. A message without a path counts as zero in the means of that path.
     """
     n = len(lifetimes)
     frames = [frame for frame in lifetimes if len(frame)]
@@ -40,7 +40,7 @@ def mean_stacks(lifetimes: Sequence[pd.DataFrame]) -> pd.DataFrame:
     again, names = pd.factorize(np.array([s.replace(SEPARATOR, ":") for s in symbols], object))
     name = again[name]
 
-    # Paths level by level: a path is its caller's path and a name. The first numbers are the sides.
+    # Paths level by level: a path is its caller's path plus a name. The first numbers are the sides.
     path = np.full(len(calls), -1, np.int64)
     of_path: list[tuple[int, int]] = [(-1, -1)] * len(ROOTS)
     now = np.flatnonzero(caller < 0)
@@ -60,7 +60,7 @@ def mean_stacks(lifetimes: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _callers(frames: list[pd.DataFrame], side: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Row number (of all frames) of each call's caller in the same lifetime and side, -1 at the top."""
+    """Row number (over all frames) of each call's caller in the same lifetime and side, -1 at the top."""
     caller = np.full(len(side), -1, np.int64)
     offset = 0
     for frame in frames:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cores and threads did: from records or perf.data, and of Intel PT the calls."""
+"""What cores and threads did, from records or perf.data; with Intel PT, the calls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _run(ctx: Context) -> Result:
     if ctx.manifest.mode == "intel-pt":
         ledger = losses.Ledger("calls")
         choose = partial(_chosen, ctx, clock, states, ledger) if ctx.options.decode == CHOSEN else None
-        assert ctx.scratch is not None  # of a stage that runs
+        assert ctx.scratch is not None  # a running stage has one
         found, lost_tracing = functions.load(
             ctx.raw("perf.data"), ctx.options.symfs, to_monotonic, ctx.scratch, choose
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``thread_states``: running, waiting for a core, asleep and why, of every thread.
+"""``thread_states``: running, waiting for a core, or asleep and why, for every thread.
 
-A thread runs where ``calls`` says so. Between two runs the state it was switched out in
+A thread runs where ``calls`` says so. Between two runs, its state at the switch
 (``prev_state`` of sched_switch) holds until something wakes it; then it waits for a core.
 """
 
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 STATES = ("running", "runnable", "sleeping", "blocked", "stopped", "dead", "unknown", "waiting", "throttled")
 RUNNING, RUNNABLE, SLEEPING, BLOCKED, STOPPED, DEAD, UNKNOWN, WAITING, THROTTLED = range(len(STATES))
 
-#: What switch records tell of a thread that left its core by itself, instead of prev_state.
+#: State in switch records, instead of prev_state, for a thread that left its core without being preempted.
 _BY_ITSELF = -1
 
 # Bits of prev_state, include/linux/sched.h and include/trace/events/sched.h. 0x100 is
@@ -62,11 +62,11 @@ _START, _END, _WAKE, _MIGRATE = range(4)
 
 @dataclass(frozen=True)
 class _Runs:
-    """Times on a core, ordered by thread and time; then one row for what each thread did before.
+    """Times on a core, ordered by thread and time; then one row for the time before the first known point of each thread.
 
     These last rows (``n`` of the first kind) have no length and end where the thread is first
-    known. ``state``: in which the thread left the core. Every row is followed by an interval off
-    the core, so row numbers number those too.
+    known. ``state``: state in which the thread left the core. Every row is followed by an interval off
+    the core, so row numbers also number those intervals.
     """
 
     n: int
@@ -123,14 +123,14 @@ def _find_runs(
 ) -> _Runs:
     on_core = calls[(calls["kind"] == THREAD) & (calls["depth"] == 0) & (calls["tid"] > 0)]
     on_core = on_core[np.lexsort((on_core["end"], on_core["start"], on_core["tid"]))]
-    # Where events were lost a thread may seem to be on two cores at once. It had left the first one when the
-    # second got it; else its time there would count twice.
+    # Where events were lost, a thread may seem to be on two cores at once. It had left the first one when the
+    # second one got it; otherwise its time there would count twice.
     same = on_core["tid"][1:] == on_core["tid"][:-1]
     moved = np.append(same & (on_core["start"][1:] < on_core["end"][:-1]), False)[: len(on_core)]
     on_core["end"][moved] = on_core["start"][np.flatnonzero(moved) + 1]
     ledger.add("thread_on_two_cores", int(np.count_nonzero(moved)))
-    # Switch records, which are all that there is beside Intel PT, tell whether a thread was preempted.
-    # With the tracepoint they say the same again, a little later.
+    # Switch records, the only source with Intel PT, show whether a thread was preempted.
+    # With the tracepoint they repeat the same, a little later.
     kind = CODE["sched_switch"] if (timed["kind"] == CODE["sched_switch"]).any() else CODE["switch_out"]
     switches = timed[timed["kind"] == kind]
     out = pd.DataFrame(
@@ -146,7 +146,7 @@ def _find_runs(
     prev = ends.merge(out.drop_duplicates(["tid", "end"], keep="last"), how="left")["prev"]
     state = decode_prev_state(prev.fillna(0).to_numpy(np.int64))
     state[prev.isna().to_numpy()] = UNKNOWN
-    state[moved] = RUNNABLE  # for no time at all
+    state[moved] = RUNNABLE  # without any duration
 
     tids = np.unique(np.concatenate([on_core["tid"], wakes["a"]]).astype(np.int64))
     known = np.full(len(tids), first, np.int64)
@@ -179,19 +179,19 @@ def _find_runs(
 
 
 def _without_quota(runs: _Runs, told: npt.NDArray[np.void]) -> Ints:
-    """For each run how long its thread was ready before it, but without CPU quota, in ns; ``told`` at its begin, else its end."""
+    """For each run, how long (ns) its thread was ready before it but without CPU quota; ``told`` at its begin, else at its end."""
     ns = pd.Series(told["b"], pd.MultiIndex.from_arrays([told["a"], told["ts"].astype(np.int64)]))
     ns = ns.groupby(level=[0, 1]).max()
     begin, end = (
         ns.reindex(pd.MultiIndex.from_arrays([runs.tid[: runs.n], of]), fill_value=0).to_numpy(np.int64)
         for of in (runs.start[: runs.n], runs.end[: runs.n])
     )
-    # Told as it left the core: the switch that gave it was not seen.
+    # Reported when it left the core: the switch that gave it the core was not seen.
     return np.where(begin > 0, begin, end)
 
 
 def _first_known(tids: Ints, sources: list[tuple[npt.NDArray, npt.NDArray]], unknown: int) -> Ints:
-    """For each of ``tids`` the first value above ``unknown`` in the (tid, value) sources."""
+    """For each of ``tids``, the first value above ``unknown`` in the (tid, value) sources."""
     result = np.full(len(tids), unknown, np.int64)
     for of, values in reversed(sources):
         use = np.isin(of, tids) & (values > unknown)
@@ -216,7 +216,7 @@ def _time_line(runs: _Runs, wakes: npt.NDArray[np.void], moves: npt.NDArray[np.v
     )
     what = np.concatenate([np.full(len(part[0]), part[2], np.int64) for part in parts])
     # At equal times a wake-up comes after the end of a run and before the start of the next;
-    # the start of a run of no length must stay before its own end.
+    # the start of a run without length must stay before its own end.
     late = (what == _START) & (runs.end[np.minimum(row, n_rows - 1)] > ts)
     rank = np.select(
         [(what == _END) & (row >= runs.n), what == _START, what == _END],
@@ -236,7 +236,7 @@ def _intervals(
     strings: list[str],
     ledger: Ledger,
 ) -> tuple[pa.Table, int]:
-    """The table, and how many waits have time without CPU quota."""
+    """The table, and the number of waits that include time without CPU quota."""
     n_rows, at = len(runs.tid), np.arange(len(line.ts))
     is_start, is_end, is_wake = line.what == _START, line.what == _END, line.what == _WAKE
     # each thread's first element is the end of its row "before", so this stays within threads
@@ -244,7 +244,7 @@ def _intervals(
     off_core = line.what[before] == _END
     row = line.row[before]
 
-    # where each interval off the core ends: at the thread's next start, or with the recording
+    # the end of each interval off the core: at the thread's next start, or at the end of the recording
     next_start = np.minimum.accumulate(np.where(is_start, at, len(at))[::-1])[::-1]
     ends = at[is_end]
     following = np.append(line.tid, -1)[next_start[ends]] == line.tid[ends]
@@ -294,7 +294,7 @@ def _intervals(
     same = np.append(piece_row[1:] == piece_row[:-1], False)[: len(piece_row)]
     piece_end = np.where(same, np.append(piece_start[1:], 0)[: len(piece_row)], until[piece_row])
 
-    # A quota ran out while the thread had the core, or before it was woken: what it waited for comes first.
+    # A quota ran out while the thread had the core, or before it was woken: its wait comes first.
     piece_ready = np.clip(ready[piece_row] + throttled[piece_row], piece_start, piece_end)
 
     waker = np.full(n_rows, -1)
@@ -338,6 +338,6 @@ def _intervals(
 
 
 def _open_ends(runs: _Runs, last: int) -> int:
-    """Runs that the end of the recording cut: nothing is missing about them."""
+    """Runs that were cut by the end of the recording: nothing is missing from them."""
     final = np.append(np.diff(runs.tid[: runs.n]) != 0, True)[: runs.n]
     return int((final & (runs.state[: runs.n] == UNKNOWN)).sum())

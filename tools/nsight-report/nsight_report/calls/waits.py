@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``waits``: each time a thread left its core by itself: in which system call or fault it was, and what woke it.
+"""``waits``: each time a thread left its core without being preempted: its system call or fault, and what woke it.
 
-Who is current when a thread is woken says little: a wake-up out of an interrupt has an innocent thread underneath. So
-each wake-up is placed in what its core was in at that time: a thread's own code, a softirq, an interrupt. Of block I/O
-the completion is recorded right before the wake-ups that it leads to, on the same core and in the same interrupt.
+The current thread at a wake-up means little: below a wake-up from an interrupt runs an unrelated thread. So
+each wake-up is assigned to the context of its core at that time: a thread's own code, a softirq, an interrupt. For block I/O,
+the completion is recorded right before the wake-ups that it causes, on the same core and in the same interrupt.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 ASLEEP = ("sleeping", "blocked", "stopped")
-#: Of ``enum req_op``, include/linux/blk_types.h.
+#: Values of ``enum req_op``, include/linux/blk_types.h.
 OPERATIONS = {0: "read", 1: "write", 2: "flush", 3: "discard", 5: "secure erase", 7: "zone append", 9: "write zeroes"}  # fmt: skip
 
-# A softirq that an interrupt raises runs when that one is left; several run one after the other.
+# A softirq that an interrupt raises runs when that interrupt ends; several run one after the other.
 _BEHIND_IRQ_NS = 5_000
 _BEHIND_SOFTIRQ_NS = 2_000
 
@@ -40,7 +40,7 @@ def build(
     thread_states: pa.Table,
     syscall_names: Mapping[str, str],
 ) -> pa.Table:
-    """Table ``waits`` of schema.py. ``events``: array of perf_data.EVENT; the tables: those made of them."""
+    """Table ``waits`` of schema.py. ``events``: array of perf_data.EVENT; the tables are made from these events."""
     asleep = np.isin(words(thread_states["state"].to_pandas()), ASLEEP)
     rows = thread_states.filter(pa.array(asleep)) if len(asleep) else thread_states
     tid, start, end, cpu = (rows[n].to_numpy().astype(np.int64) for n in ("tid", "start_ns", "end_ns", "cpu"))
@@ -64,7 +64,7 @@ def _places(
     state: npt.NDArray[np.object_],
     names: Mapping[str, str],
 ) -> dict[str, object]:
-    """In which system call or page fault each thread was when it left its core, by the last record of either, and in which work for memory."""
+    """System call or page fault of each thread when it left its core, from the last record of either, and its memory work."""
     kinds = [CODE["sys_enter"], CODE["sys_exit"], CODE["page_fault_user"]]
     entered = events[np.isin(events["kind"], kinds) & (events["tid"] > 0)]
     at = as_of(entered["tid"].astype(np.int64), entered["ts"].astype(np.int64), tid, start)
@@ -78,7 +78,7 @@ def _places(
     last = as_of(work["tid"].to_numpy(), work["start_ns"].to_numpy(), tid, start)
     in_work = (last >= 0) & (np.append(work["end_ns"].to_numpy(), 0)[last] > start)
     which = -3 - np.append(work["work"].map(memory_work.MEASURED.index), 0).astype(np.int64)[last]
-    # the address of a fault stands where the number of a call does
+    # the address of a fault is stored where the number of a call is
     arg = np.select([in_work, in_call, in_fault], [0, arg, number])
     codes, unique = pd.factorize(np.select([in_work, in_call, in_fault], [which, number, -2], -1))
     texts = {-1: "", -2: memory_work.PAGE_FAULT}
@@ -90,7 +90,7 @@ def _places(
 def _wakers(
     events: npt.NDArray[np.void], tid: Ints, end: Ints, calls: pa.Table, contexts: pa.Table
 ) -> dict[str, object]:
-    """Who woke each thread, on which core, and what that core was in; block I/O that had just been completed there."""
+    """Who woke each thread, on which core, and the context of that core; also the block I/O that had just been completed there."""
     kinds = [CODE["sched_waking"], CODE["sched_wakeup"], CODE["sched_wakeup_new"]]
     wakes = events[np.isin(events["kind"], kinds)]
     # The first one at that time; as_of finds the last.
@@ -145,7 +145,7 @@ def _interrupts(calls: pa.Table) -> Ints:
 
 
 def _raised_by_threads(calls: pa.Table) -> Ints:
-    """Softirqs (call_id) that no interrupt preceded: the thread underneath raised them itself, as one does that sends on loopback."""
+    """Softirqs (call_id) that no interrupt preceded: the thread underneath raised them itself, for example by sending on loopback."""
     kind = words(calls["kind"].to_pandas())
     cpu, start, tid = (calls[n].to_numpy().astype(np.int64) for n in ("cpu", "start_ns", "tid"))
     end = start + calls["dur_ns"].to_numpy()
@@ -164,7 +164,7 @@ def _raised_by_threads(calls: pa.Table) -> Ints:
 
 
 def _completed(events: npt.NDArray[np.void], cpu: Ints, ts: Ints, since: Ints) -> dict[str, Ints]:
-    """The last block I/O that a core completed from ``since`` to ``ts``, rather one whose time is known."""
+    """The last block I/O that a core completed from ``since`` to ``ts``; one with known times is preferred."""
     done = events[events["kind"] == CODE["block_io"]]
     cores, times = done["cpu"].astype(np.int64), done["ts"].astype(np.int64)
     timed = np.flatnonzero(done["b"] > 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Do the files of a capture belong to one recording? Checked before anything is concluded."""
+"""Checks that the files of a capture belong to one recording, before any conclusion is drawn."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def check_together(
 ) -> None:
     """Raise BadInput when message events, contexts and manifest do not overlap in time.
 
-    ``probes``, ``cores``: from when to when there are events, and contexts; None: there are none. ``names``: of
-    what they stand in.
+    ``probes``, ``cores``: time span of the events, and of the contexts; None: there are none. ``names``: names of
+    the files that contain them.
     """
     if probes is None:
         raise BadInput(f"{names[0]}: no message was recorded", "was there traffic during the recording?")

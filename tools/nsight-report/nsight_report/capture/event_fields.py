@@ -26,19 +26,19 @@ U64 = npt.NDArray[np.uint64]
 MAX_CPU = 1 << 16
 MAX_LEN = 1 << 31  # the kernel returns at most INT_MAX
 AF_INET, AF_INET6 = 2, 10
-#: An event: the columns of table ``events`` (``call_ns`` 0: not known), and its number among those of the file.
+#: An event: the columns of table ``events`` (``call_ns`` 0: not known), and its number among the events of the file.
 ROW = row_type("events", ("number", "<i8"))
 _KNOWN = {"ts_ns": "ts", "call_ns": "call_ts", "hw_timestamp": "hwstamp", "sw_timestamp": "swstamp"}
-#: Fields that text has in hexadecimal.
+#: Fields that are hexadecimal in text.
 HEX = ("comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo")
-#: Of every event the number in each of its fields. ``kind`` and ``comm`` are numbers of texts (``Words``), words of
+#: For every event, the number in each of its fields. ``kind`` and ``comm`` are numbers of texts (``Words``); words of
 #: addresses and ``sk`` are unsigned.
 Numbers = dict[str, npt.NDArray[Any]]
 _V4_MAPPED = 0xFFFF0000  # bytes 8-11 of ::ffff:a.b.c.d as loaded
 
 
 class Words:
-    """Texts of the columns that have some: each has a number, by which the rows name it."""
+    """Texts of the text columns: each has a number, which the rows contain."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, int]] = {"kind": {}, "comm": {}, "laddr": {}, "raddr": {}}
@@ -48,7 +48,7 @@ class Words:
         return self._of[column]
 
     def numbers(self, column: str, texts: str) -> list[int]:
-        """The numbers of those of the letters ``texts`` that the column has."""
+        """The numbers of those letters in ``texts`` that the column has."""
         return [number for text, number in self._of[column].items() if text in texts]
 
     def lists(self) -> dict[str, list[str]]:
@@ -57,7 +57,7 @@ class Words:
 
 
 def decode_text(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
-    """As ``decode``, from a table of the 24 fields: kinds are letters, names of threads two words."""
+    """Like ``decode``, from a table of the 24 fields: kinds are letters, names of threads two words."""
     numbers = numbers_of_text(table, HEX)
     numbers["comm"] = names(numbers["comm0"], numbers["comm1"], words)
     numbers["kind"] = letters(table["kind"], words)
@@ -65,7 +65,7 @@ def decode_text(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Ro
 
 
 def numbers_of_text(table: pa.Table, hexadecimal: Iterable[str]) -> Numbers:
-    """The columns of a table of fields that are integers, and the ones that are hexadecimal in text."""
+    """The integer columns of a table of fields; some are hexadecimal in text."""
     numbers: Numbers = {
         name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)
     }
@@ -83,7 +83,7 @@ def letters(column: pa.ChunkedArray, words: Words) -> npt.NDArray[np.int32]:
 
 
 def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
-    """Events (``ROW``) from their numbers, impossible ones left out; ``first``: the number of the first."""
+    """Events (``ROW``) from their numbers, without impossible ones; ``first``: the number of the first."""
     n_events = len(numbers["ts"])
     good = np.flatnonzero(_possible(numbers, ledger))
     if len(good) < n_events:
@@ -109,12 +109,12 @@ def decode(numbers: Numbers, words: Words, first: int, ledger: Ledger) -> Rows:
 
 
 def comm_text(name: str) -> str:
-    """Name of a thread; what is not printable is escaped, since names are chosen by programs."""
+    """Name of a thread, with unprintable characters escaped, since programs choose their names."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
-    """Which rows hold values that a probe can have printed; reasons are counted, first reason only."""
+    """Which rows hold values that a probe can have printed; reasons are counted, only the first per row."""
     good = np.ones(len(raw["ts"]), dtype=bool)
     tests = {
         "impossible time": (raw["ts"] <= 0)
@@ -146,7 +146,7 @@ def _possible(raw: Numbers, ledger: Ledger) -> npt.NDArray[np.bool_]:
 
 
 def _beyond(values: I64, limit: int) -> npt.NDArray[np.bool_]:
-    """Which are as far from 0 as ``limit`` or farther; abs() of the least integer is negative."""
+    """Which values are at least ``limit`` away from 0; abs() of the least integer is negative."""
     return np.asarray((values <= -limit) | (values >= limit))
 
 
@@ -157,7 +157,7 @@ def _hex(column: pa.ChunkedArray) -> U64:
 
 
 def _numbers(column: pa.ChunkedArray, numbers: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Those of the texts of a dictionary column; new ones are entered."""
+    """Numbers of the texts of a dictionary column; new texts are entered."""
     codes, texts = _codes(column)
     return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)[codes]
 

@@ -2,7 +2,7 @@
 """Separate the event lines of events.tsv from everything else in it, at native speed.
 
 The file mixes three things: event lines, the probes' own counts, and whatever bpftrace says.
-A line is taken for an event only if its very bytes can be one; all others are returned as text
+A line is taken for an event only if its bytes can be one; all others are returned as text
 so that the caller can read the counts in them and account for the rest.
 """
 
@@ -34,11 +34,11 @@ _is_kind[list(KINDS.encode())] = True
 
 @dataclass
 class Notes:
-    """What the lines that are no events said.
+    """Content of the lines that are no events.
 
     ``counts``: the probes' own counts, last (largest) value of each key. ``reported_lost``:
     events that bpftrace itself says it lost. ``ended``: the end marker was seen. ``foreign``:
-    lines that nobody expects here. ``truncated``: the last line has no end of line.
+    lines that do not belong here. ``truncated``: the last line has no end of line.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class Notes:
 
 
 def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield blocks of whole lines of ``file``, those of an event and those of a message; all else goes to ``notes``.
+    """Yield blocks of whole lines of ``file``, with events and with messages; everything else goes to ``notes``.
 
-    They are lines of 24 or of 28 tab-separated fields that start with a known kind and
-    consist of the characters numbers are made of. Blocks are read and not mapped: what was mapped
+    These are lines of 24 or of 28 tab-separated fields that start with a known kind and
+    consist of the characters of numbers. Blocks are read, not mapped: mapped data
     stays in memory.
     """
     size = os.fstat(file.fileno()).st_size
@@ -77,7 +77,7 @@ def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[tuple[bytes, bytes]]:
         ends = np.flatnonzero(raw == 10)
         if not len(ends):
             if stop < size and len(raw):
-                notes.foreign += 1  # longer than any line of ours can be
+                notes.foreign += 1  # longer than any valid line
                 position = stop
                 continue
             notes.truncated += 1
@@ -100,7 +100,7 @@ def event_blocks(file: BinaryIO, notes: Notes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _fields(raw: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many fields the lines that end at ``ends`` have; 0 for lines that no probe writes."""
+    """Number of fields of the lines that end at ``ends``; 0 for lines that no probe writes."""
     starts = np.concatenate(([0], ends[:-1] + 1))
     second = raw[np.minimum(starts + 1, len(raw) - 1)]
     good = _is_kind[raw[starts]] & (second == 9)

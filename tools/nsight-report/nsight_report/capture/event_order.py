@@ -10,16 +10,16 @@ I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 ROW_SPACING_NS = 10_000_000_000  # more disorder than any ring buffer of the probes can cause
-_NEAR = 5  # events before and after one that its verdict depends on
+_NEAR = 5  # number of events before and after an event that its verdict depends on
 _Rows = tuple[npt.NDArray[np.uint16], I64, I64, Bool, Bool]
 
 
 class Order:
-    """Judges events as they are read, in pieces; the last of a core wait for the next ones.
+    """Judges events while they are read, in pieces; the last ones of a core wait for the next piece.
 
-    The events of one core stand in the file in the order they happened. An event is rejected
-    when it is more than 10 s before what precedes it or after what follows it. Its neighbours are
-    taken as medians of five, so that one absurd timestamp does not condemn the events around it.
+    The events of one core are in the file in the order in which they happened. An event is rejected
+    if it is more than 10 s before the preceding ones or after the following ones. These neighbours are
+    represented by medians of five, so that one absurd timestamp does not cause rejection of the events around it.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Order:
         self.n_rejected = self.n_marked = 0
 
     def take(self, cpu: I64, ts: I64, number: I64, marked: Bool) -> None:
-        """Judge events of the cores ``cpu``, in the order of the file. ``marked``: counted apart when rejected."""
+        """Judge events of the cores ``cpu``, in the order of the file. ``marked``: counted separately when rejected."""
         self._judge((cpu.astype(np.uint16), ts, number, marked, np.zeros(len(ts), bool)), last=False)
 
     def rejected(self) -> I64:
-        """Numbers of the events that were rejected, ascending, when all have been taken."""
+        """Numbers of the rejected events, ascending, after all have been taken."""
         none = self._held[1][:0]
         self._judge((self._held[0][:0], none, none, none.astype(bool), none.astype(bool)), last=True)
         return np.sort(np.concatenate([none, *self._rejected]))
@@ -52,7 +52,7 @@ class Order:
         medians = _median(*(ts[np.clip(at + shift, first, final)] for shift in range(-2, 3)))
         before, after = medians[np.maximum(at - 3, first)], medians[np.minimum(at + 3, final)]
         good = (ts >= before - ROW_SPACING_NS) & (ts <= after + ROW_SPACING_NS)
-        # Too few to say which one is wrong.
+        # Too few to decide which one is wrong.
         good |= np.repeat(n_rows < _NEAR, n_rows)
         settled = (at + _NEAR <= final) | last
         bad = settled & ~judged & ~good
@@ -64,7 +64,7 @@ class Order:
 
 
 def _median(a: I64, b: I64, c: I64, d: I64, e: I64) -> I64:
-    """Median of five values each: the least and the greatest of four leave three."""
+    """Median of five values each: without the least and the greatest of four, three remain."""
     low = np.maximum(np.minimum(a, b), np.minimum(c, d))
     high = np.minimum(np.maximum(a, b), np.maximum(c, d))
     return np.asarray(np.maximum(np.minimum(low, high), np.minimum(np.maximum(low, high), e)))

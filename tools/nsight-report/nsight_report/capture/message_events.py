@@ -2,7 +2,7 @@
 """Read events.tsv, the output of the message probes, into the ``events`` table.
 
 The format is described in Documentation/formats.md. Captures are untrusted: a line counts only
-if every field of it can be true; the others are counted by reason.
+if all its fields are possible; the others are counted by reason.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .event_order import Order
 I64 = npt.NDArray[np.int64]
 ToMonotonic = Callable[[I64], "I64 | tuple[I64, npt.NDArray[np.bool_]]"]
 
-MAX_EVENTS = 50_000_000  # 6 GiB of scratch space; a capture of seconds has a hundredth of it
+MAX_EVENTS = 50_000_000  # 6 GiB of scratch space; a capture of seconds has a hundredth of this
 _HEADER = re.compile(
     rb"^#nsight-events (\d+) clock=([a-z_]+)(?: min_latency_us=(\d{1,18}) one_of=(\d{1,18}))?\s*$",
     re.MULTILINE,
 )
 _HINT = "events.tsv must be the unchanged output of bpftrace/nsight-record.bt"
-#: Kinds of events that each version's lines have in the order in which they happened. From version 2 on the
+#: Kinds of events that are in the order in which they happened, for each version of the format. From version 2 on, the
 #: probes keep the timestamps of packets and hand-offs until the message ends, however long that takes.
 _AT_ONCE = {1: KINDS, 2: "RSO"}
 _COLUMNS = [
@@ -79,14 +79,14 @@ def load(
 ) -> tuple[Written, pa.Table]:
     """Write the message events in file ``path`` to directory ``scratch``; return ``(events, losses)``.
 
-    ``events`` conforms to ``schema.TABLES["events"]`` and is sorted by ``ts_ns``; events of one time are in the order of the
-    file. It is read and put in order in pieces, so that a long recording takes no more memory than a short one.
+    ``events`` conforms to ``schema.TABLES["events"]`` and is sorted by ``ts_ns``; events with equal times are in the order of the
+    file. It is read and sorted in pieces, so that a long recording takes no more memory than a short one.
 
     ``to_monotonic`` converts an array of the file's clock (boottime) to monotonic; it may also return a pair
-    (array, which values could be converted). It is not called when the file is in monotonic time; None takes
-    the two clocks as equal, which is true of a machine that was never suspended.
+    (array, which values could be converted). It is not called if the file is in monotonic time; None treats
+    the two clocks as equal, which is true for a machine that was never suspended.
 
-    Raises BadInput when the file is missing, empty, of another kind or of an unknown version.
+    Raises BadInput if the file is missing, empty, of another kind or of an unknown version.
     """
     ledger, words = Ledger("capture"), fields.Words()
     with _open(path) as file:
@@ -97,7 +97,7 @@ def load(
 
 
 def _pieces(file: BinaryIO, words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
-    """The events of the file, some at a time; when all are read, what is missing is entered."""
+    """The events of the file, some at a time; at the end, missing ones are entered as losses."""
     notes, seen = Notes(), Counter[str]()
     for table, first in _tables(file, notes, ledger):
         seen.update(_kinds(table))
@@ -116,8 +116,8 @@ def store(
 ) -> Written:
     """Write events (``event_fields.ROW``) as table ``events`` to directory ``scratch``, in order of time.
 
-    The ``pieces`` together hold the events of each core of the kinds ``at_once`` in the order in which it wrote them,
-    and their numbers ascend. Events far out of this order, and events that ``convert`` knows no time of, are left out and entered.
+    The ``pieces`` together hold the events of each core; those of the kinds ``at_once`` are in the order in which the core wrote
+    them, and their numbers ascend. Events far out of this order, and events that ``convert`` cannot convert, are left out and entered.
     """
     order = Order()
     runs = Runs(scratch / "events.runs", fields.ROW, ("ts_ns", "number"))
@@ -146,11 +146,11 @@ def store(
 
 
 def _shift(ts: I64, to_monotonic: ToMonotonic) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """What is added to each time, and which could be converted.
+    """The shift of each time, and which times could be converted.
 
-    boottime runs in step with monotonic except across a suspend, so that the shift of an
-    event also holds for the system call it ended. Readings a call before the first clock
-    reading could not be converted by themselves.
+    boottime runs in step with monotonic except across a suspend, so the shift of an
+    event also holds for the system call that it ended. The begin of a call before the first clock
+    reading could not be converted otherwise.
     """
     result = to_monotonic(ts)
     converted, good = result if isinstance(result, tuple) else (result, np.ones(len(ts), bool))
@@ -169,7 +169,7 @@ def _open(path: str | Path) -> BinaryIO:
 
 
 def _header(file: BinaryIO, path: str | Path) -> tuple[int, str]:
-    """Version and clock that the first line names."""
+    """Version and clock from the first line."""
     # bpftrace 0.17 says "Attaching N probes..." before the first probe can print.
     match = _HEADER.search(file.read(65536))
     if match is None:
@@ -187,7 +187,7 @@ def _header(file: BinaryIO, path: str | Path) -> tuple[int, str]:
 
 
 def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.Table, int]]:
-    """All plausible lines as tables of the fields of an event or of a message, and the number of each one's first."""
+    """All plausible lines, as tables of the fields of an event or of a message, and the number of each table's first line."""
     n_events = 0
     for events, messages in event_blocks(file, notes):
         for block, columns, each in (
@@ -207,7 +207,7 @@ def _tables(file: BinaryIO, notes: Notes, ledger: Ledger) -> Iterator[tuple[pa.T
 
 
 def _kinds(table: pa.Table) -> dict[str, int]:
-    """How many events of each kind there are."""
+    """Number of events of each kind."""
     return {str(row["values"]): int(row["counts"]) for row in pc.value_counts(table["kind"]).to_pylist()}
 
 
@@ -247,7 +247,7 @@ def _only_hex(column: pa.ChunkedArray) -> bool:
 
 
 def _parse_carefully(block: bytes, columns: list[str]) -> tuple[pa.Table, int]:
-    """As _parse, for a block in which some field is no number: leave out only those lines."""
+    """Like _parse, for a block in which some field is no number: only those lines are left out."""
     table, _ = _parse(block, columns, as_text=True)
     good = None
     for name in columns[1:]:
@@ -260,7 +260,7 @@ def _parse_carefully(block: bytes, columns: list[str]) -> tuple[pa.Table, int]:
 
 
 def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
-    """Enter what the probes produced and the file does not have."""
+    """Enter events that the probes produced and that are not in the file."""
     missing = 0
     for kind in KINDS:
         lost = notes.counts.get(kind, 0) - seen[kind]
@@ -269,7 +269,7 @@ def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
             ledger.add("probe_events_lost", lost, kind=kind)
         elif lost < 0 and notes.ended and kind in notes.counts:
             ledger.add("more_events_than_counted", -lost, kind=kind)
-    # The two counts see the same losses from two sides; only the excess is news.
+    # The two counts see the same losses from two sides; only the excess is new.
     ledger.add("bpftrace_events_lost", max(0, notes.reported_lost - missing))
     account_counts(notes.counts, ledger)
     if not notes.ended:
@@ -281,6 +281,6 @@ def _account(seen: Counter[str], notes: Notes, ledger: Ledger) -> None:
 
 
 def account_counts(counts: Mapping[str, int], ledger: Ledger) -> None:
-    """Enter what the probes counted and did not write."""
+    """Enter events that the probes counted and did not write."""
     for key in of_group("probe_count_"):
         ledger.add(f"probe_count_{key}", counts.get(key, 0))

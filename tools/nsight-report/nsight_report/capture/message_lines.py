@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines of events.tsv that hold a whole message: a read or a send, its first packet, and its hand-off.
+"""Lines of events.tsv with a whole message: a read or a send, its first packet, and its hand-off.
 
-Each is taken apart into the events that the probes saw, so that what follows knows events only.
+Each is split into the events that the probes saw, so that later steps handle only events.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from ..tables.external_sort import Rows
 from . import event_fields as fields
 from .event_fields import Numbers, Words
 
-#: Of the line; Documentation/formats.md says what they mean.
+#: Columns of the line; Documentation/formats.md describes them.
 COLUMNS = [
     "kind", "ts", "cores", "thread", "comm0", "comm1", "fd", "call_ts", "sk", "socket", "laddr_hi", "laddr_lo",
     "raddr_hi", "raddr_lo", "ports", "seq", "len", "p_ts", "p_range", "p_hw", "p_sw", "p_aux", "h_ts", "p_laddr_hi",
     "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
 ]  # fmt: skip
-#: Those in hexadecimal.
+#: Hexadecimal columns.
 HEX = (
     "cores", "thread", "comm0", "comm1", "sk", "socket", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo", "ports",
     "p_laddr_hi", "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
 )  # fmt: skip
-#: Events that a line has at most.
+#: Maximum number of events in a line.
 N_EVENTS = 3
 
 
 def decode(table: pa.Table, words: Words, first: int, ledger: Ledger) -> Rows:
     """The events of a table of lines (``COLUMNS``), in the order of the lines; ``first``: the number of the first.
 
-    A line of impossible timestamps (its packet or hand-off after the message itself) is left out and entered.
+    A line with impossible timestamps (packet or hand-off after the message itself) is left out and entered as a loss.
     """
     line = fields.numbers_of_text(table, HEX)
     line["kind"] = fields.letters(table["kind"], words)
@@ -73,7 +73,7 @@ def _main(line: Numbers, words: Words) -> Numbers:
 
 
 def _packet(line: Numbers, main: Numbers, kind: fields.I64, is_read: fields.Bool) -> Numbers:
-    """Arrival of the first packet of a read, or its hand to a driver of a send.
+    """Arrival of the first packet of a read, or its hand-over to the driver for a send.
 
     A datagram's line has the packet's own addresses, because its socket may have none.
     """
@@ -87,7 +87,7 @@ def _packet(line: Numbers, main: Numbers, kind: fields.I64, is_read: fields.Bool
     packet["fd"], packet["call_ts"] = np.full(len(length), -1), np.zeros(len(length), np.int64)
     packet["sk"] = np.where(is_read, np.uint64(0), main["sk"])
     for name in ("pid", "tid"):
-        # A packet that leaves in the call is the thread's own; one that arrives is nobody's.
+        # A packet that leaves in the call belongs to the thread; one that arrives belongs to no thread.
         packet[name] = np.where(is_read, 0, main[name])
     for name in ("laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"):
         packet[name] = np.where(tcp, main[name], line["p_" + name])
@@ -97,7 +97,7 @@ def _packet(line: Numbers, main: Numbers, kind: fields.I64, is_read: fields.Bool
 
 
 def _hand_off(line: Numbers, main: Numbers, kind: int) -> Numbers:
-    """Hand-off of the packet with the first byte: it reaches as far as that packet, or the read."""
+    """Hand-off of the packet with the first byte: it extends to the end of that packet, or of the read."""
     none = np.zeros(len(line["ts"]), np.int64)
     handed = dict(main)
     handed |= {"kind": np.full(len(none), kind), "ts": line["h_ts"], "cpu": _bits(line["cores"], 32, 16)}
@@ -111,6 +111,6 @@ def _hand_off(line: Numbers, main: Numbers, kind: int) -> Numbers:
 
 
 def _bits(word: fields.U64, shift: int, n: int) -> fields.I64:
-    """``n`` bits of 64, from ``shift`` on, as signed integers."""
+    """``n`` of the 64 bits, from ``shift`` on, as signed integers."""
     found = (word >> np.uint64(shift)) & np.uint64((1 << n) - 1)
     return found.astype(np.int64)

@@ -13,15 +13,15 @@ from typing import IO
 
 from ..errors import BadInput, Missing, OutputError
 
-#: The package's own programs; in a checkout, links to where `make build` and `make decoder` leave them.
+#: The package's own programs; in a checkout, links to the output of `make build` and `make decoder`.
 _BIN = Path(__file__).parents[1] / "bin"
 
-# Decoding takes about 0.2 us a byte; ten times that is a hang, not a large file.
+# Decoding takes about 0.2 us per byte; ten times that is a hang, not a large file.
 _SECONDS_BASE = 60
 _SECONDS_PER_MB = 2
 _BYTES_BASE = 2 << 30
 _BYTES_PER_BYTE = 16
-# Each thread of nsight-decode has a stack, an arena and code of its own; it starts no more than so many by itself.
+# Each thread of nsight-decode has a stack, an arena and code of its own; by default it starts no more than this many.
 _BYTES_PER_THREAD = 512 << 20
 _MOST_THREADS = 8
 
@@ -41,11 +41,11 @@ def granted(n_cores: int, input_bytes: int) -> int:
 
 
 def run(name: str, args: list[str], input_bytes: int, stdout: IO[bytes] | None = None) -> None:
-    """Run program ``name``; ``input_bytes``, the size of what it reads, scales its limits.
+    """Run program ``name``; ``input_bytes``, the size of its input, scales its limits.
 
-    What it prints goes to the file ``stdout``, by default nowhere.
+    Its output goes to the file ``stdout``, by default nowhere.
 
-    Its complaint becomes BadInput or OutputError; so do a crash and a hang.
+    Its error message becomes BadInput or OutputError; so do a crash and a hang.
     """
     program = find(name)
     memory = granted(len(os.sched_getaffinity(0)), input_bytes)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """perf.data in mode tracepoints: its tracepoint samples and side-band records as one array.
 
-The decoding is native (``nsight-perfdata``): perf's own Python callback costs about 10 us an
-event, and a busy second has 100 000 of them.
+The decoding is native (``nsight-perfdata``): perf's own Python callback costs about 10 us per
+event, and a busy second has 100 000 events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVENT = np.dtype(
     ]
 )
 
-# Mirrors NSIGHT_KINDS of native/events.h, which says what a, b and c hold.
+# Mirrors NSIGHT_KINDS of native/events.h, which describes a, b and c.
 KINDS = (
     "sched_switch",
     "sched_waking",
@@ -99,7 +99,7 @@ WIDE = np.dtype(
     ]
 )
 
-# Mirrors NSIGHT_WIDE_KINDS of native/tracepoint_events.h, which says what the values are.
+# Mirrors NSIGHT_WIDE_KINDS of native/tracepoint_events.h, which describes the values.
 WIDE_KINDS = (
     "timekeeping_update",
     "sock_data_queued",
@@ -111,7 +111,7 @@ WIDE_KINDS = (
 )
 WIDE_CODE = {name: code for code, name in enumerate(WIDE_KINDS)}
 
-# From ns of the named clock to monotonic ns, and which of them could be converted.
+# Converts ns of the named clock to monotonic ns; also returns which could be converted.
 Convert = Callable[[npt.NDArray[np.int64], str], tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
 
 
@@ -119,11 +119,11 @@ Convert = Callable[[npt.NDArray[np.int64], str], tuple[npt.NDArray[np.int64], np
 class Decoded:
     """The events of a perf.data file, or of the records of the BPF recorder.
 
-    ``events``: array of EVENT in time order; records that perf wrote about what was there
-    before the recording have ts 0 and come first. ``strings``: what string numbers mean.
+    ``events``: array of EVENT in time order; records that perf wrote about the state
+    before the recording have ts 0 and come first. ``strings``: strings by number.
     ``clock``: time domain of ts (``monotonic`` after a conversion; ``perf`` for a file that
     was recorded without -k and not converted). ``info``: the rest of perf-events.json.
-    ``source``: what of the capture they are of, for messages.
+    ``source``: the file of the capture that they come from, for messages.
     """
 
     events: npt.NDArray[np.void]
@@ -137,10 +137,10 @@ def load(path: Path, formats: Path | None = None, convert: Convert | None = None
     """Decode a perf.data file (or the directory of perf record --kcore).
 
     ``formats`` is a directory with copies of the recorded tracepoints' formats as
-    SYSTEM/EVENT, needed when perf was killed; by default ``formats`` beside ``path``.
-    ``convert`` turns times of another clock into monotonic ones; events that it cannot convert
+    SYSTEM/EVENT, needed if perf was killed; by default ``formats`` beside ``path``.
+    ``convert`` converts times of another clock to monotonic ones; events that it cannot convert
     are dropped and counted. Returns the events and a losses table. Raises BadInput for a file
-    that cannot be used at all; one that was cut is decoded as far as it goes.
+    that is not usable at all; a file that was cut is decoded as far as possible.
     """
     events, _wide, info = _read(Path(path), formats, False)
     ledger = Ledger("capture")
@@ -153,10 +153,10 @@ def load(path: Path, formats: Path | None = None, convert: Convert | None = None
 
 
 def load_wide(path: Path, formats: Path | None = None) -> tuple[Decoded, npt.NDArray[np.void]]:
-    """Like ``load`` without conversion, and the events that message events and clock readings are made of.
+    """Like ``load`` without conversion; also returns the events from which message events and clock readings are made.
 
-    The latter are an array of WIDE in order of time. What was lost is in ``info["losses"]`` only: the
-    stage that makes contexts of the same file enters it.
+    These are an array of WIDE in time order. Losses are in ``info["losses"]`` only: the
+    stage that makes contexts from the same file enters them.
     """
     events, wide, info = _read(Path(path), formats, True)
     return Decoded(events, info.pop("strings"), info["clock"], info), wide
@@ -205,7 +205,7 @@ def _convert(
     ledger.add("perf_events_outside_clock_map", int((~good).sum()), clock=clock)
     before, timed_events = events[~timed], events[timed][good]
     timed_events["ts"] = converted[good]
-    # a mapping is monotonic up to its error: restore the order where it is not
+    # a mapping is monotonic only up to its error: restore the order
     timed_events = timed_events[np.argsort(timed_events["ts"], kind="stable")]
     return np.concatenate([before, timed_events])
 
@@ -213,7 +213,7 @@ def _convert(
 def account(info: dict[str, Any], ledger: Ledger) -> None:
     """Enter the losses that nsight-perfdata counted."""
     counted = dict(info["losses"])
-    # at the end perf adds per-event totals of what its LOST records have already announced
+    # at the end perf adds per-event totals of the losses that its LOST records have already reported
     counted["lost_samples"] = max(0, counted.get("lost_samples", 0) - counted.get("lost_events", 0))
     ledger.counted("perf_data_", counted, but=["lost_records"])  # these announce lost_events
     if info["cut"]:

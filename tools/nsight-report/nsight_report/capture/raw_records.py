@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``records/``, the files of the BPF recorder: what cores did, and message events.
+"""``records/``, the files of the BPF recorder: activity of cores, and message events.
 
-The decoding is native (``nsight-rawdata``), into the array that ``perf_data`` makes of perf.data and into
+The decoding is native (``nsight-rawdata``): into the array that ``perf_data`` makes of perf.data, and into
 timestamps with the fields of events.tsv. Both are in CLOCK_MONOTONIC. Documentation/formats.md describes the files.
 """
 
@@ -77,16 +77,16 @@ INTERVAL = np.dtype(
 
 _PIECE = 1 << 16  # timestamps that are decoded at a time
 
-# A compressed file grows some ten times, and what is made of a record is larger than the record.
+# A compressed file grows about ten times, and the decoded form of a record is larger than the record.
 _GROWTH = 12
 _AGAIN = "record again, with larger buffers"
 
 
 def activity(directory: Path) -> tuple[Decoded, pa.Table]:
-    """What cores did, as ``perf_data.load`` gives it of perf.data, and a losses table.
+    """Activity of cores, in the form that ``perf_data.load`` returns for perf.data, and a losses table.
 
-    ``directory``: ``records`` of a capture. Raises BadInput when none of its files can be used; files that were cut
-    are decoded as far as they go.
+    ``directory``: ``records`` of a capture. Raises BadInput if none of its files is usable; files that were cut
+    are decoded as far as possible.
     """
     with _decoded(directory, "activity") as (scratch, info):
         events = np.fromfile(scratch / "perf-events.bin", dtype=EVENT)
@@ -96,9 +96,9 @@ def activity(directory: Path) -> tuple[Decoded, pa.Table]:
 
 
 def messages(directory: Path, to: Path) -> tuple[Written, pa.Table]:
-    """Table ``events`` in directory ``to``, as ``message_events.load`` makes it of events.tsv, and a losses table.
+    """Table ``events`` in directory ``to``, in the form that ``message_events.load`` makes from events.tsv, and a losses table.
 
-    Raises BadInput as ``activity`` does.
+    Raises BadInput like ``activity``.
     """
     ledger, words = Ledger("capture"), fields.Words()
     with _decoded(directory, "messages") as (scratch, info):
@@ -109,9 +109,9 @@ def messages(directory: Path, to: Path) -> tuple[Written, pa.Table]:
 
 
 def intervals(directory: Path) -> Iterator[tuple[npt.NDArray[np.void], list[str]]]:
-    """Intervals of threads that were recorded, some at a time: arrays of INTERVAL, in which ``comm`` is a place in the names beside.
+    """Recorded intervals of threads, some at a time: arrays of INTERVAL, in which ``comm`` is an index into the names returned with them.
 
-    What was lost of them is in the losses of ``activity``. Raises BadInput as that does.
+    Their losses are among those of ``activity``. Raises BadInput like ``activity``.
     """
     with _decoded(directory, "intervals") as (scratch, info):
         names = [fields.comm_text(name) for name in info["strings"]]
@@ -141,7 +141,7 @@ def _decoded(directory: Path, what: str) -> Iterator[tuple[Path, dict[str, Any]]
 
 
 def _pieces(path: Path, strings: list[str], words: fields.Words, ledger: Ledger) -> Iterator[Rows]:
-    """The events that the timestamps of a file are, some at a time."""
+    """The events in the timestamps of a file, some at a time."""
     kinds, comms = words.of("kind"), words.of("comm")
     kind = np.array([kinds.setdefault(letter, len(kinds)) for letter in LETTERS], np.int32)
     names = [fields.comm_text(name) for name in strings]
@@ -175,7 +175,7 @@ def _numbers(
 
 
 def _account_messages(info: dict[str, Any], ledger: Ledger) -> None:
-    """Enter the message events that were not recorded, and what the probes counted."""
+    """Enter message events that were not recorded, and what the probes counted."""
     lost = Counter[str]()
     for entry in info["lost"]:
         what, _, kind = entry["type"].partition(" ")
@@ -189,7 +189,7 @@ def _account_messages(info: dict[str, Any], ledger: Ledger) -> None:
 
 
 def account(info: dict[str, Any], ledger: Ledger) -> None:
-    """Enter the losses that nsight-rawdata counted, but those of message events."""
+    """Enter the losses that nsight-rawdata counted, except those of message events."""
     for entry in info["lost"]:
         if entry["type"].startswith("message "):
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events of the probes or the BPF recorder."""
+"""Message events from the probes or the BPF recorder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _run(ctx: Context) -> Result:
     from ..clocks import ClockMap
     from . import message_events, raw_records
 
-    assert ctx.scratch is not None  # of a stage that runs
+    assert ctx.scratch is not None  # a running stage has one
     if ctx.has_records:
         table, lost = raw_records.messages(ctx.raw(RECORDS), ctx.scratch)
         if table.n_rows() == 0 and not _has_intervals(ctx):
@@ -53,7 +53,7 @@ def _has_intervals(ctx: Context) -> bool:
 
 def _no_events(path: Path, lost: pa.Table) -> BadInput:
     """Why there is nothing to analyse: events that were rejected, or none at all."""
-    # What the probes themselves counted says nothing about why no line came.
+    # The probes' own counts do not show why no line came.
     rejected = [
         row
         for row in lost.to_pylist()

@@ -5,7 +5,7 @@ Each segment joins the middles of two consecutive readings. Its bound is half th
 plus what the clock can have bent in between, judged by how much the rate differs from the
 neighbouring segments': with one change of the rate, or one step, inside an interval of length w, the
 clock leaves the chord by at most w times that difference. A clock that is bent, or stepped, there
-and back again between two readings is not noticed; timekeeper states are there to see that.
+and back again between two readings is not noticed; timekeeper states would show it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_RATE_CHANGE = 0.12
 
 
 def _knots(b: Brackets, domain: str, ledger: Ledger) -> npt.NDArray[np.bool_]:
-    """Readings to draw the lines through."""
+    """Readings through which the lines are drawn."""
     width = b.after - b.before
     good = (width >= 0) & (b.before >= 0)
     ordered = b.before > np.maximum.accumulate(np.concatenate([[-1], np.where(good, b.after, -1)[:-1]]))
@@ -51,7 +51,7 @@ def build(b: Brackets, domain: str, source: str, ledger: Ledger, extra_ns: I64 |
     extra = np.zeros(len(ns), np.int64) if extra_ns is None else extra_ns[knots]
     middle = before + (after - before) // 2
     cycles, dur = np.diff(middle), np.diff(ns)
-    rate = dur / cycles  # ns per cycle; a float error of 1e-16 of an interval is no concern
+    rate = dur / cycles  # ns per cycle; the float error of 1e-16 of an interval does not matter
     usual = float(np.median(rate))
     if not usual > 0:
         usual = float(dur.sum() / cycles.sum())
@@ -66,14 +66,14 @@ def build(b: Brackets, domain: str, source: str, ledger: Ledger, extra_ns: I64 |
     drawn = np.where(step, usual, rate)
     mult = np.clip(np.rint(np.ldexp(drawn, shift)), 1, (1 << 32) - 1).astype(np.int64)
 
-    # How far the clock can be from the chord: judged by the neighbours that are no steps.
+    # How far the clock can be from the chord: estimated from the neighbours that are no steps.
     change = np.abs(np.diff(np.where(step, usual, rate)))
     neighbour = np.maximum(np.append(change, 0), np.append(0, change))
     bend = cycles * neighbour
     jump = np.where(step, np.abs(dur - cycles * usual), 0)
     half = np.ceil((after - before + 1) / 2 * usual).astype(np.int64) + extra
     error = np.maximum(half[:-1], half[1:]) + np.ceil(bend + jump).astype(np.int64) + (cycles >> 32) + 1
-    # Across a step the line is the later one's, drawn backwards.
+    # Across a step, the later line is used, extended backwards.
     later = np.where(step, 1, 0)
     rows = np.arange(len(cycles)) + later
     return Segments(

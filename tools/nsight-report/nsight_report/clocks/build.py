@@ -38,10 +38,10 @@ def perf_segment(time_mult: int, time_shift: int, time_zero: int) -> Segments:
 
 
 def _last_tsc(readings: Readings) -> int:
-    """Up to when the last timekeeper state is known to have held (exclusive).
+    """Until when the last timekeeper state is known to have held (exclusive).
 
     The recorder looks at the state before it writes a paired reading, so the last reading of
-    either kind says so, also in a capture that was cut.
+    either kind shows it, also in a capture that was cut.
     """
     ends = [b.after for b in readings.brackets.values()] + [readings.polled.tsc_now]
     return max((int(e[-1]) for e in ends if len(e)), default=0)
@@ -52,7 +52,7 @@ def check_brackets(segments: Segments, b: Brackets) -> tuple[int, int]:
     middle = b.before + (b.after - b.before) // 2
     first = np.maximum(np.searchsorted(segments.tsc_start, b.before, side="right") - 1, 0)
     last = np.maximum(np.searchsorted(segments.tsc_start, b.after, side="right") - 1, 0)
-    # By the middle, not the ends: segments drawn through readings begin and end in one's middle.
+    # Use the middle, not the ends: segments drawn through readings begin and end in a middle.
     at = np.maximum(np.searchsorted(segments.tsc_start, middle, side="right") - 1, 0)
     inside = (middle >= segments.tsc_start[at]) & (middle <= segments.tsc_end[at]) & (b.after >= b.before)
     i, j = first[inside], last[inside]
@@ -67,8 +67,8 @@ def check_brackets(segments: Segments, b: Brackets) -> tuple[int, int]:
 def build(readings: Readings) -> tuple[pa.Table, pa.Table]:
     """``(clock_map, losses)`` of one capture.
 
-    Either table may be empty; a domain that no reading allows is simply not in the map, and
-    converting to it is refused.
+    Either table may be empty; a domain without sufficient readings is missing from the map, and
+    conversion to it is refused.
     """
     ledger = Ledger("clocks")
     losses = [readings.ledger.table()]
@@ -84,7 +84,7 @@ def build(readings: Readings) -> tuple[pa.Table, pa.Table]:
         if paired is None:
             maps[domain] = exact
             continue
-        scratch = Ledger("clocks")  # what is wrong with readings that are not needed is no loss
+        scratch = Ledger("clocks")  # problems of readings that are not needed are no loss
         drawn = brackets.build(paired, domain, "bracket", scratch)
         drawn = drawn.take(computable(drawn))
         maps[domain] = fill(exact, drawn)

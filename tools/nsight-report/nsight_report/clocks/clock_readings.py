@@ -2,7 +2,7 @@
 """Clock readings (clock.tsv) as arrays; the file's format is in Documentation/formats.md.
 
 A recording that was cut ends in the middle of a line: the incomplete line is left out and
-counted. So is every line that is not one of the known records; what a lost line means for the
+counted, and so is every line that is not one of the known records; what a lost line means for the
 time around it is decided by ``nsight_report.clocks.build``, which needs to know where it was.
 """
 
@@ -84,7 +84,7 @@ class Brackets:
 
 @dataclass
 class Readings:
-    """Everything one clock.tsv holds, and what was lost in reading it."""
+    """Everything in one clock.tsv, and what was lost while reading it."""
 
     tsc_khz: int
     clocksource: str
@@ -98,7 +98,7 @@ class Readings:
 
 
 def _integers(lines: list[bytes], skip: int, n_columns: int) -> I64:
-    """The fields behind the first ``skip`` of lines of one kind, all numbers: one row per line."""
+    """The fields after the first ``skip`` of lines of one kind, all numbers: one row per line."""
     text = b"\t".join(line.split(b"\t", skip)[skip] for line in lines)
     return np.fromstring(text, np.int64, sep="\t").reshape(len(lines), n_columns)
 
@@ -110,7 +110,7 @@ def _states(lines: list[bytes], gaps: list[bool]) -> States:
 
 
 def _in_order(s: States) -> States:
-    """Probed states by time: bpftrace writes each core's lines as it reads that core's buffer."""
+    """Probed states by time: bpftrace writes each core's lines when it reads that core's buffer."""
     return s.take(np.argsort(s.tsc_now, kind="stable"))
 
 
@@ -126,14 +126,14 @@ def _by_domain(lines: list[bytes], first: int) -> dict[str, Brackets]:
 def load(path: Path) -> Readings:
     """Read ``clock.tsv``.
 
-    Raises BadInput when it is not such a file, of an unknown version, or without one usable
+    Raises BadInput if it is not such a file, has an unknown version, or has no usable
     record. Lost lines are in ``Readings.ledger``.
     """
     return parse(read(path), str(path))
 
 
 def read(path: Path) -> bytes:
-    """The contents of ``clock.tsv``; BadInput if they cannot be read, or are too many."""
+    """The contents of ``clock.tsv``; BadInput if they cannot be read, or are too large."""
     try:
         with files.opened(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -167,7 +167,7 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
         if pattern is None or not pattern.fullmatch(line):
             if kind != b"#" or line.startswith(b"#nsight-clock"):
                 lost[kind] += 1
-                # Whatever stood there may have been a state of the timekeeper.
+                # The unreadable line may have been a state of the timekeeper.
                 gap = {b"V": True, b"K": True}
             continue
         kinds[kind].append(line)
@@ -197,6 +197,6 @@ def parse(data: bytes, name: str = "clock.tsv") -> Readings:
         ledger.add("clock_reading_incomplete", 1)
     if not (len(readings.polled) or len(readings.probed) or readings.brackets):
         raise BadInput(
-            f"{name}: no clock reading in it", "record again; nsight-clock says on stderr what failed"
+            f"{name}: no clock reading in it", "record again; nsight-clock prints on stderr what failed"
         )
     return readings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Conversion between time domains: the only place where two of them meet.
+"""Conversion between time domains: all conversions happen here.
 
 Values outside what the clock map covers are refused, never extrapolated. So are values that a
 clock showed twice because it was stepped back, and values that it never showed because it was
@@ -20,7 +20,7 @@ from .segments import STEP_NS, Segments, from_table
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Values are worked on in pieces that fit the cache and bound the memory.
+# Values are processed in pieces that fit the cache and limit memory.
 CHUNK = 1 << 16
 
 
@@ -30,7 +30,7 @@ class OutOfRange(BadInput):
 
 @dataclass
 class _Inverse:
-    """What is needed to go from a domain's ns back to TSC.
+    """What is needed to convert a domain's ns back to TSC.
 
     Segments are grouped into epochs, within which the clock was never stepped. An epoch covers
     ``low`` to ``high`` (inclusive); ``floor`` is the first ns of each segment, made monotone within its epoch;
@@ -131,8 +131,8 @@ class ClockMap:
         row = _row_of(ns, epoch, inverse, len(s))
 
         last = s.tsc_end[row] - 1
-        # A value before its segment's first one, or in the rounding between two, is clamped;
-        # how far it was off is part of the error.
+        # A value before the start of its segment, or in the rounding between two, is clamped;
+        # the distance is part of the error.
         tsc = np.clip(
             s.tsc(np.clip(ns, inverse.floor[row] - STEP_NS, s.ns(last, row)), row), s.tsc_start[row], last
         )
@@ -160,7 +160,7 @@ def _invert(s: Segments) -> _Inverse:
     rows = np.arange(len(s))
     begin = s.ns(s.tsc_start, rows)
     end = s.ns(np.maximum(s.tsc_end - 1, s.tsc_start), rows)
-    # At each boundary, what the segment before would have shown where the next one begins.
+    # At each boundary: what the previous segment would have shown where the next one begins.
     back = s.ns(s.tsc_start[1:], rows[:-1]) - begin[1:]
     touching = s.tsc_start[1:] == s.tsc_end[:-1]
     overlap = np.where(touching, back, end[:-1] - begin[1:])
@@ -169,7 +169,7 @@ def _invert(s: Segments) -> _Inverse:
     last = np.append(first[1:] - 1, len(s) - 1)
 
     high = np.maximum.reduceat(end, first)
-    # Where the next segment is the bracket of the step, the old line may have held until its end.
+    # If the next segment is the bracket of the step, the old line may have held until its end.
     unsure = np.flatnonzero(s.error_ns[first[1:]] > 0)
     held = s.ns(s.tsc_end[first[1:]] - 1, last[:-1])
     high[unsure] = np.maximum(high[unsure], held[unsure])
@@ -193,7 +193,7 @@ def _epoch_of(ns: I64, inverse: _Inverse) -> tuple[I64, Mask]:
     """The epoch that showed each value, and whether exactly one did."""
     begun = np.searchsorted(inverse.low, ns, side="right")
     over = np.searchsorted(inverse.high, ns, side="left")
-    # Of the epochs begun and not over only one is left: the difference of the sums is its number.
+    # One epoch is left among those that have begun and not ended: the difference of the sums is its number.
     started = np.concatenate([[0], np.cumsum(inverse.by_low)])
     ended = np.concatenate([[0], np.cumsum(inverse.by_high)])
     ok = begun - over == 1

@@ -18,7 +18,7 @@ _LOW = np.int64(0xFFFFFFFF)
 
 
 def _fits(a: I64, b: I64) -> bool:
-    """Whether all products, and a fraction on top, stay far within int64: the usual, quicker case."""
+    """Whether all products, plus a fraction, stay far within int64: the usual, faster case."""
     if not len(a):
         return True
     return max(int(a.max()), -int(a.min())) * int(b.max()) < 1 << 62

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Segments of a NIC's clock, from readings of it between two readings of CLOCK_REALTIME."""
+"""Segments of a NIC's clock, from readings between two readings of CLOCK_REALTIME."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .segments import Segments, empty
 def build(b: Brackets, domain: str, clock_map: pa.Table, ledger: Ledger) -> Segments:
     """Segments of ``domain`` from readings whose bracket is in realtime.
 
-    The bracket is carried to TSC with ``clock_map``; its error there widens the reading's.
+    The bracket is converted to TSC with ``clock_map``; the error there widens that of the reading.
     """
     known = ClockMap(clock_map)
     if "realtime" not in known.domains:

@@ -18,8 +18,8 @@ from . import fixed
 I64 = npt.NDArray[np.int64]
 
 NSEC_PER_SEC = 1_000_000_000
-# A boundary may be wrong by this much before it counts as a step of the clock. The kernel bends
-# a clock by 500 ppm at most, 2 us per tick at HZ=250; what steps (settimeofday, NTP) steps more.
+# A boundary may be off by this much before it counts as a step of the clock. The kernel slews
+# a clock by 500 ppm at most, 2 us per tick at HZ=250; real steps (settimeofday, NTP) are larger.
 STEP_NS = 10_000
 
 
@@ -79,7 +79,7 @@ def fill(first: Segments, second: Segments) -> Segments:
     """``first``, and ``second`` in those intervals of TSC that ``first`` leaves open."""
     if not len(first) or not len(second):
         return first if len(first) else second
-    last = np.flatnonzero(first.tsc_start[1:] > first.tsc_end[:-1])  # rows with a hole behind them
+    last = np.flatnonzero(first.tsc_start[1:] > first.tsc_end[:-1])  # rows followed by a hole
     holes_from = np.concatenate([[np.iinfo(np.int64).min], first.tsc_end[last], first.tsc_end[-1:]])
     holes_to = np.concatenate([first.tsc_start[:1], first.tsc_start[last + 1], [np.iinfo(np.int64).max]])
     parts = [first]

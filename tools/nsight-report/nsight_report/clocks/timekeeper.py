@@ -18,12 +18,12 @@ from .segments import NSEC_PER_SEC, Segments, computable, concat
 I64 = npt.NDArray[np.int64]
 
 MODE_TSC = 1  # VDSO_CLOCKMODE_TSC
-# An update that was missed can bend the clock by no more than NTP's and adjtime()'s 500 ppm each.
+# A missed update can change the clock rate by no more than the 500 ppm each of NTP and adjtime().
 MISSED_PPM = 1000
 
 
 def _possible(s: States, tsc_khz: int) -> npt.NDArray[np.bool_]:
-    """Rows that a kernel can have written."""
+    """Rows that a kernel could have written."""
     good = (s.mult > 0) & (s.mult < 1 << 32) & (s.shift <= 32)
     shift = np.clip(s.shift, 0, 32)
     good &= (s.tsc_prev <= s.tsc_now) & (s.cycle_last <= s.tsc_now)
@@ -52,7 +52,7 @@ def _lines(s: States, column: int) -> Segments:
 
 def _keep_possible(s: States, tsc_khz: int, ledger: Ledger) -> States:
     """Drop impossible states; the state after a dropped one is marked ``gap_before``."""
-    other = s.mode != MODE_TSC  # its numbers are another counter's; only its place in time matters
+    other = s.mode != MODE_TSC  # its numbers belong to another counter; only its place in time matters
     good = other | _possible(s, tsc_khz)
     # A state whose time lies before that of an earlier one cannot be placed.
     latest = np.maximum.accumulate(np.where(good, s.tsc_now, 0))
@@ -68,11 +68,11 @@ def _keep_possible(s: States, tsc_khz: int, ledger: Ledger) -> States:
 def build(states: States, source: str, end_tsc: int, tsc_khz: int, ledger: Ledger) -> dict[str, Segments]:
     """Segments of every domain of ``TIMEKEEPER_DOMAINS``, valid up to ``end_tsc`` (exclusive).
 
-    A domain whose time is 0 in a state was not in it (the tracepoint has no CLOCK_BOOTTIME).
+    A domain whose time is 0 in a state was not recorded (the tracepoint has no CLOCK_BOOTTIME).
 
-    Missed updates are known from the sequence count. One missed line meets both known ones, so it
-    leaves them no further than they differ. Of several, and where lines of the recording were lost,
-    only the rate is known: they widen the bound by what NTP and adjtime() can bend the clock in
+    Missed updates are known from the sequence count. A single missed line meets both known ones, so it
+    cannot differ from them by more than they differ from each other. With several, and where lines of the recording were
+    lost, only the rate is known: the bound grows by what NTP and adjtime() can slew the clock in
     that time. A step that was undone inside the same bracket is not covered.
     """
     s = _keep_possible(states, tsc_khz, ledger)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls of one message as a tree: calls of one name under one caller are one node."""
+"""The calls of one message as a tree: calls with one name under one caller are one node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..export.call_events import names
 from ..names import printable, thread_name
 from ..units import duration, percent
 
-_WIDE = 0.95  # of its caller's time: then the two are written as one
+_WIDE = 0.95  # share of its caller's time from which both share a line
 _LINES = 60
 
 
@@ -31,7 +31,7 @@ class Node:
     children: dict[tuple[str, str], Node] = field(default_factory=dict)
 
     def walk(self, least_ns: int) -> Iterator[tuple[Node, int]]:
-        """The node and those below it that took ``least_ns`` or more, the longest first, with their depth below it."""
+        """The node and the nodes below it that took ``least_ns`` or more, longest first, with their depth below it."""
         ahead = [(self, 0)]  # no recursion: a parser's own can be deeper than Python's
         while ahead:
             node, depth = ahead.pop()
@@ -42,7 +42,7 @@ class Node:
 
 
 def tree(calls: pd.DataFrame, anomalies: pd.DataFrame) -> list[Node]:
-    """The outermost nodes, in order of side and time. ``calls``: of ``calls_of``; ``anomalies``: of the message."""
+    """The outermost nodes, in order of side and time. ``calls``: from ``calls_of``; ``anomalies``: of the message."""
     causes = {
         (str(a.side), str(a.subject)): f"{a.category} ({a.side})"
         for a in anomalies.itertuples(index=False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report compare``: two captures, both held against the usual messages of the first.
+"""``nsight-report compare``: two captures, both compared with the baseline messages of the first.
 
-With one yardstick the delays of both can be subtracted: what a slow message of either has more than a usual one
+With a common baseline the delays of both can be subtracted: what a slow message of either takes more than a baseline message
 of the first, cause by cause.
 """
 
@@ -29,7 +29,7 @@ from . import settings
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
-#: A cause is there when it has this share of the larger of the two mean delays.
+#: A cause counts as present from this share of the larger of the two mean delays.
 PRESENT = 0.01
 _ROWS = 15
 _PROGRAMS = 3
@@ -37,7 +37,7 @@ _PROGRAMS = 3
 
 @dataclass(frozen=True)
 class Side:
-    """A capture and its tables ``coverage`` and ``causes``; they are empty if none of its messages is among the slow messages."""
+    """A capture and its tables ``coverage`` and ``causes``; these are empty if none of its messages is slow."""
 
     capture: CaptureTables
     coverage: pd.DataFrame
@@ -45,7 +45,7 @@ class Side:
 
     @staticmethod
     def of(capture: CaptureTables) -> Side:
-        """With what is missing made. A fix may have left nothing among slow messages such as ``1ms-``."""
+        """Makes missing tables. A fix may have left nothing among slow messages such as ``1ms-``."""
         try:
             return Side(capture, capture.coverage, capture.causes)
         except NoSlowMessages:
@@ -112,7 +112,7 @@ def _percentile(p: float, before: npt.NDArray[np.int64], after: npt.NDArray[np.i
 
 
 def _interval(values: npt.NDArray[np.int64], p: float) -> tuple[int, int]:
-    """Where the percentile of more such messages lies: two standard deviations of its rank."""
+    """Confidence interval of the percentile: two standard deviations of its rank."""
     n, share = len(values), p / 100
     spread = 2 * np.sqrt(n * share * (1 - share))
     ranks = [int(np.floor(n * share - spread)), int(np.ceil(n * share + spread))]
@@ -184,7 +184,7 @@ _STYLE = {
 
 
 def verdict(made: dict[str, Any]) -> list[str]:
-    """What changed, and with what confidence, in sentences."""
+    """What changed, and how certain that is, in sentences."""
     clear = [p for p in made["percentiles"] if p["change"] != "not clear"]
     said = [
         f"p{p['percentile']:g} {p['change']}: {duration(p['before_ns'])} to {duration(p['after_ns'])}"

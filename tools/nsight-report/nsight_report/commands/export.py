@@ -19,7 +19,7 @@ _TABLES = ("parquet", "csv")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises UsageError or OutputError for what is known to fail before anything is computed."""
+    """Raises UsageError or OutputError for what would certainly fail, before anything is computed."""
     if args.format in _TABLES:
         if args.messages is not None:
             raise UsageError(f"--messages does not go with {args.format}", "choose tables with --tables")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whose hands a request was in, as ``show`` tells it."""
+"""The threads that worked on a request, in the output of ``show``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _COLUMNS = ("tid", "comm", "start_ns", "end_ns", "how", "sure")
 
 
 def make(capture: CaptureTables, request: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Rows of table ``request_work``; none of requests that the process sent."""
+    """Rows of table ``request_work``; none for requests that the process sent."""
     if request is None or request["role"] != "server":
         return []
     return [record(row, *_COLUMNS) for row in each(capture.work([request["request_id"]]))]
 
 
 def print_for_people(work: list[dict[str, Any]], console: Console) -> None:
-    """Nothing where one thread did it all, and had nothing else in hand."""
+    """Prints nothing if one thread did all the work and had nothing else in hand."""
     if len(work) < 2 and all(row["sure"] == "measured" for row in work):
         return
     console.print()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Captures of nsight-record beside directories of nsight-capsule: which of the kernels each was recorded on, and its activity."""
+"""Captures of nsight-record used with directories of nsight-capsule: the kernel on which each was recorded, and its activity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLES = ("contexts", "thread_states")
 
 
 def split(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Directories of nsight-capsule, those in captures among them, and captures. Raises BadInput."""
+    """Directories of nsight-capsule, including those in captures, and captures. Raises BadInput."""
     captures = [path for path in paths if _is_capture(path)]
     found: dict[Path, Path] = {}
     for path in paths:
@@ -41,7 +41,7 @@ def _is_capture(path: Path) -> bool:
 def activities(
     collection: Collection, captures: Sequence[Path]
 ) -> tuple[dict[int, Activity], list[dict[str, Any]]]:
-    """By kernel of the collection, what its capture recorded of cores and threads; and the captures' errors and warnings. Raises BadInput."""
+    """By kernel of the collection, the recorded activity of cores and threads; and the captures' errors and warnings. Raises BadInput."""
     found: dict[int, Activity] = {}
     lost: list[dict[str, Any]] = []
     of: dict[int, Path] = {}
@@ -55,7 +55,7 @@ def activities(
             )
         if pipeline.manifest.mode != "tracepoints":
             raise BadInput(
-                f"{path}: a capture of mode {pipeline.manifest.mode}, which does not tell when threads were ready",
+                f"{path}: a capture of mode {pipeline.manifest.mode}, which does not show when threads were ready",
                 "record with tracepoints, beside it or instead",
             )
         kernel = collection.boot_ids.index(boot_id)

@@ -21,15 +21,15 @@ from ..units import bounded, counted, duration, error, percent
 from . import hop_captures
 
 PERCENTILES = (50, 90, 99)
-#: A layer is named when it has this share of what slow packets took longer.
+#: A layer is named from this share of the extra time of slow packets.
 NAMED = 0.5
-#: Causes with less of a layer's delay are not printed.
+#: Causes below this share of a layer's delay are not printed.
 _LEAST_SHARE = 0.005
 _PROTOCOLS = {6: "TCP", 17: "UDP"}
 
 
 def make(args: argparse.Namespace) -> dict[str, Any]:
-    """What is printed; with --output the tables are written as well. Raises BadInput, OutputError."""
+    """The object that is printed; with --output, the tables are written too. Raises BadInput, OutputError."""
     directories, captures = hop_captures.split(args.directories)
     collection = load_all(directories)
     activities, lost = hop_captures.activities(collection, captures)
@@ -65,7 +65,7 @@ def make(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _clocks(collection: Collection) -> list[dict[str, Any]]:
-    """How the clock of each kernel but the first is known, from which packets."""
+    """How the clock of each kernel but the first is known, and from which packets."""
     names, rows = collection.kernels, []
     for kernel, crossing in sorted(collection.crossings.items()):
         offset = crossing.offset
@@ -89,7 +89,7 @@ def _known(bound: int) -> int | None:
 
 
 def _accounted(collection: Collection) -> list[str]:
-    """Names of the counts that a packet goes through."""
+    """Names of the counts that packets are included in."""
     names = dict.fromkeys(name for of in collection.counts.values() for name in of)
     first = ("drawn", "born", "ended", "left", "end_lost", "left_lost", "matched")
     return [n for n in (*first, *sorted(n for n in names if n.startswith("skip_"))) if n in names]
@@ -106,7 +106,7 @@ def _distribution(values: pd.Series[int]) -> dict[str, int | None]:
 def _layers(
     collection: Collection, rows: pd.DataFrame, what: dict[str, str], excess: pd.DataFrame
 ) -> list[dict[str, Any]]:
-    """By layer, those first that slow packets waited longest in."""
+    """By layer; the layers in which slow packets waited longest come first."""
     of_slow = {str(e.layer): e for e in each(excess)}
     found = [
         {
@@ -121,7 +121,7 @@ def _layers(
 
 
 def _slowest(rows: pd.DataFrame, slow: pd.DataFrame, n: int) -> list[dict[str, Any]]:
-    """The slowest packets, each with its layers in the order of its way."""
+    """The slowest packets, each with its layers in the order of its path."""
     worst = slow.sort_values("latency_ns", ascending=False, kind="stable").head(n or len(slow))
     parts = dict(list(rows[rows["packet"].isin(worst["packet"])].groupby("packet")))
     return [
@@ -145,7 +145,7 @@ def _write(collection: Collection, directory: Path) -> None:
 
 
 def verdict(made: dict[str, Any]) -> str:
-    """One sentence: which layer.
+    """One sentence that names the layer.
 
     >>> verdict({"n_arrived": 0})
     'No packet was seen to arrive.'
@@ -164,7 +164,7 @@ def verdict(made: dict[str, Any]) -> str:
 
 
 def _held_by(found: list[dict[str, Any]], layer: str) -> str:
-    """What held packets in a layer, if one cause has most of it.
+    """What held packets in a layer, if one cause accounts for most of it.
 
     >>> cause = {"layer": "a -> b", "cause": "host took the core", "share": 0.93}
     >>> _held_by([cause], "a -> b"), _held_by([cause], "b -> c")
@@ -179,7 +179,7 @@ def _held_by(found: list[dict[str, Any]], layer: str) -> str:
 
 
 def _error(bound: int | None, excess: int) -> str:
-    """Of an excess of a layer between kernels: offsets cancel in it, drift does not.
+    """Error text for an excess of a layer between kernels: offsets cancel in it, drift does not.
 
     >>> _error(0, 5_000), _error(2_000, 5_000), _error(9_000, 5_000)
     ('', ' (each packet ±2.00 us)', ' (each packet ±9.00 us: it can be the clocks)')
@@ -215,7 +215,7 @@ def print_for_people(made: dict[str, Any], console: Console) -> None:
 
 
 def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
-    """What each kernel's times are worth beside those of the others."""
+    """How precise each kernel's times are relative to those of the others."""
     for c in clocks:
         packets = f"{counted(c['there'], 'packet')} there and {c['back']:,} back"
         if c["bound_ns"] is None:

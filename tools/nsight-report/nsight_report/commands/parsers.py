@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Options of the commands; the manual page is held against them."""
+"""Options of the commands; a test compares the manual page with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-#: What ``export`` writes, with what FILE is.
+#: The formats of ``export``, with the meaning of FILE.
 FORMATS = {
     "perfetto": "a trace for ui.perfetto.dev and trace_processor; compressed if FILE ends in .gz",
     "chrome": "a trace in Chrome's JSON, for viewers that do not read Perfetto's",
@@ -100,7 +100,7 @@ def compare(common: Common) -> argparse.ArgumentParser:
         "  nsight-report compare before.nsight after.nsight --slow p25-75",
     )  # fmt: skip
     p.add_argument(
-        "before", metavar="BEFORE", type=Path, help="capture whose baseline messages both are held against"
+        "before", metavar="BEFORE", type=Path, help="capture with whose baseline messages both are compared"
     )
     p.add_argument("capture", metavar="AFTER", type=Path, help="the other capture")
     common(p)
@@ -132,7 +132,7 @@ def export(common: Common) -> argparse.ArgumentParser:
 
 
 def waits(common: Common) -> argparse.ArgumentParser:
-    """``nsight-report waits``, which needs no messages, and takes no choice of them."""
+    """``nsight-report waits``, which needs no messages and has no options to choose them."""
     p = _new(
         "waits", "Show what a thread did, and what ended its waits: threads, disks, timers, packets.",
         "CAPTURE [--thread NAME|TID]",
@@ -164,14 +164,14 @@ def waits(common: Common) -> argparse.ArgumentParser:
         metavar="PERCENT",
         type=_count,
         default=1,
-        help="put together what took less than this of the time (default: 1)",
+        help="merge what took less than this share of the time (default: 1)",
     )
     p.add_argument(
         "--longest",
         metavar="N",
         type=_count,
         default=3,
-        help="waits that are told one by one, the longest (default: 3)",
+        help="number of waits to print one by one, the longest first (default: 3)",
     )
     p.add_argument(
         "-n",
@@ -189,9 +189,9 @@ def waits(common: Common) -> argparse.ArgumentParser:
 
 
 def import_(common: Common) -> argparse.ArgumentParser:
-    """``nsight-report import``, which takes no choice of messages."""
+    """``nsight-report import``, which has no options to choose messages."""
     p = _new(
-        "import", "Make a capture of a perf.data that was recorded without BPF.", "PERF_DATA",
+        "import", "Make a capture from a perf.data that was recorded without BPF.", "PERF_DATA",
         "  nsight-report import perf.data                  makes perf.nsight\n"
         "  nsight-report import perf.data -o web.nsight --clock clock.tsv",
     )  # fmt: skip
@@ -199,7 +199,7 @@ def import_(common: Common) -> argparse.ArgumentParser:
         "perf_data",
         metavar="PERF_DATA",
         type=Path,
-        help="file, or directory of perf record --kcore; Documentation/no-bpf.md tells how to record it",
+        help="file, or directory of perf record --kcore; Documentation/no-bpf.md says how to record it",
     )
     p.add_argument(
         "-o",
@@ -229,7 +229,7 @@ def import_(common: Common) -> argparse.ArgumentParser:
 
 
 def hops(common: Common) -> argparse.ArgumentParser:
-    """``nsight-report hops``, whose packets are no messages."""
+    """``nsight-report hops``, whose packets are not messages."""
     p = _new(
         "hops", "Say which layer delayed which packet, from what nsight-capsule collected.", "DIRECTORY...",
         "  nsight-report hops slow.capsules\n"
@@ -242,7 +242,7 @@ def hops(common: Common) -> argparse.ArgumentParser:
         metavar="DIRECTORY",
         type=Path,
         nargs="+",
-        help="directory written by nsight-capsule; one of each kernel on the packets' way, whose times then are in the first one's clock; and captures that nsight-record made meanwhile, whose cores and threads then tell what held the packets",
+        help="directory written by nsight-capsule; with one per kernel on the packets' path, times are in the first one's clock; captures that nsight-record made meanwhile show which cores and threads held the packets",
     )
     p.add_argument(
         "--slowest",

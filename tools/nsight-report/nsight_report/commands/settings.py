@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Settings of two captures' machines that differ, and which causes changed that they bear on."""
+"""Settings that differ between two captures' machines, and which changed causes they affect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMORY = frozenset(
     ["NUMA balancing and page migration", "Huge pages", "Memory compaction", "Page faults", "Paging"]
 )
 _CORES = frozenset(["Load balancing", "Scheduler", "Timer interrupt", "RCU", "OS threads", "Workqueues"])
-#: Settings of ``manifest.host``, and categories that each bears on.
+#: Settings of ``manifest.host``, and the categories that each affects.
 SETTINGS: Mapping[str, frozenset[str]] = {
     "kernel": frozenset(),
     "cpu_model": frozenset(),
@@ -43,9 +43,9 @@ _LONGEST = 60
 def differences(
     before: Manifest, after: Manifest, causes: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """``setting``, ``before``, ``after`` (as text, '' unknown) of each that differs, and ``causes`` that went or came and that it bears on.
+    """``setting``, ``before``, ``after`` (as text, '' unknown) of each differing setting, and ``causes`` that went or came and that it affects.
 
-    ``causes``: those of ``compare --json``. A setting that one of the captures does not tell, as older ones do not, is left out.
+    ``causes``: those of ``compare --json``. A setting that one of the captures does not contain, as older ones do not, is left out.
     """
     changed = [c for c in causes if c["change"] in ("went", "came")]
     found = []

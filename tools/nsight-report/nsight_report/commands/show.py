@@ -60,7 +60,7 @@ def make(capture: CaptureTables, args: argparse.Namespace) -> dict[str, Any]:
     roots = tree(calls, anomalies)
     least = int(message["latency_ns"]) * args.least // 100
     roles = capture.compared.loc[capture.compared["message_id"] == number, "role"].astype(str).tolist()
-    if capture.other is not None:  # the baseline is of that one, which has numbers of its own
+    if capture.other is not None:  # the baseline is from that capture, which has its own message numbers
         roles = [role for role in roles if role == "slow"]
     request = _request(capture, message)
     return {
@@ -109,7 +109,7 @@ def _message(capture: CaptureTables, text: str) -> pd.Series[Any]:
 
 
 def _request(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any] | None:
-    """The request that the message is of, or the first of several that it may be of."""
+    """The request that contains the message, or the first of several that may contain it."""
     number, conn = int(message["message_id"]), int(message["conn_id"])
 
     def around(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -153,11 +153,11 @@ def _segment(part: Any, calls: pd.DataFrame) -> dict[str, Any]:
 
 
 def _neighbours(capture: CaptureTables, message: pd.Series[Any]) -> dict[str, Any]:
-    """The messages before and after on its connection, and messages under way meanwhile on its thread or core."""
+    """The messages before and after on its connection, and messages in progress meanwhile on its thread or core."""
     number, first, last, tid, conn = (
         int(message[n]) for n in ("message_id", "first_ns", "last_ns", "tid", "conn_id")
     )
-    core = -2 if pd.isna(message["app_cpu"]) else int(message["app_cpu"])  # -1: another's is unknown
+    core = -2 if pd.isna(message["app_cpu"]) else int(message["app_cpu"])  # -1: unknown for another message
 
     def same_connection(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         return ((rows["conn_id"] == conn) & (rows["direction"] == message["direction"])).to_numpy(bool)
@@ -243,7 +243,7 @@ def _standing(made: dict[str, Any]) -> str:
     number = made["message"]["message_id"]
     is_baseline = made["role"] == "baseline"
     what = "it is a baseline message" if is_baseline else "it is not among the slow messages"
-    return f"{what}, so no cause was looked for (slow {made['slow']}; --slow id:{number} explains it)"
+    return f"{what}, so its causes were not searched (slow {made['slow']}; --slow id:{number} explains it)"
 
 
 def _of_request(r: dict[str, Any]) -> str:
@@ -351,8 +351,8 @@ def _claim(c: dict[str, Any]) -> str:
         "unexpected": f"{subject}, which usual messages do not call",
         "slower": f"{subject} took longer",
         "gap": f"CPU idle or stalled: {subject}",
-        "hol": f"{subject} was at another message of the same application",
-        "interference": f"{subject} was at another application's message",
+        "hol": f"{subject} was busy with another message of the same application",
+        "interference": f"{subject} was busy with another application's message",
     }
     return f"{words.get(c['anomaly'], subject)} ({spent})"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises UsageError for an order that the rows do not have, before anything is computed."""
+    """Raises UsageError for a sort order that the rows do not have, before anything is computed."""
     keys = CAUSE_KEYS if args.by == "cause" else MESSAGE_KEYS
     if args.sort not in keys:
         raise UsageError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nsight-report waits``: what a thread did and waited for, through whoever woke it."""
+"""``nsight-report waits``: what a thread did and waited for, through the threads that woke it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..waits.tiles import WAITING
 if TYPE_CHECKING:
     from ..api import Capture
 
-#: Tables that it is made of: a recording without messages has them, too.
+#: Tables that it needs: recordings without messages have them, too.
 NEEDS = ("thread_states", "contexts", "waits")
 _STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state")
 
@@ -37,7 +37,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
     begin, end = activity.span()
     if begin == end:
         raise BadInput(
-            f"{capture.path} tells of no thread's states",
+            f"{capture.path} contains no thread states",
             "record the scheduler's events, as nsight-record does",
         )
     first = begin if args.since is None else begin + args.since
@@ -67,7 +67,7 @@ def make(capture: Capture, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _threads(capture: Capture, first: int, last: int) -> list[dict[str, Any]]:
-    """Every thread, those first that waited longest within a time."""
+    """Every thread; those that waited longest within the time come first."""
     parts = []
     for table in capture.pipeline.stored("thread_states").batches(_STATES):
         f = to_pandas(table)
@@ -98,7 +98,7 @@ def _threads(capture: Capture, first: int, last: int) -> list[dict[str, Any]]:
 
 
 def _chosen(threads: list[dict[str, Any]], wanted: str) -> int:
-    """A thread by its number, or by a name that no other has."""
+    """A thread by its number, or by a name that no other thread has."""
     found = [t["tid"] for t in threads if wanted in (str(t["tid"]), t["comm"])]
     if len(found) == 1:
         return int(found[0])
@@ -172,7 +172,7 @@ def _print_threads(made: dict[str, Any], console: Console) -> None:
     rest = made["n_threads"] - len(made["threads"])
     if rest > 0:
         console.print(f"  {rest:,} more: -n 0 prints all", style="dim")
-    console.print("  next: --thread with a number or name tells what it waited for", style="dim")
+    console.print("  next: --thread with a number or name shows what it waited for", style="dim")
 
 
 def _print_tree(nodes: list[dict[str, Any]], whole: int, console: Console, depth: int = 0) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who had the cores of slow messages, and of normal ones."""
+"""What ran on the cores during slow messages, and during normal ones."""
 
 from .occupancy import CONTEXTS, ROLES, summarise
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who had which core while slow and while normal messages were there (Fig. 20 of the paper)."""
+"""What ran on which core during slow and during normal messages (Fig. 20 of the paper)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..timeline import detours, sections
 from ..timeline.recording import Recording
 
 ROLES = ("slow", "baseline", "all")
-#: Contexts in the order in which they are drawn.
+#: Contexts in drawing order.
 CONTEXTS = (
     "application",
     "thread",
@@ -34,7 +34,7 @@ CONTEXTS = (
     "host",
     "untraced",
 )
-#: What categories call the recording's own programs.
+#: Category of the recording's own programs.
 OWN_COST = "NSight's own cost"
 
 
@@ -44,7 +44,7 @@ Label = tuple[str, str, str]
 
 
 class _Asked(NamedTuple):
-    """Intervals in which contexts count: of the cores ``cpu``, or of every core; with the column and the role that they add to."""
+    """Intervals in which contexts count: of the cores ``cpu``, or of every core; with the column and the role to which they add."""
 
     role: str
     into: str
@@ -65,7 +65,7 @@ def summarise(compared: pa.Table, here: Recording, there: Recording, options: Se
     """Table ``cores``: for each role and core, the time of each context.
 
     ``there``: the capture of the baseline messages, which may be the same. A core's time of a role is the time in
-    which at least one of its messages was there, whether on that core or another; where nothing says what
+    which at least one of its messages was in progress, on that core or another; where it is not recorded what
     the core did, its context is ``untraced``.
     """
     rows = load(options.categories)
@@ -91,7 +91,7 @@ def summarise(compared: pa.Table, here: Recording, there: Recording, options: Se
 
 
 class _Cores:
-    """One capture: its cores' contexts, named. They are read once, a row group at a time."""
+    """One capture: its cores' contexts, with names. They are read once, a row group at a time."""
 
     def __init__(self, recording: Recording, options: Selection, rows: Categories) -> None:
         self._messages, self._contexts = recording.compared(), recording.activity("contexts")
@@ -102,7 +102,7 @@ class _Cores:
         self._named: dict[tuple[str, str, str, str], int] = {}
 
     def around(self, role: str, ids: Int) -> list[_Asked]:
-        """While any of these messages was there, and where it was."""
+        """The time while any of these messages was in progress, and the places where it was."""
         messages = self._messages.rows(ids)
         where = sections(messages, detours(messages, self._contexts))
         whole = union(column(messages["first_ns"]), column(messages["last_ns"]))
@@ -112,12 +112,12 @@ class _Cores:
         ]
 
     def always(self) -> list[_Asked]:
-        """From the first to the last that is known of any core."""
+        """From the first to the last time that is known of any core."""
         begin, end = self._contexts.span() or (0, 0)
         return [_Asked("all", "ns", None, np.array([begin]), np.array([end]))]
 
     def times(self, asked: list[_Asked]) -> pd.DataFrame:
-        """Time of each context on each core in each of the intervals asked for: rows of table ``cores``."""
+        """Time of each context on each core in each of the requested intervals: rows of table ``cores``."""
         parts: list[tuple[Int, ...]] = []
         cores: set[int] = set()
         for batch in self._contexts.batches(_CONTEXTS):
@@ -145,7 +145,7 @@ class _Cores:
         return self._table(wide.fillna(0).astype(np.int64).reset_index())
 
     def _label(self, batch: pa.Table) -> Int:
-        """Numbers of the labels of contexts; few are different, and each is named once."""
+        """Numbers of the labels of contexts; few are distinct, and each is named once."""
         words: list[list[Any]] = [["other", "application", "recording"]]
         pid = batch["pid"].to_numpy()
         key = np.isin(pid, self._own).astype(np.int64)
@@ -184,7 +184,7 @@ class _Cores:
 
 
 def _added(asked: int, cpu: Int, label: Int, ns: Int) -> tuple[Int, Int, Int, Int]:
-    """Sum of ``ns`` by core and label, for what was asked: (asked, core, label, ns)."""
+    """Sum of ``ns`` by core and label, per request: (asked, core, label, ns)."""
     size = int(label.max(initial=0)) + 1
     key, at = np.unique(cpu * size + label, return_inverse=True)
     sums = np.zeros(len(key), np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who had the cores of slow messages."""
+"""What ran on the cores during slow messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Calls as begin and end events in the order in which a reader of a trace expects them."""
+"""Calls as begin and end events in the order that trace readers expect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEPTHS = 1 << 20  # more than any stack has
 
 @dataclass(frozen=True)
 class Events:
-    """Begins and ends of one core: ``row`` is that of the piece the event belongs to; the ends of earlier pieces have -1."""
+    """Begins and ends of one core: ``row`` is that of the piece that contains the event; the ends of earlier pieces have -1."""
 
     row: Ints
     ns: Ints
@@ -25,8 +25,8 @@ class Events:
 class Nesting:
     """Turns calls of one core, piece after piece in table order, into events.
 
-    Times alone do not tell: many calls share one, and some take none. A call ends before the next one of its
-    depth or a lesser one begins.
+    Times alone are not sufficient: many calls share one, and some have no duration. A call ends before the next one of the
+    same or a smaller depth begins.
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Nesting:
         return Events(np.maximum(row, -1), ns, order < len(begun))
 
     def rest(self) -> Events:
-        """The ends of what is still open."""
+        """The ends of the calls that are still open."""
         ns = self._end[::-1].copy()
         self.__init__()  # type: ignore[misc]
         return Events(np.full(len(ns), -1, np.int64), ns, np.zeros(len(ns), bool))
 
 
 def _next_not_deeper(depth: Ints) -> Ints:
-    """For each call the next one of the same depth or a lesser one; their number where there is none."""
+    """For each call, the next one of the same or a smaller depth; the number of calls if there is none."""
     found = np.full(len(depth), len(depth), np.int64)
     for level in np.unique(depth):
         at = np.flatnonzero(depth <= level)
@@ -70,7 +70,7 @@ def _next_not_deeper(depth: Ints) -> Ints:
 
 
 def names(calls: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[tuple[str, str]]]:
-    """For each call which (category, name) it is shown as, as an index into the list."""
+    """For each call, the index of its displayed (category, name) in the list."""
     columns = ["kind", "symbol", "before", "gap_cause"]
     coded = [pd.factorize(calls[c].astype("category").cat.codes) for c in columns]
     whole = np.zeros(len(calls), np.int64)
@@ -91,7 +91,7 @@ def _name(kind: str, symbol: str, before: str, cause: str) -> tuple[str, str]:
 
 
 def uncertain(calls: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """What is not measured of each call's ends, as words; '' where both are."""
+    """What is not measured about each call's ends, as words; '' if both are measured."""
     start, end = calls["start_known"].astype(str), calls["end_known"].astype(str)
     begin_note = np.where(start == "measured", "", "begin " + start)
     end_note = np.where(end == "measured", "", "end " + end)

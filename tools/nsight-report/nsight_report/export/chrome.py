@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Chosen messages in Chrome's JSON trace format: calls, messages, timestamps with their flow, causes.
 
-Times are microseconds since the first window, with three digits: the format has no better. For everything else
-the Perfetto trace is the better one (export/perfetto.py).
+Times are microseconds since the first window, with three digits: the format has no finer unit. For everything else
+the Perfetto trace is better (export/perfetto.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CORES, _MESSAGES = 1, 2  # "processes"
 
 
 def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
-    """Write the messages of ``spec`` to ``path``; returns counts of what is in it."""
+    """Write the messages of ``spec`` to ``path``; returns counts of its contents."""
     chosen = choose(capture, spec)
     origin = min((w.begin_ns for w in chosen.windows), default=0)
     counts = {"messages": len(chosen.messages), "calls": 0, "anomalies": len(chosen.anomalies)}
@@ -94,7 +94,7 @@ def _messages(chosen: Chosen, origin: int) -> Iterator[dict[str, Any]]:
     track_of = dict(zip(chosen.messages["message_id"].tolist(), tracks(chosen.messages).tolist()))
     drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
-        # Time on the way is on no core, and the thread may have waited for one that is not drawn.
+        # Time on the path is on no core, and the thread may have waited for a core that is not drawn.
         pid, tid = (_CORES, int(a.cpu)) if a.cpu in drawn else (_MESSAGES, track_of[a.message_id])
         yield {
             "name": f"{printable(a.category)} ({a.side}) +{duration(int(a.deviation_ns))}", "cat": "cause", "ph": "i",

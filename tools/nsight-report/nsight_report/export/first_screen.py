@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the page shows before anybody scrolls: which recording this is, then what, how much, confidence, what next."""
+"""What the page shows before scrolling: which recording this is, then what, how much, confidence, what next."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..summary import MODE, Advice, Summary, advice, cause_with_subject, compare
 from ..tables.data_frames import each
 from ..units import counted, duration
 
-BARS = 4  # causes drawn above the fold
+BARS = 4  # causes drawn in the first screen
 _NAME = 36  # letters of their names: two lines
 _PORTS = 3
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One of the largest causes: ``share`` of the extra latency, ``told`` what it did to how many messages."""
+    """One of the largest causes: ``share`` of the extra latency; ``told``: what it did to how many messages."""
 
     cause: str
     colour: str
@@ -74,7 +74,7 @@ def _recorded(m: Manifest) -> str:
 
 
 def answers(s: Summary) -> list[Answer]:
-    """The summary in words; only what, where there are no slow messages."""
+    """The summary in words; only "what" if there are no slow messages."""
     found = [Answer("what", "What delayed the slow messages?", compared(s))]
     if not s.n or not s.n_slow:
         return found
@@ -92,7 +92,7 @@ def answers(s: Summary) -> list[Answer]:
 
 
 def latencies(s: Summary) -> list[tuple[str, str]]:
-    """What a slow message took more than usual; of all messages median, highest percentile that is known, maximum."""
+    """The extra latency of a slow message; for all messages median, highest supported percentile, maximum."""
     known = [p for p in s.percentiles if p != 50.0]
     shown = [p for p in (50.0, *known[-1:]) if p in s.percentiles]
     found = [("median" if p == 50.0 else f"p{p:g}", duration(s.percentiles[p])) for p in shown]
@@ -117,6 +117,6 @@ def _short(cause: Any) -> str:
 
 
 def colour(sheet: Sheet, cause: str) -> str:
-    """Colour of a cause, as the variables of ``theme`` name it."""
+    """Colour of a cause, as a variable name of ``theme``."""
     look = sheet.look.get(cause)
     return (look.colour if look else DARK)[1:]

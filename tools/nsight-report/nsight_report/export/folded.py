@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Folded stacks: a line a call path, ``frame;frame;frame count``, as flamegraph.pl and difffolded.pl use them.
+"""Folded stacks: one line per call path, ``frame;frame;frame count``, for flamegraph.pl and difffolded.pl.
 
-Counts are ns a message, on average, so that slices of different sizes compare. With two slices a line has two
-counts, the baseline's first: flamegraph.pl colours what grew red.
+Counts are ns per message, on average, so that slices of different sizes compare. With two slices a line has two
+counts, the baseline's first: flamegraph.pl colours increases red.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .selection import messages_of
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
-_BATCH = 200  # messages whose calls are in memory
+_BATCH = 200  # messages whose calls are in memory at a time
 
 
 def export(capture: CaptureTables, spec: str | None, path: Path) -> dict[str, int]:
@@ -42,7 +42,7 @@ def export(capture: CaptureTables, spec: str | None, path: Path) -> dict[str, in
 
 
 def of_messages(capture: CaptureTables, messages: pd.DataFrame) -> Counter[str]:
-    """Call path to ns within the messages' intervals, summed over them; what nothing is known of is a frame too."""
+    """Call path to ns within the messages' intervals, summed over them; time without any record is a frame too."""
     found = Counter[str]()
     ordered = messages.sort_values("first_ns")
     for at in range(0, len(ordered), _BATCH):
@@ -100,6 +100,6 @@ class _Stacks:
 
 
 def _frame(kind: str, name: str) -> str:
-    """A name without what separates frames and counts."""
+    """A name without the characters that separate frames and counts."""
     prefix = "" if kind in ("function", "gap", "stall") or kind == name else f"{kind}: "
     return printable(prefix + name, 200).replace(";", ",").replace(" ", "_")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The report as one HTML file that opens offline and asks the network for nothing.
+"""The report as one HTML file that opens offline and requests nothing from the network.
 
 Names in it come from the capture: the template engine escapes them, data is JSON that cannot end its element
-(``page_data.embedded``), and the scripts set names as text only. Should that ever fail, a content security policy
-runs nothing but the scripts and styles of this package, by their hashes, and forbids every connection.
+(``page_data.embedded``), and the scripts set names as text only. If that should ever fail, a content security policy
+allows only the scripts and styles of this package, by their hashes, and forbids every connection.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _HERE = Path(__file__).parent
 _SCRIPTS = ("vendor/uPlot.iife.js", *(f"page/{name}.js" for name in ("lifetime", "look", "table", "page")))
 _BEGIN = "page/begin.js"  # in the head
 _STYLES = ("vendor/uPlot.min.css", "page/page.css")
-_ROWS = 25  # of the table behind a figure; the CSV beside it has all
-# The page draws these itself; without scripts, and printed, it shows the pictures.
+_ROWS = 25  # in the table below a figure; the CSV beside it has all
+# The page draws these itself; without scripts, and in print, it shows the pictures.
 _DRAWN_BY_THE_PAGE = ("balloon", "causes", "cdf")
 
 
@@ -54,7 +54,7 @@ def write_report(
 ) -> Path:
     """Write report.html and its figures (SVG, PNG, CSV) to ``output``; returns the page's path.
 
-    ``n_lifetimes``: messages that can be looked at in the page, as far as they fit.
+    ``n_lifetimes``: number of messages whose lifetime the page shows, as far as they fit.
 
     Raises OutputError when the disk is full or the directory is not writable.
     """
@@ -70,7 +70,7 @@ def write_report(
 
 
 def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) -> str:
-    """The page as text; ``n_lifetimes`` as ``write_report``."""
+    """The page as text; ``n_lifetimes`` as in ``write_report``."""
     environment = Environment(
         loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -96,7 +96,7 @@ def render(sheet: Sheet, figures: list[Figure], n_lifetimes: int | None = None) 
     pictures = {figure.name: theme.picture(figure.svg) for figure in figures}
     data = page_data.overview(sheet)
     overview = page_data.embedded(data)
-    # Of a page that stays below its limit, what the rest leaves is for lifetimes.
+    # The page stays below its limit: lifetimes get what the rest leaves.
     rest = len(overview) + sum(map(len, pictures.values()))
     room = max(0, min(page_data.MOST_LIFETIME_BYTES, page_data.MOST_BYTES - rest))
     lifetimes = page_data.lifetimes(sheet, n_lifetimes, room)
@@ -187,7 +187,7 @@ def _text(name: str) -> str:
 
 
 def _stamps(slow: SlowMessage) -> list[tuple[str, int]]:
-    """Name and time of each timestamp that was measured, in order of time."""
+    """Name and time of each measured timestamp, in time order."""
     names = ("nic", "arrival", "handoff", "call", "app", "driver", "completion")
     found = [(name, slow.row[f"{name}_ns"]) for name in names]
     return sorted(((name, int(ns)) for name, ns in found if not pd.isna(ns)), key=lambda item: item[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The file that a user names for an export: replaced when all of it is written, unless it is a pipe or a device."""
+"""The file that a user names for an export: replaced when it is completely written, unless it is a pipe or a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tables.store import temporary, writing
 
 
 def check(path: Path) -> None:
-    """Raises UsageError if ``path`` is a directory, OutputError if it is there and nothing that can be written."""
+    """Raises UsageError if ``path`` is a directory, OutputError if it exists and cannot be written."""
     kind = _kind(path)
     if not path.name or stat.S_ISDIR(kind):
         raise UsageError(f"{path}: is a directory", f"name a file in it: -o {path / 'NAME'}")
@@ -28,10 +28,10 @@ def check(path: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """``path`` for writing: a file is there whole or not at all; a pipe or a character device is written as it comes.
+    """``path`` for writing: a file is written completely or not at all; a pipe or a character device is written directly.
 
-    A symlink is followed, as by open(). Raises as ``check``, and OutputError when writing fails; BrokenPipeError when
-    the reader of a pipe went away.
+    A symlink is followed, as by open(). Raises like ``check``, and OutputError when writing fails; BrokenPipeError when
+    the reader of a pipe ended.
     """
     check(path)
     with writing(path):
@@ -51,12 +51,12 @@ def is_stdout(path: Path) -> bool:
         OSError,
         ValueError,
         AttributeError,
-    ):  # not there; or Python has none, or one without a descriptor
+    ):  # it does not exist; or Python has none, or one without a descriptor
         return False
 
 
 def _kind(path: Path) -> int:
-    """Type and mode of what ``path`` leads to; 0 if nothing is there."""
+    """Type and mode of what ``path`` leads to; 0 if it does not exist."""
     try:
         return path.stat().st_mode
     except OSError:
@@ -64,17 +64,17 @@ def _kind(path: Path) -> int:
 
 
 def _streams(path: Path, kind: int) -> bool:
-    # /dev/stdout may lead to a file, which whoever opened it goes on writing: it must not be replaced.
+    # /dev/stdout may lead to a file that another process continues to write: it must not be replaced.
     return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or (path.is_symlink() and is_stdout(path))
 
 
 def _stream(path: Path) -> int:
-    # Opened anew, a file would be written from its begin, and a socket cannot be.
+    # A file opened again would be written from its begin, and a socket cannot be opened.
     return os.dup(sys.stdout.fileno()) if is_stdout(path) else os.open(path, os.O_WRONLY)
 
 
 def _followed(path: Path) -> Path:
-    """Where a symlink leads. The kernel says, since it does not follow links that others leave in /tmp."""
+    """Where a symlink leads. The kernel resolves it, because it does not follow links that others leave in /tmp."""
     if not path.is_symlink():
         return path
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the page of a report draws, as JSON: messages in columns, causes, and lifetimes of single messages.
+"""The data of a report page, as JSON: messages in columns, causes, and lifetimes of single messages.
 
-Names in it come from the capture. ``embedded`` makes JSON that cannot end the script element it stands in.
+Names in it come from the capture. ``embedded`` makes JSON that cannot end its script element.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ..summary import peer_of, selected
 from ..tables.data_frames import cause_names, each, words
 from ..waits.phrases import certain, handed
 
-#: Lifetimes in a page unless asked for more or fewer: those of the slowest messages, and of the slowest of each cause.
+#: Default number of lifetimes in a page: those of the slowest messages, and of the slowest of each cause.
 MOST_LIFETIMES = 150
-#: However many are asked for; fewer where a page would not stay below MOST_BYTES.
+#: Byte limit for any requested number of lifetimes; less if the page would exceed MOST_BYTES.
 MOST_LIFETIME_BYTES = 8_000_000
-#: A page stays below 20 MB, whatever the capture: messages, slowest, their evidence and figures leave room for lifetimes.
+#: A page stays below 20 MB for any capture: messages, slowest, their evidence and figures leave room for lifetimes.
 MOST_BYTES = 19_000_000
-#: Messages that the chart has beside the slowest: evenly spaced if there are more.
+#: Number of messages in the chart besides the slowest: evenly spaced if there are more.
 MOST_DOTS = 150_000
-#: Slow messages that the page has; beyond them the less important ones are dots.
+#: Number of slow messages in the page; beyond it, the less important ones are dots.
 MOST_SLOW = 30_000
-#: Of what delayed each slow message; the less important ones have only how much of each cause.
+#: Bytes of evidence of what delayed each slow message; the less important ones have only the amount of each cause.
 MOST_EVIDENCE_BYTES = 4_000_000
 _PER_CAUSE = 3
-_MOST_CONNECTIONS = 300  # in the filter; the messages of others have none there
-_TREE = 250  # call paths of a message's call tree
-_LEAST = 0.003  # of a message's latency, from which a call path is in its tree
+_MOST_CONNECTIONS = 300  # in the filter; messages of other connections have none there
+_TREE = 250  # maximum number of call paths in a message's call tree
+_LEAST = 0.003  # minimum share of a message's latency for a call path in its tree
 _NAME = 160
 
 KINDS = (
@@ -64,7 +64,7 @@ def embedded(value: object) -> str:
 
 
 def overview(sheet: Sheet) -> dict[str, Any]:
-    """Everything but the lifetimes. Times in ns; ``id`` and ``first_us`` of messages as differences to the one before."""
+    """Everything but the lifetimes. Times in ns; ``id`` and ``first_us`` of messages as differences to the previous one."""
     capture = sheet.capture
     kept = chosen(sheet, MOST_SLOW)
     messages = _thinned(sheet.messages.sort_values("message_id"), kept)
@@ -117,7 +117,7 @@ def left_out(data: dict[str, Any], sheet: Sheet) -> list[str]:
 
 
 def _thinned(messages: pd.DataFrame, slowest: list[int]) -> pd.DataFrame:
-    """``messages`` with at most MOST_DOTS that are no slowest."""
+    """``messages`` with at most MOST_DOTS messages that are not among the slowest."""
     slow = messages["message_id"].isin(slowest).to_numpy(bool)
     others = np.flatnonzero(~slow)
     if len(others) <= MOST_DOTS:
@@ -137,7 +137,7 @@ def _core(cpus: pd.Series[Any]) -> list[int]:
 def _causes(sheet: Sheet) -> list[dict[str, Any]]:
     names = list(sheet.look)
     every = sheet.capture.anomalies
-    # Of a message, not of one of its intervals, as the table's other columns.
+    # Per message, not per interval, like the table's other columns.
     sums = every["deviation_ns"].astype("int64").groupby([cause_names(every), every["message_id"]]).sum()
     values = {str(name): group.tolist() for name, group in sums.groupby(level=0)}
     return [
@@ -152,7 +152,7 @@ def _causes(sheet: Sheet) -> list[dict[str, Any]]:
 
 
 def _box(values: list[int]) -> list[int]:
-    """Least, 5th percentile, quartiles, 95th percentile, most."""
+    """Minimum, 5th percentile, quartiles, 95th percentile, maximum."""
     return np.percentile(values, [0, 5, 25, 50, 75, 95, 100]).astype(int).tolist() if values else []
 
 
@@ -169,7 +169,7 @@ def _connections(messages: pd.DataFrame) -> tuple[npt.NDArray[np.int64], list[st
 
 
 def _slow(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Slow messages ``kept``, slowest first, each with what delayed it; and texts, which that has by their places.
+    """Slow messages ``kept``, slowest first, each with what delayed it; and the texts, to which it refers by position.
 
     ``why``: anomalies, largest first: cause, ns, text, observed and usual ns, core, other message, text of the path. Where
     there is no more room for it, counted from the first of ``kept``, ``brief``: cause and ns.
@@ -200,7 +200,7 @@ def _slow(sheet: Sheet, number: dict[str, int], kept: list[int]) -> tuple[list[d
 
 
 class _Texts:
-    """Texts, each once; ``places`` in the page's list of them, ``size`` in its bytes."""
+    """Texts, each once; ``places``: position in the page's list of them, ``size`` in its bytes."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
@@ -246,7 +246,7 @@ class _Evidence:
 
 
 def _captures(sheet: Sheet) -> list[dict[str, Any]]:
-    """The distribution of this capture, and of the one it is compared with."""
+    """The distribution of this capture, and of the one with which it is compared."""
     frames = [(sheet.capture, sheet.messages)]
     if sheet.capture.other is not None:
         frames.append((sheet.capture.other, selected(sheet.capture.other, ["latency_ns"])))
@@ -259,7 +259,7 @@ def _captures(sheet: Sheet) -> list[dict[str, Any]]:
 
 
 def chosen(sheet: Sheet, most: int) -> list[int]:
-    """Up to ``most`` messages whose lifetime is in the page, the most important first."""
+    """Up to ``most`` messages whose lifetimes are in the page, the most important first."""
     rows = sheet.capture.coverage.sort_values("latency_ns", ascending=False, kind="stable")
     every = sheet.capture.anomalies
     worst = (
@@ -301,9 +301,9 @@ def lifetimes(sheet: Sheet, most: int | None = None, room: int | None = None) ->
 
 
 def _hands(work: pd.DataFrame) -> dict[int, list[list[Any]]]:
-    """Of each request in whose hands it was, in turn: thread, ns since the read, ns, how it came there, with which confidence.
+    """For each request, the threads that had it, in turn: thread, ns since the read, ns, how it got the request, with which confidence.
 
-    None of a request that one thread did, with nothing else in hand.
+    Left out for a request that one thread did, with nothing else in hand.
     """
     found: dict[int, list[list[Any]]] = {}
     for number, parts in work.groupby("request_id"):
@@ -318,7 +318,7 @@ def _hands(work: pd.DataFrame) -> dict[int, list[list[Any]]]:
 
 
 def _ways(packets: list[dict[str, Any]]) -> list[list[Any]]:
-    """Of each packet of a message: number, ns, error bound (-1: unknown), whether it was sent again, layers: name, what, ns, bound."""
+    """For each packet of a message: number, ns, error bound (-1: unknown), whether it was sent again, layers: name, what, ns, bound."""
 
     def known(bound: int | None) -> int:
         return -1 if bound is None else bound
@@ -388,7 +388,7 @@ def _tree(calls: pd.DataFrame, latency: int, usual: pd.Series[float] | None) -> 
         s, depth = todo.pop()
         names, first = [s.name], s
         inside = children.get(s.path, [])
-        # Callers that only call stand in one line.
+        # Callers that only call share a line.
         while depth and len(inside) == 1 and inside[0].total_ns >= WRAPPER * first.total_ns:
             s = inside[0]
             names.append(s.name)

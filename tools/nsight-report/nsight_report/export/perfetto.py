@@ -3,7 +3,7 @@
 
 Tracks: the messages (one slice each, its segments inside, its causes as arguments), each core (its calls, and as
 instants the timestamps and causes of messages), the threads (running, runnable, blocked). A flow leads from the NIC
-over arrival and hand-off to the read, and of requests one from thread to thread. Times are CLOCK_MONOTONIC of the recorded machine, as in the tables.
+via arrival and hand-off to the read, and for requests from thread to thread. Times are CLOCK_MONOTONIC of the recorded machine, as in the tables.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from .selection import Chosen, Mark, choose, marks, tracks
 if TYPE_CHECKING:
     from ..capture_tables import CaptureTables
 
-# Identities of tracks. Threads and messages follow their bases.
+# Track identifiers. Threads and messages follow their bases.
 _MESSAGES, _OTHERS, _CORES = 1, 2, 3
 _CORE, _MESSAGE, _OTHER_MESSAGE, _PROCESS, _THREAD = 1 << 20, 2 << 20, 3 << 20, 1 << 33, 2 << 33
-# Each core's calls are a sequence, with names of their own; everything else is another (SEQUENCE).
+# The calls of each core are a sequence with its own names; everything else is another sequence (SEQUENCE).
 _CORE_SEQUENCE = 16
 
 
 def export(capture: CaptureTables, spec: str, path: Path) -> dict[str, int]:
-    """Write the messages of ``spec`` to ``path`` (compressed if it ends in .gz); returns counts of what is in it."""
+    """Write the messages of ``spec`` to ``path`` (compressed if it ends in .gz); returns counts of its contents."""
     chosen = choose(capture, spec, with_work=True)
     with opened(path) as raw, _packed(raw, path) as file:
         write(file, _clock(capture))
@@ -86,14 +86,14 @@ def _packed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def _clock(capture: CaptureTables) -> TracePacket:
-    """Relates the clocks, and says that the trace's own is the monotonic one."""
+    """Relates the clocks, and declares that the trace's own clock is the monotonic one."""
     packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
     snapshot = packet.clock_snapshot
     snapshot.primary_trace_clock = MONOTONIC
     base = capture.manifest.ns("start", "monotonic_ns") or 0
     for clock, name in ((MONOTONIC, "monotonic_ns"), (BOOTTIME, "boottime_ns"), (REALTIME, "realtime_ns")):
         at = capture.manifest.ns("start", name)
-        # Without a reading of boottime the trace could not be placed: it differs by the time asleep only.
+        # Without boottime the trace could not be placed, so a missing reading is replaced: only the time in suspend differs.
         if at is not None or clock != REALTIME:
             snapshot.clocks.add(clock_id=clock, timestamp=base if at is None else at)
     return packet
@@ -122,7 +122,7 @@ def _tracks(chosen: Chosen) -> Iterator[TracePacket]:
     threads = chosen.states[["pid", "tid", "comm"]].drop_duplicates("tid")
     named = threads.sort_values("tid").drop_duplicates(
         "pid"
-    )  # the first thread is the process's own, if it is there
+    )  # the first thread is the process itself, if it is present
     for row in each(named[named["pid"] >= 0]):
         packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
         packet.track_descriptor.uuid = _PROCESS + int(row.pid)
@@ -159,7 +159,7 @@ def _track(uuid: int, parent: int | None, name: str, rank: int) -> TracePacket:
 
 
 class _Names:
-    """Texts of one sequence by number; ``new`` gives the unseen ones."""
+    """Texts of one sequence by number; ``new`` gives the texts that were not written yet."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -196,7 +196,7 @@ class _Core:
         self._form = PacketForm(self._sequence)
 
     def piece(self, calls: pd.DataFrame) -> None:
-        """Append calls, in table order behind those before."""
+        """Append calls, in table order after the earlier ones."""
         which, shown = names(calls)
         notes = uncertain(calls)
         name = self._names.numbers([n for _c, n in shown])[which]
@@ -220,7 +220,7 @@ class _Core:
         self._file.write(b"".join(packets.tolist()))
 
     def close(self) -> None:
-        """Write the ends of what is still open."""
+        """Write the ends of the calls that are still open."""
         self._file.write(b"".join(self._form.ends(self._nesting.rest().ns)))
 
     def _intern(self) -> None:
@@ -300,7 +300,7 @@ def _messages(chosen: Chosen) -> Iterator[TracePacket]:
     drawn = {w.cpu for w in chosen.windows}
     for a in each(chosen.anomalies):
         name = f"{a.category} ({a.side}) +{duration(int(a.deviation_ns))}"
-        # Time on the way is on no core, and the thread may have waited for one that is not drawn.
+        # Time on the path is on no core, and the thread may have waited for a core that is not drawn.
         track = _CORE + int(a.cpu) if a.cpu in drawn else _MESSAGE + row_of[a.message_id]
         yield annotate(
             event(INSTANT, track, int(a.start_ns), name, "cause"),
@@ -340,7 +340,7 @@ def _flow(number: int, row: int, stamps: list[Mark]) -> Iterator[TracePacket]:
         track = row if mark.cpu is None else _CORE + mark.cpu
         packet = event(INSTANT, track, mark.ns, f"message {number}: {mark.name}", "timestamp")
         last = i == len(stamps) - 1
-        # 0 is no flow.
+        # Flow 0 means no flow.
         (packet.track_event.terminating_flow_ids if last else packet.track_event.flow_ids).append(number + 1)
         yield annotate(packet, message_id=number)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets of a Perfetto trace: by the published classes, and as arrays for the millions of calls.
+"""Packets of a Perfetto trace: from the published classes, and as arrays for the millions of calls.
 
-Packets of calls differ in a few numbers only. These are written as varints of fixed width (a varint may have zero
-bits in front), so that all packets of one form have one length and numpy makes them at once. Field numbers are
+Packets of calls differ only in a few numbers. These are written as varints of fixed width (a varint may have leading
+zero bits), so all packets of one form have equal length and numpy makes them together. Field numbers are
 those of the published descriptors.
 """
 
@@ -18,7 +18,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as published
 
 from ..names import printable
 
-_p: Any = published  # made when imported: nothing a type checker could know
+_p: Any = published  # made at import: a type checker cannot know it
 TracePacket: Any = _p.TracePacket
 TrackEvent: Any = _p.TrackEvent
 MONOTONIC, BOOTTIME, REALTIME = (
@@ -30,14 +30,14 @@ Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 
 _VARINT, _BYTES = 0, 2  # wire types
-_ANY = 9  # octets that hold every non-negative int64
+_ANY = 9  # octets that are enough for every non-negative int64
 
 
-#: Of everything but the calls of cores.
+#: Sequence of everything but the calls of cores.
 SEQUENCE = 1
-#: Characters.
+#: Maximum number of characters.
 MAX_NAME = 400
-#: Of the outermost message.
+#: Depth of the outermost message.
 CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 PACKET = _p.Trace.DESCRIPTOR.fields_by_name["packet"].number
 
@@ -61,7 +61,7 @@ def event(kind: int, track: int, ns: int, name: str = "", category: str = "") ->
 
 
 def annotate(packet: TracePacket, **values: Any) -> TracePacket:
-    """``packet`` with arguments; dicts have entries of their own, and what is missing is unknown."""
+    """``packet`` with arguments; dicts become nested entries, and missing values are shown as unknown."""
     for name, value in values.items():
         _value(packet.track_event.debug_annotations.add(name=name), value)
     return packet
@@ -146,7 +146,7 @@ def _varint(value: int) -> bytes:
 
 
 def _padded(values: Ints, width: int) -> Octets:
-    """Varints of ``width`` octets, one a row."""
+    """Varints of ``width`` octets, one per row."""
     if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 7 * width:
         raise OverflowError(f"a number does not fit in {width} octets")
     shifts = 7 * np.arange(width, dtype=np.int64)

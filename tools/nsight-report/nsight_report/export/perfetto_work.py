@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""In whose hands requests were (table ``request_work``), in a Perfetto trace.
+"""Which threads had requests (table ``request_work``), in a Perfetto trace.
 
-Within a request's slice one slice for each thread that had it; on the tracks of these threads an instant where each got it, joined
-by a flow.
+A request's slice contains one slice per thread that had it; the tracks of these threads have an instant where each got it,
+joined by a flow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..tables.data_frames import each
 from ..waits.phrases import certain, handed
 from .perfetto_wire import BEGIN, END, INSTANT, annotate, event
 
-#: Flows of requests; those of their timestamps are numbers from 1 on.
+#: Flows of requests start here; those of their timestamps are numbers from 1 on.
 _FLOW = 1 << 40
 
 
 def hands(work: pd.DataFrame, track_of: dict[int, int], thread_track: dict[int, int]) -> Iterator[Any]:
-    """Events of ``work``; ``track_of``: the track of each request by number, ``thread_track``: that of each thread that has one."""
+    """Events of ``work``; ``track_of``: the track of each request by number, ``thread_track``: the track of each thread that has one."""
     for _, of in work.groupby("request_id", sort=False):
         number, rows = int(of["request_id"].iloc[0]), list(each(of))
         track = track_of[number]

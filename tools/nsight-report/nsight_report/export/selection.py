@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which messages are exported, and what of the other tables has to do with them."""
+"""Which messages are exported, and the related parts of the other tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MARKS = {
         ("left_ns", "driver", "driver_cpu"),
     ),
     "interval": (
-        # Where it began is known of one that was handed over alone; where that was, of none.
+        # The core of its begin is known only if it was handed over; the core of the hand-over is never known.
         ("call_ns", "begin", "recv_cpu"),
         ("handoff_ns", "hand-over", None),
         ("app_ns", "end", "app_cpu"),
@@ -61,7 +61,7 @@ _CORES = ("recv_cpu", "handoff_cpu", "app_cpu")
 
 @dataclass(frozen=True)
 class Mark:
-    """A timestamp of a message; ``cpu`` is None where it was taken by the NIC, or on a core that nobody knows."""
+    """A timestamp of a message; ``cpu`` is None if the NIC took it, or if the core is unknown."""
 
     name: str
     ns: int
@@ -69,7 +69,7 @@ class Mark:
 
 
 def marks(message: Any) -> list[Mark]:
-    """The timestamps that ``message`` (a row of ``messages``) has, in order of time."""
+    """The timestamps of ``message`` (a row of ``messages``), in time order."""
     found = []
     for column, name, core in MARKS[str(message.direction)]:
         at = getattr(message, column)
@@ -82,10 +82,10 @@ def marks(message: Any) -> list[Mark]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """``messages`` to export, ``others`` that were under way on the same cores, and windows of the cores.
+    """``messages`` to export, ``others`` that were in progress on the same cores, and windows of the cores.
 
     ``anomalies`` and ``coverage``: of the messages that have some. ``states``: of the threads that read or sent them,
-    and of threads that ran or waited on these cores. ``work``: in whose hands received requests were (``request_work``).
+    and of threads that ran or waited on these cores. ``work``: which threads had received requests (``request_work``).
     """
 
     messages: pd.DataFrame
@@ -97,12 +97,12 @@ class Chosen:
     work: pd.DataFrame
 
 
-#: Names of roles before 0.2, taken for one release.
+#: Names of roles before 0.2, accepted for one release.
 _FORMER = {"target": "slow", "reference": "baseline"}
 
 
 def check(spec: str) -> None:
-    """Raises for what ``messages_of`` understands of no capture."""
+    """Raises for a ``spec`` that ``messages_of`` accepts for no capture."""
     if _FORMER.get(spec, spec) not in ("all", "slow", "baseline") and not _are_numbers(spec):
         Slice.parse(spec)
 
@@ -112,9 +112,9 @@ def _are_numbers(spec: str) -> bool:
 
 
 def messages_of(capture: CaptureTables, spec: str) -> pd.DataFrame:
-    """Rows of ``messages`` that ``spec`` names: slow, baseline, all, numbers, or what ``--slow`` takes.
+    """Rows of ``messages`` selected by ``spec``: slow, baseline, all, numbers, or what ``--slow`` takes.
 
-    Raises BadInput when there is none.
+    Raises BadInput if there are none.
     """
     spec = _FORMER.get(spec, spec)
     compared, every = capture.compared, capture.diagnosed_messages
@@ -157,7 +157,7 @@ def no_message(number: int, n: int) -> BadInput:
 
 
 def choose(capture: CaptureTables, spec: str, with_work: bool = False) -> Chosen:
-    """What has to do with the messages of ``spec`` (see ``messages_of``). ``with_work``: also in whose hands requests were."""
+    """The rows related to the messages of ``spec`` (see ``messages_of``). ``with_work``: also which threads had requests."""
     found = messages_of(capture, spec)
     windows = around(found)
     own = found["message_id"]
@@ -186,9 +186,9 @@ def _others(messages: Messages, own: pd.Series[int], windows: list[Window]) -> p
 
 
 def _states(states: IntervalTable, threads: set[int], windows: list[Window]) -> pd.DataFrame:
-    """Intervals of thread states: on the windows' cores, and of the messages' own ``threads`` at the time.
+    """Intervals of thread states: on the windows' cores, and of the messages' own ``threads`` at that time.
 
-    A group of rows at a time: the table is as long as the recording.
+    Reads a group of rows at a time: the table is as long as the recording.
     """
     anywhere = [Window(0, w.begin_ns, w.end_ns) for w in windows]
 
@@ -216,7 +216,7 @@ def _overlap(
         low = np.sort([w.begin_ns for w in windows if w.cpu == core])
         high = np.sort([w.end_ns for w in windows if w.cpu == core])
         on = np.flatnonzero(cores == core)
-        # Windows that begin before the row ends, less windows that end before it begins.
+        # Windows that begin before the row ends, minus windows that end before it begins.
         hit[on] = np.searchsorted(low, ends[on]) > np.searchsorted(high, begins[on], side="right")
     return hit
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that no table has."""
+    """Raises UsageError for a name that is not a table."""
     unknown = sorted(set(names) - set(schema.STORED))
     if unknown:
         raise UsageError(f"no table {unknown[0]!r}", f"tables are: {', '.join(schema.STORED)}")
@@ -30,9 +30,9 @@ def check(names: Sequence[str]) -> None:
 def export(
     capture: CaptureTables, kind: str, directory: Path, names: list[str] | None = None
 ) -> dict[str, int]:
-    """Write ``directory``/NAME.parquet or .csv; returns the rows of each.
+    """Write ``directory``/NAME.parquet or .csv; returns the number of rows of each.
 
-    Files have the columns of ``schema.py``. A null is an empty field of the CSV; texts are quoted.
+    Files have the columns of ``schema.py``. A null becomes an empty CSV field; texts are quoted.
     """
     check(names or ())
     capture.analyse()
@@ -62,7 +62,7 @@ def _write(capture: CaptureTables, kind: str, name: str, path: Path) -> int:
 
 
 def _pieces(capture: CaptureTables, name: str) -> Iterator[pa.Table]:
-    if name == "losses":  # joined from every stage's
+    if name == "losses":  # joined from those of every stage
         yield capture.pipeline.losses()
         return
     file = files.parquet(capture.pipeline.path(name))

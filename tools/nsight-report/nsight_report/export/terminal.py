@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _BAR = 20
-_CAUSES = 10  # printed
-_BLOCKING, _TOLD = 5, 0.05  # of what head-of-line blocking consists of, and from which share of it on
-_REQUESTS = 3  # of the slowest
+_CAUSES = 10  # maximum number printed
+_BLOCKING, _TOLD = 5, 0.05  # maximum number of parts of head-of-line blocking, and their minimum share of it
+_REQUESTS = 3  # number of the slowest ones that are printed
 _CHAIN = 400  # characters
 _PLAIN_WIDTH = 110
-#: Behind a cause that is only a place.
+#: Text after a cause that is only a place.
 LOCATED = " *"
 
 
@@ -69,7 +69,7 @@ def print_summary(capture: CaptureTables, summary: Summary, file: TextIO, hints:
 
 
 class _Console(Console):
-    """rich would end the program with 1, an error, when the reader goes away (head, less); ``cli`` knows better."""
+    """rich would end the program with exit code 1 when the reader ends (head, less); ``cli`` handles that better."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -202,7 +202,7 @@ def _counters(console: Console, s: Summary) -> None:
 
 
 def described(row: Any) -> str:
-    """A row of ``drops.of_messages`` in words.
+    """The text for a row of ``drops.of_messages``.
 
     >>> from types import SimpleNamespace as Row
     >>> described(Row(direction="to", port=53, proto=17, reason="SOCKET_RCVBUFF", n_packets=1200))
@@ -301,7 +301,7 @@ def _causes(console: Console, s: Summary) -> None:
 
 
 def _chains(console: Console, s: Summary, causes: pd.DataFrame) -> None:
-    """Whom the requests waited for, and what these did meanwhile."""
+    """What the requests waited for, and what those threads did meanwhile."""
     for row in each(causes[(causes["share"] >= _TOLD).to_numpy(bool)]):
         chain = s.chains.get(str(row.cause))
         if chain:

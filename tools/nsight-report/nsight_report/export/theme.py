@@ -9,11 +9,11 @@ from urllib.parse import quote
 from ..plots.style import BLACK, PALETTE, at_night
 from ..plots.timeline_axes import FILL, NARROW_FUNCTION, RED
 
-_DARK = "@media screen and (prefers-color-scheme: dark)"  # as the page shows a picture; never on paper
+_DARK = "@media screen and (prefers-color-scheme: dark)"  # used when the page shows a picture; never on paper
 _PAINT = re.compile(r'(fill|stroke)(: |=")(#[0-9a-f]{6})')
 _SELECTED = {": ": '[style*="{}: {}"]', '="': '[{}="{}"]'}
 _INVISIBLE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
-_SAFE = " !$()*+,-./:;=?@[]^_`{|}~"  # in an attribute of a page and in an address
+_SAFE = " !$()*+,-./:;=?@[]^_`{|}~"  # safe in an attribute of a page and in an address
 
 
 def stylesheet() -> str:
@@ -28,13 +28,13 @@ def stylesheet() -> str:
 
 
 def picture(svg: bytes) -> str:
-    """A figure as an address for ``img``, which is dark on a dark screen."""
+    """A figure as an address for ``img``; it is dark on a dark screen."""
     text = re.sub(r"\s*\n\s*", " ", _INVISIBLE.sub("", svg.decode("utf-8"))).strip()
     rules = "".join(
         f"{_SELECTED[how].format(what, colour)}{{{what}:{at_night(colour)}!important}}"
         for what, how, colour in sorted(set(_PAINT.findall(text)))
     )
-    # Black texts name no colour. Dots are pictures of dots.
+    # Black texts have no colour attribute. Dots are pictures of dots.
     rest = f"svg{{fill:{at_night(BLACK)}}}image{{filter:invert(1) hue-rotate(180deg)}}"
     dark = f"<style>{_DARK}{{{rest}{rules}}}</style></svg>"
     return "data:image/svg+xml," + quote(text.removesuffix("</svg>") + dark, safe=_SAFE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Causes of a layer's delay: what held slow packets there for longer than usual ones, in captures of the kernels on both sides."""
+"""Causes of a layer's delay: what held slow packets there longer than usual ones, from captures of the kernels on both sides."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..tables.data_frames import column, words
 from .collection import POINTS, Collection, Point
 from .cores import AT_WORK, Activity, held, of_threads, taken_out_by
 
-#: Layers that are explained: with this share of the delay, and so many.
+#: Layers that are explained: minimum share of the delay, and maximum number.
 _SHARE, _MOST_LAYERS = 0.05, 4
-#: Packets of a layer that are looked at, of slow and of usual ones, evenly; and about so many parts of their waits.
+#: Most packets of a layer that are examined, slow and usual ones, evenly spaced; and most parts of their waits (about).
 _MOST_PACKETS, _MOST_PARTS = 5_000, 3_000_000
-#: Threads of the process behind a device that are looked at.
+#: Maximum number of examined threads of the process behind a device.
 _MOST_THREADS = 64
-#: Packets that are asked who brought them.
+#: Maximum number of packets that are used to find the process that brought them.
 _MOST_ASKED = 200
-#: The kernel's thread that moves packets for the process of this number.
+#: Prefix of the kernel thread that moves packets for the process with this number.
 _VHOST = "vhost-"
 NOT_KNOWN = "core not known"
 NO_QUEUE = ("", "noqueue")
@@ -33,7 +33,7 @@ NO_QUEUE = ("", "noqueue")
 
 @dataclass(frozen=True)
 class _Waits:
-    """Packets in one layer: begin and end in the first kernel's clock, and the core that they went on by (-1 unknown)."""
+    """Packets in one layer: begin and end in the first kernel's clock, and the core on which they left it (-1 unknown)."""
 
     start: Int
     end: Int
@@ -41,7 +41,7 @@ class _Waits:
 
 
 def own_clock(collection: Collection, kernel: int, ns: Int) -> Int:
-    """Times of the first kernel's clock in that of another."""
+    """Times of the first kernel's clock, converted to the clock of another."""
     steps = []
     while kernel:
         steps.append(collection.crossings[kernel])
@@ -52,7 +52,7 @@ def own_clock(collection: Collection, kernel: int, ns: Int) -> Int:
 
 
 def cores_of(hops: pd.DataFrame) -> Int:
-    """Core of each hop: its own, or of the packet's next hop in the same kernel whose core is known, since one run mostly takes all."""
+    """Core of each hop: its own, or that of the packet's next hop with a known core in the same kernel, since one run mostly takes all."""
     known = hops["cpu"].where(hops["cpu"] >= 0)
     return column(known.groupby([hops["packet"], hops["clock"]]).bfill())
 
@@ -65,10 +65,10 @@ def of_layers(
     excess: pd.DataFrame,
     activities: Mapping[int, Activity],
 ) -> list[dict[str, Any]]:
-    """Of layers that delayed slow packets: layer, cause, excess_ns, share, n (slow packets that it held, of those looked at).
+    """Causes of layers that delayed slow packets: layer, cause, excess_ns, share, n (examined slow packets that it held).
 
-    ``excess_ns``: what it held all slow packets longer than as many usual ones; ``share``: of the sum of all causes of the layer.
-    ``rows``, ``excess``: as ``layers`` has them; ``activities``: by kernel. A layer between kernels without a capture is left out.
+    ``excess_ns``: how much longer it held all slow packets than as many usual ones; ``share``: of the sum of all causes of the layer.
+    ``rows``, ``excess``: as in ``layers``; ``activities``: by kernel. A layer between kernels without a capture is left out.
     """
     if not activities:
         return []
@@ -103,7 +103,7 @@ def of_layers(
 def _waits(
     collection: Collection, of: pd.DataFrame, packets: pd.DataFrame, cores: Int, per_ns: float
 ) -> _Waits:
-    """Those of some packets; fewer where they are long: ``per_ns`` parts a ns."""
+    """Waits of some packets; fewer if they are long: ``per_ns`` parts per ns."""
     hop = of.loc[of["packet"].isin(packets["packet"]), "hop"].to_numpy(np.int64)
     ts = collection.hops["ts_ns"].to_numpy(np.int64)
     parts = float((ts[hop] - ts[hop - 1]).sum()) * per_ns
@@ -120,7 +120,7 @@ def _held_by(
     activities: Mapping[int, Activity],
     behind: Int,
 ) -> tuple[pd.Series[float], pd.Series[int]]:
-    """By what held them: ns a packet, and how many packets it held."""
+    """By cause: ns per packet, and how many packets it held."""
     before, after = (collection.points[point] for point in ends)
     from_kernel, to_kernel = (point // POINTS for point in ends)
     n = len(waits.start)
@@ -151,7 +151,7 @@ def _whole(at: Int, waits: _Waits, text: str) -> tuple[Int, Int, npt.NDArray[np.
 
 
 def _kept(activity: Activity, tids: Int, start: Int, end: Int) -> tuple[Int, Int, npt.NDArray[np.object_]]:
-    """What kept the process behind a device, a guest's, from its packets: of its threads the one that was kept longest."""
+    """What kept the process behind a device (a guest's) from its packets: for the thread that was kept longest."""
     n = len(start)
     wait = np.tile(np.arange(n), len(tids))
     parts = of_threads(
@@ -167,12 +167,12 @@ def _kept(activity: Activity, tids: Int, start: Int, end: Int) -> tuple[Int, Int
 
 
 def _behind(collection: Collection, before: int, cores: Int, activities: Mapping[int, Activity]) -> Int:
-    """Threads of the process behind a device, such as a guest's hypervisor: the process that brings most packets which come in by it."""
+    """Threads of the process behind a device, such as a guest's hypervisor: the one that brings most packets that come in by it."""
     kernel, number = divmod(before, POINTS)
     if kernel not in activities or collection.points[before].direction != "out":
         return np.zeros(0, np.int64)
     activity, hops = activities[kernel], collection.hops
-    # A device's points have numbers that follow each other.
+    # The points of a device have consecutive numbers.
     came = np.flatnonzero((hops["clock"] == kernel) & (hops["number"] == number - 1))
     came = came[np.linspace(0, len(came) - 1, min(len(came), _MOST_ASKED)).astype(np.int64)]
     at = own_clock(collection, kernel, hops["ts_ns"].to_numpy(np.int64)[came])
@@ -191,7 +191,7 @@ def _behind(collection: Collection, before: int, cores: Int, activities: Mapping
 
 
 def _nobody(before: Point, after: Point) -> str:
-    """What is left when no core or thread held a packet between two points."""
+    """What remains if no core or thread held a packet between two points."""
     place = before.name.rpartition(" ")[0]
     if before.direction != "out":
         return "no core or thread that was recorded"

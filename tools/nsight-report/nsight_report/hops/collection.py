@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A directory of nsight-capsule: manifest and records, as two tables and what is missing."""
+"""A directory of nsight-capsule: manifest and records, as two tables and a list of what is missing."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .offsets import UNKNOWN, Offset
 
 Ints = npt.NDArray[np.int64]
 VERSIONS = (1,)
-#: Points of a kernel have numbers below it.
+#: All points of a kernel have numbers below this.
 POINTS = 32
 _MOST_POINTS = POINTS - 1
-#: In counts, devices that lead out and are no points.
+#: Key in counts for outgoing devices that are no points.
 _GUARD = POINTS - 1
 _AGAIN = "stamp again with nsight-capsule"
-#: What nsight-stamp counts, and the loss that it is.
+#: Counts of nsight-stamp, and the loss for each.
 COUNTED = (
     "end_lost",
     "left_lost",
@@ -46,9 +46,9 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the manifest; ``kind`` is that of its device. ``kernel``: where several were recorded, which.
+    """A point of the manifest; ``kind`` is that of its device. ``kernel``: name of its kernel, if several were recorded.
 
-    ``qdisc``: queue discipline of its device, when the recording began.
+    ``qdisc``: queue discipline of its device when the recording began.
     """
 
     number: int
@@ -61,13 +61,13 @@ class Point:
     qdisc: str = ""
 
     def within(self, kernel: str) -> Point:
-        """The same, named among points of several kernels."""
+        """The same point, with a name that is unique among several kernels."""
         return replace(self, name=f"{kernel}/{self.name}", kernel=kernel)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """How the clock of a kernel is known: against that of ``nearer``, a kernel that is nearer to the first."""
+    """How the clock of a kernel is known: relative to ``nearer``, a kernel that is closer to the first."""
 
     nearer: int
     offset: Offset
@@ -76,9 +76,9 @@ class Crossing:
 def between(
     apart: npt.NDArray[np.bool_], clock: Ints, bound: Ints, other_clock: Ints, other_bound: Ints
 ) -> Ints:
-    """Error bounds of differences of times of two kernels, from the bound of each against the first kernel; UNKNOWN if one is.
+    """Error bounds of differences between times of two kernels, from the bound of each against the first kernel; UNKNOWN if one is.
 
-    ``apart``: by two kernels, whether none is on the other's way to the first.
+    ``apart``: by two kernels, whether neither is on the other's path to the first.
     """
     both = np.where(apart[clock, other_clock], bound + other_bound, np.abs(bound - other_bound))
     known = (bound >= 0) & (other_bound >= 0) | (clock == other_clock)
@@ -93,7 +93,7 @@ def _alone() -> npt.NDArray[np.bool_]:
 class Collection:
     """``packets`` and ``hops``: tables of these names as frames. ``counts``: nsight-stamp's, by point and name.
 
-    Points are known by POINTS times their kernel (the number of its directory, ``hops.clock``) plus their number. ``crossings``: by
+    The key of a point is POINTS times its kernel (number of its directory, ``hops.clock``) plus its number. ``crossings``: by
     kernel, all but the first. ``apart``: see ``between``. ``boot_ids``: of each kernel's boot.
     """
 
@@ -111,11 +111,11 @@ class Collection:
     apart: npt.NDArray[np.bool_] = field(default_factory=_alone)
 
     def arrow(self, name: str) -> pa.Table:
-        """Table ``packets`` or ``hops`` as its schema says."""
+        """Table ``packets`` or ``hops`` in its schema."""
         return schema.conform(name, pa.Table.from_pandas(getattr(self, name), preserve_index=False))
 
     def total(self, name: str) -> int:
-        """A count of all points."""
+        """The sum of a count over all points."""
         return sum(of.get(name, 0) for of in self.counts.values())
 
 
@@ -156,7 +156,7 @@ def load(path: Path) -> Collection:
 def _checked(path: Path, raw: Any) -> dict[str, Any]:
     if not isinstance(raw, dict) or raw.get("format") != manifests.CAPSULES:
         raise BadInput(
-            f"{path}: not a directory of nsight-capsule", "of a capture of nsight-record: nsight-report DIR"
+            f"{path}: not a directory of nsight-capsule", "for a capture of nsight-record: nsight-report DIR"
         )
     version = raw.get("version")
     if version not in VERSIONS or isinstance(version, bool):
@@ -168,7 +168,7 @@ def _checked(path: Path, raw: Any) -> dict[str, Any]:
 
 
 def _points(path: Path, raw: dict[str, Any]) -> tuple[Point, ...]:
-    """Those of the manifest, in the order of their numbers. Raises BadInput."""
+    """The points of the manifest, in the order of their numbers. Raises BadInput."""
     rows = raw.get("points")
     if not isinstance(rows, list) or not 1 < len(rows) <= _MOST_POINTS:
         raise BadInput(f"{path}: manifest.json has no list of points", _AGAIN)
@@ -194,7 +194,7 @@ def _point(number: int, text: dict[str, str]) -> Point:
 
 
 def _counts(raw: dict[str, Any], n_points: int) -> dict[int, dict[str, int]]:
-    """``counted.counts``; what is no count is left out."""
+    """``counted.counts``; values that are no counts are left out."""
     counted = raw.get("counted")
     counts = counted.get("counts") if isinstance(counted, dict) else None
     made: dict[int, dict[str, int]] = {}

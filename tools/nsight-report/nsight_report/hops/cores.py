@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What held packets in a layer: the cores and threads of a kernel beside them, as nsight-record saw them.
+"""What held packets in a layer: the cores and threads of a kernel at that time, as nsight-record saw them.
 
-Time is followed back from the moment at which a core took a packet out of the layer, as long as the packet can have waited for that core.
-If a softirq took it out: while softirqs or interrupts had the core, or a thread had it although ksoftirqd, which softirqs were left to,
-was ready. If a thread took it out: while that worked, was ready, stopped or without CPU quota. Before that the packet waited for no core.
+Time is followed back from the moment at which a core took a packet out of the layer, as long as the packet can have waited for
+that core. If a softirq took it out: while softirqs or interrupts had the core, or a thread had it although ksoftirqd, to which
+softirqs were deferred, was ready. If a thread took it out: while that thread worked, was ready, stopped or without CPU quota.
+Before that the packet waited for no core.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ..tables.intervals import IntervalTable
 Bools = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 
-#: The softirqs that take packets out of a layer.
+#: Softirqs that take packets out of a layer.
 _OF_PACKETS = ("NET_RX", "NET_TX")
 _IN_THREAD = ("thread", "syscall", "exception")
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm")
 _STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state", "cpu")
 _KSOFTIRQD = "ksoftirqd/"
-#: States of a thread in which a packet waits for it, and what holds the packet then; of a runnable one it is who has the core.
+#: States of a thread in which a packet waits for it, and what holds the packet then; for a runnable thread it is what has the core.
 AT_WORK = " at work"
 _HOLDING = {"running": "{}" + AT_WORK, "stopped": "{} stopped", "throttled": "CPU quota of {}"}
 READY = "runnable"
@@ -47,7 +48,7 @@ class Activity:
 
     @cached_property
     def threads(self) -> pd.DataFrame:
-        """Every thread that was recorded, by each name that it had: tid, pid, comm."""
+        """Every recorded thread, once per name that it had: tid, pid, comm."""
         found = [to_pandas(part).drop_duplicates() for part in self.states.batches(["tid", "pid", "comm"])]
         return pd.concat(found).drop_duplicates()
 
@@ -62,7 +63,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of waits, in no order. ``wait``: position in what was asked; ``text``: what held it; ``held``: if not, nothing did."""
+    """Parts of waits, unordered. ``wait``: position in the input; ``text``: what held it; ``held``: false if nothing did."""
 
     wait: Int
     start: Int
@@ -82,9 +83,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Held:
-    """``parts`` of waits that a core or thread held. ``since``: by wait, where they begin: before, no core was waited for.
+    """``parts`` of waits in which a core or thread held the packet. ``since``: by wait, their begin: before it, no core was waited for.
 
-    ``known``: by wait, whether it is known what took the packet out; where not, ``since`` is its begin, and there are no parts.
+    ``known``: by wait, whether it is known what took the packet out; if not, ``since`` is its begin, and there are no parts.
     """
 
     parts: Parts
@@ -93,9 +94,9 @@ class Held:
 
 
 def held(activity: Activity, cpu: Int, start: Int, end: Int) -> Held:
-    """What held packets from ``start`` to ``end`` (CLOCK_MONOTONIC of that kernel) that core ``cpu`` is thought to have taken out.
+    """What held packets from ``start`` to ``end`` (CLOCK_MONOTONIC of that kernel) that core ``cpu`` presumably took out.
 
-    It is another core if that one's softirq of packets, and no other's, ran at ``end``.
+    It was another core if only that core's packet softirq ran at ``end``.
     """
     cpu, how, tid = taken_out_by(activity, cpu, end)
     softirq, thread = (np.flatnonzero(how == name) for name in ("softirq", "thread"))
@@ -118,7 +119,7 @@ def held(activity: Activity, cpu: Int, start: Int, end: Int) -> Held:
 
 
 def taken_out_by(activity: Activity, cpu: Int, at: Int) -> tuple[Int, Texts, Int]:
-    """Core, 'softirq' or 'thread' ('' unknown), and which thread, that took each packet out."""
+    """Core, 'softirq' or 'thread' ('' unknown), and the thread, that took each packet out."""
     cores = activity.contexts.groups()
     if not len(cores) or not len(at):
         return cpu, np.full(len(at), "", object), np.full(len(at), -1)
@@ -140,7 +141,7 @@ def taken_out_by(activity: Activity, cpu: Int, at: Int) -> tuple[Int, Texts, Int
 
 
 def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: Int) -> Parts:
-    """Time of cores before their softirqs took packets out."""
+    """Activity of cores before their softirqs took packets out."""
     rows = activity.of_cores(cpu, start, end)
     query, item, low, high = overlaps(
         cpu, start, end, *(column(rows[name]) for name in ("cpu", "start_ns", "end_ns"))
@@ -149,7 +150,7 @@ def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: In
     by_thread = np.isin(kind, _IN_THREAD) & (text != "ksoftirqd")
     sure = ~by_thread
     parts = Parts(wait[query], low, high, text, kind != "idle")
-    # A thread holds it only while ksoftirqd is ready; what of its time is before that is free.
+    # A thread holds it only while ksoftirqd is ready; earlier time of the thread counts as free.
     at = np.flatnonzero(by_thread)
     daemon = _daemons(activity, cpu)[query[at]]
     rows = activity.of_threads(daemon, low[at], high[at])
@@ -162,7 +163,7 @@ def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: In
     first, covered = high[at].copy(), np.zeros(len(at), np.int64)
     np.minimum.at(first, found, since)
     np.add.at(covered, found, until - since)
-    whole = first + covered == high[at]  # from when it was ready on, it stayed so
+    whole = first + covered == high[at]  # it stayed ready from the time when it became ready
     free_until = np.where(whole, first, high[at])
     return Parts.join(
         [
@@ -176,7 +177,7 @@ def _before_softirq(activity: Activity, wait: Int, cpu: Int, start: Int, end: In
 
 
 def _daemons(activity: Activity, cpu: Int) -> Int:
-    """The thread ksoftirqd of each core; -1: it was not seen."""
+    """The ksoftirqd thread of each core; -1: it was not seen."""
     comm, tid = words(activity.threads["comm"]), column(activity.threads["tid"])
     cores, of = np.unique(cpu, return_inverse=True)
     threads = [tid[comm == f"{_KSOFTIRQD}{core}"] for core in cores]
@@ -184,7 +185,7 @@ def _daemons(activity: Activity, cpu: Int) -> Int:
 
 
 def _texts(contexts: pd.DataFrame) -> Texts:
-    """What each context is to a packet that waits for its core."""
+    """The text of each context, as seen by a packet that waits for its core."""
     names = ("kind", "symbol", "comm")
     return _worded(
         pd.DataFrame({**{n: words(contexts[n]) for n in names}, "pid": column(contexts["pid"])}), _text
@@ -192,7 +193,7 @@ def _texts(contexts: pd.DataFrame) -> Texts:
 
 
 def _worded(rows: pd.DataFrame, text: Callable[..., str]) -> Texts:
-    """``text`` of the columns of each row; called once for rows that are alike."""
+    """``text`` of the columns of each row; called once for equal rows."""
     code = rows.groupby(list(rows.columns), sort=False).ngroup().to_numpy(np.int64)
     _, first = np.unique(code, return_index=True)
     told = np.array([text(*row) for row in rows.iloc[first].itertuples(index=False)], object)
@@ -212,7 +213,7 @@ def _text(kind: str, symbol: str, comm: str, pid: int) -> str:
 
 
 def of_threads(activity: Activity, wait: Int, tid: Int, start: Int, end: Int) -> Parts:
-    """Time of threads that were to take packets out."""
+    """Activity of threads that were to take packets out."""
     rows = activity.of_threads(tid, start, end)
     query, item, low, high = overlaps(
         tid, start, end, *(column(rows[name]) for name in ("tid", "start_ns", "end_ns"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Several directories of nsight-capsule, one of each kernel on the packets' way: one collection, in the clock of the first.
+"""Several directories of nsight-capsule, one per kernel on the packets' path, as one collection in the clock of the first.
 
-A packet is known by its capsule: birth, number, and when it left the kernel before. What one kernel saw leave at that time is
-what the next one saw come. The same packets say how the clocks go (``offsets``).
+A packet is identified by its capsule: birth, number, and when it left the previous kernel. The packet that one kernel saw leave
+at that time is the packet that the next one saw arrive. The same packets show the relation of the clocks (``offsets``).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MOST_KERNELS = 64
 
 @dataclass(frozen=True)
 class _Tree:
-    """How each kernel but the first is connected with one that is nearer to the first."""
+    """How each kernel but the first is connected with one that is closer to the first."""
 
     crossings: dict[int, Crossing] = field(default_factory=dict)
 
     def way(self, kernel: int) -> Iterator[int]:
-        """From a kernel to the first one, without that."""
+        """The path from a kernel to the first one, without the first."""
         while kernel:
             yield kernel
             kernel = self.crossings[kernel].nearer
 
     def to_first(self, kernel: int, ns: Ints) -> tuple[Ints, Ints]:
-        """Times of a kernel in the first one's clock, and the bound of each."""
+        """Times of a kernel in the first one's clock, and the error bound of each."""
         total = np.zeros(len(ns), np.int64)
         for step in self.way(kernel):
             ns, bound = self.crossings[step].offset.back_to_a(ns)
@@ -49,13 +49,13 @@ class _Tree:
         return ns, total
 
     def apart(self, n: int) -> npt.NDArray[np.bool_]:
-        """By two kernels: whether none is on the other's way to the first, so that both bounds count."""
+        """By two kernels: whether neither is on the other's path to the first, so that both bounds count."""
         ways = [{0, *self.way(k)} for k in range(n)]
         return np.array([[a not in ways[b] and b not in ways[a] for a in range(n)] for b in range(n)])
 
 
 def joined(parts: Sequence[Collection]) -> Collection:
-    """One collection of several. Raises BadInput when nothing went between them."""
+    """One collection from several. Raises BadInput if no packet passed between them."""
     _check(parts)
     ledger = Ledger("hops")
     packets, hops = _stacked(parts)
@@ -117,7 +117,7 @@ def _stacked(parts: Sequence[Collection]) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _links(packets: pd.DataFrame, hops: pd.DataFrame, ledger: Ledger) -> pd.DataFrame:
     """One row for each packet that went from one kernel to another.
 
-    ``packet_from``, ``packet_to``, ``clock_from``, ``clock_to``; ``number``: the point that it left at; ``left_ns``, ``came_ns``: when,
+    ``packet_from``, ``packet_to``, ``clock_from``, ``clock_to``; ``number``: the point where it left; ``left_ns``, ``came_ns``: times,
     each in its own clock.
     """
     left = hops.loc[hops["left"], ["packet", "clock", "number", "ts_ns"]]
@@ -137,7 +137,7 @@ def _links(packets: pd.DataFrame, hops: pd.DataFrame, ledger: Ledger) -> pd.Data
 
 
 def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame) -> _Tree:
-    """From the first kernel to all, by those that packets went between. Raises BadInput."""
+    """From the first kernel to all others, by the packets that passed between them. Raises BadInput."""
     first, last = (
         hops.groupby("clock")["ts_ns"].agg(end).reindex(range(len(parts)), fill_value=0)
         for end in ("min", "max")
@@ -171,18 +171,18 @@ def _tree(parts: Sequence[Collection], hops: pd.DataFrame, links: pd.DataFrame) 
 
 
 def _chains(n: int, links: pd.DataFrame) -> tuple[Ints, Ints]:
-    """Of each packet of a kernel: the same packet where it was seen first, and how many kernels were in between."""
+    """For each packet of a kernel: the same packet where it was seen first, and how many kernels were in between."""
     root, depth = np.arange(n), np.zeros(n, np.int64)
     root[links["packet_to"]] = links["packet_from"]
     depth[links["packet_to"]] = 1
-    for _ in range(MOST_KERNELS.bit_length()):  # forged ones may go in a circle, which this ends as well
+    for _ in range(MOST_KERNELS.bit_length()):  # forged links may form a circle, which this ends as well
         depth = depth + depth[root]
         root = root[root]
     return root, depth
 
 
 def _in_first_clock(hops: pd.DataFrame, tree: _Tree, root: Ints, depth: Ints) -> pd.DataFrame:
-    """Hops by whole packets, each in the order of its way."""
+    """Hops by whole packets, each in the order of its path."""
     packet, ts, bound = (hops[name].to_numpy(np.int64).copy() for name in ("packet", "ts_ns", "bound_ns"))
     for kernel in tree.crossings:
         rows = np.flatnonzero(hops["clock"].to_numpy() == kernel)
@@ -200,7 +200,7 @@ def _whole(
     apart: npt.NDArray[np.bool_],
     ledger: Ledger,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row a packet, in the order of birth. One that left for a kernel that was recorded, and was not seen there, did not arrive."""
+    """One row per packet, in the order of birth. A packet that left for a recorded kernel, and was not seen there, did not arrive."""
     by = hops.groupby("packet", sort=True)
     first, last = by.nth(0).set_index("packet"), by.nth(-1).set_index("packet")
     order = np.lexsort((depth, root))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What lies between two points that a packet passed one after the other: a layer. Its latency, and its part of slow packets."""
+"""A layer is what lies between two consecutive points of a packet. Its latency, and its part of the delay of slow packets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .collection import POINTS, Collection, Point, between
 
 
 def what(before: Point, after: Point) -> str:
-    """A layer in words.
+    """The text for a layer.
 
-    tc's egress point comes before the queue discipline, so that waiting there is between it and the other end of the link.
+    tc's egress point comes before the queue discipline, so waiting there is between it and the other end of the link.
 
     >>> a, b = Point(2, "web:eth0 out", "web", "eth0", "out", "veth"), Point(3, "host:v in", "host", "v", "in", "veth")
     >>> what(a, b)
@@ -40,10 +40,10 @@ def what(before: Point, after: Point) -> str:
 
 
 def passages(collection: Collection) -> pd.DataFrame:
-    """One row for each packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns and its bound_ns, the keys in
+    """One row per packet and layer: packet, layer (Categorical of ``before -> after``), dur_ns and its bound_ns, the keys in
     ``collection.points`` of the first and the second point, and the row of ``collection.hops`` of the second (``hop``).
 
-    The sum of a packet's is its latency.
+    The rows of a packet add up to its latency.
     """
     hops = collection.hops
     packet, ts, clock, bound = (
@@ -67,7 +67,7 @@ def _name(points: Mapping[int, Point], before: int, after: int) -> str:
 
 
 def words(collection: Collection, rows: pd.DataFrame) -> dict[str, str]:
-    """What each layer of ``passages`` is."""
+    """The text for each layer of ``passages``."""
     pairs = rows.drop_duplicates("layer")
     points = collection.points
     return {
@@ -77,7 +77,7 @@ def words(collection: Collection, rows: pd.DataFrame) -> dict[str, str]:
 
 
 def chosen(packets: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
-    """Packets that arrived, from one percentile of their latency to another; at least one if any arrived."""
+    """Packets that arrived, between two percentiles of their latency; at least one if any arrived."""
     whole = packets[packets["arrived"]].sort_values("latency_ns", kind="stable")
     n = len(whole)
     first = min(int(np.floor(n * low / 100)), max(n - 1, 0))
@@ -86,7 +86,7 @@ def chosen(packets: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
 
 
 def usual(collection: Collection, low: float = 0.25, high: float = 0.75) -> pd.DataFrame:
-    """Packets that arrived and were neither quick nor slow among those from and to the same points: ways differ in length."""
+    """Packets that arrived and were neither fast nor slow among those between the same points: paths differ in length."""
     packets = collection.packets
     code = collection.hops["clock"] * POINTS + collection.hops["number"]
     first, last = (
@@ -104,8 +104,8 @@ def excess(
 ) -> pd.DataFrame:
     """By layer, what slow packets spent there above the median of usual ones: layer, excess_ns (sum), share, n.
 
-    A layer that usual packets did not pass counts with all of its time. Largest first; shares are of the sum of all excess
-    that is positive.
+    A layer that usual packets did not pass counts with all of its time. Largest first; shares are relative to the sum of all
+    positive excess.
     """
     median = rows[rows["packet"].isin(usual["packet"])].groupby("layer", observed=True)["dur_ns"].median()
     of_slow = rows[rows["packet"].isin(slow["packet"])]
@@ -123,9 +123,9 @@ def excess(
 
 
 def excess_bound(collection: Collection, before: int, after: int) -> int | None:
-    """Error bound of ``excess`` of a layer: what two clocks can have moved against each other. None: unknown.
+    """Error bound of ``excess`` of a layer: how far two clocks can have moved against each other. None: unknown.
 
-    Their offset does not matter: it is in slow packets as it is in usual ones. Two points of one kernel: 0.
+    Their offset does not matter: it is the same for slow and usual packets. Two points of one kernel: 0.
     """
     total = 0
     ways = [list(_way(collection, point // POINTS)) for point in (before, after)]
@@ -138,16 +138,16 @@ def excess_bound(collection: Collection, before: int, after: int) -> int | None:
 
 
 def _way(collection: Collection, kernel: int) -> Iterator[int]:
-    """Kernels from one to the first, without that."""
+    """Kernels from one to the first, without the first."""
     while kernel:
         yield kernel
         kernel = collection.crossings[kernel].nearer
 
 
 def by_second(packets: pd.DataFrame) -> pd.DataFrame:
-    """Section 4.2 of the paper: per second of birth the mean beside single packets: second, n, mean_ns, p50_ns, max_ns, over_mean.
+    """Section 4.2 of the paper: per second of birth, the mean next to single packets: second, n, mean_ns, p50_ns, max_ns, over_mean.
 
-    ``over_mean``: packets slower than five times their second's mean, which the mean does not show.
+    ``over_mean``: packets slower than five times their second's mean, which the mean hides.
     """
     whole = packets[packets["arrived"]]
     if not len(whole):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Clock of one kernel against that of another, from the packets that went between them: offset, drift, and how wrong both can be.
+"""The clock of one kernel against that of another, from the packets between them: offset, drift, and the error bounds of both.
 
-A packet arrives after it was sent. So each that went from a to b, sent at ``t`` of clock a, says that b's clock was at most so much
-ahead of a's at ``t``, and each that went back says that it was at least so much ahead when it arrived. Between packets the difference
+A packet arrives after it was sent. So each packet from a to b, sent at ``t`` of clock a, gives an upper limit of how far b's clock
+was ahead of a's at ``t``, and each packet back gives a lower limit at its arrival. Between packets the difference
 is a straight line, within what clocks drift. All lines that contradict no packet are kept: at any time the true difference is
-between the lowest and the highest of them, the estimate is the middle of the two, and the bound half their distance. Nothing is
-assumed of how the delay is shared between there and back.
+between the lowest and the highest of them, the estimate is the middle of the two, and the bound is half their distance. No
+assumption is made about how the delay is split between the two directions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-#: Two clocks drift apart by no more: adjtimex bends each by 0.0005, and a guest's calibration of its TSC is nearer than that.
+#: Two clocks drift apart by at most this: adjtimex bends each by 0.0005, and a guest's calibration of its TSC is closer than that.
 MOST_DRIFT = 1e-3
 UNKNOWN = -1
 _BINS, _ROUNDS, _MOST_POINTS, _GRID, _MOST_SPLITS = 512, 64, 256, 65, 6
@@ -27,10 +27,10 @@ _BINS, _ROUNDS, _MOST_POINTS, _GRID, _MOST_SPLITS = 512, 64, 256, 65, 6
 
 @dataclass(frozen=True)
 class Offset:
-    """Clock b less clock a, over times ``at_ns`` of clock a, linear between them: at least ``low``, at most ``high``, less ``base``.
+    """Clock b minus clock a, at times ``at_ns`` of clock a, linear between them: at least ``low``, at most ``high``, minus ``base``.
 
-    ``wander_ns`` bounds how much the error changes between any two times, which is the error of a difference of two delays. Where
-    packets went one way only, the offset is such that the quickest took no time, and its error is ``UNKNOWN``.
+    ``wander_ns`` bounds how much the error changes between any two times; this is the error of a difference of two delays. If
+    packets went one way only, the offset is such that the fastest took no time, and its error is ``UNKNOWN``.
     """
 
     at_ns: Ints
@@ -41,7 +41,7 @@ class Offset:
     back: int
     wander_ns: int
     contradictions: int
-    #: By time: where only packets of one direction say what the offset is, after a step.
+    #: By time: whether only packets of one direction determine the offset, after a step.
     unknown: Bools | None = None
 
     @property
@@ -62,7 +62,7 @@ class Offset:
         """Times of clock b in clock a, and the bound of each."""
         first = int(self.at_ns[0])
         a = (self.at_ns - first).astype(np.float64)
-        # What b showed at each of these times; where it was stepped back, it showed the later ones twice.
+        # The value of b at each of these times; where it was stepped back, it showed the later values twice.
         b = np.maximum.accumulate(a + (self.low + self.high) / 2)
         wanted = (ns - self.base - first).astype(np.float64)
         inside = np.interp(wanted, b, a)
@@ -71,7 +71,7 @@ class Offset:
         return found, self.of(found)[1]
 
     def drift(self) -> float:
-        """Of the estimate, from its first to its last time: ns a ns."""
+        """Drift of the estimate, from its first to its last time: ns per ns."""
         middle, span = (self.low + self.high) / 2, int(self.at_ns[-1] - self.at_ns[0])
         return float(middle[-1] - middle[0]) / span if span else 0.0
 
@@ -92,7 +92,7 @@ def _turn(t: Floats, f: Floats) -> npt.NDArray[np.intp]:
 def lower_hull(t: Floats, f: Floats) -> tuple[Floats, Floats]:
     """The points that a line below all points can touch, in order of ``t``.
 
-    Few points are looked at one by one: the lowest of each of some intervals, and then those that are below the hull so far.
+    Few points are examined one by one: the lowest of each of some intervals, and then those below the hull so far.
     """
     order = np.lexsort((f, t))
     t, f = t[order], f[order]
@@ -117,13 +117,13 @@ def lower_hull(t: Floats, f: Floats) -> tuple[Floats, Floats]:
 
 
 def _lowest(bins: Ints, f: Floats) -> npt.NDArray[np.intp]:
-    """Index of the lowest of each bin."""
+    """Index of the lowest point of each bin."""
     order = np.lexsort((f, bins))
     return order[np.concatenate([[True], np.diff(bins[order]) > 0])]
 
 
 def _lines(there: tuple[Floats, Floats], back: tuple[Floats, Floats], scale: float) -> Floats:
-    """Corners (a, b) of the set of lines a + b * t that are below all of ``there`` and above all of ``back``; empty: there is none."""
+    """Corners (a, b) of the set of lines a + b * t that are below all of ``there`` and above all of ``back``; empty if there is none."""
     most = MOST_DRIFT * scale
     normal = np.concatenate(
         [np.column_stack([np.ones(len(there[0])), there[0] / scale]), np.column_stack([-np.ones(len(back[0])), -back[0] / scale]),
@@ -149,7 +149,7 @@ def _piece(t: Floats, lines: Floats) -> tuple[Floats, Floats]:
 
 @dataclass
 class _Grid:
-    """``asked``: the first and last time that will be asked about. Packets are from ``begin`` to ``end``."""
+    """``asked``: the first and last time for which the offset is needed. Packets are from ``begin`` to ``end``."""
 
     asked: tuple[float, float]
     begin: float
@@ -162,7 +162,7 @@ class _Grid:
     contradictions: int = 0
 
     def times(self, begin: float, end: float) -> Floats:
-        """Of a piece: the first and the last one reach as far as is asked about."""
+        """Times of a piece: the first and the last piece extend to the limits of ``asked``."""
         t = np.linspace(begin, end, _GRID)
         return np.concatenate(
             [[self.asked[0]] if begin == self.begin else [], t, [self.asked[1]] if end == self.end else []]
@@ -175,17 +175,17 @@ class _Grid:
         self.unknown.append(np.full(len(t), not known))
 
     def differ(self, wander: float) -> None:
-        """So much differs the error between two times; UNKNOWN stays."""
+        """The error differs by this much between two times; UNKNOWN stays."""
         self.wander = UNKNOWN if UNKNOWN in (wander, self.wander) else max(self.wander, wander)
 
 
 def _fit(there: Floats, back: Floats, begin: float, end: float, grid: _Grid, splits: int) -> None:
-    """Points (t, f) of both directions, by rows. Where no line goes between them, each half has one of its own."""
+    """Points (t, f) of both directions, by rows. If no line fits between them, each half gets its own line."""
     t = grid.times(begin, end)
     if not (there.shape[1] and back.shape[1]):
         grid.add(t, *_piece(t, _of_one_way(there, back)), False)
         grid.differ(UNKNOWN)
-        grid.contradictions += splits < _MOST_SPLITS  # a part of the time: it is for a step
+        grid.contradictions += splits < _MOST_SPLITS  # a part of the time: it is due to a step
         return
     lines = _lines(lower_hull(*there), _upper(back), max(end - begin, 1.0))
     middle = (begin + end) / 2
@@ -230,7 +230,7 @@ def _one_way(points: tuple[Floats, Floats]) -> Floats:
 
 
 def _of_one_way(there: Floats, back: Floats) -> Floats:
-    """The line of packets of one direction."""
+    """The line from packets of one direction."""
     if there.shape[1]:
         return _one_way(lower_hull(*there))
     line = _one_way(_upper(back))
@@ -241,9 +241,9 @@ def _of_one_way(there: Floats, back: Floats) -> Floats:
 def fit(
     there_ns: tuple[Ints, Ints], back_ns: tuple[Ints, Ints], span: tuple[int, int], span_b: tuple[int, int]
 ) -> Offset:
-    """From packets a to b, and packets b to a: when each was sent and came, in the clock of its place.
+    """The offset from packets a to b and packets b to a: when each was sent and arrived, in the local clocks.
 
-    ``span``, ``span_b``: times of clock a and of clock b that will be asked about. There must be a packet.
+    ``span``, ``span_b``: times of clock a and of clock b for which the offset is needed. There must be a packet.
     """
     (sent_a, came_b), (sent_b, came_a) = there_ns, back_ns
     base = int(came_b[0] - sent_a[0]) if len(sent_a) else int(sent_b[0] - came_a[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Records -> packets and hops. Every step is over whole arrays: a capture has millions of records."""
+"""Records -> packets and hops. Every step processes whole arrays: a capture has millions of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .records import Records
 _WRITTEN = 1
 _MASK = np.int64(0xFFFFFFFF)
 SOCKET = 0
-#: A time of 32 bits is completed by that of its record: of a packet that took longer it is wrong.
+#: A 32-bit time is completed from the time of its record: it is wrong for a packet that took longer than this.
 LONGEST_NS = 1 << 32
 #: No kernel has more cores.
 MOST_CORES = 8192
@@ -27,9 +27,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class Found:
-    """One row a hop, in no order: ``record`` is the row of ``records`` that it came from, ``place`` its order there.
+    """One row per hop, unordered: ``record`` is the row of ``records`` that it came from, ``place`` its order there.
 
-    ``left``: the packet left its kernel there. ``written``: into the packet, which says no core.
+    ``left``: the packet left its kernel there. ``written``: in the packet itself, which contains no core.
     """
 
     record: Ints
@@ -41,14 +41,14 @@ class Found:
 
 
 def _completed(low: Ints, now: Ints) -> Ints:
-    """Times of which the low 32 bits are known, at most LONGEST_NS before ``now``."""
+    """Times from their low 32 bits, at most LONGEST_NS before ``now``."""
     return now - (now - low & _MASK)
 
 
 def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
     """All stamps of records with a capsule; birth of each record; whether its times are in order.
 
-    Of a packet from another kernel the birth is in the clock of that one: its low bits, since nobody knows the others here.
+    For a packet from another kernel, the birth is in that kernel's clock: only its low bits, since the rest is not known here.
     """
     now = r["time"].astype(np.int64)
     capsule = r["capsule"]
@@ -59,9 +59,9 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
     times = _completed(capsule["times"].astype(np.int64), now[:, None])
     used = numbers != 0
     line = np.column_stack([np.where(came, 0, birth), times, now])
-    for i in range(1, line.shape[1] - 1):  # a free slot has the time before it
+    for i in range(1, line.shape[1] - 1):  # a free slot gets the time before it
         line[:, i] = np.where(used[:, i - 1], line[:, i], line[:, i - 1])
-    # Low bits of later than now are of before the kernel's boot.
+    # Low bits later than now are from before the kernel's boot.
     ordered = np.asarray((np.diff(line, axis=1) >= 0).all(axis=1) & (line[:, 0] >= 0), bool)
     rows = np.arange(len(r))
     row, slot = np.nonzero(used)
@@ -79,7 +79,7 @@ def _in_capsules(r: Records) -> tuple[Found, Ints, npt.NDArray[np.bool_]]:
 
 
 def _numbered(*keys: Ints) -> Ints:
-    """A number for each different combination of keys, in the order of the keys."""
+    """A number for each distinct combination of keys, in the order of the keys."""
     order = np.lexsort(keys[::-1])
     new = np.zeros(len(order), bool)
     for key in keys:
@@ -90,10 +90,10 @@ def _numbered(*keys: Ints) -> Ints:
 
 
 def of_capsules(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Frames (packets, hops) of the records of a run that stamped. One packet is one birth and one number.
+    """Frames (packets, hops) of the records of a run that stamped. A packet is identified by birth and number.
 
-    Besides the columns of the tables: ``birth`` and ``number16``, what the capsule says of them; ``origin``, the low bits of when the
-    packet left the kernel that it came from, -1 if it was born here; of hops ``left``, where it left this kernel.
+    Besides the columns of the tables: ``birth`` and ``number16``, from the capsule; ``origin``, the low bits of when the
+    packet left the kernel that it came from, -1 if it was born here; for hops ``left``, where it left this kernel.
     """
     found, birth, ordered = _in_capsules(r)
     ledger.add("hops_times_out_of_order", int(np.count_nonzero(~ordered)))
@@ -111,10 +111,10 @@ def of_capsules(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]
 
 
 def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same of the read-only mode: the n-th packet with a key at one point is the n-th with it at another.
+    """The same for the read-only mode: the n-th packet with a key at one point is the n-th with that key at another.
 
-    Where the points saw a key differently often (lost, sent again, equal datagrams) nobody knows which is which: those are
-    entered and left out, and so are packets that one point saw.
+    If the points saw a key a different number of times (loss, retransmission, equal datagrams), the packets cannot be matched: they
+    are counted as lost and left out, and so are packets that only one point saw.
     """
     point, now = r["point"].astype(np.int64), r["time"].astype(np.int64)
     frame = pd.DataFrame({"key": _keys(r), "number": point, "ts_ns": now, "record": np.arange(len(r))})
@@ -137,7 +137,7 @@ def of_sightings(r: Records, ledger: Ledger) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def _cores(r: Records) -> Ints:
-    """Core of each record; -1 for one that no kernel has."""
+    """Core of each record; -1 if no kernel can have that core."""
     cpu = r["cpu"].astype(np.int64)
     return np.where(cpu < MOST_CORES, cpu, -1)
 
@@ -172,7 +172,7 @@ def _finish(
 
 
 def _addresses(raw: npt.NDArray[np.void]) -> pd.Categorical[str]:
-    """As text; each different one is formatted once."""
+    """As text; each distinct address is formatted once."""
     halves = np.ascontiguousarray(raw).view("<u8").reshape(-1, 2)
     different, codes = np.unique(halves, axis=0, return_inverse=True)
     return pd.Categorical.from_codes(codes.reshape(-1), pd.Index([_text(of.tobytes()) for of in different]))

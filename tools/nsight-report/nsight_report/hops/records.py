@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The file ``capsules`` as arrays: ``tools/bpf/capsule.h`` says what is in it. Anybody may have made it."""
+"""The file ``capsules`` as arrays; ``tools/bpf/capsule.h`` describes its contents. Anybody may have made it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAGIC = b"NSIGHTC1"
 END, DUMP, LEFT, MATCH = 1, 2, 3, 4
 N_SLOTS = 3
 AGAIN = 0x8000
-#: In place of a point, in the first slot: the packet came from another kernel, and left it at this time.
+#: In place of a point, in the first slot: the packet came from another kernel, and left that kernel at this time.
 ELSEWHERE = 31
 TCP, UDP = 6, 17
-#: One's-complement sums of a capsule's words in network byte order: of a segment, behind an even and an odd datagram.
+#: One's-complement sums of a capsule's words in network byte order: in a segment, after an even and after an odd datagram.
 SUM_TCP, SUM_UDP, SUM_UDP_ODD = 0x0E0E, 0xFFE3, 0xE3FF
-#: Beyond this no time of CLOCK_MONOTONIC is believed: 146 years.
+#: Later times of CLOCK_MONOTONIC are not believed: 146 years.
 _LAST_NS = 1 << 62
 
 HEADER = np.dtype(
@@ -42,7 +42,7 @@ Records = npt.NDArray[np.void]
 
 
 def read(path: Path, n_points: int, ledger: Ledger) -> Records:
-    """The records that can be believed, in the order of the file; the others are entered. Raises BadInput.
+    """The credible records, in the order of the file; the others are counted as lost. Raises BadInput.
 
     ``n_points``: points of the manifest have numbers below it.
     """
@@ -80,7 +80,7 @@ def _plausible(r: Records, n_points: int) -> npt.NDArray[np.bool_]:
 
 
 def slots(capsule: Records) -> npt.NDArray[np.uint16]:
-    """Numbers of points by record and slot; 0 where none is."""
+    """Numbers of points by record and slot; 0 for an empty slot."""
     points = capsule["points"].astype(np.uint16)
     return np.stack([points >> np.uint16(5 * i) & np.uint16(31) for i in range(N_SLOTS)], axis=1)
 
@@ -91,7 +91,7 @@ def came(capsule: Records) -> npt.NDArray[np.bool_]:
 
 
 def _whole(r: Records, session: int, n_points: int) -> npt.NDArray[np.bool_]:
-    """Of this session, with the sum that it must have, known points, and no slot behind an empty one."""
+    """Whether each is of this session, with the right checksum, known points, and no slot after an empty one."""
     capsule = r["capsule"]
     words = np.frombuffer(np.ascontiguousarray(capsule).tobytes(), ">u2").reshape(-1, CAPSULE.itemsize // 2)
     sums = words.astype(np.uint32).sum(axis=1) % 0xFFFF

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The packets of messages: what nsight-capsule collected while nsight-record recorded, joined by connection and byte range.
 
-Directories NAME.capsules in the capture are read; that of the capture's own kernel gives the clock. A message counts bytes from the first
-one that was seen of its connection, a packet has TCP's own numbers. The difference of the two is one for each connection and direction:
-the one that most messages agree on, each with the packet that arrived when it did (received) or left after its send call (sent).
+Directories NAME.capsules in the capture are read; the directory of the capture's own kernel gives the clock. A message counts
+bytes from the first one seen of its connection, a packet has TCP's own numbers. The difference is constant for each connection and
+direction: it is the value on which most messages agree, each with the packet that arrived when it did (received) or left after
+its send call (sent).
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from .kernels import joined
 
 Ints = npt.NDArray[np.int64]
 TCP = 6
-#: Of packets of one message that are shown.
+#: Maximum number of packets per message that are shown.
 MOST_PACKETS = 8
 MOST_DIRECTORIES = 16
-#: A packet's last point is so near to a message's arrival, and its first one to the send call.
+#: Maximum distance between a packet's last point and a message's arrival, and between its first point and the send call.
 _NEAR_NS = 1_000_000
 _HALF, _ALL = 1 << 31, 1 << 32
 _OF_MESSAGES = (
@@ -39,7 +40,7 @@ _OF_MESSAGES = (
 
 
 def find(capture: Path) -> list[Path]:
-    """Directories of nsight-capsule in a capture, in order of their names. Links are left alone."""
+    """Directories of nsight-capsule in a capture, in order of their names. Links are ignored."""
     try:
         found = [
             p for p in capture.iterdir() if p.name.endswith(".capsules") and not p.is_symlink() and p.is_dir()
@@ -51,7 +52,7 @@ def find(capture: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Ways:
-    """``packets_of`` what a message was carried in. ``problem``: why there is nothing, if that is no one's choice."""
+    """``packets_of`` gives the packets that carried a message. ``problem``: why there are none, unless that is intended."""
 
     collection: Collection | None
     pairs: pd.DataFrame
@@ -66,7 +67,7 @@ class Ways:
         return rows, layers.words(part, rows)
 
     def packets_of(self, message: int) -> list[dict[str, Any]]:
-        """Its packets, first byte first: packet, again, latency and what it spent in each layer, with bounds (None: unknown)."""
+        """Its packets, first byte first: packet, again, latency and the time in each layer, with bounds (None: unknown)."""
         numbers = self.pairs.loc[self.pairs["message_id"] == message, "packet"].head(MOST_PACKETS)
         if not len(numbers) or self.collection is None:
             return []
@@ -93,7 +94,7 @@ NONE = Ways(None, pd.DataFrame({"message_id": np.zeros(0, np.int64), "packet": n
 
 
 def of_capture(capture: Path, boot_id: str, messages: Messages) -> Ways:
-    """Those of a capture; without directories of nsight-capsule ``NONE``. What is wrong with one is told, and stops no report."""
+    """The packets of a capture; ``NONE`` without directories of nsight-capsule. Problems with them are shown, and stop no report."""
     paths = find(capture)
     if not paths:
         return NONE
@@ -146,15 +147,15 @@ def _with_flows(m: pd.DataFrame, p: pd.DataFrame, ends: tuple[str, ...]) -> tupl
 
 
 def _in_time(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Rows by ``t``, a copy of ``column``; those that have one."""
+    """Rows sorted by ``t``, a copy of ``column``; only rows that have it."""
     return rows.assign(t=rows[column].astype(np.int64)).query("t >= 0").sort_values("t", kind="stable")
 
 
 def _nearest(m: pd.DataFrame, p: pd.DataFrame, direction: str) -> pd.DataFrame:
-    """Each message with the packet of its flow that arrived nearest to it, or left just after its send call; those that have one.
+    """Each message with the packet of its flow that arrived nearest to it, or left just after its send call, if there is one.
 
-    A packet is of one message, the nearest: others had none with a capsule. A capsule's last point, tc's ingress, is a moment before
-    or after the recorder's arrival, as that was recorded.
+    A packet belongs to one message, the nearest: others had no packet with a capsule. A capsule's last point, tc's ingress, is just before
+    or after the recorder's arrival, depending on how that was recorded.
     """
     rx = direction == "rx"
     left, right = _in_time(m, "arrival_ns" if rx else "call_ns"), _in_time(p, "last_ns" if rx else "born_ns")
@@ -178,7 +179,7 @@ def _of_streams(m: pd.DataFrame, p: pd.DataFrame, direction: str) -> pd.DataFram
     votes = near.groupby(["conn_id", "base"]).size().rename("n").reset_index().sort_values("n", kind="stable")
     best = votes.groupby("conn_id").agg(base=("base", "last"), n=("n", "last"), all=("n", "sum"))
     best = best[best["n"] * 2 > best["all"]]
-    # Of a connection that was opened again from the same port, the one whose messages are nearest in time.
+    # If a connection was opened again from the same port, the one whose messages are nearest in time.
     rx = direction == "rx"
     times, of = _in_time(m, "arrival_ns" if rx else "call_ns"), _in_time(p, "last_ns" if rx else "born_ns")
     of = pd.merge_asof(
@@ -199,7 +200,7 @@ def _overlaps(m: pd.DataFrame, p: pd.DataFrame) -> pd.DataFrame:
     low = int(min(p["at"].min(), m["byte_start"].min())) if len(m) and len(p) else 0
     span = int(max(p["to"].max(), m["byte_end"].max())) - low + 1 if len(m) and len(p) else 1
     conns = pd.Index(m["conn_id"].unique())
-    if len(conns) * span >= 1 << 62:  # no real recording: nothing to be made of it
+    if len(conns) * span >= 1 << 62:  # no real recording: it cannot be evaluated
         m, p = m.iloc[:0], p.iloc[:0]
 
     def key(frame: pd.DataFrame, name: str) -> Ints:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals that somebody else stamped: CSV files, spans, text of perf script, read and brought to the recording's clock, threads and cores."""
+"""Intervals from other sources: CSV files, spans, text of perf script; read, and converted to the recording's clock, threads and cores."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A CSV file of intervals as tables of Arrow, some lines at a time: parsed natively, with limits, and hostile if it likes.
+"""A CSV file of intervals as Arrow tables, some lines at a time: parsed natively, with limits, since the file is not trusted.
 
-Only if a line cannot be read is the file looked through again, line by line, to say which.
+Only if a line cannot be read, the file is searched again line by line to report which one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..errors import BadInput
 from . import perf_script
 from .declarations import Declarations
 
-#: Columns in which an interval may be described; the first three must be there.
+#: Columns that can describe an interval; the first three are required.
 COLUMNS = ("name", "start", "stop", "clock", "thread", "core", "handover", "begin_thread", "begin_core")
 _NEEDED = COLUMNS[:3]
-#: What says that another thread began it: the first two together, or none.
+#: Columns that show that another thread began it: the first two together, or none.
 _HANDED = ("handover", "begin_thread", "begin_core")
-#: What memcached writes as the authors of the NSight paper changed it.
+#: Format of memcached as changed by the authors of the NSight paper.
 MEMCACHED = ("id", "rx_app", "rx_nic", "tx_app", "tx_nic", "rx_ht", "completed")
 
 _WORDS = ("name", "clock")
@@ -42,9 +42,9 @@ _CLOCKS = {"memcached": "realtime", "otlp": "realtime"}
 
 @dataclass(frozen=True)
 class File:
-    """Where the lines begin: ``columns`` of the header, behind ``n_before`` lines with it and ``place`` bytes.
+    """Where the lines begin: ``columns`` of the header; ``n_before`` lines including it and ``place`` bytes come before.
 
-    ``form``: csv, memcached (the columns of the authors'), otlp (spans in JSON), or perf (text of perf script).
+    ``form``: csv, memcached (the authors' columns), otlp (spans in JSON), or perf (text of perf script).
     """
 
     path: Path
@@ -56,12 +56,12 @@ class File:
 
     @property
     def clock(self) -> str:
-        """The clock of lines that name none."""
+        """The clock of lines that do not name one."""
         return self.declared.clock or _CLOCKS.get(self.form, "monotonic")
 
 
 def open_file(path: Path) -> File:
-    """Read the comments of a file, and of a CSV the header. Raises BadInput for what has no intervals."""
+    """Read the comments of a file, and the header if it is CSV. Raises BadInput if it has no intervals."""
     with _opened(path) as stream:
         declared, number = Declarations(), 0
         if stream.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
@@ -87,7 +87,7 @@ def open_file(path: Path) -> File:
 
 
 def _form(stream: BufferedReader) -> str:
-    """otlp or perf if that begins here; empty: it does not."""
+    """otlp or perf if the stream begins such data; else empty."""
     ahead = stream.peek(_LONGEST_LINE)[:_LONGEST_LINE].lstrip()
     if ahead.startswith(b"{"):
         return "otlp"
@@ -108,14 +108,14 @@ def _check_header(columns: tuple[str, ...], where: str) -> None:
         lacks = next(name for name in _HANDED if name not in handed)
         raise BadInput(
             f"{where}: column {handed[0]} without column {lacks}",
-            "an interval is handed over at a time, by a thread",
+            "a hand-over needs both a time and a thread",
         )
 
 
 def tables(file: File) -> Iterator[pa.Table]:
-    """The lines behind the header: words as dictionaries, numbers as int64, null where nothing stands.
+    """The lines after the header: words as dictionaries, numbers as int64, null for empty fields.
 
-    Raises BadInput naming the first line that cannot be read; tables before it were given already.
+    Raises BadInput, which names the first line that cannot be read; the tables before it were returned already.
     """
     types = {
         name: pa.dictionary(pa.int32(), pa.string()) if name in _WORDS else pa.int64()
@@ -140,7 +140,7 @@ def tables(file: File) -> Iterator[pa.Table]:
 
 def _opened(path: Path) -> BufferedReader:
     try:
-        return files.opened(path, "write the intervals into a file, and name that itself")
+        return files.opened(path, "write the intervals to a regular file, and name that file")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "name a CSV file of intervals") from None
 
@@ -155,7 +155,7 @@ def _text(line: bytes, where: str) -> str:
 
 
 def _at_fault(file: File, error: Exception) -> BadInput:
-    """The first line that cannot be read, and why."""
+    """Error for the first line that cannot be read, with the reason."""
     with _opened(file.path) as stream:
         stream.seek(file.place)
         number = file.n_before

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines ``# ...`` before the intervals of a file: what holds for every line, and foreign clocks.
+"""Lines ``# ...`` before the intervals of a file: values that apply to every line, and foreign clocks.
 
 ::
 
-    # clock realtime                              of lines that name no clock (default: monotonic)
-    # thread 4711                                 of lines that name no thread
-    # core 3                                      of lines that name no core
+    # clock realtime                              for lines that name no clock (default: monotonic)
+    # thread 4711                                 for lines that name no thread
+    # core 3                                      for lines that name no core
     # offset dsp 120000 monotonic 88000120000     clock dsp showed 120000 when monotonic showed 88000120000
-    # pair order probe_x:submit probe_x:done      of perf script: these two events begin and end an order
+    # pair order probe_x:submit probe_x:done      for perf script: these two events begin and end an order
 
 Any other comment is ignored.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BadInput
 
-#: A time that a column holds, with room for an offset on top.
+#: The largest time that a column holds, with room for an offset on top.
 MOST_NS = 1 << 61
 MOST_TID = (1 << 22) - 1  # PID_MAX_LIMIT of 64-bit kernels
 MOST_CORE = (1 << 16) - 1
@@ -38,7 +38,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What the comments of a file say; -1: nothing."""
+    """The declarations in the comments of a file; -1: not given."""
 
     clock: str | None = None
     thread: int = -1
@@ -47,7 +47,7 @@ class Declarations:
     pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def with_line(self, words: list[str], where: str) -> Declarations:
-        """The same and one more comment, in words. Raises BadInput naming ``where`` for one that is half understood."""
+        """The same with one more comment, given as words. Raises BadInput naming ``where`` for an incomplete declaration."""
         match words:
             case ["clock", name]:
                 return replace(self, clock=name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Spans of OpenTelemetry in OTLP's JSON, a batch a line as collectors write it or one document, as tables of intervals.
+"""Spans of OpenTelemetry in OTLP JSON, as tables of intervals: one batch per line as collectors write it, or one document.
 
-A span counts for the thread that attribute ``thread.id`` names, if it is one of process ``process.pid`` (of its resource),
-and without it for that process' first thread.
+A span belongs to the thread in attribute ``thread.id``, if that is one of process ``process.pid`` (of its resource),
+and without the attribute to that process' first thread.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import pyarrow as pa
 from .. import files
 from ..errors import BadInput
 
-#: A line, or a file of one document: in memory some ten times as large.
+#: Limit of a line, or of a file with one document: in memory it is about ten times as large.
 MOST_BYTES = 64 << 20
 _HINT = "write spans with a collector's file exporter (OTLP JSON: resourceSpans, scopeSpans, spans), a batch a line"
 _COLUMNS = ("name", "start", "stop", "thread", "process")
-#: What an attribute that is no number of a thread says.
+#: Value for an attribute that is not a thread number.
 NO_THREAD = 0
 _MOST = 1 << 62
-#: As the columns.
+#: In the order of the columns.
 Span = tuple[str, int, int, int | None, int | None]
 
 
 def tables(path: Path, place: int, n_before: int) -> Iterator[pa.Table]:
-    """Spans behind ``place`` bytes and ``n_before`` lines; null: not said, times of -1: no times, thread 0: no number of one.
+    """Spans after ``place`` bytes and ``n_before`` lines; null: not given, times of -1: no times, thread 0: not a valid thread number.
 
-    Raises BadInput naming the line that is none.
+    Raises BadInput, which names the line that is not a batch of spans.
     """
     with files.opened(path) as stream:
         stream.seek(place)
@@ -79,7 +79,7 @@ def _spans(batch: dict[str, Any], where: str) -> Iterator[Span]:
                 if not isinstance(name, str):
                     raise BadInput(f"{where}: a span without a name", _HINT)
                 start, stop = (_number(span.get(of), -1) for of in ("startTimeUnixNano", "endTimeUnixNano"))
-                # A lone surrogate is no text that a table can hold.
+                # A lone surrogate cannot be stored in a table.
                 name = name.encode(errors="replace").decode()
                 yield name, start, stop, _attribute(span, "thread.id"), process
 
@@ -92,7 +92,7 @@ def _list(of: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
 
 
 def _attribute(of: Any, key: str) -> int | None:
-    """A whole number among attributes; None: not there, NO_THREAD: there, and no number that fits."""
+    """A whole number among attributes; None: absent, NO_THREAD: present, but no number that fits."""
     attributes = of.get("attributes") if isinstance(of, dict) else None
     for attribute in attributes if isinstance(attributes, list) else ():
         if isinstance(attribute, dict) and attribute.get("key") == key:
@@ -103,7 +103,7 @@ def _attribute(of: Any, key: str) -> int | None:
 
 
 def _number(value: Any, default: int) -> int:
-    """A number of JSON, or a text of digits as OTLP writes 64 bits."""
+    """A JSON number, or a text of digits, which OTLP uses for 64 bits."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and 0 <= value < _MOST else default

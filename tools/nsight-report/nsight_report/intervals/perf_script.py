@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Text of ``perf script`` as tables of intervals: pairs of events of one thread, as ``perf probe`` or ``ptwrite`` make them.
 
-Without a line ``# pair NAME BEGIN END`` events belong together by their names: ``x_begin`` and ``x_end``, ``x_start`` and
-``x_stop`` or ``x_end``, ``x_entry`` and ``x_exit``, or ``x`` and ``x__return``, which perf probe calls the return of ``x``.
-They may nest. An event of ptwrite is called after its payload: ``ptwrite:0x2a``.
+Without a line ``# pair NAME BEGIN END``, events are paired by their names: ``x_begin`` and ``x_end``, ``x_start`` and
+``x_stop`` or ``x_end``, ``x_entry`` and ``x_exit``, or ``x`` and ``x__return``, perf probe's name for the return of ``x``.
+They may nest. A ptwrite event is named after its payload: ``ptwrite:0x2a``.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _LONGEST_LINE = 1 << 16
 _ROWS = 1 << 20
 MOST_EVENTS = 100_000_000
 MOST_NAMES = 65_536
-#: comm, pid/, tid, [cpu], time, the event, and what a ptwrite said.
+#: comm, pid/, tid, [cpu], time, the event, and the payload of a ptwrite.
 EVENT = re.compile(
     rb"^[ \t]*(?:\S.{0,63}?[ \t]+)??(?:\d{1,10}/)?(\d{1,10})[ \t]+(?:\[(\d{1,5})\][ \t]+)?(\d{1,10})\.(\d{6}(?:\d{3})?):[ \t]+"
     rb"(?:\d+[ \t]+)?([A-Za-z_][\w.:-]{0,199}?):(?=[ \t\r\n]|$)(?:[ \t]+IP:[ \t]+\d[ \t]+payload:[ \t]+(0x[0-9a-f]{1,16}))?",
     re.MULTILINE,
 )
 _ENDS = (("_begin", "_end"), ("_start", "_stop"), ("_start", "_end"), ("_entry", "_exit"), ("", "__return"))
-_HINT = "perf script --ns -F comm,tid,cpu,time,event prints them; '# pair NAME BEGIN END' before says which belong together"
+_HINT = "perf script --ns -F comm,tid,cpu,time,event prints them; '# pair NAME BEGIN END' before them says which belong together"
 
 
 @dataclass
 class _Events:
-    """Columns of events, in pieces; ``names`` by their number."""
+    """Columns of events, in pieces; ``names``: names by number."""
 
     names: dict[bytes, int] = field(default_factory=dict)
     pieces: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class _Events:
 
 
 def tables(path: Path, place: int, pairs: dict[str, tuple[str, str]], ledger: Ledger) -> Iterator[pa.Table]:
-    """Intervals between events behind ``place`` bytes: name, start, stop, thread, core of the end. Raises BadInput."""
+    """Intervals between events after ``place`` bytes: name, start, stop, thread, core of the end. Raises BadInput."""
     events = _Events()
     with files.opened(path) as stream:
         stream.seek(place)
@@ -124,7 +124,7 @@ def _roles(words: list[str], pairs: dict[str, tuple[str, str]]) -> tuple[list[st
 
 
 def _by_name(words: list[str]) -> dict[str, tuple[str, str]]:
-    """Pairs that the events' own names tell, each event in one. What has a name twice is called by its group, too."""
+    """Pairs according to the events' own names, each event in one. A name that occurs twice is prefixed with its group."""
     free, found = dict.fromkeys(words), []
     for begin, end in _ENDS:
         for word in words:
@@ -145,7 +145,7 @@ def _short(stem: str) -> str:
 
 
 def nested(tid: I64, time: I64, begins: npt.NDArray[np.bool_]) -> tuple[I64, I64, int, int]:
-    """Begins and ends of each thread paired as brackets are: places of both, how many ends are alone, how many begins.
+    """Begins and ends of each thread paired like brackets: positions of both, number of unpaired ends, number of unpaired begins.
 
     >>> a = np.array
     >>> [x.tolist() for x in nested(a([1, 1, 1, 1, 1]), a([1, 2, 3, 4, 5]), a([False, True, True, False, False]))[:2]]
@@ -159,7 +159,7 @@ def nested(tid: I64, time: I64, begins: npt.NDArray[np.bool_]) -> tuple[I64, I64
     n_alone = int(np.count_nonzero(alone))
     order, step = order[~alone], step[~alone]
     new = np.append(True, tid[order][1:] != tid[order][:-1]) if len(order) else np.zeros(0, bool)
-    depth = _levels(step, new)[0] + (step < 0)  # that of its begin
+    depth = _levels(step, new)[0] + (step < 0)  # the depth of its begin
     by = np.lexsort((np.arange(len(order)), depth, tid[order]))
     is_begin = step[by] > 0
     pair = np.flatnonzero(
@@ -174,12 +174,12 @@ def nested(tid: I64, time: I64, begins: npt.NDArray[np.bool_]) -> tuple[I64, I64
 
 
 def _levels(step: I64, new: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
-    """How deep each thread is after each event, and the lowest that it was before it, 0 at its first event."""
+    """Nesting depth of each thread after each event, and its minimum before the event, 0 at the first event."""
     level = np.cumsum(step)
     group = np.cumsum(new) - 1
     before = (level - step)[new]
     level = level - before[group] if len(level) else level
-    # The lowest so far within each thread: threads are moved apart, so that one scan does for all.
+    # The running minimum within each thread: threads are moved apart, so that one scan handles all.
     apart = (len(step) + 1) * 2 * group
     lowest = np.minimum.accumulate(level - apart) + apart if len(level) else level
     return level, np.minimum(np.where(new, 0, np.append(0, lowest[:-1]) if len(lowest) else lowest), 0)

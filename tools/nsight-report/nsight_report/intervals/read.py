@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals of a file in CLOCK_MONOTONIC, with names, threads and cores; what is rejected is counted."""
+"""Intervals of a file in CLOCK_MONOTONIC, with names, threads and cores; rejected ones are counted."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .declarations import MOST_CORE, MOST_NS, MOST_TID
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Different names, and the letters of one.
+#: Maximum number of distinct names, and of letters in one.
 MOST_NAMES = 4096
 LONGEST_NAME = 200
-#: Lines of a file: a table of more takes more than the machines that this is made for.
+#: Maximum number of lines of a file: a larger table needs more memory than typical machines have.
 MOST_LINES = 200_000_000
 _FEWER = "a name is what an interval is compared within: give equal work the same name"
 
-#: Of the authors' memcached: name, begin and end of each part of a request.
+#: Columns of the authors' memcached: name, begin and end of each part of a request.
 _PARTS = (("receive", "rx_nic", "rx_app"), ("service", "rx_app", "tx_app"), ("transmit", "tx_app", "tx_nic"))
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Some intervals: ``name`` is a place in the names of their reader; times in ns, monotonic; -1: unknown.
+    """Some intervals: ``name`` is an index into the names of their reader; times in ns, monotonic; -1: unknown.
 
-    The last four are None where nothing says them: the process of ``tid``, of spans only; when ``begin_tid`` on ``begin_cpu``
-    handed it over to ``tid``.
+    The last four are None if the file does not give them: the process of ``tid``, for spans only; when ``begin_tid`` on
+    ``begin_cpu`` handed the interval over to ``tid``.
     """
 
     name: I64
@@ -63,7 +63,7 @@ class Intervals:
 
 
 class Reader:
-    """The intervals of a file; ``names`` grows as it is read."""
+    """The intervals of a file; ``names`` grows while it is read."""
 
     def __init__(self, path: Path, clock: ClockMap, ledger: Ledger) -> None:
         self._file = csv_file.open_file(path)
@@ -94,7 +94,7 @@ class Reader:
         return csv_file.tables(file)
 
     def _line(self, table: pa.Table) -> tuple[Intervals, dict[str, Mask]]:
-        """Every line of a table, and by clock which of them are its."""
+        """Every line of a table, and for each clock the mask of its lines."""
         n, declared = table.num_rows, self._declared
         there = {
             of: _numbers(table, column, -1) if column in table.column_names else None
@@ -129,7 +129,7 @@ class Reader:
         n = table.num_rows
         for name, begin, end in _PARTS:
             start, stop = _numbers(table, begin, 0), _numbers(table, end, 0)
-            # 0 is a stamp that was not taken.
+            # 0 means that the timestamp was not taken.
             stamped = done & (start > 0) & (stop > 0)
             self._ledger.add("interval_without_timestamps", int(np.count_nonzero(done & ~stamped)))
             every = Intervals(
@@ -160,20 +160,20 @@ class Reader:
         return self._number[name]
 
     def _good(self, found: Intervals, by_clock: dict[str, Mask]) -> Intervals:
-        """Those that can be used, in CLOCK_MONOTONIC."""
+        """The usable intervals, in CLOCK_MONOTONIC."""
         sane = (found.start >= 0) & (found.start <= found.stop) & (found.stop <= MOST_NS)
         self._ledger.add("interval_impossible", int(np.count_nonzero(~sane)))
         start, started = self._all_monotonic(found.start, sane, by_clock)
         stop, ok = self._all_monotonic(found.stop, started, by_clock)
         self._ledger.add("interval_outside_clock_map", int(np.count_nonzero(sane & ~ok)))
-        # Two ends of one interval, each off by the clocks' bound, may change places.
+        # The two ends of an interval, each off by up to the clocks' bound, may be in reverse order.
         swapped = ok & (stop < start)
         self._ledger.add("interval_shorter_than_clocks_tell", int(np.count_nonzero(swapped)))
         stop = np.where(swapped, start, stop)
         tid, cpu = _within(found.tid, 1, MOST_TID), _within(found.cpu, 0, MOST_CORE)
         pid = None if found.pid is None else _within(found.pid, 1, MOST_TID)
         if pid is not None:
-            # Of a process alone it is the first thread's. A number that is none of a thread stays for who knows the process.
+            # A process without thread means its first thread. An invalid thread number is kept for a caller that knows the process.
             tid = np.where((pid > 0) & (tid < 0), np.where(found.tid == -1, pid, 0), tid)
         placed = (tid > 0) | (cpu >= 0) | ((tid == 0) & (pid is not None))
         self._ledger.add("interval_without_place", int(np.count_nonzero(ok & ~placed)))
@@ -185,7 +185,7 @@ class Reader:
     def _handed(
         self, found: Intervals, start: I64, stop: I64, ok: Mask, by_clock: dict[str, Mask]
     ) -> dict[str, I64 | None]:
-        """Hand-overs within their intervals; others are entered."""
+        """Hand-overs within their intervals; others are counted as losses."""
         if found.handover is None or found.begin_tid is None:
             return {}
         begin_tid = _within(found.begin_tid, 1, MOST_TID)
@@ -202,7 +202,7 @@ class Reader:
         }
 
     def _all_monotonic(self, times: I64, rows: Mask, by_clock: dict[str, Mask]) -> tuple[I64, Mask]:
-        """Times of some rows in CLOCK_MONOTONIC, by the clock of each, and of which it is known."""
+        """Times of some rows in CLOCK_MONOTONIC, by the clock of each, and a mask of the known ones."""
         if len(by_clock) == 1 and rows.all():
             return self._monotonic(times, next(iter(by_clock)))
         into, ok = np.zeros(len(times), np.int64), np.zeros(len(times), bool)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes, names and cores of threads, as a recording of cores knows them."""
+"""Processes, names and cores of threads, from a recording of cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = ("tid", "pid", "comm")
 
 
 class Threads(NamedTuple):
-    """Threads of a recording in order of ``tid``, each with its process and the name that it had last."""
+    """Threads of a recording in order of ``tid``, each with its process and its last name."""
 
     tid: Int
     pid: Int
@@ -46,12 +46,12 @@ class Threads(NamedTuple):
 
     @staticmethod
     def nothing() -> Threads:
-        """Of a recording that is not known yet."""
+        """For a recording that is not known yet."""
         none = np.zeros(0, np.int64)
         return Threads(none, none, np.zeros(0, object))
 
     def rows(self, tids: Int) -> Int:
-        """Place of each thread, -1: not seen."""
+        """Position of each thread, -1: not seen."""
         if not len(self.tid):
             return np.full(len(tids), -1)
         at = np.minimum(np.searchsorted(self.tid, tids), len(self.tid) - 1)
@@ -59,7 +59,7 @@ class Threads(NamedTuple):
 
 
 def core_at(states: IntervalTable, tid: Int, at: Int) -> Int:
-    """On which core, or in whose queue, each thread was right before a time; -1: unknown."""
+    """The core on which, or in whose queue, each thread was just before a time; -1: unknown."""
     found = np.full(len(tid), -1)
     asked = np.flatnonzero((tid > 0) & (at > 0))
     if not len(asked):

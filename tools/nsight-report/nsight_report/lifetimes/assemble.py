@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Columns of the parts (of TCP and UDP, received and sent) into one ``messages`` table."""
+"""Joins the columns of the parts (TCP and UDP, received and sent) into one ``messages`` table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ORDER = ("first_ns", "last_ns", "conn_id", "byte_start", "direction")
 
 
 def from_calls(events: Events, row: I64, direction: str) -> Columns:
-    """What the read or send event itself says; every timestamp of the other stages starts as NONE."""
+    """What the read or send event itself contains; timestamps of all other stages start as NONE."""
     n_rows = len(row)
     columns: Columns = {name: np.full(n_rows, NONE) for name in _TIMES}
     for name in ("proto", "netns", "local", "remote", "pid", "tid", "fd", "comm"):
@@ -85,7 +85,7 @@ def from_calls(events: Events, row: I64, direction: str) -> Columns:
 
 
 class Messages:
-    """The ``messages`` table in the making: the parts' rows in order of ``first_ns``, in directory ``scratch``."""
+    """The ``messages`` table under construction: rows of the parts in order of ``first_ns``, in directory ``scratch``."""
 
     def __init__(
         self, scratch: Path, vocabulary: Vocabulary, ledger: Ledger, request_types: list[str]
@@ -106,22 +106,22 @@ class Messages:
         }
 
     def add_tcp(self, parts: list[Columns], bases: I64) -> None:
-        """Messages of connections that no other call has; ``bases``: of each of those."""
+        """Add the messages of connections that no other call adds; ``bases``: the base of each of these connections."""
         for columns in parts:
             self._add(columns, self._n_tcp)
         self._bases.append(bases)
         self._n_tcp += len(bases)
 
     def add_datagrams(self, parts: list[Columns], n_connections: int) -> None:
-        """Datagrams, after all of TCP."""
+        """Add datagrams, after all of TCP."""
         for columns in parts:
             self._add(columns, self._n_tcp)
         self._n_datagrams = n_connections
 
     def add_intervals(self, columns: Columns, names: list[str], comms: list[str]) -> None:
-        """Intervals of threads, after all datagrams: ``name`` is a place in ``names``, which have no connection but are one
-        each; ``comm`` in ``comms``. Both lists may grow from call to call, and keep what they had. ``begin_tid``, ``recv_cpu``
-        and ``handoff_ns`` may be left out: none was handed over.
+        """Add intervals of threads, after all datagrams: ``name`` is an index into ``names``; each name counts as a connection.
+        ``comm`` is an index into ``comms``. Both lists may grow from call to call, and keep their entries. ``begin_tid``, ``recv_cpu``
+        and ``handoff_ns`` may be left out: there was no hand-off.
         """
         order = np.argsort(columns["call_ns"], kind="stable")
         columns = {name: of[order] for name, of in columns.items()}
@@ -131,7 +131,7 @@ class Messages:
         for name in (*_TIMES, "fd", "begin_tid", "stream_id"):
             one[name] = NONE
         for name in ("byte_end", "n_reads", "n_in_read"):
-            one[name] = 1  # of what has no bytes
+            one[name] = 1  # intervals have no bytes
         one["direction"] = _DIRECTIONS.index("interval")
         one["laddr"] = one["raddr"] = self._places("laddr", [""])
         rows = np.repeat(one, len(order))
@@ -147,8 +147,8 @@ class Messages:
         self._runs.add(rows)
 
     def _places(self, column: str, words: list[str]) -> I64:
-        """Where words are among those of a column; new ones are entered. Both columns of addresses share one list."""
-        words = list(words)  # whoever reads ahead may add to them meanwhile
+        """Indices of words in the list of a column; new ones are entered. Both columns of addresses share one list."""
+        words = list(words)  # the thread that reads ahead may append to them meanwhile
         known = self._words[column]
         place = {word: number for number, word in enumerate(known)}
         for word in words:
@@ -173,8 +173,8 @@ class Messages:
         self._runs.add(rows)
 
     def write(self) -> Written:
-        """All of them, numbered."""
-        # Connections are numbered by the first event of their base, whichever part they were in.
+        """Write all messages, numbered."""
+        # Connections are numbered by the first event of their base, independent of the part.
         order = np.argsort(np.concatenate([*self._bases, np.zeros(0, np.int64)]), kind="stable")
         conn_id = np.arange(self._n_tcp + self._n_datagrams + self._n_names)
         conn_id[order] = np.arange(self._n_tcp)
@@ -192,12 +192,12 @@ class Messages:
 
 
 def _ends(columns: Columns, ledger: Ledger) -> tuple[I64, I64]:
-    """First and last time of each lifetime from the timestamps that there are."""
+    """First and last time of each lifetime, from the timestamps that exist."""
     rx = columns["direction"] == _DIRECTIONS.index("rx")
     app = columns["app_ns"]
     first = _coalesce(columns["nic_ns"], columns["arrival_ns"], columns["handoff_ns"], app)
     driver = columns["driver_ns"]
-    # A send that returned after the driver had the data lasted at least from then on.
+    # If a send returned after the driver had the data, it had begun by then at the latest.
     sent = _coalesce(columns["call_ns"], np.where(driver != NONE, np.minimum(driver, app), app))
     last = _coalesce(columns["completion_ns"], driver, app)
     ledger.add(
@@ -216,7 +216,7 @@ def _coalesce(*candidates: I64) -> I64:
 
 
 def _stamps(columns: Columns) -> npt.NDArray[np.int32]:
-    """Which timestamps were measured: the number in ``_STAMP_WORDS`` of the letters of ``schema.TABLES["messages"]``."""
+    """Which timestamps were measured: the index in ``_STAMP_WORDS`` of the letters of ``schema.TABLES["messages"]``."""
     result = np.zeros(len(columns["direction"]), np.int32)
     for number, direction in enumerate(_DIRECTIONS):
         letters = _STAMPS[direction]
@@ -233,7 +233,7 @@ def _letters(direction: str, mask: int) -> str:
     return "".join(letter for i, (letter, _) in enumerate(_STAMPS[direction]) if mask >> i & 1)
 
 
-# The same letters can only come from one direction, except none at all.
+# Equal letters can come from one direction only, except for no letters at all.
 _STAMP_WORDS = {
     name: number
     for number, name in enumerate(

@@ -33,7 +33,7 @@ def build(
     A row of ``messages`` is one read or one write, or one message of the protocol that
     ``options.framing`` names (table ``messages``), in order of ``first_ns``. A
     timestamp that was not measured is null and its letter is missing in ``timestamps``; a message without
-    any timestamp before the read begins at its read (``first_ns = app_ns``, latency 0).
+    any timestamp before the read begins at the read (``first_ns = app_ns``, latency 0).
     Every event that led to no message, and every timestamp that was rejected, is counted in ``losses``.
 
     Connections are built part by part (``Parts``): only those of one part are in memory, except with framing.
@@ -50,7 +50,7 @@ def build(
     vocabulary = parts.vocabulary
     made = Messages(scratch, vocabulary, ledger, framed.types if framed else [])
     for part in parts.tcp():
-        # Not held here: it is gone before the next one is read.
+        # Not kept in a variable: each part is freed before the next one is read.
         made.add_tcp(*_connections(parts.read(part), vocabulary, framed, options, ledger))
     recorded = once(parts.read(parts.others()), ledger)
     classify_software_stamps(recorded, options, ledger)
@@ -67,7 +67,7 @@ def _connections(
     options: LifetimeOptions,
     ledger: Ledger,
 ) -> tuple[list[Columns], I64]:
-    """Messages of TCP, received and sent, and the base of each connection; those are numbered within the part."""
+    """TCP messages, received and sent, and the base of each connection; connections are numbered within the part."""
     recorded = once(part, ledger)
     streams = connections.streams(recorded, ledger)
     classify_software_stamps(recorded, options, ledger)
@@ -106,7 +106,7 @@ def _sent_tcp(
 
 
 def _ranges(streams: connections.Streams, cut: framing.Cut) -> Columns:
-    """What the byte range of each message says, whatever its direction."""
+    """What the byte range of each message gives in either direction."""
     byte_start = streams.offset[cut.last] + cut.start - streams.key[cut.last]
     return {
         "conn_id": streams.conn[cut.last],
@@ -123,11 +123,11 @@ def _ranges(streams: connections.Streams, cut: framing.Cut) -> Columns:
 def _datagrams(
     events: Events, vocabulary: Vocabulary, options: LifetimeOptions, ledger: Ledger
 ) -> tuple[list[Columns], int]:
-    """Received and sent datagrams; both directions of a pair of endpoints share a connection. And how many those are."""
+    """Received and sent datagrams; both directions of a pair of endpoints share a connection. Also the number of connections."""
     read_row, received = udp_rx.lifetimes(events, options, ledger)
     send_row, sent = udp_tx.lifetimes(events, ledger)
     rx, tx = from_calls(events, read_row, "rx"), from_calls(events, send_row, "tx")
-    # A socket without a peer does not know whom it talks to; the packet does.
+    # An unconnected socket does not know its peer; the packet does.
     for part, packet in ((rx, received.pop("arrival_row")), (tx, sent.pop("driver_row"))):
         known = packet >= 0
         for name in ("local", "remote"):

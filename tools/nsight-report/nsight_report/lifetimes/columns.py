@@ -18,7 +18,7 @@ I32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 TCP, UDP = 6, 17
 NONE = -1  # a time, row or number that is not known; no timestamp is negative
-GUEST = "a"  # an arrival that another part has as A
+GUEST = "a"  # a TCP arrival in the part of datagrams; its own part has it as A
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Events:
     """Events as arrays of one length, in the order of ``ts``.
 
     ``kind`` is the ASCII code of the letter; ``local`` and ``remote`` are endpoints (address and
-    port), ``netns`` an index, ``call`` is NONE where the system call is not known. ``base``: of TCP the number of
+    port), ``netns`` an index, ``call`` is NONE if the system call is not known. ``base``: for TCP the number of
     (namespace, local, remote) by first event, else NONE.
     """
 
@@ -89,14 +89,14 @@ FIELDS: Mapping[str, npt.DTypeLike] = dict.fromkeys((f.name for f in fields(Even
 
 
 def once(events: Events, ledger: Ledger) -> Events:
-    """Events without duplicates, which are counted."""
+    """Events without duplicates; the duplicates are counted."""
     twice = _recorded_twice(events)
     ledger.add("events_recorded_twice", int(np.count_nonzero(twice & (events.kind != ord(GUEST)))))
     return events.take(~twice) if twice.any() else events
 
 
 def _recorded_twice(events: Events) -> Bool:
-    """Rows that repeat another row in every field. Only rows that share a time can."""
+    """Rows that repeat another row in every field. Only rows with equal times can."""
     twice = np.zeros(len(events), dtype=bool)
     same = np.flatnonzero(np.diff(events.ts) == 0)
     rows = np.unique(np.concatenate((same, same + 1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""TCP connections: which events belong to one, and where in its two byte streams each stands.
+"""TCP connections: which events belong to each, and the position of each event in the two byte streams.
 
 A connection is a namespace, a local and a remote endpoint, and one lifetime of the socket: when
 the addresses are used again, another connection begins. Sequence numbers wrap after 4 GiB and do
@@ -30,7 +30,7 @@ class Streams:
 
     ``row`` is the index into the events, ``kind`` the letter's code or PEER, ``conn`` the
     connection. ``offset`` counts bytes in the event's own direction; ``key`` joins
-    connection and offset. ``base`` (the events' of that name) and ``rx_syn_seen`` are per connection.
+    connection and offset. ``base`` (as in the events) and ``rx_syn_seen`` are per connection.
     """
 
     row: I64
@@ -89,7 +89,7 @@ def streams(events: Events, ledger: Ledger) -> Streams:
 
 
 def _peers(events: Events, own: I64, base: I64, first: I64) -> tuple[I64, I64]:
-    """For each X the connections (in any namespace) that would receive its bytes. ``first``: a row of each base."""
+    """The connections (in any namespace) that would receive the bytes of each X. ``first``: a row of each base."""
     receives = np.zeros(len(first), dtype=bool)
     receives[base[np.isin(events.kind[own], (ord("A"), ord("R")))]] = True
     candidates = np.flatnonzero(receives)
@@ -111,11 +111,11 @@ def _pair(one: I32, other: I32, n_end: int) -> I64:
 
 
 def _generations(events: Events, row: I64, base: I64, kind: npt.NDArray[np.uint8]) -> I64:
-    """Number of the connection of each row: tuples that were used again are split.
+    """Number of the connection of each row: address tuples that were used again are split.
 
-    A connection begins at a SYN that follows anything but SYNs, unless it repeats the SYN before;
-    where the SYN was lost, after the last event of the socket before. A request that the previous
-    owner of the addresses left unread is thereby never joined to a read of the next one.
+    A connection begins at a SYN that follows anything but SYNs, unless it repeats the previous SYN;
+    if the SYN was lost, after the last event of the previous socket. So a request that the previous
+    owner of the addresses left unread is never joined to a read of the next owner.
     """
     cut = np.ones(len(row), dtype=bool)
     cut[1:] = base[1:] != base[:-1]
@@ -160,11 +160,11 @@ def _unwrap(
     packet: bytes,
     call: bytes,
 ) -> tuple[I64, Bool, Bool]:
-    """Offsets of the rows in their stream, which are plausible, and per connection if its SYN was seen.
+    """Offsets of the rows in their stream, which of them are plausible, and whether the SYN of each connection was seen.
 
     Consecutive sequence numbers of a stream differ by less than 2 GiB, so the signed 32-bit
     difference is the true one; retransmitted and reordered data give negative steps. The peer's
-    packets do not take part in this chain: they may belong to another network that uses the
+    packets are not part of this chain: they may belong to another network that uses the
     same addresses.
     """
     seen = np.zeros(n_connections, dtype=bool)
@@ -190,7 +190,7 @@ def _unwrap(
     origin = _origin(offset, conn, n_connections, is_syn, is_call & (length > 0), is_packet & (length > 0))
     seen[conn[is_syn]] = True
     offset = offset - origin[conn]
-    # Data starts after the SYN, which takes a number itself.
+    # Data starts after the SYN, which uses one sequence number itself.
     offset[is_syn] = 0
     return offset, known & (np.abs(offset) < _BIAS - (1 << 32)), seen
 
@@ -200,7 +200,7 @@ def _difference(now: I64, before: I64) -> I64:
 
 
 def _origin(offset: I64, conn: I64, n_connections: int, syn: Bool, call: Bool, packet: Bool) -> I64:
-    """Offset of the first byte: after the SYN, else the first byte an application saw, else on the wire."""
+    """Offset of the first byte: after the SYN, else the first byte that an application saw, else the first on the wire."""
     unknown = np.iinfo(np.int64).max
     origin = np.full(n_connections, unknown, np.int64)
     for rows, shift in ((syn, 1), (call, 0), (packet, 0)):

@@ -13,7 +13,7 @@ Bool = npt.NDArray[np.bool_]
 class Coverage:
     """Ranges ``[start, end)`` in order of time; ranges of several streams may share one key space.
 
-    The cost is n log n whatever the overlap: no range is ever cut into pieces.
+    The cost is n log n regardless of overlap: no range is ever cut into pieces.
 
     >>> import numpy as np
     >>> c = Coverage(np.array([0, 10, 5]), np.array([10, 20, 15]))

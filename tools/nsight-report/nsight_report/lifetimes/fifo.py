@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Pair what goes into queues with what comes out of them, first in, first out."""
+"""Pairs queue entries with queue exits, first in, first out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pair(queue: I64, is_out: Bool) -> tuple[I64, I64]:
     """Pair rows sorted by ``(queue, time)``: which row each out row takes, and the depth after each row.
 
     An out row that finds the queue empty takes nothing (its entry was not recorded), and the
-    queue stays empty: this is where the count comes right again after a loss. Rows that go in,
+    queue stays empty: this is how the count becomes right again after a loss. Rows that go in,
     and out rows that take nothing, get -1.
 
     >>> import numpy as np
@@ -34,7 +34,7 @@ def pair(queue: I64, is_out: Bool) -> tuple[I64, I64]:
     total = np.cumsum(step)
     start = np.flatnonzero(first)
     level = total - (total[start] - step[start])[group]
-    # Lowest level so far, at most 0; groups are kept apart by a falling offset that no level reaches.
+    # Lowest level so far, at most 0; a falling offset that no level reaches keeps groups apart.
     offset = group * (2 * n_rows + 1)
     floor = np.minimum.accumulate(np.minimum(level, 0) - offset) + offset
     before = np.concatenate(([0], floor[:-1]))

@@ -27,7 +27,7 @@ _FIELDS = ("kind", "a", "b", "c", "d", "e", "f", "g")
 class Frames:
     """One row per framed message: byte range ``[offset, offset + length)`` of ``stream``; ``nbytes`` excludes other messages' frames.
 
-    Those of HTTP/2 overlap; ``key`` is the number of the message's stream in the protocol, NONE of other protocols.
+    HTTP/2 messages overlap; ``key`` is the number of the message's stream in the protocol, NONE for other protocols.
     ``type``: index into ``types``. Per stream (one direction of one TCP connection): ``source`` and ``target`` as
     (address, port), ``base``: the 32-bit sequence number of its byte 0.
     """
@@ -76,7 +76,7 @@ def _parse(descriptor: int, payload: Path, ledger: Ledger) -> Frames:
         raise BadInput(
             f"{payload}: framing was cut short", "run again; is there space in the temporary directory?"
         )
-    counts = table.filter(pc.equal(kind, "L")).to_pylist()  # a dozen
+    counts = table.filter(pc.equal(kind, "L")).to_pylist()  # about a dozen rows
     ledger.counted("framing_", {row["a"]: int(row["b"]) for row in counts}, but=_NO_LOSSES)
     streams = table.filter(pc.equal(kind, "C")).to_pydict()
     messages = table.filter(pc.equal(kind, "M"))
@@ -109,7 +109,7 @@ def _endpoints(addresses: list[str], ports: list[str]) -> list[tuple[str, int]]:
 
 
 def _address(text: str) -> str:
-    """As in table ``events``: IPv4-mapped addresses are IPv4."""
+    """As in table ``events``: IPv4-mapped addresses become IPv4."""
     address = ipaddress.ip_address(bytes.fromhex(text))
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages at the protocol's own boundaries: framed byte ranges met with read or write calls."""
+"""Messages at the protocol's own boundaries: framed byte ranges matched with read or write calls."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def cut(
 ) -> Cut:
     """Cut the byte streams of the calls at ``position`` into framed messages.
 
-    A message whose last byte no call took is counted and left out; a call without any byte in a
-    framed message stays a message of its own, without type.
+    A message whose last byte was in no call is counted and left out; a call without any byte in a
+    framed message stays a separate message, without type.
     """
     order = np.argsort(streams.key[position], kind="stable")
     position = position[order]
@@ -98,7 +98,7 @@ def cut(
 
 
 def _covering(start: I64, end: I64, key: I64) -> tuple[I64, Bool]:
-    """The last range (ordered by start) that begins at or before each key, and whether it holds it."""
+    """The last range (ordered by start) that begins at or before each key, and whether it contains the key."""
     if not len(start):
         return np.zeros(len(key), np.int64), np.zeros(len(key), dtype=bool)
     found = np.maximum(np.searchsorted(start, key, side="right") - 1, 0)
@@ -110,7 +110,7 @@ def _connections(
 ) -> tuple[I64, I64]:
     """For each framed stream the connection whose calls carry it, and the offset of its byte 0 there.
 
-    Addresses may have been used by several connections: the one whose sequence numbers are nearest.
+    If several connections used the addresses, the one with the nearest sequence numbers.
     """
     n_streams = len(frames.base)
     conn, origin = np.full(n_streams, NONE), np.zeros(n_streams, np.int64)

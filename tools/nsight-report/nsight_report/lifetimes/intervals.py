@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals as rows of ``messages``, of a CSV file or as they were recorded.
+"""Intervals as rows of ``messages``, from a CSV file or as recorded.
 
-Each belongs to a thread, or where none is named to a core.
+Each belongs to a thread, or to a core if no thread is named.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ..tables.intervals import IntervalTable
 from .columns import NONE
 from .options import Intervals
 
-#: Kinds of intervals that the recorder takes at a time, at most.
+#: Maximum number of kinds of intervals that the recorder takes at a time.
 MOST_RECORDED = 16
-#: What the manifest counts of each.
+#: What the manifest counts for each.
 _COUNTED = ("begun", "again", "alone", "unpaired")
 
 
 def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: Ledger) -> Iterator[Intervals]:
-    """What ``assemble.Messages.add_intervals`` takes, some at a time. Raises BadInput for a file that is none.
+    """What ``assemble.Messages.add_intervals`` takes, some at a time. Raises BadInput for a file that is not usable.
 
-    ``states``: table ``thread_states``, which knows processes and names of threads, and where a thread was whose line names
-    no core; without it both stay unknown.
+    ``states``: table ``thread_states``, for processes and names of threads, and for the core of a thread whose line names
+    none; without the table both stay unknown.
     """
     threads = Threads.of(states) if states is not None else Threads.nothing()
     pids = np.append(threads.pid, -1)
@@ -63,12 +63,12 @@ def of_file(path: Path, clock: ClockMap, states: IntervalTable | None, ledger: L
 
 
 def _of_process(some: read.Intervals, threads: Threads, ledger: Ledger) -> read.Intervals:
-    """Spans whose thread is one of their process. A runtime's own number of a thread is none of the kernel's."""
+    """Spans whose thread belongs to their process. A runtime's own thread number is not a kernel thread number."""
     if some.pid is None:
         return some
     rows = threads.rows(some.tid)
     strange = (some.pid > 0) & ((rows < 0) | (np.append(threads.pid, -1)[rows] != some.pid))
-    # Its first thread is the whole process if nobody saw another one.
+    # The first thread stands for the whole process if no other thread was seen.
     pids, counts = np.unique(threads.pid, return_counts=True)
     single = np.isin(some.pid, pids[counts == 1]) & (threads.rows(some.pid) >= 0)
     ledger.add("interval_thread_not_of_process", int(np.count_nonzero(strange & ~single)))
@@ -76,11 +76,11 @@ def _of_process(some: read.Intervals, threads: Threads, ledger: Ledger) -> read.
 
 
 def _unchecked(some: read.Intervals, ledger: Ledger) -> read.Intervals:
-    """Spans where it is not known yet which threads a process has: what cannot be one is left out, the rest may be another's."""
+    """Spans before the threads of processes are known: impossible ones are left out, others may be of another process."""
     if some.pid is None:
         return some
     of_process = some.pid > 0
-    # read.py has 0 for a number that no thread of the kernel has.
+    # read.py uses 0 for a number that no kernel thread has.
     nobody = of_process & (some.tid == 0)
     ledger.add("interval_thread_not_of_process", int(np.count_nonzero(nobody)))
     others = of_process & (some.tid > 0) & (some.tid != some.pid)
@@ -89,22 +89,22 @@ def _unchecked(some: read.Intervals, ledger: Ledger) -> read.Intervals:
 
 
 def _none(path: Path, ledger: Ledger) -> BadInput:
-    """Why no line of a file can be used."""
+    """Why no line of a file is usable."""
     rejected = ledger.table().to_pylist()
     if not rejected:
-        return BadInput(f"{path}: no interval in it", "one interval a line stands behind the header")
+        return BadInput(f"{path}: no interval in it", "after the header, each line is one interval")
     worst = max(rejected, key=lambda row: row["count"])
     return BadInput(f"{path}: no usable interval: {worst['cause']}: {worst['count']}", worst["remedy"])
 
 
 def recorded(manifest: Manifest) -> list[str]:
-    """Names of the intervals that were recorded, by their numbers; empty: none were asked for."""
+    """Names of the recorded intervals, by number; empty: none were requested."""
     names = [row.get("name") for row in manifest.list("intervals")[:MOST_RECORDED]]
     return [name[:LONGEST_NAME] if isinstance(name, str) else "" for name in names]
 
 
 def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[Intervals]:
-    """The same of intervals that the recorder took itself. Begins and ends that have no partner are entered."""
+    """The same for intervals that the recorder took itself. Begins and ends without a partner are entered in the ledger."""
     names = recorded(manifest)
     n_found = np.zeros(len(names), np.int64)
     n_strange = n_unseen = 0
@@ -127,11 +127,11 @@ def of_records(records: Path, manifest: Manifest, ledger: Ledger) -> Iterator[In
     told = [
         [_count(row.get(what)) for what in _COUNTED] for row in manifest.list("intervals")[:MOST_RECORDED]
     ]
-    _, again, alone, unpaired = (sum(counts) for counts in zip(*told, strict=True))  # there is one at least
+    _, again, alone, unpaired = (sum(counts) for counts in zip(*told, strict=True))  # there is at least one
     ledger.add("interval_unpaired", unpaired)
     ledger.add("interval_begun_again", again)
     ledger.add("interval_end_alone", alone)
-    # Of each kind: marks of one that have no key are no ends of another's.
+    # Per kind: marks without a key of one kind do not end those of another kind.
     left = (
         max(0, begun - again - unpaired - n)
         for (begun, again, _, unpaired), n in zip(told, n_found.tolist(), strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a caller may choose when lifetimes are built."""
+"""Options for building lifetimes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class LifetimeOptions:
 
     ``phc_to_monotonic(timestamps, ifindexes)`` converts hardware timestamps to ``(monotonic ns, error ns)``;
     an error below 0 says that this timestamp cannot be converted. Without it hardware timestamps are counted
-    and not used. ``realtime_offset_ns`` is realtime less monotonic at the time of the capture; it only
+    and not used. ``realtime_offset_ns`` is realtime minus monotonic at the time of the capture; it only
     serves to name the clock of software timestamps. ``framing`` (one of ``FRAMINGS``) cuts messages at
-    the protocol's own boundaries, found in the packets of ``payload`` (a pcap file). ``intervals``: what threads did, beside the messages, some at a time
-    (``assemble.Messages.add_intervals``).
+    the protocol's own boundaries, found in the packets of ``payload`` (a pcap file). ``intervals``: what threads did,
+    in addition to the messages, some at a time (``assemble.Messages.add_intervals``).
     """
 
     phc_to_monotonic: PhcToMonotonic | None = None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ``events`` table in parts that are joined into messages one after the other, so that few are in memory.
+"""The ``events`` table in parts; messages are built one part after the other, so that few events are in memory.
 
 Both directions of TCP between two endpoints are in one part, whatever the namespace, so that nothing of TCP
-depends on another part. Datagrams are all in the last one: they have no sequence numbers, and who shares a core, a
-socket or a peer shares a part.
+depends on another part. All datagrams are in the last part: they have no sequence numbers, so events that share a core, a
+socket or a peer must share a part.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
 
-#: Events that a part has on average, of recordings with that many connections.
+#: Average number of events per part, in recordings with enough connections.
 PART_ROWS = 1 << 18
 _ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 (no socket is bound here)
 _WORD = (1 << 32) - 1
 
 
 class Numbers:
-    """Numbers of values in the order in which they first come, in as many pieces as they come."""
+    """Numbers values by first occurrence, over any number of pieces."""
 
     def __init__(self) -> None:
         self._of: dict[Any, int] = {}
@@ -46,7 +46,7 @@ class Numbers:
         return self._enter(distinct.tolist())[codes]
 
     def of_texts(self, column: pa.ChunkedArray) -> I64:
-        """The same of a dictionary column."""
+        """The same for a dictionary column."""
         array = pa.concat_arrays(column.unify_dictionaries().chunks)
         return self._enter(array.dictionary.to_pylist())[array.indices.to_numpy()]
 
@@ -54,12 +54,12 @@ class Numbers:
         return np.array([self._of.setdefault(value, len(self._of)) for value in distinct], np.int64)
 
     def values(self) -> list[Any]:
-        """What was numbered, in the order of the numbers."""
+        """The numbered values, in the order of their numbers."""
         return list(self._of)
 
 
 class Parts:
-    """The parts of ``events``, written to directory ``scratch``; ``vocabulary``: what their numbers stand for."""
+    """The parts of ``events``, written to directory ``scratch``; ``vocabulary``: what the numbers in them stand for."""
 
     def __init__(self, events: IntervalTable, scratch: Path, only_one: bool = False) -> None:
         self._n_tcp = 1 if only_one else max(1, -(-events.num_rows // PART_ROWS))
@@ -79,7 +79,7 @@ class Parts:
                 datagrams = datagrams or bool((arrival & (columns["proto"] == UDP)).any())
                 rows = np.arange(table.num_rows)
                 if datagrams:
-                    # An arrival of TCP ends the handling of the datagram before it on its core.
+                    # A TCP arrival ends the handling of the previous datagram on its core.
                     rows = np.sort(np.append(rows, np.flatnonzero(arrival & (part != self._n_tcp))))
                 guest = np.diff(rows, prepend=-1) == 0
                 part = np.where(guest, self._n_tcp, part[rows])
@@ -90,11 +90,11 @@ class Parts:
         self.vocabulary = self._vocabulary()
 
     def tcp(self) -> list[int]:
-        """Numbers of the parts with the events of TCP connections."""
+        """Numbers of the parts that contain events of TCP connections."""
         return [part for part in range(self._n_tcp) if self._chunks[part]]
 
     def others(self) -> int:
-        """Number of the part with datagrams, and arrivals of TCP (kind GUEST) beside them."""
+        """Number of the part with datagrams and the TCP arrivals (kind GUEST) beside them."""
         return self._n_tcp
 
     def _numbered(self, table: pa.Table) -> tuple[Columns, I64]:
@@ -138,10 +138,10 @@ class Parts:
     def _apart(
         self, here: I64, there: I64, rport: I64, sk: npt.NDArray[np.uint64], peer: I64
     ) -> npt.NDArray[np.int64]:
-        """Endpoints of the peers; connections of unknown addresses have one for each socket.
+        """Endpoints of the peers; connections with unknown addresses get one per socket.
 
-        An event of a connected socket with the any-address on both sides comes from a recording that does not
-        tell addresses. Their ports alone would join the connections of two clients.
+        An event of a connected socket with the any-address on both sides comes from a recording without
+        addresses. The ports alone would join the connections of two clients.
         """
         is_any = np.array([name in _ANY for name in self._addresses.values()])
         unknown = is_any[here] & is_any[there] & (rport != 0)
@@ -170,7 +170,7 @@ class Parts:
         )
 
     def _write(self, file: Any, part: I64, columns: Columns) -> None:
-        """Append rows that are in order of their part."""
+        """Append rows that are sorted by part."""
         starts = np.flatnonzero(np.diff(part, prepend=-1))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(part)], strict=True):
             self._chunks[int(part[start])].append((file.tell(), end - start))

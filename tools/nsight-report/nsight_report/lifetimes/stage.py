@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events to messages, and intervals of threads beside them."""
+"""Message events to messages, plus intervals of threads."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _run(ctx: Context) -> Result:
         payload=_payload(ctx) if framing else None,
         intervals=_ahead(_intervals(ctx, clock, of_intervals)),
     )
-    assert ctx.scratch is not None  # of a stage that runs
+    assert ctx.scratch is not None  # a running stage has one
     table, lost = build(ctx.stored("events"), ctx.scratch, options)
     return {"messages": table}, merge([lost, of_intervals.table()])
 
 
 def _ahead(items: Iterable[Intervals]) -> Iterator[Intervals]:
-    """``items``; the next one is read while one is worked on."""
+    """``items``; the next one is read while the current one is processed."""
     of = iter(items)
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, of, None)
@@ -53,11 +53,11 @@ def _ahead(items: Iterable[Intervals]) -> Iterator[Intervals]:
 
 
 def _intervals(ctx: Context, clock: ClockMap, ledger: Ledger) -> Iterable[Intervals]:
-    """Those of the file, if there is one, and those that were recorded."""
+    """Intervals of the file, if there is one, and recorded intervals."""
     from .intervals import of_file, of_records, recorded
 
     if ctx.options.intervals:
-        # What threads did; where that is only found once messages are chosen, it is not known yet.
+        # Thread states; not known yet if they are only decoded once messages are chosen.
         states = None if ctx.options.decode == CHOSEN else ctx.stored("thread_states")
         yield from of_file(Path(ctx.options.intervals), clock, states, ledger)
     elif ctx.has_records and recorded(ctx.manifest):
@@ -74,9 +74,9 @@ def _payload(ctx: Context) -> Path:
 
 
 def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
-    """Converts hardware timestamps by the interface that took them; None when no NIC clock was read.
+    """Converter of hardware timestamps by the interface that took them; None if no NIC clock was read.
 
-    An interface whose clock was not read gets the error -1: its timestamps cannot be used.
+    For an interface whose clock was not read, the error is -1: its timestamps cannot be used.
     """
     domains = [d for d in clock.domains if d.startswith("phc:")]
     if not domains:
@@ -92,7 +92,7 @@ def phc_converter(clock: ClockMap, manifest: Manifest) -> PhcToMonotonic | None:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         ns, error = np.zeros(len(stamps), np.int64), np.full(len(stamps), -1, np.int64)
         for interface in np.unique(interfaces):
-            # With a single NIC clock there is nothing to confuse.
+            # With a single NIC clock there is no ambiguity.
             domain = by_interface.get(int(interface), domains[0] if len(domains) == 1 else None)
             if domain in domains:
                 rows = np.flatnonzero(interfaces == interface)

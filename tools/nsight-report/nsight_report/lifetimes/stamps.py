@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hardware, software and peer timestamps: which of them may stand for 'the packet reached the NIC'."""
+"""Hardware, software and peer timestamps: which of them can serve as 'the packet reached the NIC'."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .options import LifetimeOptions
 NIC_SOURCES = ["none", "hw", "peer_xmit"]
 NO_NIC, HW, PEER_XMIT = range(3)
 _NEAR_NS = 10_000_000_000  # a timestamp this far from its event is not in that clock
-_TAI_NS = 37_000_000_000  # TAI less UTC since 2017
+_TAI_NS = 37_000_000_000  # TAI minus UTC since 2017
 
 
 @dataclass
@@ -31,7 +31,7 @@ class NicStamps:
 def nic_stamps(
     events: Events, arrival_row: I64, peer_row: I64, options: LifetimeOptions, ledger: Ledger
 ) -> NicStamps:
-    """The hardware timestamp of the arriving skb where usable, else the sender's hand to its driver.
+    """The hardware timestamp of the arriving skb if usable, else the time when the sender gave it to its driver.
 
     ``arrival_row`` and ``peer_row`` are indices into the events, NONE where there is none.
     """
@@ -49,7 +49,7 @@ def nic_stamps(
 
 
 def hw_times(events: Events, rows: I64, options: LifetimeOptions, ledger: Ledger) -> NicStamps:
-    """Hardware timestamps of the given events in monotonic time, NONE where there is none."""
+    """Hardware timestamps of the given events in monotonic time; NONE if there is none."""
     none = NicStamps(np.full(len(rows), NONE), np.zeros(len(rows), np.int8), np.full(len(rows), NONE))
     present = np.flatnonzero((rows >= 0) & (events.hw[np.maximum(rows, 0)] > 0)) if len(events) else rows[:0]
     if not len(present):
@@ -93,7 +93,7 @@ def classify_software_stamps(events: Events, options: LifetimeOptions, ledger: L
 def reject_negative(columns: dict[str, npt.NDArray[Any]], ledger: Ledger) -> None:
     """Set timestamps to NONE that would make an interval of a received message negative.
 
-    The read is trusted most, for it defines the message; then the hand-off, then the arrivals.
+    The read is trusted most because it defines the message; then the hand-off, then the arrivals.
     """
     app, handoff = columns["app_ns"], columns["handoff_ns"]
     _reject(columns, "handoff_ns", app, "hand-off after the read", ledger)

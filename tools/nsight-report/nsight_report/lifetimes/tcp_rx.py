@@ -20,7 +20,7 @@ MSG_PEEK = 0x02  # include/linux/socket.h
 
 
 def reads(events: Events, streams: Streams, ledger: Ledger) -> I64:
-    """Positions (in ``streams``) of the reads that took data, one default message each."""
+    """Positions (in ``streams``) of the reads that took data; each is one message by default."""
     position = streams.of("R")
     row = streams.row[position]
     peek = (events.flags[row] & MSG_PEEK) != 0
@@ -60,7 +60,7 @@ def lifetimes(
     lost = _copies_lost(events, streams, arrived, start, end)
     last_row = _handed_off(events, arrived, end, last_row, handoff_row, lost)
     peer_row = _peer_rows(events, streams, start, arrival_row)
-    # Without arrivals (a recording without BPF) the hand-off of the first byte has its packet's hardware timestamp.
+    # Without arrivals (a recording without BPF) the hand-off of the first byte carries the hardware timestamp of its packet.
     first_handoff = _handoffs(events, streams, conn, start + 1)
     stamped_row = np.where(arrival_row != NONE, arrival_row, first_handoff)
     nic = nic_stamps(events, stamped_row, peer_row, options, ledger)
@@ -85,7 +85,7 @@ def lifetimes(
 def _handed_off(
     events: Events, arrived: _Arrivals, end: I64, last_row: I64, handoff_row: I64, lost: Bool
 ) -> I64:
-    """``last_row``, of data of which copies were ``lost`` the last one up to the hand-off."""
+    """``last_row``; where copies of the data were ``lost``, the last copy before the hand-off."""
     at = np.flatnonzero(lost & (handoff_row >= 0))
     if not len(at):
         return last_row
@@ -98,16 +98,16 @@ def _handed_off(
 
 
 def _copies_lost(events: Events, streams: Streams, arrived: _Arrivals, start: I64, end: I64) -> Bool:
-    """Whether bytes came again that were not yet in the socket.
+    """Whether bytes were retransmitted that were not yet in the socket.
 
-    A peer that waited too long for an acknowledgement sends again what has arrived: that delays nothing. Nor does it if
-    what came ahead of a hole comes again: it is kept until the hole is filled, and that is what is waited for.
+    A peer that waits too long for an acknowledgement retransmits data that has arrived: that delays nothing. Nor does a
+    retransmission of data ahead of a hole: it is kept until the hole is filled, and the message waits for the hole.
     """
     handed = streams.of("H")
     conn = np.concatenate((arrived.conn, streams.conn[handed]))
     ts = events.ts[np.concatenate((arrived.row, streams.row[handed]))]
     key = np.concatenate((np.full(len(arrived.row), NONE), streams.key[handed]))
-    order = np.lexsort((ts, conn))  # stable: of one time the arrival comes before its hand-off
+    order = np.lexsort((ts, conn))  # stable: at equal times the arrival comes before its hand-off
     in_socket = np.empty_like(key)
     in_socket[order] = np.maximum.accumulate(key[order])
     new = np.maximum(arrived.start, in_socket[: len(arrived.row)])
@@ -117,7 +117,7 @@ def _copies_lost(events: Events, streams: Streams, arrived: _Arrivals, start: I6
     later = np.append(np.minimum.accumulate(new[::-1])[::-1], np.iinfo(np.int64).max)[1:]
     ahead = later < new
     if ahead.any():
-        # However often it came there, as once.
+        # Repeated arrivals there count once.
         low, high = union(new[ahead], until[ahead])
         new, until = np.concatenate((new[~ahead], low)), np.concatenate((until[~ahead], high))
     return Coverage(new, until).repeated(start, end)
@@ -142,9 +142,9 @@ class _Arrivals:
 
 
 def packets(events: Events, streams: Streams, kind: str) -> _Arrivals:
-    """Packets with payload of one kind in order of time, second passes through another device left out.
+    """Packets with payload of one kind in time order, without second passes through another device.
 
-    A packet that crosses a bridge or bond is seen once for each device of the namespace: that is
+    A packet that crosses a bridge or bond is seen once per device of the namespace: that is
     no retransmission.
     """
     position = streams.of(kind) if kind != "P" else np.flatnonzero(streams.kind == PEER)
@@ -184,7 +184,7 @@ def _arrivals(events: Events, streams: Streams, ledger: Ledger) -> _Arrivals:
 
 
 def _handoffs(events: Events, streams: Streams, conn: I64, end: I64) -> I64:
-    """Row of the first hand-off with the whole message in the socket."""
+    """Row of the first hand-off after which the whole message is in the socket."""
     position = streams.of("H")
     if not len(position):
         return np.full(len(end), NONE)
@@ -198,7 +198,7 @@ def _handoffs(events: Events, streams: Streams, conn: I64, end: I64) -> I64:
 
 
 def _peer_rows(events: Events, streams: Streams, start: I64, arrival_row: I64) -> I64:
-    """Row of the peer's last hand to a driver of the first byte before it arrived."""
+    """Row of the last time the peer gave the first byte to a driver before it arrived."""
     sent = _all_packets(events, streams)
     none = np.full(len(start), NONE)
     if not len(sent.row) or not len(start):
@@ -225,7 +225,7 @@ def _peer_rows(events: Events, streams: Streams, start: I64, arrival_row: I64) -
 
 
 def _all_packets(events: Events, streams: Streams) -> _Arrivals:
-    """All packets that peers on this host handed to a driver, second passes included."""
+    """All packets that peers on this host gave to a driver, including second passes."""
     position = np.flatnonzero(streams.kind == PEER)
     position = position[events.length[streams.row[position]] > 0]
     start = streams.key[position]
@@ -245,7 +245,7 @@ def _count_missing(
     handoff_row: I64,
     ledger: Ledger,
 ) -> None:
-    """Account for reads whose arrival or hand-off is not known: captured too late, or lost."""
+    """Count reads whose arrival or hand-off is not known: the capture began too late, or events were lost."""
     unknown = np.iinfo(np.int64).max
     first_byte = np.full(streams.n_connections, unknown)
     np.minimum.at(first_byte, arrived.conn, arrived.start)
@@ -260,7 +260,7 @@ def _count_missing(
 def _count_unread(
     events: Events, streams: Streams, arrived: _Arrivals, conn: I64, end: I64, ledger: Ledger
 ) -> None:
-    """Account for data that arrived or was handed off and that no read took."""
+    """Count data that arrived or was handed off but was never read."""
     read_to = np.full(streams.n_connections, NONE)
     np.maximum.at(read_to, conn, end)
     is_read = read_to[arrived.conn] != NONE
@@ -268,7 +268,7 @@ def _count_unread(
     ledger.add("arrived_but_not_read", int(np.count_nonzero(unread & is_read)))
     ledger.add("arrived_without_readers", int(np.count_nonzero(~is_read)))
     handed = streams.of("H")
-    # A hand-off for the peer's FIN counts one number beyond the data.
+    # A hand-off of the peer's FIN counts one number beyond the data.
     waiting = (streams.key[handed] > read_to[streams.conn[handed]] + 1) & (
         read_to[streams.conn[handed]] != NONE
     )

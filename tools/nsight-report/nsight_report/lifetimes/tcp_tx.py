@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sent TCP messages: send call, hand to the driver and completion of a byte range."""
+"""Sent TCP messages: send call, time at the driver and completion of a byte range."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lifetimes(
 def _completions(
     events: Events, streams: Streams, end: I64, driver_ns: I64, options: LifetimeOptions, ledger: Ledger
 ) -> I64:
-    """Completion timestamp of the packet with the last byte; the NIC's own where it gave one."""
+    """Completion timestamp of the packet with the last byte; the NIC's own if there is one."""
     stamp_row = _stamped(events, streams, end, TSTAMP_SND)
     if not (stamp_row >= 0).any():
         return stamp_row
@@ -71,13 +71,13 @@ def _completions(
 
 
 def _acknowledged(events: Events, streams: Streams, end: I64) -> I64:
-    """When the peer's acknowledgement of the last byte came."""
+    """When the peer's acknowledgement of the last byte arrived."""
     row = _stamped(events, streams, end, TSTAMP_ACK)
     return np.where(row >= 0, events.ts[row], NONE) if len(events) else row
 
 
 def _stamped(events: Events, streams: Streams, end: I64, kind: int) -> I64:
-    """Of each range that ends there the row of the first timestamp of this kind for its last byte."""
+    """Row of the first timestamp of this kind for the last byte of each range."""
     position = streams.of("T")
     row = streams.row[position]
     use = (events.flags[row] == kind) & (events.length[row] > 0)

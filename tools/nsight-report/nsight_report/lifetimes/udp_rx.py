@@ -4,9 +4,9 @@
 A datagram has no sequence number. The softirq that sees it arrive hands it to the socket before it
 touches the next packet, so an arrival and the hand-off that follows on the same core belong together;
 sockets are queues, so the n-th hand-off belongs to the n-th read. A read that finds the queue
-empty (EAGAIN) says that everything handed off before it is gone: a lost event shifts nothing beyond it.
+empty (EAGAIN) says that everything handed off before it was taken: a lost event shifts nothing beyond it.
 
-A recording without BPF knows which skb was read: its events of one datagram have a number in common (``seq``).
+A recording without BPF knows which skb was read: its events of one datagram share a number (``seq``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lifetimes(
     handoff_row, arrival_row = np.where(wrong, NONE, handoff_row), np.where(wrong, NONE, arrival_row)
     ledger.add("datagrams_cut_short", int(np.count_nonzero((arrival_row >= 0) & (room < size))))
     ledger.add("datagram_read_without_arrival", int(np.count_nonzero(arrival_row == NONE)))
-    # Without arrivals (a recording without BPF) the hand-off has the hardware timestamp.
+    # Without arrivals (a recording without BPF) the hand-off carries the hardware timestamp.
     stamped_row = np.where(arrival_row != NONE, arrival_row, handoff_row)
     peer_row = peers(events, ledger)[arrival_row] if len(events) else arrival_row
     nic = nic_stamps(events, stamped_row, np.where(arrival_row != NONE, peer_row, NONE), options, ledger)
@@ -66,7 +66,7 @@ def lifetimes(
 
 
 def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
-    """For each event that is a hand-off of a datagram the row of its arrival, else NONE."""
+    """For each event that is a hand-off of a datagram, the row of its arrival, else NONE."""
     result = np.full(len(events), NONE)
     arrival = events.of("A" + GUEST)
     handoff = events.of("H") & (events.proto == UDP)
@@ -74,7 +74,7 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
     if not len(rows):
         return result
     rows = rows[np.argsort(events.cpu[rows], kind="stable")]
-    # Any arrival, TCP too, ends the handling of the one before on its core.
+    # Any arrival, also of TCP, ends the handling of the previous one on its core.
     nearest = np.maximum.accumulate(np.where(arrival[rows], np.arange(len(rows)), -1))
     candidate = rows[np.maximum(nearest, 0)]
     connected = events.rport[rows] != 0
@@ -95,7 +95,7 @@ def _arrival_of_handoffs(events: Events, ledger: Ledger) -> I64:
 
 
 def _by_number(events: Events, letter: str, wanted: I64) -> I64:
-    """For each of the ``wanted`` rows that of the event of that kind with the same number; NONE: there is none."""
+    """For each of the ``wanted`` rows, the row of the event of that kind with the same number; NONE if there is none."""
     rows = np.flatnonzero(events.of(letter) & (events.proto == UDP) & (events.seq > 0))
     if not len(rows):
         return np.full(len(wanted), NONE)
@@ -105,7 +105,7 @@ def _by_number(events: Events, letter: str, wanted: I64) -> I64:
 
 
 def _arrival_by_number(events: Events) -> I64:
-    """As ``_arrival_of_handoffs``, of numbered datagrams."""
+    """Like ``_arrival_of_handoffs``, for numbered datagrams."""
     result = np.full(len(events), NONE)
     rows = np.flatnonzero(events.of("H") & (events.proto == UDP))
     result[rows] = _by_number(events, "A", rows)
@@ -113,7 +113,7 @@ def _arrival_by_number(events: Events) -> I64:
 
 
 def _handoff_by_number(events: Events, reads: I64, ledger: Ledger) -> I64:
-    """As ``_handoffs``, of numbered datagrams."""
+    """Like ``_handoffs``, for numbered datagrams."""
     found = _by_number(events, "H", reads)
     n_handed = int(np.count_nonzero(events.of("H") & (events.proto == UDP)))
     ledger.add("datagrams_not_read", n_handed - len(np.unique(found[found != NONE])))
@@ -125,7 +125,7 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
     handed = np.flatnonzero(events.of("H") & (events.proto == UDP))
     rows = np.concatenate((handed, reads, empties))
     role = np.repeat([0, 1, 2], [len(handed), len(reads), len(empties)])
-    # The queue was empty somewhere between entry and return of a read that failed; what
+    # The queue was empty at some time between entry and return of a failed read; what
     # was handed off in between came after that.
     at = events.ts[rows]
     at = np.where((role == 2) & (events.call[rows] != NONE), events.call[rows], at)
@@ -155,10 +155,10 @@ def _handoffs(events: Events, reads: I64, empties: I64, ledger: Ledger) -> I64:
 
 
 def _older(epoch: I64, role: I64, first: Bool, bounded: Bool) -> Bool:
-    """Reads at the begin of the capture that took what had been handed off before it.
+    """Reads at the start of the capture that took datagrams that were handed off before it.
 
-    Where an empty queue ends the first epoch of a socket, the surplus of reads over hand-offs is
-    what the queue held at the begin; those reads came first.
+    If an empty queue ends the first epoch of a socket, the surplus of reads over hand-offs is
+    what the queue held at the start; those reads came first.
     """
     initial = np.zeros(int(epoch[-1]) + 2 if len(epoch) else 1, dtype=bool)
     initial[epoch[first & (role != 2)]] = True
@@ -180,11 +180,11 @@ def _older(epoch: I64, role: I64, first: Bool, bounded: Bool) -> Bool:
 
 
 def peers(events: Events, ledger: Ledger) -> I64:
-    """For each event that is an arrival of a datagram the row of the sender's X on this host, else NONE.
+    """For each event that is an arrival of a datagram, the row of the sender's X on this host, else NONE.
 
-    The way from driver to driver is a queue for each pair of endpoints and each size. A datagram
-    lost on that way leaves the queue too long for ever; from then on only those pairs
-    count in which a single X stands directly before the arrival.
+    The path from driver to driver is a queue for each pair of endpoints and each size. A datagram
+    that is lost on the path leaves the queue too long for ever; from then on a pair counts only
+    if a single X stands directly before the arrival.
     """
     result = np.full(len(events) + 1, NONE)  # one more, so that row NONE also finds NONE
     udp = events.proto == UDP
@@ -218,7 +218,7 @@ def peers(events: Events, ledger: Ledger) -> I64:
 
 
 def _after_last_empty(way: I64, depth: I64) -> Bool:
-    """Rows after the last moment at which their queue was empty (all rows if it never was)."""
+    """Rows after the last time at which their queue was empty (all rows if it never was)."""
     n_ways = int(way.max()) + 1
     position = np.arange(len(way))
     last_empty = np.full(n_ways, -1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sent datagrams: send call and hand to the driver.
+"""Sent datagrams: send call and hand-over to the driver.
 
-A datagram is usually handed to the driver inside the send call, by the thread that sends: the X
-before the S of the same thread. Where a queueing discipline holds it back, another thread or
-softirq hands it over later: then in the order of the socket's queue, for each size.
+The sending thread usually hands a datagram to the driver inside the send call: this is the X
+before the S of the same thread. If a queueing discipline holds it back, another thread or
+softirq hands it over later; such datagrams are paired in the order of the socket's queue, for each size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def lifetimes(events: Events, ledger: Ledger) -> tuple[I64, dict[str, npt.NDArra
     """Rows of the sends of datagrams, and the timestamps of each."""
     udp = events.proto == UDP
     send_row = np.flatnonzero(udp & events.of("S") & (events.length >= 0))
-    # Ports that nobody here sends from belong to the peers.
+    # Ports from which nobody here sends belong to the peers.
     driver = np.flatnonzero(udp & events.of("X"))
     driver_row = _inside_call(events, send_row, driver)
     driver_row = _later(events, send_row, driver, driver_row)

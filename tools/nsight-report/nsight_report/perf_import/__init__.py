@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A perf.data that was recorded without BPF, made into an ordinary capture directory.
+"""Makes an ordinary capture directory from a perf.data that was recorded without BPF.
 
-Tracepoints give there what the bpftrace program and nsight-clock write down: sock:sock_data_queued and
+There, tracepoints provide what the bpftrace program and nsight-clock write: sock:sock_data_queued and
 sock:sock_data_read (kernel-patches/net) and timekeeping:timekeeping_update (kernel-patches/timekeeping).
 """
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a user does when a perf.data cannot be imported."""
+"""Hints for a perf.data that cannot be imported."""
 
 from __future__ import annotations
 
-#: Man page and Documentation/no-bpf.md have the whole command.
+#: The man page and Documentation/no-bpf.md have the whole command.
 MESSAGES = (
     "perf record -a -e sock:sock_data_queued -e sock:sock_data_read ..., on a kernel with kernel-patches/net; "
     "Documentation/no-bpf.md has the whole command"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The capture directory: perf.data as it is, and the files that the recorder would have written beside it."""
+"""The capture directory: perf.data unchanged, and the files that the recorder would have written."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .advice import CORES, MESSAGES
 
 I64 = npt.NDArray[np.int64]
 INTEL_PT = 1  # PERF_AUXTRACE_INTEL_PT
-# The same table as the recorder's: numbers of system calls are the machine's, not the kernel's.
+# The same table as the recorder's: numbers of system calls depend on the machine, not on the kernel.
 _SYSCALLS = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What was made: the directory, its mode, how many message events, what is not known."""
+    """What was made: the directory, its mode, the number of message events, and what is not known."""
 
     capture: Path
     mode: str
@@ -46,9 +46,9 @@ def import_perf_data(
 ) -> Imported:
     """Make a capture of the perf.data ``path`` (or the directory of perf record --kcore).
 
-    ``output`` defaults to the name with .nsight instead of .data, beside it; ``beside`` is a clock.tsv that
-    nsight-clock wrote meanwhile, ``listed`` are files that ``ss -tunae`` did. Raises BadInput when the recording lacks what a capture needs, UsageError when
-    ``output`` exists.
+    ``output`` defaults to the name with .nsight instead of .data, in the same directory; ``beside`` is a clock.tsv that
+    nsight-clock wrote meanwhile, ``listed`` are files that ``ss -tunae`` wrote. Raises BadInput if the recording lacks
+    something that a capture needs, UsageError if ``output`` exists.
     """
     if not path.exists():
         raise BadInput(f"{path}: no such file", "give the perf.data that perf record wrote")
@@ -85,7 +85,7 @@ def _mode(decoded: Decoded) -> str:
 
 
 def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) -> None:
-    """Raise BadInput unless there are messages to explain, and something that tells what cores did."""
+    """Raise BadInput unless there are messages to explain, and something that shows what cores did."""
     recorded = {event["name"]: event for event in decoded.info["events"]}
     missing = [name for name in ("sock:sock_data_read", "sock:sock_data_queued") if name not in recorded]
     if missing:
@@ -96,14 +96,14 @@ def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) ->
                 "perf writes them when it ends: stop it with SIGINT, not SIGKILL, and copy the whole file",
             )
         raise BadInput(
-            f"{path}: no {' and no '.join(missing)} in it: nothing tells when a message came and was read",
+            f"{path}: no {' and no '.join(missing)} in it: nothing shows when a message came and was read",
             MESSAGES,
         )
     if not len(wide[wide["kind"] == perf_data.WIDE_CODE["sock_data_read"]]):
         bad = recorded["sock:sock_data_read"]
         if bad["fate"] == "bad format":
             raise BadInput(
-                f"{path}: its sock:sock_data_read has other fields than kernel-patches/net gives it",
+                f"{path}: the fields of its sock:sock_data_read differ from those of kernel-patches/net",
                 "use the series of this release",
             )
         raise BadInput(
@@ -111,7 +111,7 @@ def _check_messages(path: Path, decoded: Decoded, wide: npt.NDArray[np.void]) ->
             "was there traffic? a --filter of the events may have been too narrow",
         )
     if "sched:sched_switch" not in recorded and _mode(decoded) != "intel-pt":
-        raise BadInput(f"{path}: nothing tells what the cores did", CORES)
+        raise BadInput(f"{path}: nothing shows what the cores did", CORES)
 
 
 def _fill(
@@ -128,7 +128,7 @@ def _fill(
     (directory / "clock.tsv").write_text(text)
     clock_map, _lost = clocks.build(
         clock_readings.parse(text.encode(), str(path))
-    )  # told again by the report
+    )  # the report shows them again
     known = ClockMap(clock_map)
 
     def to_monotonic(ns: I64, domain: str) -> tuple[I64, npt.NDArray[np.bool_]]:
@@ -153,7 +153,7 @@ def _fill(
 
 
 def _unknowable(ledger: Ledger, decoded: Decoded, mode: str) -> None:
-    """What no recording without BPF has."""
+    """Enter what no recording without BPF contains."""
     ledger.add("sent_messages_not_recorded", 1)
     ledger.add("network_namespaces_not_recorded", 1)
     ledger.add("reads_past_socket_queue", 1)
@@ -162,7 +162,7 @@ def _unknowable(ledger: Ledger, decoded: Decoded, mode: str) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """perf.data without a second copy where the file system can: perf renames old recordings, it does not rewrite them."""
+    """perf.data without a second copy if the file system allows it: perf renames old recordings, it does not rewrite them."""
 
     def one(source: str, destination: str) -> None:
         try:

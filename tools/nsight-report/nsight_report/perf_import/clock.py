@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Clock readings (clock.tsv) from the timekeeper's events in perf.data.
 
-The kernel tells each state right after it has published it, in perf's clock. In cycles that time is known
-through perf's own conversion or, of a file in CLOCK_MONOTONIC, through the state itself, whatever the counter.
+The kernel reports each state right after it has published it, in perf's clock. This time is converted to cycles
+with perf's own conversion or, for a file in CLOCK_MONOTONIC, with the state itself, whatever the counter.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .advice import CLOCKS, TSC_ONLY
 I64 = npt.NDArray[np.int64]
 NS = 1_000_000_000
 CORE_TIMEKEEPER = 0
-# How far the counter may be from cycle_last when a state is published: an update is due each tick, a core
+# How far the counter may be from cycle_last when a state is published: an update is due at each tick, a core
 # without ticks may be late by seconds.
 _MAX_CYCLES = 1 << 40
-_SAME_RATE = 0.02  # NTP and adjtimex() bend a clock by less; another counter's rate differs by more
+_SAME_RATE = 0.02  # NTP and adjtimex() slew a clock by less; another counter's rate differs by more
 _OF_RECORDER = re.compile(rb"^[VBPK]\t.*$", re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ class Updates:
     """States of the core timekeeper in the order published; times are perf's.
 
     ``v`` are the values of native/tracepoint_events.h; readings of a patched perf have mult 0. ``rejected``: times of states
-    that no kernel writes, which are not among them.
+    that no kernel writes; those states are not included.
     """
 
     ts: I64
@@ -77,7 +77,7 @@ def clock_tsv(
 ) -> str:
     """The text of clock.tsv; ``beside``: one that nsight-clock wrote meanwhile, whose readings are added.
 
-    Raises BadInput when nothing tells how perf's clock and CLOCK_MONOTONIC relate.
+    Raises BadInput if nothing shows how perf's clock and CLOCK_MONOTONIC relate.
     """
     found = updates(wide)
     ledger.add("clock_update_impossible", len(found.rejected))
@@ -102,12 +102,12 @@ def clock_tsv(
     else:
         if conversion is None:
             raise BadInput(
-                f"{name}: perf's clock is not made of the TSC on that machine, so its times cannot be converted",
+                f"{name}: perf's clock is not based on the TSC on that machine, so its times cannot be converted",
                 TSC_ONLY,
             )
         if not len(found.ts):
             raise BadInput(
-                f"{name}: nothing tells how perf's clock and the system clocks relate: "
+                f"{name}: nothing shows how perf's clock and the system clocks relate: "
                 "no timekeeping:timekeeping_update, no clock map",
                 CLOCKS,
             )
@@ -159,7 +159,7 @@ def _tsc(ns: I64, conversion: tuple[int, int, int]) -> I64:
 
 
 def _cycles(u: Updates, monotonic: I64) -> I64:
-    """The counter when CLOCK_MONOTONIC was that, by each state."""
+    """The counter value at each of these times of CLOCK_MONOTONIC, from each state."""
     shift = u.v[:, 5]
     frac = u.v[:, 1] & (np.left_shift(1, shift) - 1)
     ns = monotonic - u.v[:, 2] - (u.v[:, 1] >> shift)
@@ -167,7 +167,7 @@ def _cycles(u: Updates, monotonic: I64) -> I64:
 
 
 def _check_counter(u: Updates, tsc: I64, conversion: tuple[int, int, int], name: str) -> None:
-    """Refuse states of another counter than the one perf's clock is made of."""
+    """Refuse states of a counter other than the base of perf's clock."""
     rate = u.mult / np.exp2(u.v[:, 5].astype(float))
     perf_rate = conversion[0] / 2.0 ** conversion[1]
     since = tsc - u.v[:, 0]
@@ -179,9 +179,9 @@ def _check_counter(u: Updates, tsc: I64, conversion: tuple[int, int, int], name:
 
 
 def _lost_before(decoded: Decoded, ts: I64) -> npt.NDArray[np.bool_]:
-    """States before which perf says that it lost events, which may have been updates; the last is the file's end.
+    """States before which perf reports lost events, which may have been updates; the last entry is the file's end.
 
-    The kernel writes that a little before or after the next event of that core, so the state after counts too.
+    The kernel writes this report shortly before or after the next event of that core, so the state after it counts too.
     """
     lost = decoded.events["ts"][decoded.events["kind"] == CODE["lost"]].astype(np.int64)
     at = np.searchsorted(ts, lost, side="left")
@@ -199,8 +199,8 @@ def _states(u: Updates, tsc: I64, last: I64, gap: npt.NDArray[np.bool_], ledger:
     now = np.concatenate((tsc, np.maximum(last, tsc[-1:])))
     previous = np.concatenate((tsc[:1], now[:-1]))
     if not gap[-1]:
-        previous[-1] = now[-1]  # nothing was published: the last line is in force up to there
-    # An update that was lost counts as two missed ones: then only the rate of the clock is known there.
+        previous[-1] = now[-1]  # nothing was published: the last line is in force until then
+    # A lost update counts as two missed ones: then only the rate of the clock is known there.
     seq = 2 * np.cumsum(1 + 2 * gap.astype(np.int64))
     source = np.append(v[:-1, 9], v[-1, 9])
     kinds, counts = np.unique(source, return_counts=True)
@@ -248,7 +248,7 @@ def _readings(u: Updates, tsc: I64, conversion: tuple[int, int, int]) -> list[st
 
 
 def _identity(ends: tuple[int, int], ledger: Ledger) -> str:
-    """A file in CLOCK_MONOTONIC that tells nothing else of the clocks: that clock is its own counter."""
+    """A file in CLOCK_MONOTONIC without other clock information: that clock serves as its own counter."""
     ledger.add("clocks_not_recorded", 1)
     lines = [f"B\tmonotonic\t{ns}\t{ns}\t{ns}" for ns in (max(ends[0] - 1000, 0), ends[1] + 1000)]
     return "\n".join(
@@ -257,7 +257,7 @@ def _identity(ends: tuple[int, int], ledger: Ledger) -> str:
 
 
 def _beside(path: Path, khz: int) -> list[str]:
-    """The records of another clock.tsv of the same time, if it counts the same counter."""
+    """The records of another clock.tsv of the same time, if it is based on the same counter."""
     data = clock_readings.read(path)
     other = clock_readings.parse(data, str(path)).tsc_khz
     if other and abs(other / khz - 1) > _SAME_RATE:

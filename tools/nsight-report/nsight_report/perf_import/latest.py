@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The last thing that was said of something before a time."""
+"""Finds the last record about something before a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def latest(keys: I64, times: I64, wanted: I64, at: I64) -> I64:
-    """For each of ``wanted`` the last row with that key at or before its time; -1: none.
+    """For each of ``wanted``, the last row with that key at or before its time; -1: none.
 
     >>> latest(np.array([7, 8, 7]), np.array([10, 11, 20]), np.array([7, 7, 9]), np.array([15, 20, 30])).tolist()
     [0, 2, -1]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Message events (events.tsv) of the tracepoints of a socket's receive queue.
+"""Message events (events.tsv) from the tracepoints of a socket's receive queue.
 
-A hand-off (H) is each sock_data_queued. A read (R) is what one system call took: the sock_data_read of one skb after
-the other. An arrival (A) is when netif_receive_skb saw the skb of a hand-off, or, without that event, the
+A hand-off (H) is each sock_data_queued. A read (R) is what one system call took: one or more consecutive sock_data_read, one
+per skb. An arrival (A) is the time when netif_receive_skb saw the skb of a hand-off, or, without that event, the
 software receive timestamp of the skb.
 """
 
@@ -29,7 +29,7 @@ ToMonotonic = Callable[[I64, str], tuple[I64, Bool]]
 COOKIE, SKB, HW, SW, POS, LEN, SPORT, DPORT, FAMILY, PROTO, SKADDR = range(11)
 TCP, UDP = 6, 17
 MAX_WAIT_NS = 10_000_000_000  # an skb does not take longer from the device to the socket
-#: System calls whose first argument is the socket that is read from.
+#: System calls whose first argument is the socket that is read.
 READS = frozenset({"read", "readv", "recvfrom", "recvmsg", "recvmmsg"})
 _SEQ = (1 << 32) - 1
 
@@ -43,7 +43,7 @@ class Counts:
     reads: int = 0
 
     def lines(self) -> str:
-        """As the probes count them at the end of events.tsv."""
+        """In the form in which the probes count them at the end of events.tsv."""
         return "".join(
             f"@n[{kind}]: {n}\n"
             for kind, n in (("A", self.arrivals), ("H", self.handoffs), ("R", self.reads))
@@ -52,7 +52,7 @@ class Counts:
 
 @dataclass
 class _Rows:
-    """Some wide events, their times monotonic."""
+    """Some wide events, with monotonic times."""
 
     ts: I64
     cpu: I64
@@ -76,9 +76,9 @@ def write_events(
     listed: tuple[I64, npt.NDArray[np.uint64]],
     ledger: Ledger,
 ) -> Counts:
-    """Write events.tsv; what is not known, or cannot be used, goes to ``ledger``.
+    """Write events.tsv; what is unknown, or not usable, goes to ``ledger``.
 
-    ``listed``: cookies of sockets and their addresses (``sockets.load``), before the events' own.
+    ``listed``: cookies of sockets and their addresses (``sockets.load``), which take precedence over the events' own.
     """
     queued, read, received, named, states = (
         _rows(wide, kind, decoded.clock, to_monotonic, ledger)
@@ -126,18 +126,18 @@ def _rows(
 
 
 def _end(rows: _Rows, datagram: I64) -> I64:
-    """rcv_nxt after the data; of a datagram its number."""
+    """rcv_nxt after the data; for a datagram its number."""
     tcp = rows.v[:, PROTO] == TCP
     return np.where(tcp, (rows.v[:, POS] + rows.v[:, LEN]) & _SEQ, datagram + 1)
 
 
 def _datagrams(queued: _Rows, read: _Rows) -> I64:
-    """For each read the hand-off of the same skb; beyond them for reads without one."""
+    """For each read, the hand-off of the same skb; numbers beyond them for reads without one."""
     codes, _ = pd.factorize(np.concatenate((queued.v[:, COOKIE], read.v[:, COOKIE])))
     skbs, _ = pd.factorize(np.concatenate((queued.v[:, SKB], read.v[:, SKB])))
     key = codes.astype(np.int64) << 32 | skbs
     found = latest(key[: len(queued)], queued.ts, key[len(queued) :], read.ts)
-    # The memory of an skb is used again: each hand-off belongs to the first read after it.
+    # The memory of an skb is reused: each hand-off belongs to the first read after it.
     first = np.full(len(queued) + 1, len(read), np.int64)
     np.minimum.at(first, found, np.arange(len(read)))
     mine = (found >= 0) & (first[found] == np.arange(len(read)))
@@ -154,13 +154,13 @@ class _Arrived:
 def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger: Ledger) -> _Arrived:
     """When the receive softirq saw each skb of a hand-off."""
     found = latest(received.v[:, 0], received.ts, queued.v[:, SKB], queued.ts)
-    # An address is used again: each event belongs to the first hand-off after it only.
+    # An address is reused: each event belongs only to the first hand-off after it.
     first = np.full(len(received) + 1, len(queued), np.int64)
     np.minimum.at(first, found, np.arange(len(queued)))
     at = np.maximum(found, 0)
     seen = (found >= 0) & (first[found] == np.arange(len(queued)))
     if len(received):
-        # TCP may put data into an skb that waits in the socket's backlog: a mere acknowledgement, even. Its
+        # TCP may append data to an skb that waits in the socket's backlog, even to a mere acknowledgement. Its
         # arrival is that of the data only if the data was in it.
         header = np.where(queued.v[:, PROTO] == TCP, 40, 28)
         seen &= received.v[at, 1] >= queued.v[:, LEN] + header
@@ -189,7 +189,7 @@ def _arrivals(queued: _Rows, received: _Rows, to_monotonic: ToMonotonic, ledger:
 def _calls(
     decoded: Decoded, read: _Rows, to_monotonic: ToMonotonic, syscalls: dict[str, str], ledger: Ledger
 ) -> tuple[I64, I64]:
-    """For each read the time its system call was entered, and the descriptor; 0 and -1: not known."""
+    """For each read, the entry time of its system call, and the descriptor; 0 and -1: not known."""
     events = decoded.events
     enters = events[events["kind"] == CODE["sys_enter"]]
     exits = events[events["kind"] == CODE["sys_exit"]]
@@ -201,7 +201,7 @@ def _calls(
     left, good = to_monotonic(exits["ts"].astype(np.int64), decoded.clock)
     exits, left = exits[good], left[good]
     call = latest(enters["tid"].astype(np.int64), entered, read.tid, read.ts)
-    # what returned in the same ns did so after the read
+    # a call that returned in the same ns returned after the read
     end = latest(exits["tid"].astype(np.int64), left, read.tid, read.ts - 1)
     at = np.maximum(call, 0)
     inside = (call >= 0) & (len(entered) > 0)
@@ -224,7 +224,7 @@ class _Reads:
 
 
 def _reads(read: _Rows, call: I64, fd: I64, datagram: I64) -> _Reads:
-    """Reads of skbs that one system call took one after the other are one."""
+    """Consecutive reads of skbs by one system call are merged into one."""
     order = np.lexsort((read.ts, read.tid))
     row, call, fd, datagram = read.take(order), call[order], fd[order], datagram[order]
     v = row.v
@@ -252,7 +252,7 @@ def _reads(read: _Rows, call: I64, fd: I64, datagram: I64) -> _Reads:
 
 
 class _Comms:
-    """Names of threads over time, from switches and from what perf says of threads."""
+    """Names of threads over time, from switches and from perf's own records of threads."""
 
     _IDLE = np.frombuffer(b"swapper".ljust(16, b"\0"), "<u8")
 
@@ -264,7 +264,7 @@ class _Comms:
         name = np.concatenate((comm["c"], low, high)).astype(np.int64)
         ts = np.concatenate((comm["ts"], switch["ts"], switch["ts"])).astype(np.int64)
         timed, good = to_monotonic(ts, decoded.clock)
-        # perf's own records have time 0: what a thread was called before anything happened.
+        # perf's own records have time 0: the names of threads at the start.
         self._ts = np.where(good & (ts > 0), timed, 0)
         self._tid, self._name = tid, name
         packed = [text.encode("utf-8", "replace")[:16].ljust(16, b"\0") for text in decoded.strings] or [
@@ -277,7 +277,7 @@ class _Comms:
         at = latest(self._tid, self._ts, tid, ts)
         name = np.where(at >= 0, self._name[at] if len(self._name) else 0, 0)
         words = self._words[np.clip(name, 0, len(self._words) - 1)]
-        words[tid == 0] = self._IDLE  # each core has an idle thread of its own, all with the same number
+        words[tid == 0] = self._IDLE  # each core has its own idle thread, all with the same number
         return words
 
 
@@ -314,10 +314,10 @@ class _Addresses:
 
 
 def _of_states(states: _Rows, queued: _Rows, read: _Rows) -> tuple[I64, I64]:
-    """Cookies and four words each of sockets whose kernel address and ports changed a TCP state.
+    """Cookies and four words each of sockets for which a change of the TCP state gives the addresses, matched by kernel address and ports.
 
-    The kernel uses the address of a socket again: the last change before its first data counts, or, of a socket
-    that was connected before the recording, one of later.
+    The kernel reuses the address of a socket: the last change before its first data counts or, for a socket
+    that was connected before the recording, a later one.
     """
     v, ts = np.concatenate((queued.v, read.v)), np.concatenate((queued.ts, read.ts))
     order = np.argsort(ts, kind="stable")
@@ -380,7 +380,7 @@ def _lines(
 
 
 def _hex(values: npt.NDArray[np.uint64]) -> pa.Array:
-    """As text, each different number once."""
+    """As text; each distinct number is formatted once."""
     codes, distinct = pd.factorize(values)
     texts = pa.array([f"{int(x):x}" for x in distinct], pa.string())
     return texts.take(pa.array(codes)) if len(codes) else pa.array([], pa.string())

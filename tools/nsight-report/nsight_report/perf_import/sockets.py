@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Addresses of sockets from a list that ``ss -tunae`` printed while perf recorded.
 
-The tracepoints tell a socket's cookie and ports, and the list has the cookie (``sk:``, in hexadecimal) beside the addresses.
+The tracepoints give a socket's cookie and ports, and the list has the cookie (``sk:``, in hexadecimal) beside the addresses.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..errors import BadInput
 
 I64 = npt.NDArray[np.int64]
 
-_MAX_BYTES = 64 << 20  # a million sockets have half of it
-# Two ends with ports among the columns, and the cookie somewhere behind them.
+_MAX_BYTES = 64 << 20  # a million sockets take half of it
+# Two endpoints with ports among the columns, and the cookie somewhere after them.
 _END = r"(\[[0-9a-f:.]+\]|[0-9.]+|\*)(?:%[\w.@-]+)?:(\d+|\*)"
 _LINE = re.compile(rf"\s{_END}\s+{_END}\s(?:.*\s)?sk:([0-9a-f]{{1,16}})(?:\s|$)")
 _HINT = "give what ss -tunae printed, or record tcp:tcp_rcv_space_adjust instead"
 
 
 def load(paths: Iterable[Path]) -> tuple[I64, npt.NDArray[np.uint64]]:
-    """Cookies, and four words for each as events.tsv has them: local, remote address.
+    """Cookies, and four words for each as in events.tsv: local, remote address.
 
-    Listening and unconnected sockets are left out: they have no peer. Raises BadInput for a file that lists none.
+    Listening and unconnected sockets are left out: they have no peer. Raises BadInput for a file that lists no sockets.
     """
     cookies: list[int] = []
     words: list[tuple[int, ...]] = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The balloon plot (Fig. 3 of the paper): when slow messages came, how slow, and why.
 
-Balloons side by side with one colour have one cause that lasted; balloons apart have
+Adjacent balloons with one colour have one lasting cause; scattered balloons have
 independent causes.
 """
 
@@ -25,7 +25,7 @@ OTHER = "other causes"
 
 
 def rows(messages: pd.DataFrame, coverage: pd.DataFrame, anomalies: pd.DataFrame) -> pd.DataFrame:
-    """One row per message: message_id, latency_ns, slow, and for slow ones deviation_ns and its top cause."""
+    """One row per message: message_id, latency_ns, slow, and for slow ones deviation_ns and the top cause."""
     names = cause_names(anomalies)
     sums = (
         pd.DataFrame(
@@ -51,10 +51,10 @@ def rows(messages: pd.DataFrame, coverage: pd.DataFrame, anomalies: pd.DataFrame
 
 
 def sizes(deviation_ns: pd.Series) -> np.ndarray:
-    """Balloon areas: they grow with the deviation, between a visible least and a most."""
+    """Balloon areas: they grow with the deviation, between a visible minimum and a maximum."""
     values = deviation_ns.to_numpy(dtype=float, na_value=0.0)
     top = values.max() if len(values) and values.max() > 0 else 1.0
-    # Many balloons are smaller, or they cover each other.
+    # With many balloons, each is smaller so that they do not cover each other.
     largest = max(_LARGEST * min(1.0, (_MANY / max(len(values), 1)) ** 0.5), 3 * _SMALLEST)
     return _SMALLEST + (largest - _SMALLEST) * np.clip(values / top, 0, 1)
 

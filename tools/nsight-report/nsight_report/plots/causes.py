@@ -2,7 +2,7 @@
 """Box plots of the causes (Figs. 4, 13, 15 and 18 of the paper): how much each adds, and to how many messages.
 
 ``rows`` are all causes over all slow messages, sorted by what a cause adds or by how many messages it hits.
-``rows_of_cause`` and ``rows_of_message`` look closer: what exactly delayed within one cause, or one message.
+``rows_of_cause`` and ``rows_of_message`` show details: what exactly caused the delay within one cause, or in one message.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..names import printable
 from ..tables.data_frames import cause_names
 from .style import BLACK, Look, latency_axis
 
-_MOST = 20  # boxes; of more causes the ones that add least in all are left out
-_BOX = 5  # values from which quartiles say something; fewer are drawn one by one
+_MOST = 20  # boxes; with more causes, the ones with the smallest total are left out
+_BOX = 5  # number of values from which quartiles are meaningful; fewer are drawn one by one
 _WHISKERS = (5, 95)  # percentiles
 
 By = Literal["deviation", "messages"]
@@ -31,7 +31,7 @@ TITLES: dict[By, str] = {
 
 
 def rows(anomalies: pd.DataFrame, by: By = "deviation") -> pd.DataFrame:
-    """One row per slow message and cause: message_id, cause, deviation_ns; the first on top comes last."""
+    """One row per slow message and cause: message_id, cause, deviation_ns; the topmost cause comes last."""
     frame = _sums(anomalies.assign(cause=cause_names(anomalies)))
     return _ordered(frame, by)
 
@@ -43,7 +43,7 @@ def rows_of_cause(anomalies: pd.DataFrame, cause: str) -> pd.DataFrame:
 
 
 def rows_of_message(anomalies: pd.DataFrame, message_id: int) -> pd.DataFrame:
-    """What delayed one message, with the same in all slow messages: as ``rows_of_cause``, and column ``this``."""
+    """What delayed one message, with the same in all slow messages: like ``rows_of_cause``, plus column ``this``."""
     every = anomalies.assign(cause=cause_names(anomalies).astype(str) + ": " + details(anomalies))
     own = every.loc[(every["message_id"] == message_id).to_numpy(bool), "cause"].unique()
     frame = _sums(every[every["cause"].isin(own)])
@@ -96,8 +96,8 @@ def plot(
 ) -> Axes:
     """Draw ``rows``: boxes are quartiles, whiskers 5th to 95th percentile, the cause's marker its median.
 
-    Fewer than five messages are drawn one by one. ``looks`` may lack a name: it is then of the look that begins
-    its name (details of a cause have their cause's). Black diamonds are of the message in column ``this``.
+    Causes with fewer than five messages are drawn point by point. If ``looks`` lacks a name, the look whose name is a prefix of
+    it is used (details of a cause have their cause's look). Black diamonds mark the message in column ``this``.
     """
     causes = list(dict.fromkeys(frame["cause"]))
     values = [frame.loc[frame["cause"] == c, "deviation_ns"].to_numpy(dtype=float) for c in causes]
@@ -110,7 +110,7 @@ def plot(
         for box, place in zip(boxes["boxes"], boxed, strict=True):
             box.set_facecolor(_look(looks, causes[place - 1]).colour)
             box.set_alpha(0.55)
-        # All that lie beyond whiskers in one picture: one for each cause takes longer than everything else.
+        # All points beyond whiskers in one artist: one per cause would take longer than everything else.
         beyond = [_beyond(values[place - 1]) for place in boxed]
         ax.plot(
             np.concatenate(beyond), np.repeat(boxed, [len(found) for found in beyond]), linestyle="none", marker=".",

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from ..units import BEYOND
 from .style import BLACK, BLUE, GREEN, PURPLE, SKY, VERMILLION, latency_axis
 
-_MOST = 4000  # points drawn: ranks evenly spaced below, every message in the last thousand
+_MOST = 4000  # points drawn: evenly spaced ranks in the lower part, every message of the last thousand
 #: Lines of captures, in their order: colour and dashes, so that they differ in print too.
 _LINES = (
     (BLUE, "-"),
@@ -41,7 +41,7 @@ def rows(messages: pd.DataFrame, label: str = "messages") -> pd.DataFrame:
 
 
 def plot(frame: pd.DataFrame, *, ax: Axes) -> Axes:
-    """Draw ``rows`` as cumulative distributions; n stands in the legend."""
+    """Draw ``rows`` as cumulative distributions; n is in the legend."""
     for (label, part), (colour, dashes) in zip(frame.groupby("capture", sort=False), cycle(_LINES)):
         ax.step(
             part["latency_ns"].to_numpy(dtype=float), part["percent"], where="post", color=colour, linestyle=dashes,
@@ -60,7 +60,7 @@ def plot(frame: pd.DataFrame, *, ax: Axes) -> Axes:
 def plot_tail(frame: pd.DataFrame, *, ax: Axes) -> Axes:
     """Draw the tails of ``rows``: share of messages slower than a latency, both axes logarithmic.
 
-    Dotted beyond the last percentile that n supports: there it is single messages.
+    Dotted beyond the last percentile that n supports: there, the line consists of single messages.
     """
     parts = list(zip(frame.groupby("capture", sort=False), cycle(_LINES)))
     few = False
@@ -84,7 +84,7 @@ def plot_tail(frame: pd.DataFrame, *, ax: Axes) -> Axes:
         decades = [d for d in (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 0.0001) if d >= 100.0 / most / 1.5]
         ax.set_yticks(decades, [f"{d:g} %" + ("" if d == 100 else f"  (p{100 - d:g})") for d in decades])
         handles = ax.get_legend_handles_labels()[0]
-        if few:  # once and last: it is said of every line
+        if few:  # once and last: it applies to every line
             handles.append(Line2D([], [], color=BLACK, linestyle=":", label=f"fewer than {BEYOND} messages"))
         ax.legend(handles=handles, loc="upper right" if len(parts) == 1 else "lower left")
     ax.set_xlabel("latency")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The core-context summary (Fig. 20 of the paper): who had each core while slow, and while normal messages were there."""
+"""The core-context summary (Fig. 20 of the paper): what ran on each core during slow messages, and during normal ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .style import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, VERMILLION, YELLOW
 
 TITLES = {"slow": "while slow messages were there", "baseline": "while baseline messages were there",
           "all": "whole recording"}  # fmt: skip
-#: Names told apart, of each kind of context; the others share one.
+#: Number of names shown separately for each kind of context; the others share one.
 _NAMED = {"application": 1, "thread": 3, "softirq": 3}
 _OTHERS = {"application": "other threads of the application", "thread": "other threads", "softirq": "other softirqs",
            "hardirq": "interrupts", "exception": "page faults and exceptions", "recording": "NSight's own cost",
@@ -26,24 +26,24 @@ _COLOURS = {
     "softirq": (GREEN, "#66C4A8", "#B3E2D4", "#D9F0E9"), "hardirq": (PURPLE,), "exception": (YELLOW,),
     "recording": (DARK,), "idle": ("#E4E4E4",), "host": ("#B9B4D6",), "untraced": ("white",),
 }  # fmt: skip
-#: A name of less than this on every core is one of the others.
+#: A name with less than this on every core is merged with the others.
 _SHOWN = 0.01
 _MOST_TICKS = 12
 
 
 def rows(cores: pd.DataFrame) -> pd.DataFrame:
-    """One row per role, core and what is drawn apart: role, cpu, context, label, share, lifetime_share."""
+    """One row per role, core and separately drawn context: role, cpu, context, label, share, lifetime_share."""
     frame = cores.astype({"role": str, "context": str, "name": str})
     label = frame["context"].map(_OTHERS)
     for context, most in _NAMED.items():
         of = frame[frame["context"] == context]
-        # What matters on one core in one of the roles has a name.
+        # A name is shown if it matters on one core in one of the roles.
         first = of.groupby("name")["share"].max()
         shown = list(first[first >= _SHOWN].sort_values(ascending=False, kind="stable").index[:most])
         named = (frame["context"] == context) & frame["name"].isin(shown)
         prefix = "softirq " if context == "softirq" else ""
         label = label.where(~named, prefix + frame["name"])
-    # Two processes can be called alike: a label is one colour.
+    # Two processes can have one name: a label has one colour.
     of_app = frame["name"].isin(frame.loc[frame["context"] == "application", "name"])
     label = label.where(
         (frame["context"] != "thread") | ~of_app | (label != frame["name"]), label + " (other process)"
@@ -61,7 +61,7 @@ def rows(cores: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(frame: pd.DataFrame, role: str, *, ax: Axes) -> Axes:
-    """Draw ``rows`` of one role: a bar of shares for each core; above it the part of the messages' lifetimes spent there."""
+    """Draw ``rows`` of one role: a bar of shares for each core; above it, the part of the messages' lifetimes on that core."""
     part = frame[frame["role"] == role]
     cpus = sorted(frame["cpu"].unique())
     place = {cpu: i for i, cpu in enumerate(cpus)}
@@ -98,7 +98,7 @@ def plot(frame: pd.DataFrame, role: str, *, ax: Axes) -> Axes:
 
 
 def legend(frame: pd.DataFrame) -> list[Patch]:
-    """What the colours of ``plot`` mean, from the top of the bars down."""
+    """The meaning of the colours of ``plot``, from the top of the bars down."""
     return [
         Patch(
             facecolor=colour, label=printable(label, 30),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes the figures of a report: PNG, SVG, and the CSV of what is drawn, beside each other."""
+"""Makes the figures of a report: PNG, SVG, and a CSV of the drawn data, in one directory."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Figure:
 
 
 def _workload(capture: CaptureTables) -> str:
-    """The threads that most messages are of."""
+    """The threads with most of the messages."""
     return ", ".join(selected(capture, ["comm"])["comm"].astype(str).value_counts().index[:3])
 
 
 def caption(capture: CaptureTables, summary: Summary, workload: str) -> str:
-    """Host, kernel, workload, coverage and command: where a figure comes from."""
+    """Host, kernel, workload, coverage and command: the origin of a figure."""
     m = capture.manifest
     coverage = "-" if summary.coverage_median is None else f"{summary.coverage_median:.0%} (median)"
     parts = [
@@ -77,7 +77,7 @@ def caption(capture: CaptureTables, summary: Summary, workload: str) -> str:
 
 @dataclass
 class Sheet:
-    """What the figures of one report share. ``messages``: columns ``OF_MESSAGES`` of the diagnosed ones."""
+    """Data shared by the figures of one report. ``messages``: columns ``OF_MESSAGES`` of the diagnosed ones."""
 
     capture: CaptureTables
     summary: Summary
@@ -98,7 +98,7 @@ class Sheet:
 
     @cached_property
     def paths(self) -> CallPaths:
-        """Call paths of slow and baseline messages: read once."""
+        """Call paths of slow and baseline messages, read once."""
         return call_paths(self.capture)
 
 
@@ -140,7 +140,7 @@ def _causes(sheet: Sheet) -> Iterator[Figure]:
 
 
 def _closer(sheet: Sheet) -> Iterator[Figure]:
-    """What is behind the largest cause, and behind the slowest message."""
+    """Details of the largest cause, and of the slowest message."""
     for c in each(sheet.capture.causes.head(1)):
         rows = causes.rows_of_cause(sheet.capture.anomalies, str(c.cause))
         if len(rows):
@@ -161,7 +161,7 @@ def _boxes(
     sheet: Sheet, name: str, title: str, alt: str, rows: pd.DataFrame, cause: str | None = None
 ) -> Figure:
     look = sheet.look
-    if cause is not None:  # what is behind one cause has the look of that cause
+    if cause is not None:  # details of one cause have the look of that cause
         look = dict.fromkeys(rows["cause"], look[cause])
     return _figure(
         name, title, alt, sheet.note, rows, (_WIDTH, 1.8 + 0.46 * rows["cause"].nunique()),
@@ -305,7 +305,7 @@ def _figure(
             for text in ax.texts:
                 text.set_in_layout(False)  # all are inside their axes
         fig.supxlabel(textwrap.fill(note, 170), fontsize=7, color="#555555", x=0.01, ha="left")
-        # Laid out once, and drawn once for each format: savefig would draw each twice more.
+        # The layout is computed once, and the figure drawn once per format: savefig would draw it twice more for each.
         canvas = FigureCanvasAgg(fig)
         engine = fig.get_layout_engine()
         if engine is not None:

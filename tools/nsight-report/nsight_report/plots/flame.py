@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Flame graphs of the slow messages, plain and against the baseline (Fig. 2 of the paper).
 
-The plain one shows where time goes, and that is mostly where it always goes. The differential one has the same boxes,
-coloured by how much longer they took than in the baseline messages: only that tells what is out of the usual.
+The plain one shows where time goes, which is mostly where it always goes. The differential one has the same boxes,
+coloured by how much longer they took than in the baseline messages: only this shows what is unusual.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIFFERENCE = LinearSegmentedColormap.from_list("difference", [LESS, "#F7F7F7", 
 def rows(stacks: pd.DataFrame) -> pd.DataFrame:
     """Boxes of a flame graph from ``calls.stacks.compared``: one row per path that is wide enough to see.
 
-    ``level`` is where it is drawn, ``left_ns`` where it begins (callees side by side, by name), ``slow_ns`` its width: the
+    ``level`` is its vertical position, ``left_ns`` its begin (callees side by side, by name), ``slow_ns`` its width: the
     mean over slow messages; ``baseline_ns`` the mean over baseline messages. Callers that only call share a box.
     """
     whole = float(stacks.loc[stacks["depth"] == 0, "slow_ns"].sum())
@@ -44,7 +44,7 @@ def rows(stacks: pd.DataFrame) -> pd.DataFrame:
     edge = 0.0
     while todo:
         path, level, left = todo.pop()
-        if left is None:  # a side: they stand beside each other
+        if left is None:  # sides are drawn next to each other
             left, edge = edge, edge + nodes[path].slow_ns
         names, node = [nodes[path].name], nodes[path]
         inside = children.get(path, [])
@@ -80,20 +80,20 @@ def rows(stacks: pd.DataFrame) -> pd.DataFrame:
 
 
 def height_inches(frame: pd.DataFrame) -> float:
-    """A figure height at which boxes keep theirs."""
+    """A figure height that keeps the height of the boxes."""
     return 2.0 + 0.26 * (int(frame["level"].max()) + 1 if len(frame) else 1)
 
 
 def plot(frame: pd.DataFrame, n: int, *, ax: Axes, n_baseline: int | None = None) -> Axes:
     """Draw ``rows`` of ``n`` slow messages; with ``n_baseline`` coloured by the difference to the baseline.
 
-    Red (more) and blue (less) are the same in the plain grey of print by their label; the scale is the largest
+    In grey print, labels distinguish red (more) and blue (less); the scale is the largest
     difference of a box, so the colours of two graphs are not comparable.
     """
     whole = float((frame["left_ns"] + frame["slow_ns"]).max()) if len(frame) else 1.0
     scale, unit = (1e6, "ms") if whole >= 2e6 else (1e3, "us") if whole >= 2e3 else (1.0, "ns")
     difference = frame["slow_ns"] - frame["baseline_ns"]
-    # The sides are sums of everything: they would take all of the scale.
+    # The sides are sums of everything: they would dominate the scale.
     most = max(float(difference[frame["level"] > 0].abs().max() or 0), 1.0) if len(frame) > 2 else 1.0
     corners, fills = [], []
     for row in each(frame):

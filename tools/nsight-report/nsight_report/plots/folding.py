@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which calls of a lifetime are drawn, and on which level: deep stacks made low enough to read.
+"""Which calls of a lifetime are drawn, and on which level: reduces deep stacks to a readable height.
 
 With Intel PT a lifetime has tens of thousands of calls, fifty deep; most of them are narrower than a line and
-many do nothing but call the next one. What is too narrow is left out (and counted); a function that spends nearly
+many do nothing but call the next one. Calls that are too narrow are left out (and counted); a function that spends nearly
 all of its time in one callee shares a box with it, named ``caller > callee``. Contexts (threads, system calls,
-interrupts) and calls that are anomalous always keep a box of their own.
+interrupts) and anomalous calls always keep a separate box.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-NARROWEST = 0.0012  # of the lifetime: about one point of a figure as wide as a page
+NARROWEST = 0.0012  # share of the lifetime: about one point of a figure as wide as a page
 WRAPPER = 0.9  # share of a function's time in one callee, from which the two share a box
-LEVELS = 18  # drawn at most for a core
-MOST = 1500  # boxes drawn at most for a core
+LEVELS = 18  # maximum number drawn for a core
+MOST = 1500  # maximum number of boxes drawn for a core
 
 
 @dataclass
 class Box:
-    """A drawn call: row numbers of the calls it stands for (callers first) and its level, 0 at the bottom."""
+    """A drawn call: row numbers of the calls that it represents (callers first) and its level, 0 at the bottom."""
 
     calls: list[int]
     level: int
@@ -32,7 +32,7 @@ class Box:
 def fold(calls: pd.DataFrame, span_ns: int, red: npt.NDArray[np.bool_]) -> tuple[list[Box], int]:
     """Boxes for ``calls`` (one core, callers before callees, ``begin`` and ``end`` in ns, ``red``: anomalous).
 
-    Also how many calls are not drawn: too narrow, or deeper than ``LEVELS``.
+    Also returns how many calls are not drawn: too narrow, or deeper than ``LEVELS``.
     """
     begin, end = calls["begin"].to_numpy(np.int64), calls["end"].to_numpy(np.int64)
     length = end - begin
@@ -69,7 +69,7 @@ def fold(calls: pd.DataFrame, span_ns: int, red: npt.NDArray[np.bool_]) -> tuple
 
 
 def _parents(calls: pd.DataFrame, kept: npt.NDArray[np.int64]) -> dict[int, int]:
-    """For each kept row the nearest caller that is kept too, -1 at the top."""
+    """For each kept row, the nearest caller that is also kept, -1 at the top."""
     place = {int(number): i for i, number in enumerate(calls["call_id"].to_numpy(np.int64))}
     parent = [place.get(int(number), -1) for number in calls["parent_id"].to_numpy(np.int64)]
     is_kept = set(kept.tolist())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The queuing breakdown (Fig. 19 of the paper): how many more were ahead of slow messages than usual, and what it cost."""
+"""The queuing breakdown (Fig. 19 of the paper): how many more messages than usual were ahead of slow ones, and the delay."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _WIDTH = 0.8
 
 
 def rows(queuing: pd.DataFrame) -> pd.DataFrame:
-    """One row per slow message and queue in which more than usual were ahead of it, in the order of the way.
+    """One row per slow message and queue in which more than usual were ahead of it, in the order of the path.
 
-    queue (with the side), function, message_id, depth, more (than the baseline has), deviation_ns. Queues where no
-    message waited behind more than usual are not there.
+    queue (with the side), function, message_id, depth, more (than the baseline has), deviation_ns. Queues in which no
+    message waited behind more than usual are left out.
     """
     frame = queuing[queuing["role"].astype(str) == "slow"]
     frame = frame.assign(more=frame["depth"] - frame["baseline_depth"])
@@ -37,7 +37,7 @@ def rows(queuing: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
-    """Draw ``rows``: at each number of further messages ahead a line as wide as the share of the queue's messages."""
+    """Draw ``rows``: at each number of additional messages ahead, a line as wide as the share of the queue's messages."""
     queues = list(dict.fromkeys(frame["queue"]))
     top = int(frame["more"].max()) if len(frame) else 1
     for x, queue in enumerate(queues):
@@ -59,15 +59,15 @@ def plot_depth(frame: pd.DataFrame, *, ax: Axes) -> Axes:
 
 
 def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
-    """Draw ``rows``: boxes (quartiles, whiskers 5th to 95th percentile) of the time that those ahead took above the usual.
+    """Draw ``rows``: boxes (quartiles, whiskers 5th to 95th percentile) of the extra time that the messages ahead took.
 
-    The axis is logarithmic: what is not above the usual lies on a line at its foot.
+    The axis is logarithmic: values that are not above the usual are on a line at its foot.
     """
     queues = list(dict.fromkeys(frame["queue"]))
     if len(frame):
         above = frame.loc[frame["deviation_ns"] > 0, "deviation_ns"]
         foot = float(above.min()) / 2 if len(above) else 1.0
-        # More ahead need not take longer: the median is over all messages, not only the delayed ones.
+        # More messages ahead need not take longer: the median is over all messages, not only the delayed ones.
         stats = [_box(frame.loc[frame["queue"] == q, "deviation_ns"].to_numpy(float), foot) for q in queues]
         boxes = ax.bxp(
             stats, positions=range(len(queues)), patch_artist=True, widths=_WIDTH / 2,
@@ -87,7 +87,7 @@ def plot_delay(frame: pd.DataFrame, *, ax: Axes) -> Axes:
 
 
 def _box(values: npt.NDArray[np.float64], foot: float) -> dict[str, Any]:
-    """What ``Axes.bxp`` draws of ``values``, with no end below ``foot``."""
+    """Input of ``Axes.bxp`` for ``values``, with no end below ``foot``."""
     found = boxplot_stats(values, whis=(5, 95))[0]
     return {key: np.maximum(value, foot) for key, value in found.items()}
 

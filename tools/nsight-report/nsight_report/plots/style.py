@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One style for every figure and the page: colours, markers, fonts, latency axes.
 
-Colours are the Okabe-Ito set, which people with the common colour-vision deficiencies can tell
-apart; a marker goes with each colour for those who cannot, and for print. ``at_night`` has their
+Colours are the Okabe-Ito set, which people with the common colour-vision deficiencies can
+distinguish; a marker goes with each colour for other readers, and for print. ``at_night`` gives
 variants for a dark screen.
 """
 
@@ -25,14 +25,14 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
 DARK = "#555555"
-GREY = "#9A9A9A"  # what is not a cause: ordinary messages, unexplained
+GREY = "#9A9A9A"  # for everything that is no cause: ordinary messages, unexplained
 PALETTE = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE, BLACK, DARK, GREY)
 
-# Ends of a differential flame graph, and text on the second.
+# End colours of a differential flame graph, and text on the second.
 MORE, LESS, ON_LESS = "#D65F00", "#0070B0", "#FEFEFE"
 
 WHITE, NIGHT = "#FFFFFF", "#14171A"  # background of figures and page, and on a dark screen
-# Blue moves away from black, and sky away from it. Orange, purple and yellow are light enough as they are.
+# Blue and sky are changed to be distinct from black and from each other. Orange, purple and yellow are light enough as they are.
 _AT_NIGHT = {
     BLUE: "#3B93D6", SKY: "#93D5F8", GREEN: "#1FB88A", VERMILLION: "#EE7030", BLACK: "#EDEFF1", DARK: "#B4B9BE",
     GREY: "#838A91", ORANGE: ORANGE, PURPLE: PURPLE, YELLOW: YELLOW, WHITE: NIGHT, ON_LESS: "#EDEFF1",
@@ -73,7 +73,7 @@ class Look:
     marker: str
 
 
-#: Slow messages without a cause: late, and nothing told why; or not late by more than their recording can tell.
+#: Slow messages without a cause: slow without a known reason; or not slower by more than the recording can resolve.
 UNEXPLAINED, NOT_SLOWER = "unexplained", "no slower than usual"
 
 _FIXED: dict[str, Look] = {
@@ -91,15 +91,15 @@ _FIXED: dict[str, Look] = {
     "NSight's own cost (A)": Look(DARK, "*"),
     "NSight's own cost (R)": Look(DARK, "d"),
 }
-# For names. Yellow is the last: it is weak on white.
+# Colours for names. Yellow is last: it has little contrast on white.
 _COLOURS = (VERMILLION, ORANGE, PURPLE, BLUE, GREEN, SKY, YELLOW)
 _MARKERS = ("o", "p", "h", "*", "d", "8", "H")
 
 
 def at_night(colour: str) -> str:
-    """``colour`` (#RRGGBB) on a dark screen: what is no cause keeps its hue, and light becomes dark.
+    """``colour`` (#RRGGBB) on a dark screen: colours that are no cause keep their hue, and light becomes dark.
 
-    What is no grey fills a box, and text that is light then stands on it.
+    A colour that is not grey fills a box, and light text is drawn on it.
 
     >>> at_night("#ffffff"), at_night("#DDDDDD")
     ('#14171A', '#323232')
@@ -116,9 +116,9 @@ def at_night(colour: str) -> str:
 def looks(causes: Iterable[str]) -> dict[str, Look]:
     """Colour and marker for each cause: the same in every figure, and no two alike in one report.
 
-    Known categories have a fixed look. Other names (programs, interrupts) take a colour by a hash
-    of the name, so it rarely changes between captures; when that colour is in use they take one
-    that is used less. Give the most important causes first: they get the most distinct looks.
+    Known categories have a fixed look. Other names (programs, interrupts) take a colour from a hash
+    of the name, so it rarely changes between captures; if that colour is in use, they take a
+    less used one. Give the most important causes first: they get the most distinct looks.
     """
     names = list(dict.fromkeys(causes))
     result = {name: _FIXED[name] for name in names if name in _FIXED}
@@ -139,7 +139,7 @@ def looks(causes: Iterable[str]) -> dict[str, Look]:
 
 
 def latency_axis(ax: Axes, which: str, low_ns: float, high_ns: float, room: float = 1.3) -> None:
-    """A log axis of nanoseconds whose ticks read 1 us, 10 us, ...; 2 and 5 too on short ranges.
+    """A log axis of nanoseconds with ticks 1 us, 10 us, ...; also 2 and 5 on short ranges.
 
     ``room`` is the factor left free above the highest value.
     """
@@ -149,14 +149,14 @@ def latency_axis(ax: Axes, which: str, low_ns: float, high_ns: float, room: floa
     axis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0) if short else (1.0,), numticks=30))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _pos: tick(value)))
-    # Sent messages can all be 0 ns long: as far as a log axis goes.
+    # Sent messages can all be 0 ns long: this is the lower limit of a log axis.
     limits = (max(low_ns, 1) / 1.3, max(high_ns, 1) * room)
     (ax.set_ylim if which == "y" else ax.set_xlim)(*limits)
     small_ticks(ax, which, limits)
 
 
 def small_ticks(ax: Axes, which: str, limits: tuple[float, float]) -> None:
-    """Marks between the ticks of a log axis. As one artist: dozens of minor ticks take longer to draw than all else."""
+    """Marks between the ticks of a log axis. As one artist: dozens of minor ticks take longer to draw than everything else."""
     first, last = (int(np.floor(np.log10(end))) for end in limits)
     at = np.concatenate([10.0**decade * np.arange(1, 10) for decade in range(first, last + 1)])
     at = at[(at >= limits[0]) & (at <= limits[1])]
@@ -171,9 +171,9 @@ def small_ticks(ax: Axes, which: str, limits: tuple[float, float]) -> None:
 
 
 def legend_below(ax: Axes, handles: list[Any], columns: int) -> None:
-    """A legend under the axis label, at a distance in inches: the same in flat and in tall figures.
+    """A legend under the axis label, at a fixed distance in inches: the same in flat and in tall figures.
 
-    It begins at the left edge of the figure, not of the axes: long names of ticks would push it out on the right.
+    It begins at the left edge of the figure, not of the axes: long tick labels would push it out on the right.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None

@@ -2,7 +2,7 @@
 """The lifetime of one message (Figs. 5 and 8 of the paper): what its cores did from timestamp to timestamp.
 
 ``rows`` collects everything that is drawn, so that the CSV beside the figure is the evidence. A core is drawn
-for as long as the message is there: the receive core up to the hand-off, the application core from it on.
+while the message is on it: the receive core up to the hand-off, the application core from then on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Part = dict[str, Any]  # one of COLUMNS to its value
 
-_MOST_MESSAGES = 10  # others drawn at most; the title says how many are left out
+_MOST_MESSAGES = 10  # maximum number of other messages drawn; the title says how many are left out
 UNKNOWN = "[unknown]"
 WRAPS = " > "  # between the names of calls that share a box
-_MOST_OF_IT = 0.8  # of what a cause added: an interval that is shorter does not stand for all of it
+_MOST_OF_IT = 0.8  # share of a cause's deviation: a shorter interval does not represent all of it
 _MARGIN = 0.04  # of the lifetime, shown before and after it
 
 COLUMNS = (
@@ -50,9 +50,9 @@ COLUMNS = (
     "note",
 )
 
-#: Columns of messages that tell which others were there.
+#: Columns of messages that show which other messages existed.
 OF_MESSAGES = ("message_id", "first_ns", "last_ns", "tid", "app_cpu", "direction", "comm")
-#: Columns of calls that are looked at.
+#: Columns of calls that are used.
 OF_CALLS = (
     "call_id",
     "parent_id",
@@ -84,11 +84,11 @@ _MARKS = {
 
 
 def rows(capture: CaptureTables, message_id: int) -> pd.DataFrame:
-    """What is drawn for a message: its calls, its timestamps, its causes, and messages of the same thread or core at the time.
+    """What is drawn for a message: its calls, its timestamps, its causes, and messages on the same thread or core at that time.
 
     ``what`` is call, mark, interval (of a core that is the message's), anomaly, message or left out; times are
-    clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` where its box is drawn;
-    ``red`` marks the calls that an anomaly of the message names. Raises KeyError for a message that is not there.
+    clipped to the lifetime and its margin. ``depth`` is that of the call, ``level`` the level of its box;
+    ``red`` marks the calls that an anomaly of the message names. Raises KeyError if there is no such message.
     """
     lifetime = capture.lifetime(message_id)
     found = capture.diagnosed_messages.rows(np.array([message_id]))
@@ -118,9 +118,9 @@ class _Anomaly:
 
 
 class Timelines:
-    """Makes the rows of many messages of a capture: what each is looked up in is laid out once.
+    """Makes the rows of many messages of a capture; the lookup tables are built once.
 
-    In plain arrays, since a row of a DataFrame costs a millisecond.
+    Uses plain arrays, since a row of a DataFrame costs a millisecond.
     """
 
     def __init__(self, messages: pd.DataFrame, anomalies: pd.DataFrame) -> None:
@@ -136,7 +136,7 @@ class Timelines:
         self._anomalies_of = anomalies.groupby(anomalies["message_id"].to_numpy(np.int64)).indices
 
     def parts(self, message: pd.Series[Any], where: list[Interval], lifetime: pd.DataFrame) -> list[Part]:
-        """What ``rows`` has for one message, row by row. ``where``: its ``Capture.intervals``."""
+        """The content of ``rows`` for one message, row by row. ``where``: its ``Capture.intervals``."""
         low, high = window(message)
         own = self._anomalies(int(message["message_id"]))
         return [
@@ -155,7 +155,7 @@ class Timelines:
         return [_Anomaly(*row) for row in zip(side, cpus, anomaly, category, subject, *times, strict=True)]
 
     def _others(self, message: pd.Series[Any], low: int, high: int) -> list[Part]:
-        """Messages of the same thread or application core that overlap, those read last before ours first."""
+        """Overlapping messages of the same thread or application core; the last one read before ours comes first."""
         same = self._tid == message["tid"]
         if not pd.isna(message["app_cpu"]):
             same |= self._app_cpu == message["app_cpu"]
@@ -187,7 +187,7 @@ class Timelines:
 
 
 def window(message: pd.Series[Any]) -> tuple[int, int]:
-    """From when to when is drawn, in ns."""
+    """Begin and end of the drawn time, in ns."""
     first, last = int(message["first_ns"]), int(message["last_ns"])
     margin = max(int((last - first) * _MARGIN), 200)
     return first - margin, last + margin
@@ -199,7 +199,7 @@ def tracks(message: pd.Series[Any]) -> dict[int, str]:
     app = None if pd.isna(message["app_cpu"]) else int(message["app_cpu"])
     found = {cpu: "R and A" if app in (None, cpu) else "R" for cpu in receive}
     found = found if app is None else {**found, app: found.get(app, "A")}
-    # Of a request, who sent and where it left.
+    # For a request, the sender's core and the core where it left.
     for name, side in (("send_cpu", "A"), ("driver_cpu", "T")):
         if name in message and not pd.isna(message[name]):
             found.setdefault(int(message[name]), side)
@@ -209,7 +209,7 @@ def tracks(message: pd.Series[Any]) -> dict[int, str]:
 def track_of_cause(cpu: int | None, side: str, track: dict[int, str]) -> int | None:
     """The core of ``track`` (see ``tracks``) in which a cause is drawn: its own, else that of its side, else any.
 
-    A cause has no core when the message was on the way, and another one when its thread waited elsewhere.
+    A cause has no core if the message was between cores, and another core if its thread waited elsewhere.
     """
     if cpu in track:
         return cpu
@@ -227,7 +227,7 @@ def _intervals(parts: list[Interval]) -> list[Part]:
 
 @dataclass(frozen=True)
 class _Core:
-    """Calls of one core, each once; ``begin`` and ``end`` inside the message's intervals of it. One entry a call."""
+    """Calls of one core, each once; ``begin`` and ``end`` within the message's intervals on it. One entry per call."""
 
     number: dict[str, Ints]
     word: dict[str, npt.NDArray[np.object_]]
@@ -245,7 +245,7 @@ class _Core:
 
 
 def _cores(lifetime: pd.DataFrame) -> tuple[Ints, _Core]:
-    """Which core each row of ``Capture.lifetime`` is on, and the rows."""
+    """The core of each row of ``Capture.lifetime``, and the rows."""
     number = {
         name: lifetime[name].to_numpy(np.int64)
         for name in ("call_id", "parent_id", "tid", "depth", "start_ns", "dur_ns")
@@ -256,7 +256,7 @@ def _cores(lifetime: pd.DataFrame) -> tuple[Ints, _Core]:
 
 
 def _once(core: _Core) -> _Core:
-    """On one core, a call that spans the hand-off lies in both intervals, which adjoin: made one."""
+    """On one core, a call that spans the hand-off is in both adjoining intervals: the two parts are joined."""
     _, first, of = np.unique(core.number["call_id"], return_index=True, return_inverse=True)
     if len(first) == len(of):
         return core
@@ -276,7 +276,7 @@ def _calls(message: pd.Series[Any], lifetime: pd.DataFrame, anomalies: list[_Ano
         calls = _once(every.of(cpus == cpu))
         red = _named(calls, anomalies)
         idle = calls.word["kind"] == "idle"
-        # Of the interval on this core, so that a short one has its calls too (for who zooms in).
+        # Relative to the interval on this core, so that a short one has calls too (visible after zooming in).
         span = int(calls.end.max() - calls.begin.min()) if len(calls.begin) else 0
         busy = np.flatnonzero(~idle)
         shown = calls.of(busy)
@@ -304,7 +304,7 @@ def _named(calls: _Core, anomalies: list[_Anomaly]) -> npt.NDArray[np.bool_]:
     names = np.array([*(thread_name(str(symbol)) for symbol in symbols), ""], object)[code]
     for a in anomalies:
         inside = (calls.begin < a.end_ns) & (calls.end > a.start_ns)
-        if a.subject == UNKNOWN:  # many functions have no name: only what lies wholly in the evidence
+        if a.subject == UNKNOWN:  # many functions have no name: only those entirely within the evidence
             inside = (calls.begin >= a.start_ns) & (calls.end <= a.end_ns)
         red |= inside & (names == a.subject)
     return red
@@ -342,7 +342,7 @@ def _box(
 
 
 def _anomalies(own: list[_Anomaly], low: int, high: int) -> list[Part]:
-    """Those of the cause that adds most first: where labels have no room for all, it keeps its own."""
+    """Anomalies; those of the largest cause come first, so that it keeps its label if there is no room for all."""
     total: Counter[tuple[str, str]] = Counter()
     for a in own:
         total[a.category, a.side] += a.deviation_ns
@@ -363,7 +363,7 @@ def _anomalies(own: list[_Anomaly], low: int, high: int) -> list[Part]:
 
 
 def _told(a: _Anomaly) -> str:
-    """What it added; and how long the interval is that is drawn, where it came in several."""
+    """The time that it added; and the length of the drawn interval, if there were several."""
     drawn = a.end_ns - a.start_ns
     longest = f" (longest: {duration(drawn)})" if 0 < drawn < _MOST_OF_IT * a.deviation_ns else ""
     return f"+{duration(a.deviation_ns)}{longest}"

@@ -29,7 +29,7 @@ FILL = {
     "stall": "#B9B4D6",
     "absent": "#CFC7BF",
 }
-# The outline of boxes too narrow to have one of their own: their fill, darker.
+# The outline of boxes that are too narrow for a normal one: their fill, darker.
 _EDGE = {
     "own thread": "#7FBEDD",
     "syscall": "#E0C062",
@@ -76,7 +76,7 @@ def height_inches(frame: pd.DataFrame) -> float:
 
 def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
     """Draw ``rows``. Time counts from the first timestamp; red is what an anomaly names, blank is not decoded,
-    dashed ends are inferred, grey is when a core was not the message's."""
+    dashed ends are inferred, grey is time in which a core was not the message's."""
     marks = frame[frame["what"] == "mark"]
     origin = (
         int((marks["start_ns"].iloc[0] + marks["end_ns"].iloc[0]) // 2)
@@ -121,7 +121,7 @@ def plot(frame: pd.DataFrame, title: str, *, ax: Axes) -> Axes:
 
 
 def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
-    """Core to (base, levels, track name); application core below, receive core on top."""
+    """Core to (base, levels, track name); application core at the bottom, receive core on top."""
     calls = frame[(frame["what"] == "call") & (frame["kind"] != "idle")]
     every = frame[frame["what"] == "call"]
     order = {"T": -1, "A": 0, "R and A": 1, "R": 2}
@@ -130,7 +130,7 @@ def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
     top = 0.3
     cores = every[["cpu", "track"]].drop_duplicates()
     for core in sorted(each(cores), key=lambda c: order.get(c.track, 3)):
-        # A short interval beside a long one keeps its boxes, but they do not make the figure taller; red ones may.
+        # A short interval next to a long one keeps its boxes, but they do not make the figure taller; red ones may.
         seen = (calls["end_ns"] - calls["start_ns"] >= least) | (calls["red"] != "")
         own = calls[(calls["cpu"] == core.cpu) & seen]
         level = own["level"].max()
@@ -141,7 +141,7 @@ def _layout(frame: pd.DataFrame) -> tuple[Bases, float]:
 
 
 def _elsewhere(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases) -> None:
-    """Shade a track where its core was not the message's: blank there says nothing."""
+    """Shade a track while its core was not the message's: blank space there means nothing."""
     for cpu, (base, n, _track) in bases.items():
         own = frame[(frame["what"] == "interval") & (frame["cpu"] == cpu)].sort_values("start_ns")
         edge = ax.get_xlim()[0]
@@ -180,7 +180,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
                     clip_on=True, zorder=4)  # fmt: skip
     if corners:
         fill, edges, widths, styles = zip(*looks, strict=True)
-        # Of a tuple of two, matplotlib takes the second for the dashes of one style.
+        # From a tuple of two, matplotlib takes the second as the dashes of one style.
         boxes = PolyCollection(
             corners, facecolors=fill, edgecolors=edges, linewidths=widths, linestyles=list(styles)
         )
@@ -199,7 +199,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float) ->
 
 
 def shortened(name: str, room: int) -> str:
-    """``name`` in ``room`` characters: of calls that share a box, first the ones in the middle go."""
+    """``name`` in ``room`` characters: for calls that share a box, the middle ones are dropped first."""
     parts = str(name).split(WRAPS)
     whole = printable(name, 400)
     if len(parts) > 1 and len(whole) > room:
@@ -229,7 +229,7 @@ def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float
                 zorder=0.6,
             )
         )
-        # A bracket on top, not a frame around everything: the boxes below are what it is about.
+        # A bracket on top, not a frame around everything: the boxes below are the subject.
         ax.plot([left, left, right, right], [base + depth - 0.1, base + depth + 0.1, base + depth + 0.1, base + depth - 0.1],
                 color=VERMILLION, linewidth=1.6, zorder=3)  # fmt: skip
         label = f"{printable(a.name, 40)} {a.note}"
@@ -237,7 +237,7 @@ def _anomalies(ax: Axes, frame: pd.DataFrame, at: At, bases: Bases, width: float
         limits = ax.get_xlim()
         centre = min(max((left + right) / 2, limits[0] + half), limits[1] - half)
         taken = drawn.setdefault(core, [])
-        # The largest come first; a label that would cover one of them is left to the table.
+        # The largest come first; a label that would cover another is left to the table.
         if all(centre + half < lo or centre - half > hi for lo, hi in taken):
             ax.text(centre, base + depth + 0.2, label, color="#A04000", fontsize=_TEXT, fontweight="bold",
                     ha="center", va="bottom", zorder=5, bbox=_WHITE)  # fmt: skip
@@ -258,7 +258,7 @@ def _messages(ax: Axes, frame: pd.DataFrame, at: At, width: float) -> float:
         if inside:
             before = left - (len(m.name) + 2) * _CHAR * width > ax.get_xlim()[0]
             x, side = (left if before else right - 0.012 * width), "right"
-        # Above the marks, whose lines would cross it.
+        # Above the marks, whose lines would otherwise cross it.
         ax.text(x, y, m.name, fontsize=7, va="center", ha=side, color="#444444", zorder=5, bbox=_WHITE)
     return y - 0.35 if len(others) else 0.0
 

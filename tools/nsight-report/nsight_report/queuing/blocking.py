@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What blocked messages waited for (section 5.2 of the paper): head-of-line blocking by what the fastest messages do.
+"""What blocked messages waited for (section 5.2 of the paper): head-of-line blocking compared with the fastest messages.
 
-A message that waits behind others waits while these are processed. What that processing usually consists of
-follows from the fastest messages: nothing delayed them. What the ones ahead took more than that in is why the queue was
+A message that waits behind others waits while these are processed. The fastest messages show what that
+processing usually consists of: nothing delayed them. Time that the messages ahead took beyond that makes the queue
 slow, not only long.
 """
 
@@ -28,7 +28,7 @@ from ..timeline.labelled import HOL, LabelledIntervals
 from ..timeline.recording import Recording
 from .self_time import Inside
 
-#: The fastest messages: this share, but not fewer and not more than so many.
+#: The fastest messages: this share, but at least and at most these numbers.
 FASTEST, FEWEST, MOST = 0.05, 10, 500
 
 _COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid", "begin_tid", "pid")
@@ -36,7 +36,7 @@ _COLUMNS = ("first_ns", "last_ns", "latency_ns", "app_ns", "conn_id", "tid", "be
 
 @dataclass(frozen=True)
 class _Work:
-    """What intervals (``of``: whose) consist of, by functions or contexts (``subject``)."""
+    """What intervals (``of``: their owner) consist of, by functions or contexts (``subject``)."""
 
     of: Int
     category: npt.NDArray[np.object_]
@@ -44,7 +44,7 @@ class _Work:
     ns: Int
 
     def frame(self) -> pd.DataFrame:
-        """One row per whose and category; ``subject``: the one with the most of it."""
+        """One row per owner and category; ``subject``: the one with most of the time."""
         columns = {"of": self.of, "category": self.category, "subject": self.subject, "ns": self.ns}
         keys = ["of", "category"]
         frame = pd.DataFrame(columns).groupby([*keys, "subject"])["ns"].sum().reset_index()
@@ -73,7 +73,7 @@ def break_down(
     messages = every.rows(np.append(fastest, column(found["message_id"])))
     ids = column(messages["message_id"])
     activity = Activity(recording, messages, App.of(of_server))
-    del of_server  # it grows with the recording, and what follows needs memory
+    del of_server  # it grows with the recording, and the next steps need memory
     blocked = np.unique(np.searchsorted(ids, column(found["message_id"])))
     waited = LabelledIntervals.join(
         [exposure.measure(messages, of[0], then, (HOL,))[1] for of, then in activity.parts([blocked])]
@@ -106,7 +106,7 @@ def _fastest(messages: pd.DataFrame, seen: tuple[int, int] | None, only: Int | N
 
 
 def _own_work(ids: Int, activity: Activity) -> tuple[Int, Int, Int, Int]:
-    """LabelledIntervals in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
+    """Intervals in which messages were worked on: (position in ``ids`` and side as one number, core, begin, end)."""
     order = np.argsort(ids)
     parts = []
     for side, tiles in ((R, activity.machine.cores), (A, activity.machine.threads)):
@@ -132,7 +132,7 @@ def _categorised(of: Int, cpu: Int, start: Int, end: Int, inside: Inside, rows: 
 
 
 def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_fastest: int) -> pd.DataFrame:
-    """Median ns that one of the fastest messages takes in each category, by side; absence counts as 0."""
+    """Median ns that a fastest message takes in each category, by side; absence counts as 0."""
     frame = _categorised(*own, inside, rows).frame()
     frame["side"] = frame["of"] % len(SIDES)
     frame = frame.sort_values("ns")
@@ -142,11 +142,11 @@ def _usual(own: tuple[Int, Int, Int, Int], inside: Inside, rows: Categories, n_f
 
 
 def _ahead(waited: LabelledIntervals, activity: Activity) -> pd.DataFrame:
-    """By message and side: how many messages it waited for (``n_ahead``), and how much of them in all (``parts``)."""
+    """By message and side: how many messages it waited for (``n_ahead``), and how much of them in total (``parts``)."""
     key = waited.row * len(SIDES) + waited.side
     frame = pd.DataFrame({"of": key, "other": waited.other, "ns": waited.end - waited.start})
     frame = frame.groupby(["of", "other"])["ns"].sum().reset_index()
-    # Of a thread's time until its next read, only that in which it ran.
+    # From a thread's time until its next read, only the time in which it ran.
     others = np.unique(waited.other[waited.other >= 0])
     of, _, start, end = _own_work(others, activity)
     whole = pd.DataFrame({"other": others[of // len(SIDES)], "side": of % len(SIDES), "whole": end - start})
@@ -182,7 +182,7 @@ def _rows(
 
 
 def _shared(frame: pd.DataFrame) -> Int:
-    """``claimed`` by ``observed_ns``, in whole ns that add up."""
+    """``claimed`` in proportion to ``observed_ns``, in whole ns that add up."""
     total = frame.groupby("of")["observed_ns"].cumsum().to_numpy(np.int64)
     whole = frame.groupby("of")["observed_ns"].transform("sum").to_numpy(np.int64)
     claimed = frame["claimed"].to_numpy(np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How many were served ahead of each message, and how long that took."""
+"""How many messages were served ahead of each message, and how long that took."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..interval_joins import Int, keys
 
 @dataclass(frozen=True)
 class Served:
-    """What one function (or every message) was busy with, by core or thread ``group``; intervals of a group do not overlap.
+    """When one function (or every message) was being served, by core or thread ``group``; intervals of a group do not overlap.
 
     Ordered by group, start.
     """
@@ -25,7 +25,7 @@ class Served:
 
     @staticmethod
     def build(group: Int, start: Int, end: Int) -> Served:
-        """A call within one of the same function is left out: it is part of it."""
+        """A call inside another call of the same function is left out: it is part of it."""
         order = np.lexsort((-end, start, group))
         group, start, end = group[order], start[order], end[order]
         keep = np.ones(len(group), bool)
@@ -35,7 +35,7 @@ class Served:
         return Served(group[keep], start[keep], end[keep])
 
     def places(self, group: Int, time: Int, begins: bool, side: Literal["left", "right"]) -> Int:
-        """How many intervals of all groups before, and of ``group`` begin (or end) up to ``time``."""
+        """Number of intervals of all earlier groups, and of those of ``group`` that begin (or end) up to ``time``."""
         own, asked = keys((self.group, self.start if begins else self.end), (group, time))
         return np.searchsorted(own, asked, side)
 
@@ -46,9 +46,9 @@ def _runs(group: Int) -> list[tuple[int, int]]:
 
 
 def ahead(served: Served, group: Int, enter: Int, leave: Int, in_service: bool) -> tuple[Int, Int]:
-    """How many were served from ``enter`` to ``leave`` by the server ``group`` of each message, and for how long (ns).
+    """How many intervals the server ``group`` of each message served from ``enter`` to ``leave``, and for how long (ns).
 
-    Counted is what ended in that time, and began before it too if ``in_service``; else what began in it.
+    With ``in_service``, intervals count that end in that time, even if they began before it; otherwise those that begin in it.
 
     >>> import numpy as np
     >>> a = np.array
@@ -65,7 +65,7 @@ def ahead(served: Served, group: Int, enter: Int, leave: Int, in_service: bool) 
     count = np.maximum(last - first, 0)
     total = np.append(0, np.cumsum(served.end - served.start))
     ns = np.where(count > 0, total[last] - total[first], 0)
-    # What began before, or ends behind, counts in part.
+    # Intervals that began earlier, or end later, count in part.
     some = count > 0
     ns[some] -= np.maximum(enter[some] - served.start[first[some]], 0)
     ns[some] -= np.maximum(served.end[last[some] - 1] - leave[some], 0)
@@ -73,7 +73,7 @@ def ahead(served: Served, group: Int, enter: Int, leave: Int, in_service: bool) 
 
 
 def once(served: Served, group: Int, low: Int, high: Int) -> float:
-    """Share of the intervals [low, high] of ``group`` that exactly one of ``served`` meets."""
+    """Share of the intervals [low, high] of ``group`` that meet exactly one of ``served``."""
     if not len(group):
         return 0.0
     first = served.places(group, low, False, "right")
@@ -82,7 +82,7 @@ def once(served: Served, group: Int, low: Int, high: Int) -> float:
 
 
 def overtaken(group: Int, enter: Int, leave: Int, of: npt.NDArray[np.bool_]) -> Int:
-    """For each message, how many of its ``group`` left between its ``enter`` and its ``leave``; 0 but for ``of``.
+    """For each message, how many of its ``group`` left between its ``enter`` and its ``leave``; 0 for messages outside ``of``.
 
     >>> overtaken(np.array([1, 1, 1]), np.array([0, 1, 2]), np.array([9, 12, 15]), np.ones(3, bool)).tolist()
     [0, 1, 2]

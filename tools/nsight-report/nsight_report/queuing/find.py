@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The stage: how many were ahead of each compared message at each queue of its way (Fig. 19 of the paper)."""
+"""The stage: how many messages were ahead of each compared message at each queue on its path (Fig. 19 of the paper)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .depth import Served, ahead, once, overtaken
 from .occurrences import Name, Occurrences
 from .queues import DRIVER, PROTOCOL, QUEUES, SOCKET, THREAD, Candidate, Queue
 
-#: A function that meets fewer of the messages exactly once does not tell how many are in a queue.
+#: Minimum share of the messages that a function must meet exactly once, to show how many are in a queue.
 LEAST_MATCHED = 0.5
-#: Messages that functions are chosen by.
+#: Number of messages by which functions are chosen.
 _SAMPLE = 1_000
-#: Of a function's match with the best one's.
+#: Minimum match of a function, relative to the best one's.
 _NEARLY = 0.8
-#: As many where every function of a program is looked at.
+#: Number of messages if every function of a program is considered.
 _FEW = 200
 _STAMPS = ("first_ns", "arrival_ns", "arrival_last_ns", "handoff_ns", "call_ns", "app_ns")
 _NEVER = np.iinfo(np.int64).max
@@ -43,7 +43,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class _Server:
-    """The function that stands for a queue: its calls, and the share of messages that one of them meets."""
+    """The function that represents a queue: its calls, and the share of messages that meet exactly one of them."""
 
     queue: Queue
     name: Name
@@ -56,8 +56,8 @@ def find(
 ) -> tuple[pa.Table, pa.Table]:
     """Depth and delay of every message of ``compared`` at every queue: ``(table queuing, losses)``.
 
-    ``against``: the capture that the baseline messages are of, if another. Baseline is the median of the
-    baseline messages that a slow message is compared with. Times of different queues can overlap: an application that
+    ``against``: the capture of the baseline messages, if it is another one. Baseline is the median of the
+    baseline messages with which a slow message is compared. Times of different queues can overlap: an application that
     sends may receive packets meanwhile.
     """
     ledger = Ledger("queuing")
@@ -92,12 +92,12 @@ def _measure(recording: Recording, chosen: pd.DataFrame, ledger: Ledger) -> pd.D
     parts += _by_messages(_beside(every, own, activity.machine), own, activity.machine, counted)
     if activity.has_functions:
         _account(counted, own, ledger)
-    # Sent messages are in a queue only where a function shows it.
+    # Sent messages are in a queue only if a function shows it.
     return pd.concat(parts, ignore_index=True) if parts else _nothing()
 
 
 def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles) -> pa.Table:
-    """Calls while the compared messages were in their queues, and while some were served themselves: no others are read."""
+    """Calls while the compared messages were in their queues, and while some were served themselves; only these are read."""
     parts: list[tuple[str, Int, Int, Int]] = []
     for queue in QUEUES:
         rows = own[own["direction"] == queue.direction]
@@ -108,7 +108,7 @@ def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles
     cores = []
     for where, group, low, high in parts:
         known = (group >= 0) & (low >= 0) & (high >= low)
-        # A call that ended when the message came was before it, one that began when it left is behind it.
+        # A call that ended when the message came is before it; one that began when it left is after it.
         group, low, high = group[known], low[known], high[known] + 1
         cores.append(activity.cores_of(group, low, high)[1:] if where == "tid" else (group, low, high))
     cpu, start, end = (np.concatenate(c) for c in zip(*cores, strict=True))
@@ -116,7 +116,7 @@ def _near(activity: Activity, messages: Messages, own: pd.DataFrame, busy: Tiles
 
 
 def _account(counted: set[str], own: pd.DataFrame, ledger: Ledger) -> None:
-    """Say for which queues no function was found, in mode intel-pt."""
+    """Report the queues for which no function was found, in mode intel-pt."""
     directions = set(own["direction"].astype(str))
     without = [q.name for q in QUEUES if q.name not in counted and q.direction in directions]
     ledger.add("queues_without_function", len(without), queues=", ".join(without))
@@ -161,7 +161,7 @@ def _translated(pattern: str) -> str:
 
 
 def _items(queue: Queue, messages: Messages, own: pd.DataFrame, busy: Tiles) -> tuple[Int, Int, Int]:
-    """When and by whom messages themselves were served: server, begin, end."""
+    """When and by whom the messages themselves were served: server, begin, end."""
     frame = own[own["direction"] == queue.direction]
     if queue.name in queues.SERVED_BY_SENDING:
         frame = _sent(queue, messages, frame)
@@ -174,7 +174,7 @@ def _items(queue: Queue, messages: Messages, own: pd.DataFrame, busy: Tiles) -> 
 
 
 def _sent(queue: Queue, messages: Messages, while_there: pd.DataFrame) -> pd.DataFrame:
-    """What the threads of some messages sent from the first of these to the last."""
+    """What the threads of some messages sent, from the first to the last of these messages."""
     tids = column(while_there["tid"])
     low, high = (
         column(while_there["first_ns"]).min(initial=_NEVER),
@@ -190,7 +190,7 @@ def _sent(queue: Queue, messages: Messages, while_there: pd.DataFrame) -> pd.Dat
 
 
 def _tiles(frame: pd.DataFrame, busy: Tiles, most: int) -> tuple[Int, Int, Int]:
-    """From each message's read until its thread goes on to another or waits."""
+    """From each message's read until its thread continues with another one or waits."""
     mine = np.isin(busy.owner, column(_thin(frame, most)["message_id"])) & (busy.end < np.iinfo(np.int64).max)
     return busy.group[mine], busy.start[mine], busy.end[mine]
 
@@ -213,7 +213,7 @@ def _served(found: Occurrences, name: Name, where: str) -> Served:
 def _by_calls_alone(
     calls: pa.Table, queue: Queue, lines: list[Candidate], busy: Tiles, own: pd.DataFrame
 ) -> _Server | None:
-    """The longest of the functions that begin and end once between a message's read and the next, whatever their name."""
+    """The longest of the functions that begin and end once between a message's read and the next, whatever their names."""
     of = [c for c in lines if c.any_name and c.queue == queue.name]
     tid, low, high = _tiles(own[own["direction"] == queue.direction], busy, _FEW)
     if not len(tid):
@@ -238,8 +238,8 @@ def _by_calls_alone(
     took = np.bincount(
         seen.name[call[inside]], seen.end[call[inside]] - seen.start[call[inside]], len(seen.names)
     )
-    # What is called once for each message calls others once: of such the outermost is the message's. Where some reads
-    # bring several requests, what is called for each request does not match them all, and is wanted all the same.
+    # A function that is called once per message calls others once: the outermost of these represents the message. If some reads
+    # bring several requests, a function that is called once per request does not match all reads, but is still the right one.
     good = matched >= max(matched.max() * _NEARLY, LEAST_MATCHED)
     if not good.any():
         return None
@@ -264,7 +264,7 @@ def _by_function(server: _Server, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _beside(messages: Messages, own: pd.DataFrame, machine: Machine) -> pd.DataFrame:
-    """Received messages that were there while any of the compared ones was, or that somebody worked on then."""
+    """Received messages that existed while any of the compared ones did, or that a thread worked on then."""
     asked = Asked.of(own)
     owners = np.union1d(machine.threads.owner, machine.cores.owner)
 
@@ -281,7 +281,7 @@ def _beside(messages: Messages, own: pd.DataFrame, machine: Machine) -> pd.DataF
 def _by_messages(
     rx: pd.DataFrame, own: pd.DataFrame, machine: Machine, counted: set[str]
 ) -> Iterator[pd.DataFrame]:
-    """Queues whose depth other messages (``_beside``) tell: at the socket and the thread always, before it where functions do not."""
+    """Queues whose depth other messages (``_beside``) show: the socket and the thread always, earlier queues if functions do not."""
     ids = column(rx["message_id"])
     mine = own[own["direction"] == "rx"]
     at = np.searchsorted(ids, column(mine["message_id"]))
@@ -324,10 +324,10 @@ def _others(
     with_mine: Callable[[Int, Int], npt.NDArray[np.bool_]] | None = None,
     conn: Int | None = None,
 ) -> tuple[Int, Int, Int]:
-    """For how long others than ``mine`` were worked on from ``low`` to ``high``, in all and of the same connection.
+    """How long messages other than ``mine`` were worked on from ``low`` to ``high``: in total, and of the same connection.
 
-    ``left``: messages, and when each left the queue; ``mine``, and what ``with_mine`` takes, are rows of these: it says which
-    are worked on with others. With it comes whether (1) one was still being worked on that had left before ``low``.
+    ``left``: messages, and when each left the queue; ``mine`` and the arguments of ``with_mine`` are rows of these; it says
+    which are worked on together. The third result is 1 if one that had left before ``low`` was still worked on.
     """
     ids, when = left
     valid = np.flatnonzero((group >= 0) & (low >= 0) & (high > low))
@@ -384,7 +384,7 @@ def _nothing() -> pd.DataFrame:
 
 
 def _against_usual(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the medians of the baseline messages that each message is compared with."""
+    """Add the medians of the baseline messages with which each message is compared."""
     keys = ["usual", "queue", "side"]
     by = frame[frame["role"] == "baseline"].groupby(keys, sort=False)
     for value, baseline in (("depth", "baseline_depth"), ("ahead_ns", "baseline_ns")):

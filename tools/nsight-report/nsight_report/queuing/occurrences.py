@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Calls of a few functions, found in a table of many without reading more of it than must be."""
+"""Finds calls of a few functions in a large table, and reads no more of it than necessary."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pyarrow as pa
 
 from ..interval_joins import Int
 
-#: (kind, symbol, dso) of a function; the symbol of one without a name has its address.
+#: (kind, symbol, dso) of a function; the symbol of a function without a name contains its address.
 Name = tuple[str, str, str]
 _NAMED = ("kind", "symbol", "dso")
 COLUMNS = (*_NAMED, "cpu", "tid", "start_ns", "dur_ns", "start_addr")
-#: Functions of stripped programs share this name: their address tells them apart.
+#: Name shared by functions of stripped programs: their addresses distinguish them.
 UNNAMED = "[unknown]"
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Calls ordered by start; ``name``: which of ``names`` each is of."""
+    """Calls ordered by start; ``name``: index into ``names``."""
 
     names: list[Name]
     name: Int
@@ -36,7 +36,7 @@ class Occurrences:
         return len(self.start)
 
     def of(self, names: npt.NDArray[np.bool_]) -> Occurrences:
-        """Those whose name is among the chosen."""
+        """Calls whose names are chosen."""
         return self._take(names[self.name])
 
     def _take(self, at: npt.NDArray[np.bool_]) -> Occurrences:
@@ -54,7 +54,7 @@ def find(
 ) -> Occurrences:
     """Calls in table ``calls`` of the functions ``wanted``, of some threads and within some time if given.
 
-    ``symbols`` is asked once for each symbol, ``wanted`` for each different name that passes.
+    ``symbols`` is called once per symbol, ``wanted`` once per distinct name that passes.
     """
     asked: dict[str, bool] = {}
     parts: list[tuple[Int, ...]] = []

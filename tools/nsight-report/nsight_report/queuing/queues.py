@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The queues on a message's way, and which functions can stand for them (``queues.csv``)."""
+"""The queues on a message's path, and the functions that can represent them (``queues.csv``)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..errors import BadInput
 
 BUILT_IN = Path(__file__).with_name("queues.csv")
 
-#: What is counted where no function is.
+#: What is counted if there is no function.
 MESSAGES = "messages"
 
 
 @dataclass(frozen=True)
 class Queue:
-    """One queue: a message is in it from ``enter`` to ``leave`` (columns of messages), and others are served by ``where``.
+    """One queue: a message is in it from ``enter`` to ``leave`` (columns of messages), and ``where`` serves the others.
 
-    ``served``: from when to when the message itself is served, which tells the function that serves; '' in the
-    second place: until the thread goes on to the next message. ``in_service``: what is being served when the message
-    comes is ahead of it too (not where that is the message itself). ``own``: packets of the message itself are served
+    ``served``: from when to when the message itself is served, which identifies the serving function; '' in the
+    second place: until the thread continues with the next message. ``in_service``: what is being served when the message
+    comes is ahead of it too (except the message itself). ``own``: packets of the message itself are served
     there one by one.
     """
 
@@ -57,11 +57,11 @@ QUEUES = (
     ),
 )  # fmt: skip
 
-#: Queues whose server shows in sent messages, not in waiting ones.
+#: Queues whose server is found from sent messages, not from waiting ones.
 SERVED_BY_SENDING = ("App send",)
-#: Queues that are counted by messages: (name, side). The first two where functions are not seen.
+#: Queues that are counted by messages: (name, side). The first two only if functions are not recorded.
 DRIVER, PROTOCOL, SOCKET, THREAD = ("Driver", "R"), ("Protocol", "R"), ("Socket", "A"), ("Thread", "A")
-#: Every queue in the order of a message's way.
+#: Every queue, in the order of a message's path.
 ORDER = (
     "Driver",
     "Protocol",
@@ -85,11 +85,11 @@ class Candidate:
 
     @property
     def any_name(self) -> bool:
-        """Whether it is found by its calls alone."""
+        """Whether it is found from its calls alone."""
         return self.pattern == "*"
 
     def fits(self, kind: str, symbol: str, dso: str) -> bool:
-        """Whether a call of this kind, name and object is one.
+        """Whether a call of this kind, name and object matches.
 
         >>> Candidate("App receive", "read", "syscall").fits("syscall", "read", "")
         True
@@ -110,7 +110,7 @@ class Candidate:
 
 
 def read(path: Path = BUILT_IN) -> list[Candidate]:
-    """The lines of a queues file, in order. Raises BadInput naming the line at fault."""
+    """The lines of a queues file, in order. Raises BadInput, which names the wrong line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

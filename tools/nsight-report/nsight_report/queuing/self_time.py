@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cores did in some intervals, function by function: who was innermost, for how long."""
+"""What cores did in some intervals, function by function: which one was innermost, and for how long."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..interval_joins import Int, overlaps
 from ..tables.data_frames import to_pandas
 from ..timeline.activity import Activity
 
-#: What a category is asked with: (kind, subject, object).
+#: Arguments of the lookup of a category: (kind, subject, object).
 Asked = tuple[str, str, str]
 _OF_THREAD = ("thread", "gap", "idle")
 
 
 class Inside:
-    """The calls of a capture in some intervals of cores; ``names``: what to ask a category with."""
+    """The calls of a capture in some intervals of cores; ``names``: arguments of the lookup of a category."""
 
     def __init__(self, activity: Activity, cpu: Int, start: Int, end: Int) -> None:
         calls = activity.calls_while(cpu, start, end, COLUMNS)
@@ -26,7 +26,7 @@ class Inside:
         rows = np.arange(len(tree.cpu))
         near = to_pandas(calls)
         near = near[~near["kind"].isin(MARKS)]
-        # Each different combination once.
+        # Each distinct combination once.
         keys = near[["kind", "symbol", "dso", "before"]].astype(str)
         code, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
         self.names: list[Asked] = [_asked(*key) for key in unique]
@@ -34,7 +34,7 @@ class Inside:
         self._code = code.astype(np.int64)
 
     def of(self, cpu: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-        """What was innermost in intervals that lie in those: (which interval, place in ``names``, ns)."""
+        """The innermost calls in intervals that lie within those: (which interval, position in ``names``, ns)."""
         tiles = self._tiles
         query, tile, low, high = overlaps(cpu, start, end, tiles.cpu, tiles.start, tiles.end)
         return query, self._code[tiles.row[tile]], high - low

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Depths of queues, and what the messages that blocked another did."""
+"""Depths of queues, and what the messages that blocked others did."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests: received messages joined to their replies, and sent ones to what came back."""
+"""Requests: received messages joined with their replies, and sent ones with what came back."""

@@ -28,8 +28,8 @@ def build(
 ) -> tuple[Written | pa.Table, pa.Table]:
     """Write the requests to directory ``scratch``; return ``(requests, losses)``.
 
-    ``framing``: the protocol that ``messages`` were cut by. In memory are the messages of some connections at a time, one
-    whole connection at least; of every received request who had it when, and of every connection who asks.
+    ``framing``: the protocol at whose boundaries ``messages`` were cut. Memory holds the messages of some connections at a time
+    (at least one whole connection), for every received request which thread had it when, and for every connection which side asks.
     Messages of a recording of one direction make no request, and none is counted as missing.
     """
     ledger = Ledger("requests")
@@ -69,7 +69,7 @@ def build(
 def _both_directions(messages: Messages) -> bool:
     words: dict[str, dict[str, int]] = {}
     seen: set[int] = set()
-    # What is a word of the table need not be the direction of any message.
+    # The table's dictionary may contain words that no message uses as direction.
     for batch in messages.batches(["direction"], words):
         seen.update(np.unique(batch["direction"]).tolist())
         if {words["direction"].get(direction) for direction in DIRECTIONS} <= seen:
@@ -86,7 +86,7 @@ def _requests(
     ledger: Ledger,
 ) -> Rows:
     """Rows of table ``requests`` of some connections, by connection."""
-    # 100 Continue and its like are no replies: those follow.
+    # 100 Continue and the like are not replies: the replies follow.
     interim = [
         number for word, number in types.items() if framing == "http" and len(word) == 3 and word[0] == "1"
     ]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Which messages of a connection are a request, and which its reply.
 
-By default by alternation: what was asked (one call or several) until something is answered, and what is answered until
-something is asked again. Where each message is one of a protocol whose replies come in the order of requests, the
-n-th request that waits is joined to the n-th reply; where streams of a connection are numbered (HTTP/2), what is asked on one to
-what is answered on it. Datagrams have no order: one is joined to what is sent to its peer
-before the next one of that peer is read.
+The default is alternation: a request is everything asked (in one call or several) until something is answered, and the reply
+everything answered until something is asked again. If each message is one of a protocol whose replies come in the order of
+requests, the n-th waiting request is joined with the n-th reply; if the streams of a connection are numbered (HTTP/2), what is
+asked on a stream is joined with what is answered on it. Datagrams have no order: one is joined with what is sent to its peer
+before the next datagram of that peer is read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .rows import I64, Rows
 
 Bool = npt.NDArray[np.bool_]
 
-#: Numbers in column ``join``; the last stands for the protocol of the framing.
+#: Numbers in column ``join``; the last one stands for the framing's protocol.
 JOINS = ("alternation", "udp", "framing")
 ALTERNATION, UDP, FRAMING = range(3)
 
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Requests with a reply, as positions in the rows: first and last message of each; those between are its own too.
+    """Requests with a reply, as positions in the rows: first and last message of each; the messages in between belong to it too.
 
     ``certain``: no other join fits; else see ``requests_in_several_calls`` and ``earlier_datagrams_unanswered`` of the losses.
     """
@@ -49,7 +49,7 @@ class Exchanges:
 def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Ledger) -> Exchanges:
     """Join ``rows``, which are in order of connection and time, and of whole connections.
 
-    ``asks``: rows that are of a request, all others are of replies; ``is_udp``, ``is_framed``: how their connections are joined.
+    ``asks``: rows that belong to a request, all others belong to replies; ``is_udp``, ``is_framed``: how their connections are joined.
     """
     numbered = is_framed & (rows["stream_id"] > 0)
     streams = np.flatnonzero(numbered)
@@ -65,13 +65,13 @@ def exchanges(rows: Rows, asks: Bool, is_udp: Bool, is_framed: Bool, ledger: Led
 
 
 def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger) -> Exchanges:
-    """``place``: of each row in the rows of ``Exchanges``."""
+    """``place``: position of each row in the rows of ``Exchanges``."""
     n = len(conn)
     new = np.append(True, conn[1:] != conn[:-1])[:n]
     begins = np.flatnonzero(new | np.append(True, asks[1:] != asks[:-1])[:n])
     ends = np.append(begins[1:], n)[: len(begins)] - 1
     size = ends - begins + 1
-    # A turn of asking, and behind it one of answers of the same connection.
+    # One turn of asking, followed by one turn of answers of the same connection.
     asking = asks[begins]
     same = np.append(conn[begins[1:]] == conn[begins[:-1]], False)[: len(begins)]
     joined = asking & same
@@ -98,14 +98,14 @@ def _by_alternation(conn: I64, asks: Bool, udp: Bool, place: I64, ledger: Ledger
 
 
 def _some_unanswered(conn: I64, more: I64) -> Bool:
-    """By turn: whether an earlier one of its connection left more datagrams unanswered than later ones made up for."""
+    """By turn: whether an earlier turn of its connection left more datagrams unanswered than later ones made up for."""
     waiting, _ = _waiting(conn, more)
     before = np.append(0, waiting[:-1])[: len(conn)]
     return (before > 0) & np.append(False, conn[1:] == conn[:-1])[: len(conn)]
 
 
 def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
-    """Per connection (in order) the sum of ``step`` so far, never below 0; and which steps would have made it less."""
+    """Per connection (in order), the running sum of ``step``, never below 0; and the steps that would have made it negative."""
     n = len(conn)
     if not n:
         return step, np.zeros(0, bool)
@@ -113,7 +113,7 @@ def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
     start = np.flatnonzero(first)
     total = np.cumsum(step)
     own = total - np.repeat(total[start] - step[start], np.diff(np.append(start, n)))
-    # Of each connection apart: those behind lie below everything before.
+    # Connections are kept apart: each later one lies below everything before it.
     apart = (np.cumsum(first) - 1) * (2 * np.abs(step).sum() + 1)
     low = np.minimum.accumulate(np.minimum(own, 0) - apart) + apart
     below = np.where(first, np.minimum(own, 0) < 0, low < np.append(0, low[:-1]))
@@ -121,10 +121,10 @@ def _waiting(conn: I64, step: I64) -> tuple[I64, Bool]:
 
 
 def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
-    """The n-th reply of a connection is that to the n-th request. ``place``: as in ``_by_alternation``.
+    """The n-th reply of a connection belongs to the n-th request. ``place``: as in ``_by_alternation``.
 
-    A part of the connection is joined if every request has its reply at its end. Behind the last such end only requests that were
-    all read before any reply: else one reply that was not recorded, or a request that has none, would shift all others.
+    A part of the connection is joined if every request has its reply at its end. After the last such end, only requests that were
+    all read before any reply are joined: otherwise one lost reply, or one request without reply, would shift all others.
     """
     waiting, extra = _waiting(conn, np.where(asks, 1, -1))
     ledger.add("replies_without_request", int(np.count_nonzero(extra)))
@@ -136,7 +136,7 @@ def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
     first_answer = _first_behind(conn, answer, last_even)
     closed = ask <= last_even[ask]
     before_any = ask < first_answer[ask]
-    # Of the part that is open at the end, all or none.
+    # Of the open part at the end, either all or none.
     shifted = np.zeros(len(conn), bool)
     odd = ask[~closed & ~before_any]
     shifted[np.isin(conn, np.unique(conn[odd]))] = True
@@ -149,7 +149,7 @@ def _in_order(conn: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
 
 
 def _by_stream(conn: I64, stream: I64, asks: Bool, place: I64, ledger: Ledger) -> Exchanges:
-    """What is answered on a stream is the reply to what was asked on it: one of each. ``place``: as in ``_by_alternation``."""
+    """The answer on a stream is the reply to the request on it: one of each. ``place``: as in ``_by_alternation``."""
     order = np.lexsort((np.arange(len(conn)), stream, conn))
     conn, stream, asks, place = conn[order], stream[order], asks[order], place[order]
     new = np.append(True, (conn[1:] != conn[:-1]) | (stream[1:] != stream[:-1]))[: len(conn)]
@@ -169,7 +169,7 @@ def _by_stream(conn: I64, stream: I64, asks: Bool, place: I64, ledger: Ledger) -
 
 
 def _nth(conn: I64, ask: I64, answer: I64) -> I64:
-    """For each ``ask`` the ``answer`` of the same number in its connection; -1: there are fewer. Both in order of connection."""
+    """For each ``ask`` the ``answer`` with the same number in its connection; -1: there are fewer. Both in order of connection."""
     of, by = conn[ask], conn[answer]
     number = np.arange(len(ask)) - np.searchsorted(of, of, "left")
     at = np.searchsorted(by, of, "left") + number
@@ -178,7 +178,7 @@ def _nth(conn: I64, ask: I64, answer: I64) -> I64:
 
 
 def _last_of(conn: I64, value: I64) -> I64:
-    """The largest ``value`` of each row's connection."""
+    """The largest ``value`` in each row's connection."""
     if not len(conn):
         return value
     start = np.flatnonzero(np.append(True, conn[1:] != conn[:-1]))
@@ -186,7 +186,7 @@ def _last_of(conn: I64, value: I64) -> I64:
 
 
 def _first_behind(conn: I64, answer: I64, place: I64) -> I64:
-    """By row, the first ``answer`` behind row ``place`` of its connection; beyond all rows if there is none."""
+    """By row, the first ``answer`` after row ``place`` of its connection; beyond all rows if there is none."""
     at = np.searchsorted(answer, place, "right")
     found = np.append(answer, len(conn))[at]
     inside = (found < len(conn)) & (np.append(conn, -1)[found] == conn)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Latency of requests by phase: which phase the slow ones spend their time in."""
+"""Latency of requests by phase: in which phase the slow requests spend their time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..units import BEYOND, percentile
 from .phases import PHASES
 from .rows import I64
 
-#: Names of the phases, in the order of a request that came in.
+#: Names of the phases of a received request, in time order.
 NAMES = ("receive", "queue", "service", "transmit")
-#: And of one that was sent; its service is the peer's, and the way there and back.
+#: And of a sent request; its service is the peer's time plus the network in both directions.
 OF_CLIENT = ("transmit", "service", "receive", "queue")
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 N_SLOWEST = 5
-#: Chooses positions of requests: by their columns, ``message_id`` for request_id, and when the first one began.
+#: Chooses positions of requests: from their columns, ``message_id`` for request_id, and the begin of the first request.
 Chooser = Callable[[pd.DataFrame, int], I64]
 
 _COLUMNS = (
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Part:
-    """Means of the requests of a slice, in ns; the phases add up to the latency. ``sent_ns``: of what they sent meanwhile."""
+    """Mean values of the requests of a slice, in ns; the phases add up to the latency. ``sent_ns``: of what they sent meanwhile."""
 
     name: str
     n: int
@@ -54,7 +54,7 @@ class One:
 class Figures:
     """Requests of one role. ``n_sent``: requests that were sent during them; ``others``: requests of the other role.
 
-    ``slices``: those that hold ``BEYOND`` requests at least; ``usual`` and ``slow``: names of two of them.
+    ``slices``: those with at least ``BEYOND`` requests; ``usual`` and ``slow``: names of two of them.
     """
 
     role: str
@@ -71,7 +71,7 @@ class Figures:
 
     @property
     def tail(self) -> tuple[str, float] | None:
-        """The phase with most of what slow requests take more than usual ones on average, and its share of it."""
+        """The phase with the largest part of the mean extra time of slow requests over usual ones, and its share."""
         found = {part.name: part for part in self.slices}
         usual, slow = found.get(self.usual), found.get(self.slow)
         if usual is None or slow is None or slow.latency_ns <= usual.latency_ns:
@@ -90,12 +90,12 @@ def figures(
     usual: str,
     slow: str,
 ) -> Figures | None:
-    """Of the requests of some processes, of one ``port`` if given; None if there are none of either role.
+    """Figures of the requests of some processes, of one ``port`` if given; None if there are none in either role.
 
-    ``slices``: name and chooser of each; ``usual`` and ``slow``: the names of what is compared.
+    ``slices``: name and chooser of each; ``usual`` and ``slow``: names of the two that are compared.
     """
     every = requests.columns(_COLUMNS, lambda rows: np.isin(rows["pid"].to_numpy(), pids))
-    # A process's own requests leave from ports that nobody asks for.
+    # A process's own requests leave from ports that nobody selects.
     server = (every["role"] == "server").to_numpy(bool)
     every = every[~server | (every["lport"].to_numpy() == port)] if port is not None else every
     if not len(every):
@@ -124,7 +124,7 @@ def figures(
 
 
 def _sent(every: pd.DataFrame, rows: pd.DataFrame) -> I64:
-    """How long the requests lasted together that each one sent."""
+    """Total duration of the requests that each request sent."""
     child = every[(every["parent_request_id"] >= 0).to_numpy(bool)]
     sums = child.groupby("parent_request_id")["latency_ns"].sum()
     return sums.reindex(rows["message_id"]).fillna(0).to_numpy(np.int64)
@@ -140,6 +140,6 @@ def _named(phases: list[int]) -> dict[str, int]:
 
 
 def _means(phases: npt.NDArray[np.int64]) -> list[int]:
-    """Of each phase, in whole ns that add up to the mean of all, rounded."""
+    """Mean of each phase, in whole ns that add up to the rounded mean of the total."""
     total, n = np.cumsum(phases.sum(axis=1)), phases.shape[1]
     return np.diff((total + n // 2) // n, prepend=0).tolist()  # type: ignore[no-any-return]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests as a diagnosis takes them: in the form of messages, with the stamps of both ways."""
+"""Requests as input of a diagnosis: in the form of messages, with the timestamps of both directions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..tables.messages import Keep, Messages
 from .phases import PHASES
 from .rows import I64
 
-#: What rows have beside the columns of messages. ``in_ns``: first byte of what was received; ``read_ns``: it was read;
-#: ``send_ns``, ``sent_ns``, ``left_ns``: a send call of what was sent (server: the last, client: the first) was entered, it
-#: returned, and the last byte was with the driver. ``tid`` is who read, ``send_tid`` who sent; ``first_id``, ``last_id``:
-#: numbers of the messages that were received. ``sent_bytes``, ``n_sends``: of all that was sent, and how many calls that took; -1
-#: where others may have been in flight on the connection.
+#: Columns of rows in addition to those of messages. ``in_ns``: first byte of what was received; ``read_ns``: it was read;
+#: ``send_ns``, ``sent_ns``, ``left_ns``: a send call (server: the last, client: the first) was entered, it
+#: returned, and the last byte reached the driver. ``tid`` is the reader, ``send_tid`` the sender; ``first_id``, ``last_id``:
+#: numbers of the messages that were received. ``sent_bytes``, ``n_sends``: of everything that was sent, and in how many calls; -1
+#: if others may have been in flight on the connection.
 BESIDE = (
     "role",
     "first_id",
@@ -43,10 +43,10 @@ _ASKED = (
 
 
 class Lifetimes(Messages):
-    """The requests of one role: ``columns`` and ``rows`` as those of messages.
+    """The requests of one role: ``columns`` and ``rows`` like those of messages.
 
-    A row's message_id is its request_id, its direction ``request``; first_ns, last_ns and latency_ns are the request's.
-    All else is of the last message that it received: of the request, at a client of the reply.
+    In a row, message_id is the request_id and direction is ``request``; first_ns, last_ns and latency_ns are the request's.
+    All other values are those of the last message that it received: of the request, at a client of the reply.
     """
 
     def __init__(self, requests: Messages, messages: Messages, role: str) -> None:
@@ -62,11 +62,11 @@ class Lifetimes(Messages):
 
     @property
     def column_names(self) -> list[str]:
-        """As those of messages."""
+        """Same names as for messages."""
         return self._messages.column_names
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
-        """As ``Messages.columns``, in the order in which requests began; with ``tid`` comes ``send_tid``."""
+        """Like ``Messages.columns``, in the order in which requests began; ``tid`` is accompanied by ``send_tid``."""
         names = list(dict.fromkeys([*names, *(["send_tid"] if "tid" in names else [])]))
         known = {*self._named, *self._requests.column_names}
         stored = {name: self._named.get(name, name) for name in names if name in known}
@@ -81,7 +81,7 @@ class Lifetimes(Messages):
         return frame if keep is None else frame[keep(frame)].reset_index(drop=True)
 
     def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
-        """As ``Messages.rows``, with the columns ``BESIDE`` unless some are named."""
+        """Like ``Messages.rows``, with the columns ``BESIDE`` unless some are named."""
         asked = self._requests.rows(message_ids, _ASKED)
         asked = asked[self._of_role(asked)].reset_index(drop=True)
         came, gone = column(asked[self._received]), column(asked[self._sent])
@@ -113,7 +113,7 @@ class Lifetimes(Messages):
         return frame[[*self.column_names, *BESIDE] if names is None else list(names)]
 
     def _points(self, asked: pd.DataFrame) -> dict[str, I64]:
-        """The borders between phases; these add up, whatever stamps are missing."""
+        """The borders between phases; the phases add up, whatever timestamps are missing."""
         first = column(asked["first_ns"])
         receive, queue, service, transmit = (column(asked[name]) for name in PHASES)
         begin = first if self._role == "server" else first + transmit + service

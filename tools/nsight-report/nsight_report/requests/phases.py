@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When a request was where: points in time by its messages' stamps, and phases between them that add up exactly."""
+"""Where a request was at what time: points from its messages' timestamps, and phases between them that add up exactly."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ..losses import Ledger
 from .exchanges import Exchanges
 from .rows import I64, Rows
 
-#: Columns of points in time, in the order of a request that came in.
+#: Columns of points in time, in the order of a received request.
 POINTS = (
     "first_ns", "last_byte_ns", "handoff_ns", "read_ns", "first_send_ns", "last_send_ns", "driver_ns", "completion_ns", "acked_ns",
     "last_ns",
 )  # fmt: skip
-#: Columns of durations, by role in order of time.
+#: Columns of durations, by role in time order.
 PHASES = ("receive_dur_ns", "queue_dur_ns", "service_dur_ns", "transmit_dur_ns")
 OF_CLIENT = ("transmit_dur_ns", "service_dur_ns", "receive_dur_ns", "queue_dur_ns")
 
 
 def measure(rows: Rows, found: Exchanges, client: np.ndarray, ledger: Ledger) -> dict[str, I64]:
-    """``POINTS``, ``latency_ns`` and ``PHASES`` of each request; ``client``: those that were sent, by request.
+    """``POINTS``, ``latency_ns`` and ``PHASES`` of each request; ``client``: which requests were sent.
 
-    A stamp that was not taken moves the border to the one before it: a hand-off to the last arrival, the driver to the
-    return of the send. One that is earlier than the one before it is taken to be at the same time, and counted.
+    A missing timestamp moves the border to the one before it: a hand-off to the last arrival, the driver to the
+    return of the send. A timestamp that is earlier than the one before it is set to the same time, and counted.
     """
     came, gone = np.where(client, found.answer, found.ask), np.where(client, found.ask, found.answer)
     came_last, gone_last = (

@@ -19,9 +19,9 @@ EPHEMERAL = 32_768
 def roles(connections: Connections, ledger: Ledger) -> I64:
     """By connection SERVER or CLIENT; -1 where there is no message.
 
-    A server's port has many peers; a client has many ports for one peer's. Where a single connection says neither, the lower
-    port is the server's, since clients get theirs from a range above; and where both are the same or in that range, who is
-    asked first is.
+    A server's port has many peers; a client has many ports for one port of a peer. If a single connection shows neither, the lower
+    port is the server's, since clients get theirs from a range above; if both are equal or in that range, the side that is
+    asked first is the server.
     """
     there = np.flatnonzero(connections["proto"] >= 0)
     frame = pd.DataFrame(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages by connection and time, of which only one connection's need be in memory; and what connections have in common."""
+"""Messages by connection and time, where memory needs to hold only one connection; and the common facts of connections."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..tables.messages import Messages
 I64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[Any]  # of the type ROW
 
-#: What a message's row holds as in table ``messages``; -1: not known.
+#: Columns of a message's row, as in table ``messages``; -1: not known.
 COPIED = {
     "conn_id": np.int64, "message_id": np.int64, "first_ns": np.int64, "arrival_last_ns": np.int64, "handoff_ns": np.int64, "call_ns": np.int64,
     "app_ns": np.int64, "driver_ns": np.int64, "completion_ns": np.int64, "acked_ns": np.int64, "nbytes": np.int64, "pid": np.int32, "tid": np.int32,
     "comm": np.int32, "request_type": np.int32, "stream_id": np.int64,
 }  # fmt: skip
-#: ``at_ns``: when the application had it (received: the read returned) or gave it away (sent: the call was entered).
+#: ``at_ns``: when the application got it (received: the read returned) or passed it on (sent: the call was entered).
 ROW = np.dtype([*COPIED.items(), ("at_ns", np.int64), ("tx", np.int8)])
-#: The first message of each connection tells these.
+#: Facts that the first message of each connection gives.
 OF_CONNECTION = ("proto", "netns", "laddr", "lport", "raddr", "rport")
 DIRECTIONS = ("rx", "tx")
 WORDS = ("comm", "request_type", "laddr", "raddr")
 
 
 class Connections:
-    """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent); -1 where there is no message of it.
+    """By connection: ``OF_CONNECTION``, ``first_tx`` (its first message was sent); -1 if it has no message.
     ``surplus``: how many more messages have a type than have none."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def by_connection(
 ) -> tuple[Iterator[Rows], Connections]:
     """``(rows of some connections at a time, in order of connection and at_ns; connections)``; each connection is whole.
 
-    ``words``: of ``WORDS``, the texts and their numbers; grows.
+    ``words``: for ``WORDS``, the texts and their numbers; grows.
     """
     runs, connections = (
         Runs(scratch / "requests.messages", ROW, ("conn_id", "at_ns", "tx", "message_id")),
@@ -74,7 +74,7 @@ def by_connection(
         received, sent = (
             every["direction"] == words["direction"].get(direction, -1) for direction in DIRECTIONS
         )
-        # Intervals that somebody asked for are in the same table.
+        # The same table contains intervals that the user requested.
         chosen = received | sent
         batch = {name: values[chosen] for name, values in every.items()} | {
             "tx": sent[chosen].astype(np.int8)

@@ -9,7 +9,7 @@ from ..stage import Context, Result, Stage
 def _run(ctx: Context) -> Result:
     from .build import build
 
-    assert ctx.scratch is not None  # of a stage that runs
+    assert ctx.scratch is not None  # a running stage has one
     framing = None if ctx.options.framing == "none" else ctx.options.framing
     table, lost = build(ctx.messages(), ctx.scratch, framing)
     return {"requests": table}, lost

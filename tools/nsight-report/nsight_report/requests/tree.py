@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests that a process sent while one that it had received was in its thread's hands: the tree of requests."""
+"""Requests that a process sent while its thread was working on a request that it had received: the tree of requests."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Sent(NamedTuple):
 
 
 def parents(hands: InHands, sent: Sent) -> tuple[I64, int]:
-    """``(request_id of the received request that each sent one lies in, or -1; how many lie in several)``.
+    """``(request_id of the received request that contains each sent one, or -1; how many are in several)``.
 
-    It lies in one if that is the only one in its thread's hands when it is sent, and still is when its reply is read.
+    A received request contains a sent one if it is the only one in its thread's hands from the send until the reply is read.
 
     >>> hands = InHands(np.array([7, 8]), np.array([1, 1]), np.array([0, 100]), np.array([50, 190]))
     >>> parents(hands, Sent(np.array([1, 1, 1]), np.array([10, 40, 60]), np.array([20, 60, 70])))[0].tolist()
     [7, -1, -1]
     """
-    # One that was answered before it was read whole is in nobody's hands.
+    # A request that was answered before it was read completely is in nobody's hands.
     hands = InHands(*(of[hands.end >= hands.start] for of in hands))
     if not len(hands.tid) or not len(sent.tid):
         return np.full(len(sent.tid), -1), 0
@@ -53,7 +53,7 @@ def parents(hands: InHands, sent: Sent) -> tuple[I64, int]:
     by_start, by_end = np.argsort(started, kind="stable"), np.argsort(ended, kind="stable")
     n_started = np.searchsorted(started[by_start], now, "right")
     n_ended = np.searchsorted(ended[by_end], now, "left")
-    # Where one is in hands, it is the difference of the sums of all that started and all that ended.
+    # If one is in hands, its number is the difference of the sums of all that started and all that ended.
     sums = [np.append(0, np.cumsum(order)) for order in (by_start, by_end)]
     only = sums[0][n_started] - sums[1][n_ended]
     one = n_started - n_ended == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The application whose messages are diagnosed: the one that was asked for, or the one that serves."""
+"""The application whose messages are diagnosed: the selected one, or the one that acts as server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OF_PROCESS = ["pid", "netns", "lport", "rport"]
 
 
 class App(NamedTuple):
-    """Messages of one application: their numbers, ascending, the connection of each, which threads and processes they had.
+    """Messages of one application: their numbers, ascending, the connection of each, and their threads and processes.
 
-    ``ids`` are of one direction, and of one port if it was asked for; what ``pids`` received is the application's all the same.
+    ``ids`` are of one direction, and of one port if it was selected; what ``pids`` received counts as the application's in any case.
     """
 
     ids: Int
@@ -34,7 +34,7 @@ class App(NamedTuple):
 
     @staticmethod
     def of(messages: pd.DataFrame) -> App:
-        """By rows in the table's order: message_id, conn_id, tid, begin_tid, pid; of requests send_tid, too."""
+        """From rows in table order: message_id, conn_id, tid, begin_tid, pid; for requests also send_tid."""
         ids, conn, tid, pid = (
             messages[c].to_numpy(np.int64) for c in ("message_id", "conn_id", "tid", "pid")
         )
@@ -46,8 +46,8 @@ class App(NamedTuple):
 def choose_app(messages: Messages, options: Selection) -> Int:
     """Numbers of the messages of one application (process) in one direction.
 
-    Without ``options.app`` and ``options.port``: of all processes the one that serves, that is
-    the one whose own port more peers talk to than it talks to itself; ties by message count.
+    Without ``options.app`` and ``options.port``: the process that acts as server, that is
+    the one whose own port has more peers than it has peers itself; ties by message count.
     """
     counts: list[pd.DataFrame] = []
     n_rows = 0
@@ -59,7 +59,7 @@ def choose_app(messages: Messages, options: Selection) -> Int:
         counts.append(found.value_counts().rename("n").reset_index())
         return np.zeros(len(rows), bool)
 
-    # Some rows at a time: what stays in memory are processes and ports.
+    # Some rows at a time: only processes and ports stay in memory.
     messages.columns((*_OF_APP, "netns"), count)
     if options.direction == REQUEST and not n_rows:
         raise BadInput(
@@ -85,7 +85,7 @@ def choose_app(messages: Messages, options: Selection) -> Int:
         best = groups.iloc[0]
         same = groups[(groups[["serves", "low", "netns"]] == best[["serves", "low", "netns"]]).all(axis=1)]
         # Worker processes of one server (nginx) listen on one port: they are one application. In another network
-        # namespace (another container) it is another server's.
+        # namespace (another container) the port belongs to another server.
         own = same.index.to_numpy()
 
     found: list[Int] = []
@@ -113,7 +113,7 @@ def _asked(messages: pd.DataFrame, options: Selection) -> npt.NDArray[np.bool_]:
 
 
 def of_app(messages: Messages, options: Selection, names: Sequence[str]) -> pd.DataFrame:
-    """Some columns (as ``Messages.columns`` has them) of the messages of the application that ``choose_app`` chooses."""
+    """Some columns (as ``Messages.columns`` returns them) of the messages of the application that ``choose_app`` chooses."""
     ids = choose_app(messages, options)
 
     def is_of_app(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the user may choose about a diagnosis."""
+"""The user's options of a diagnosis."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from ..stage import CHOSEN, Options
 from .slices import Slice
 
-# More messages than this say nothing new about a median, and windows cost memory.
+# More messages than this add nothing to a median, and windows cost memory.
 MAX_BASELINE = 20_000
-#: As many where the calls of each are compared.
+#: The limit if the calls of each message are compared.
 BASELINE_WITH_CALLS = 1_000
-#: As many where each of them must be decoded first.
+#: The limit if each message must be decoded first.
 FEW_BASELINE = 500
 
 
@@ -24,8 +24,8 @@ class Selection:
     are None the application with the most messages on its own listening side is taken.
     ``granularity_ns``: deviations at or below it are noise of the timestamps and ignored.
     ``categories``: path of a CSV whose rows come before the built-in categories. ``max_baseline``: a
-    larger baseline slice is thinned to this. ``explained``: a function whose deviation nested anomalies
-    explain this share is not reported itself.
+    larger baseline slice is thinned to this. ``explained``: a function is not reported itself if nested anomalies
+    explain this share of its deviation.
     """
 
     slow: Slice = field(default_factory=lambda: Slice.parse("p99-100"))
@@ -40,7 +40,7 @@ class Selection:
 
     @staticmethod
     def of(choices: Options) -> Selection:
-        """From what the user wrote. Raises errors.UsageError for a slice that is none."""
+        """From the user's options. Raises errors.UsageError for an invalid slice."""
         return Selection(
             slow=Slice.parse(choices.slow),
             baseline=Slice.parse(choices.baseline),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which messages are diagnosed, and against which."""
+"""Which messages are diagnosed, and what they are compared with."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .slices import Slice
 
 # Windows cost memory.
 MAX_SLOW = 20_000
-# A median of fewer says little.
+# A median of fewer values means little.
 MIN_BASELINE = 10
 
 
-#: What times of messages, from begin to end (ns), cannot be told from others by, in ns.
+#: Resolution (ns) of the times of messages, from their begin and end (ns).
 Noise = Callable[[Int, Int], Int]
 
 _COMPARED = (
@@ -45,7 +45,7 @@ class Members(NamedTuple):
     """Messages of one capture that are compared.
 
     ``messages``: with the columns of table ``messages``; ``group``: number of each one's request type, since messages are
-    compared with their like. ``app``: all that they were chosen from.
+    compared within their type. ``app``: all messages that they were chosen from.
     """
 
     messages: pd.DataFrame
@@ -54,9 +54,9 @@ class Members(NamedTuple):
 
 
 class Population(NamedTuple):
-    """Comparable messages of one application, and the two slices of them.
+    """Comparable messages of one application, and two slices of them.
 
-    ``of``: the capture's, or those of the slow messages' capture and of the baseline's. ``slow`` and ``baseline`` are row
+    ``of``: those of the capture, or those of the slow messages' capture and of the baseline's. ``slow`` and ``baseline`` are row
     positions in the first and in the last of them.
     """
 
@@ -71,14 +71,14 @@ class Population(NamedTuple):
             yield self.slow[slow == value], self.baseline[baseline == value]
 
     def with_noise(self, noise: Sequence[Noise]) -> Population:
-        """The same with ``noise_ns``, by capture: up to what a deviation of each message is ignored."""
+        """The same with ``noise_ns``, by capture: the size up to which a deviation of each message is ignored."""
         of = tuple(
             m._replace(messages=_with_noise(m.messages, n)) for m, n in zip(self.of, noise, strict=True)
         )
         if len(of) > 1:
             slow, theirs = (m.messages for m in of)
             for rows, by in self.groups():
-                # Known no better than what they are compared with.
+                # The baseline's own precision also limits the comparison.
                 least = int(theirs["noise_ns"].iloc[by].median()) if len(by) else 0
                 slow.loc[rows, "noise_ns"] = slow.loc[rows, "noise_ns"].clip(lower=least)
         return self._replace(of=of)
@@ -107,10 +107,10 @@ def select(
     ledger: Ledger,
     seen: Sequence[tuple[int, int] | None] = (None, None),
 ) -> Population:
-    """Choose application, slow slice and baseline slice: of one capture, or of that of the slow messages and another one.
+    """Choose application, slow slice and baseline slice from one capture, or from the slow messages' capture and another one.
 
-    ``seen``: by capture, the time that messages lie in if it is given. Raises BadInput when a slice is empty. Slices that
-    are larger than what is needed are thinned evenly over time; the ledger says so.
+    ``seen``: by capture, the time span that messages must lie in, if given. Raises BadInput when a slice is empty. Slices
+    larger than needed are thinned evenly over time; the ledger says so.
     """
     of_slow, of_baseline = options.slow.columns(), options.baseline.columns()
     if len(captures) == 1:
@@ -144,12 +144,12 @@ def _members(messages: Messages, chosen: pd.DataFrame, rows: Int, group: Int) ->
 
 
 def looked_at(messages: Messages, options: Selection, seen: tuple[int, int] | None = None) -> Int:
-    """Numbers of the messages that ``select`` chooses of this capture, be it the only one or either of two, ascending.
+    """Numbers of the messages that ``select`` chooses from this capture, whether it is the only one or one of two, ascending.
 
-    An empty slice adds none: of a capture that another one is held against, slow messages need not exist. Raises
-    NoSlowMessages when both are.
+    An empty slice adds none: a capture that is only a baseline need not have slow messages. Raises
+    NoSlowMessages if both are empty.
     """
-    told = Ledger("anomalies")  # by who compares them
+    told = Ledger("anomalies")  # the stage that compares them reports the losses
     chosen, origin = _chosen(
         messages, options, options.slow.columns() + options.baseline.columns(), told, seen
     )
@@ -177,7 +177,7 @@ def _chosen(
     seen: tuple[int, int] | None,
     whose: str = "",
 ) -> tuple[pd.DataFrame, int]:
-    """Messages of the application that can be compared, and when its first one began."""
+    """Messages of the application that can be compared, and when its first message began."""
     chosen = of_app(messages, options, [*_COMPARED, *names])
     origin = int(chosen["first_ns"].min())
     return (chosen if seen is None else _within(chosen, seen, ledger, whose)), origin
@@ -223,16 +223,16 @@ def _within(messages: pd.DataFrame, seen: tuple[int, int], ledger: Ledger, whose
             "no message lies in the time that perf traced",
             "perf.data is cut or of another recording: record again",
         )
-    # It grows with the recording: a copy only where some are left out.
+    # It grows with the recording: copied only if some messages are left out.
     return messages if inside.all() else messages[inside].reset_index(drop=True)
 
 
 def _groups(
     request_type: pd.Series[Any], slow: np.ndarray, baseline: np.ndarray, ledger: Ledger
 ) -> np.ndarray:
-    """Number of each message's request type; 0: compared with all that have 0.
+    """Number of each message's request type; messages with number 0 are compared with each other.
 
-    A type without enough baseline messages is compared with every other of that kind.
+    A type without enough baseline messages is compared with all other such types.
     """
     types = request_type.astype("category").cat
     group = types.codes.to_numpy().astype(np.int64) + 1
@@ -241,5 +241,5 @@ def _groups(
     if few.all() or not few[slow].any():
         return np.where(few, 0, group)
     ledger.add("request_types_with_few_messages", len(np.unique(group[slow[few[slow]]])))
-    # Then all types are one: a baseline of only the rare ones would be none.
+    # Then all types are merged: a baseline of only the rare ones would be too small.
     return np.zeros(len(group), np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which messages: a part of the latency distribution, a time, a connection, a request type, or messages by number."""
+"""Which messages: a part of the latency distribution, a time span, a connection, a request type, or messages by number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATENCIES = re.compile(f"^{_NS}$")
 _TIMES = re.compile(f"^time:{_NS}$")
 _WORDS = re.compile(r"^(?P<by>conn|peer|type|id):(?P<words>[^+]+)$")
 
-#: Of numbers of messages in a file.
+#: Maximum size of a file with numbers of messages.
 _MOST_BYTES = 16 << 20
 
 FORMS = (
@@ -32,7 +32,7 @@ FORMS = (
 
 
 class BadSlice(NsightError):
-    """A slice that cannot be read."""
+    """A slice that cannot be parsed."""
 
     exit_code = 2
 
@@ -42,7 +42,7 @@ class Condition:
     """One condition on messages.
 
     ``low`` and ``high``, both included, are percentiles (0..100) when ``by`` is ``percentile`` and nanoseconds when it
-    is ``latency`` or ``time``; else ``words`` are what the message's connection, peer, type or number is one of.
+    is ``latency`` or ``time``; else ``words`` lists the allowed connections, peers, types or numbers.
     """
 
     by: str
@@ -61,7 +61,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Slice:
-    """Messages that meet every condition. Percentiles are of the messages that meet the others."""
+    """Messages that meet every condition. Percentiles refer to the messages that meet the other conditions."""
 
     conditions: tuple[Condition, ...]
 
@@ -80,11 +80,11 @@ class Slice:
         return "+".join(map(str, self.conditions))
 
     def columns(self) -> list[str]:
-        """Columns of messages that tell which rows meet it."""
+        """Columns of messages that decide which rows meet it."""
         return ["latency_ns", *(name for c in self.conditions for name in _COLUMNS.get(c.by, ()))]
 
     def rows(self, messages: pd.DataFrame, origin_ns: int) -> npt.NDArray[np.int64]:
-        """Positions in ``messages`` (``columns``, of one application); times begin at ``origin_ns``."""
+        """Positions in ``messages`` (``columns``, of one application); times count from ``origin_ns``."""
         chosen = np.ones(len(messages), bool)
         for condition in self.conditions:
             if condition.by == "time":
@@ -95,7 +95,7 @@ class Slice:
         if not any(condition.by == "percentile" for condition in self.conditions):
             return found
         latency = messages["latency_ns"].to_numpy(np.int64)[found]
-        # By rank, so that equal latencies do not make a slice larger than asked.
+        # By rank, so that equal latencies do not make a slice larger than requested.
         rank = np.empty(len(found), np.int64)
         rank[np.argsort(latency, kind="stable")] = np.arange(len(found))
         keep = np.ones(len(found), bool)
@@ -151,7 +151,7 @@ def _between(values: npt.NDArray[np.int64], condition: Condition) -> npt.NDArray
 
 
 def _peer(messages: pd.DataFrame, condition: Condition) -> npt.NDArray[np.bool_]:
-    # Asked once for each peer: there are far fewer than messages.
+    # Computed once per peer: there are far fewer peers than messages.
     address = messages["raddr"].astype("category").cat
     key = address.codes.to_numpy(np.int64) << 32 | messages["rport"].to_numpy(np.int64)
     peers, peer = np.unique(key, return_inverse=True)
@@ -186,7 +186,7 @@ _MEETS: dict[str, Callable[[pd.DataFrame, Condition], Any]] = {
     "peer": _peer,
     "type": _type,
 }
-#: What conditions look at besides the latency.
+#: Columns that conditions use besides the latency.
 _COLUMNS = {
     "time": ("first_ns",),
     "conn": ("conn_id",),

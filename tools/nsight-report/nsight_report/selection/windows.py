@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals of cores around messages, a little longer than their lifetimes: what of a recording is looked at for them."""
+"""Intervals of cores around messages, slightly longer than their lifetimes: the parts of a recording that are read for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from ..interval_joins import Int, overlaps
 from ..tables.data_frames import column
 
-#: Before and behind a message: as long as an interrupt takes. A call that a lifetime begins in should have its own begin.
+#: Margin before and after a message: the duration of an interrupt. A call in which a lifetime begins should have its own begin.
 MARGIN_NS = 20_000
 
 
@@ -25,10 +25,10 @@ class Window:
 
 
 def on_cores(messages: pd.DataFrame, thread_states: pd.DataFrame | None = None) -> Int:
-    """The lifetimes of ``messages`` (rows of the table) on each core that had to do with them, with a margin.
+    """The lifetimes of ``messages`` (rows of the table) on each core that handled them, with a margin.
 
-    Rows of begin, end (ns, monotonic) and cpu, each once. With ``thread_states`` also wherever the application's thread
-    ran or was to run. A send may return after the driver has the message: up to then.
+    Rows of begin, end (ns, monotonic) and cpu, each once. With ``thread_states`` also every core on which the application's
+    thread ran or was to run. A send may return after the driver has the message: the window extends to the return.
     """
     begin, tid = column(messages["first_ns"]), column(messages["tid"])
     end = np.maximum(column(messages["last_ns"]), column(messages["app_ns"]))
@@ -47,7 +47,7 @@ def on_cores(messages: pd.DataFrame, thread_states: pd.DataFrame | None = None) 
 
 
 def around(messages: pd.DataFrame) -> list[Window]:
-    """The same as windows, in order of core and time; those of a core that touch are one."""
+    """The same as windows, in order of core and time; adjoining ones of a core are merged."""
     rows = on_cores(messages)
     merged: list[Window] = []
     for begin, end, cpu in rows[np.lexsort((rows[:, 1], rows[:, 0], rows[:, 2]))].tolist():

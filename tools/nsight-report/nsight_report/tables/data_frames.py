@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 # Nullable types, so that a null timestamp never turns a column of ns into floats (which lose
-# nanoseconds beyond 2**53). Dictionary columns become Categorical by themselves.
+# nanoseconds beyond 2**53). Dictionary columns become Categorical automatically.
 _PANDAS: dict[pa.DataType, Any] = {
     pa.int32(): pd.Int32Dtype(),
     pa.int64(): pd.Int64Dtype(),
@@ -39,24 +39,24 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a table as a type that JSON has; null is None."""
+    """A value of a table as a JSON type; null becomes None."""
     if pd.isna(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
 
 
 def record(row: Any, *names: str) -> dict[str, Any]:
-    """Some attributes of a row, or of anything, as plain types."""
+    """Some attributes of a row, or of any object, as plain types."""
     return {name: plain(getattr(row, name)) for name in names}
 
 
 def cause_names(anomalies: pd.DataFrame) -> pd.Series[str]:
-    """The cause of each anomaly as table ``causes`` names it: category with (R) or (A)."""
+    """The cause of each anomaly as in table ``causes``: category with (R) or (A)."""
     return anomalies["category"].astype(str) + " (" + anomalies["side"].astype(str) + ")"
 
 
 def words(column: pd.Series[Any]) -> npt.NDArray[np.object_]:
-    """A column of names as plain strings, fast to compare; null is the word nan."""
+    """A column of names as plain strings, fast to compare; null becomes the word nan."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         known = np.append(column.cat.categories.astype(str).to_numpy(object), "nan")
         return known[column.cat.codes.to_numpy()]  # type: ignore[no-any-return]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rows of a table that is larger than memory, brought in order: sorted runs on disk, merged piece by piece."""
+"""Sorts rows of a table that is larger than memory: sorted runs on disk, merged piece by piece."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .store import GROUP_ROWS, writing
 
 Rows = npt.NDArray[Any]  # of a structured type
 
-#: Rows of a run that are read at a time: of runs that overlap, so many of each are in memory.
+#: Number of rows of a run that are read at a time: this many are in memory for each of the overlapping runs.
 UNIT_ROWS = 1 << 11
-#: Rows that are put in order at a time; runs that overlap each other more than that take more.
+#: Number of rows that are sorted at a time; runs with larger overlaps need more.
 PIECE_ROWS = GROUP_ROWS
 
 
 def row_type(name: str, *more: tuple[str, str]) -> np.dtype[Any]:
-    """Type of a row of table ``name``, with ``more`` fields behind its columns. Texts are numbers of words."""
+    """Type of a row of table ``name``, with ``more`` fields after its columns. Texts are numbers of words."""
     columns = [
         (c.name, np.int32 if pa.types.is_dictionary(c.type) else c.type.to_pandas_dtype())
         for c in schema.TABLES[name].columns
@@ -34,7 +34,7 @@ def row_type(name: str, *more: tuple[str, str]) -> np.dtype[Any]:
 
 
 def to_table(name: str, rows: Rows, words: dict[str, list[str]], null: int) -> pa.Table:
-    """``rows`` as table ``name``. ``words``: of each column of texts; ``null``: the number that stands for none."""
+    """``rows`` as table ``name``. ``words``: the texts of each text column; ``null``: the number that means none."""
     arrays: list[pa.Array] = []
     for column in schema.TABLES[name].columns:
         values = np.ascontiguousarray(rows[column.name])
@@ -47,7 +47,7 @@ def to_table(name: str, rows: Rows, words: dict[str, list[str]], null: int) -> p
 
 def _texts(numbers: pa.Array, words: list[str]) -> pa.DictionaryArray:
     if len(words) > len(numbers):
-        # Every piece of a table has its own dictionary: no more than it needs.
+        # Every piece of a table has its own dictionary, with only the entries it needs.
         used = numbers.unique().drop_null()
         words, numbers = [words[i] for i in used.to_pylist()], pc.index_in(numbers, used)
     return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
@@ -55,7 +55,7 @@ def _texts(numbers: pa.Array, words: list[str]) -> pa.DictionaryArray:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Rows that follow each other in a run; ``least``: the first key of the first."""
+    """Consecutive rows of a run; ``least``: the key of the first row."""
 
     least: int
     place: int
@@ -63,9 +63,9 @@ class _Unit:
 
 
 class Runs:
-    """Rows with the fields ``dtype`` by ``keys`` (first the most significant); those equal in all keys stay as they come.
+    """Rows with the fields ``dtype``, sorted by ``keys`` (most significant first); rows with equal keys keep their order.
 
-    That holds within one run; between runs the keys must tell rows apart. ``path``: a file that is made.
+    This holds within one run; between runs the keys must distinguish rows. ``path``: a file that is created.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], keys: tuple[str, ...]) -> None:
@@ -86,7 +86,7 @@ class Runs:
         self._n_rows += len(rows)
 
     def merged(self, prepare: Callable[[Rows], Rows] = lambda rows: rows) -> Iterator[Rows]:
-        """All rows in order, some at a time. ``prepare`` changes those just read, without changing a run's order."""
+        """All rows in order, some at a time. ``prepare`` changes rows just read, without changing a run's order."""
         units = sorted(self._units, key=lambda unit: (unit.least, unit.place))
         held, n_held, enough = [np.empty(0, self._dtype)], 0, PIECE_ROWS
         with writing(self._path), self._path.open("rb") as file:
@@ -98,21 +98,21 @@ class Runs:
                 if limit is not None and n_held < enough:
                     continue
                 rows = self._in_order(np.concatenate(held))
-                # What is still to be read comes behind these.
+                # Rows that are not read yet come after these.
                 n_ready = len(rows) if limit is None else int(np.searchsorted(rows[self._keys[0]], limit))
                 if n_ready:
                     yield rows[:n_ready]
                 held = [rows[n_ready:]]
-                # Twice, so that runs which all overlap are looked through a few times only.
+                # Doubled each time, so that runs which all overlap are scanned only a few times.
                 n_held, enough = len(held[0]), max(PIECE_ROWS, 2 * len(held[0]))
 
     def _in_order(self, rows: Rows) -> Rows:
         if self._is_in_order(rows):
-            return rows  # as what comes in order of time, of which a copy would cost as much as the sort
+            return rows  # as for rows in time order, where a copy would cost as much as the sort
         return rows[self._order(rows)]
 
     def _is_in_order(self, rows: Rows) -> bool:
-        equal = np.ones(max(len(rows) - 1, 0), bool)  # in all keys so far
+        equal = np.ones(max(len(rows) - 1, 0), bool)  # equal in all keys so far
         for key in self._keys:
             of = np.ascontiguousarray(rows[key])
             if (equal & (of[1:] < of[:-1])).any():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables of what cores and threads did, read only where and as far as somebody asks.
+"""Tables of what cores and threads did; only requested parts are read.
 
-``calls`` of a recording of seconds has 10^8 rows, and a diagnosis looks at those within the lifetimes of few
-messages. So nothing here is ever in memory as a whole: row groups come one by one, without groups that
-statistics exclude, and only the rows that were asked for are kept.
+``calls`` of a recording of seconds has 10^8 rows, and a diagnosis uses those within the lifetimes of few
+messages. So nothing is ever in memory as a whole: row groups are read one by one, without groups that
+statistics exclude, and only the requested rows are kept.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .store import KINDS, LAST_ENDS
 
 I64 = npt.NDArray[np.int64]
 
-#: Groups that are decoded at a time.
+#: Number of groups that are decoded at a time.
 _THREADS = min(4, os.cpu_count() or 1)
 _MAX = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class _Groups:
-    """What is known of each row group: rows, cores (or threads) from ``low`` to ``high``, kinds of rows (or None).
+    """What is known about each row group: rows, cores (or threads) from ``low`` to ``high``, kinds of rows (or None).
 
-    Its rows begin from ``start`` to ``last`` (the same where nothing is known), and end by ``end``.
+    Its rows begin between ``start`` and ``last`` (equal if nothing is known), and end by ``end``.
     """
 
     n_rows: I64
@@ -50,7 +50,7 @@ class _Groups:
     kinds: list[set[str]] | None = None
 
     def having(self, column: str, values: Sequence[str]) -> list[int]:
-        """Those that may have rows with one of ``values`` in ``column``."""
+        """Groups that may have rows with one of ``values`` in ``column``."""
         every = range(len(self.n_rows))
         if column != "kind" or self.kinds is None:
             return list(every)
@@ -73,7 +73,7 @@ class IntervalTable(Reader):
         self._found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], pa.Table] = {}
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All of it, for tables that are known to be small."""
+        """The whole table, for tables that are known to be small."""
         return _join(list(self.batches(columns)))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -82,7 +82,7 @@ class IntervalTable(Reader):
         yield from self._each(range(len(self._groups().n_rows)), names, lambda table: table)
 
     def holds(self, column: str, value: str) -> bool:
-        """Whether any row has ``value`` in ``column``; reads no further than to the first."""
+        """Whether any row has ``value`` in ``column``; stops reading at the first."""
         wanted = pa.array([value], pa.string())
         groups = self._groups().having(column, [value])
         return any(
@@ -92,7 +92,7 @@ class IntervalTable(Reader):
         )
 
     def where(self, column: str, values: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        """Rows whose ``column`` has one of some words. Kept, since every stage asks for the same few of all rows."""
+        """Rows whose ``column`` has one of some words. Kept in memory, since every stage needs the same few rows."""
         key = column, tuple(values), tuple(columns)
         if key not in self._found:
             self._found[key] = _join(list(self.each_where(column, values, columns)))
@@ -113,8 +113,8 @@ class IntervalTable(Reader):
     def overlapping(self, group: I64, start: I64, end: I64, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows that overlap any of the intervals [start, end) of ``group`` (a core, or thread), in the table's order.
 
-        A call contains what it calls: so the callers of each call come with it, up to the top. Intervals may
-        overlap each other; those of group -1 are left out. Rows without length overlap what they are inside of.
+        A call contains its callees: so the callers of each call are returned too, up to the top. Intervals may
+        overlap each other; those of group -1 are left out. Rows without length overlap the intervals that contain them.
         """
         names = list(columns) if columns is not None else self.column_names
         return _join(list(self.pieces(group, start, end, names)))
@@ -143,7 +143,7 @@ class IntervalTable(Reader):
         return list(dict.fromkeys([*columns, self._group, "start_ns", length])), hit
 
     def overlapping_and_next(self, group: I64, start: I64, end: I64, columns: Sequence[str]) -> pa.Table:
-        """The same, and behind each of them the row that follows it in the table."""
+        """The same, and after each of them the row that follows it in the table."""
         read, hit = self._overlapping(group, start, end, columns)
         found, before = [], False
         wanted = set(self._candidates(_intervals(group, start, end)))
@@ -159,7 +159,7 @@ class IntervalTable(Reader):
         return _join(found) if found else self.nothing(columns)
 
     def span(self) -> tuple[int, int] | None:
-        """When the first of its rows begins and the last ends; None if there are none."""
+        """Begin of its first row and end of its last; None if there are none."""
         if not self.num_rows:
             return None
         if self._table is not None:
@@ -168,7 +168,7 @@ class IntervalTable(Reader):
         return int(self._groups().start.min()), int(self._groups().end.max())
 
     def groups(self, most: int = 4096) -> I64:
-        """Its cores (or threads), from the lowest to the highest; at most so many, whatever a file says of itself."""
+        """Its cores (or threads), from the lowest to the highest; at most ``most``, whatever the file's metadata says."""
         if not self.num_rows:
             return np.zeros(0, np.int64)
         if self._table is not None:
@@ -179,9 +179,9 @@ class IntervalTable(Reader):
         return np.arange(first, min(int(known.high.max()), first + most - 1) + 1)
 
     def rows_per_ns(self) -> float:
-        """Rows that an interval of one core has, on average."""
+        """Average number of rows per ns of a core."""
         known = self._groups()
-        # From the first begin to the last, not to an end: a group of calls does not always say when it ends.
+        # From the first begin to the last begin, not to an end: a group of calls does not always have its end.
         told = known.last > known.start
         span = float((known.last[told] - known.start[told]).sum())
         return int(known.n_rows[told].sum()) / span if span else 0.0
@@ -190,7 +190,7 @@ class IntervalTable(Reader):
         known = self._groups()
         needed = np.zeros(len(known.n_rows), bool)
         for group, (low, high) in wanted.items():
-            # The first interval that ends behind the group's begin must begin before its end.
+            # The first interval that ends after the group's begin must begin before its end.
             at = np.searchsorted(high, known.start, "right")
             inside = at < len(low)
             inside[inside] = low[at[inside]] < known.end[inside]
@@ -205,7 +205,7 @@ class IntervalTable(Reader):
     def _each(
         self, groups: Sequence[int], columns: list[str], work: Callable[[pa.Table], pa.Table]
     ) -> Iterator[pa.Table]:
-        """What ``work`` makes of each of the row groups, in order; at least one table."""
+        """The results of ``work`` for each of the row groups, in order; at least one table."""
         if not len(groups):
             yield work(self.nothing(columns))
             return
@@ -230,7 +230,7 @@ def _statistics(metadata: pq.FileMetaData, group: str) -> _Groups:
     rows = []
     for number in range(metadata.num_row_groups):
         of = metadata.row_group(number)
-        # Without statistics a group may hold anything.
+        # Without statistics a group may contain anything.
         low, high, start, last, end = 0, _MAX, -_MAX, -_MAX, _MAX
         told = of.column(names.index(group)).statistics
         if told is not None and told.has_min_max:
@@ -252,7 +252,7 @@ def _statistics(metadata: pq.FileMetaData, group: str) -> _Groups:
 
 
 def _told(metadata: pq.FileMetaData, key: str, kind: type) -> list[Any] | None:
-    """What the writer said of each row group; None if it said nothing that fits."""
+    """The writer's metadata for each row group; None if there is none that fits."""
     try:
         told = json.loads((metadata.metadata or {}).get(key.encode(), b""))
     except (ValueError, RecursionError):
@@ -262,7 +262,7 @@ def _told(metadata: pq.FileMetaData, key: str, kind: type) -> list[Any] | None:
 
 
 def _times(names: list[str]) -> tuple[str, str]:
-    """Columns of begin and end; calls have no end, and events neither."""
+    """Columns of begin and end; calls have no end column, and neither have events."""
     return (
         ("ts_ns", "ts_ns")
         if "ts_ns" in names
@@ -276,7 +276,7 @@ def _whole(n_rows: int) -> _Groups:
 
 
 def _intervals(group: I64, start: I64, end: I64) -> dict[int, tuple[I64, I64]]:
-    # By one sort: with thousands of threads a pass for each would take longer than all else.
+    # With one sort: with thousands of threads, a pass for each would take longer than everything else.
     return {g: union(start[rows], end[rows]) for g, rows in members(group) if g >= 0}
 
 
@@ -284,7 +284,7 @@ def _overlap(of: I64, start: I64, end: I64, wanted: dict[int, tuple[I64, I64]]) 
     hit = np.zeros(len(of), bool)
     if not len(of):
         return hit
-    # A row group is of one core as a rule, and in order.
+    # A row group usually belongs to one core, and is in order.
     if of[0] == of[-1] and (of == of[0]).all():
         return _inside(start, end, *wanted[int(of[0])]) if int(of[0]) in wanted else hit
     for group, rows in members(of):
@@ -294,7 +294,7 @@ def _overlap(of: I64, start: I64, end: I64, wanted: dict[int, tuple[I64, I64]]) 
 
 
 def _inside(start: I64, end: I64, low: I64, high: I64) -> npt.NDArray[np.bool_]:
-    """Whether each ends behind the begin of the first interval that ends behind its own begin."""
+    """Whether each ends after the begin of the first interval that ends after its own begin."""
     low = np.append(low, _MAX)
     if (start[1:] >= start[:-1]).all():
         edges = np.concatenate([[0], np.searchsorted(start, high), [len(start)]])
@@ -303,7 +303,7 @@ def _inside(start: I64, end: I64, low: I64, high: I64) -> npt.NDArray[np.bool_]:
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Overlapping intervals joined, in order."""
+    """Overlapping intervals merged, in order."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
     new = np.append(True, start[1:] > end[:-1])
@@ -311,7 +311,7 @@ def union(start: I64, end: I64) -> tuple[I64, I64]:
 
 
 def is_in(column: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows of a column of words have one of some; tested once a word, not once a row."""
+    """Mask of the rows of a text column that have one of some words; tested once per word, not once per row."""
     parts = [np.zeros(0, bool)]
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
@@ -321,5 +321,5 @@ def is_in(column: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _join(tables: list[pa.Table]) -> pa.Table:
-    """One table with one dictionary a column."""
+    """One table with one dictionary per column."""
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

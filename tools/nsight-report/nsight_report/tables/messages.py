@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Table ``messages``; reads only the columns and rows that somebody asks for.
+"""Table ``messages``; only requested columns and rows are read.
 
-A recording of minutes has millions of messages, and a diagnosis looks at a few thousand. So what is asked of every
-message is asked of a few columns, in plain arrays, and whole rows are read for the chosen ones.
+A recording of minutes has millions of messages, and a diagnosis uses a few thousand. So questions about every
+message use a few columns, in plain arrays, and whole rows are read only for the chosen ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Keep = Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
 class Messages(Reader):
     """The table from a file of the store, or from memory. ``n_read``: values decoded so far, rows times columns.
 
-    ``name``: of another table that is read so; ``key``: the column of its rows' numbers.
+    ``name``: another table to read in the same way; ``key``: the column with the numbers of its rows.
 
     >>> messages = Messages(Path("x.nsight/tables/messages.parquet"))    # doctest: +SKIP
     >>> messages.columns(["message_id", "latency_ns"])                   # doctest: +SKIP
@@ -40,7 +40,7 @@ class Messages(Reader):
         self.key = "request_id" if name == "requests" else "message_id"
 
     def columns(self, names: Sequence[str], keep: Keep | None = None) -> pd.DataFrame:
-        """Some columns of every message, or of messages that ``keep`` chooses by these columns; in the table's order.
+        """Some columns of every message, or of the messages that ``keep`` chooses by these columns; in table order.
 
         Numbers are int64 with -1 for null, words are categories.
         """
@@ -63,15 +63,15 @@ class Messages(Reader):
     def batches(
         self, names: Sequence[str], words: dict[str, dict[str, int]]
     ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """Some columns of every message as numbers, -1 for null, some messages at a time in the table's order.
+        """Some columns of every message as numbers, -1 for null, some messages at a time in table order.
 
-        ``words``: of each column of texts, their numbers; new ones are entered.
+        ``words``: the numbers of the texts of each text column; new ones are entered.
         """
         for group in self._groups(list(dict.fromkeys(names))):
             yield {name: _plain(group[name], words.setdefault(name, {})) for name in group.column_names}
 
     def rows(self, message_ids: I64, names: Sequence[str] | None = None) -> pd.DataFrame:
-        """The rows of some messages, or some columns of them, in the table's order and as ``frames.to_pandas`` has them.
+        """The rows of some messages, or some columns of them, in table order and as ``frames.to_pandas`` returns them.
 
         Numbers that no message has are left out.
         """
@@ -83,7 +83,7 @@ class Messages(Reader):
         return to_pandas(pa.concat_tables(found).unify_dictionaries().combine_chunks())
 
     def _groups(self, names: list[str], wanted: I64 | None = None) -> Iterator[pa.Table]:
-        """Columns, a row group at a time; of those only that may have some of the (ascending) numbers ``wanted``. At least one."""
+        """Columns, a row group at a time; only groups that may have some of the (ascending) numbers ``wanted``. At least one."""
         groups = [n for n in range(self.n_groups) if wanted is None or self._may_have(n, wanted)]
         if not groups:
             yield self.nothing(names)
@@ -103,7 +103,7 @@ class Messages(Reader):
 
 
 def _places(numbers: npt.NDArray[Any], wanted: I64) -> I64:
-    """Where some of the (ascending) numbers ``wanted`` are, ascending."""
+    """Positions of the (ascending) numbers ``wanted``, ascending."""
     if (numbers[1:] < numbers[:-1]).any():
         return np.flatnonzero(np.isin(numbers, wanted, kind="sort"))
     low, high = np.searchsorted(wanted, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
@@ -112,7 +112,7 @@ def _places(numbers: npt.NDArray[Any], wanted: I64) -> I64:
 
 
 def _plain(column: pa.ChunkedArray, words: dict[str, int]) -> npt.NDArray[np.int64]:
-    """Numbers, and of words their places in ``words``, which grows; -1 for null."""
+    """Numbers, and for words their positions in ``words``, which grows; -1 for null."""
     if not pa.types.is_dictionary(column.type):
         return pc.fill_null(column.cast(pa.int64()), -1).to_numpy()  # type: ignore[no-any-return]
     parts = [np.zeros(0, np.int32)]

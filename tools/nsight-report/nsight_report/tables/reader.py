@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A stored table; reads only the row groups and columns that somebody asks for."""
+"""A stored table; only requested row groups and columns are read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _AGAIN = "delete tables/ in the capture and run nsight-report again"
 
 
 class Reader:
-    """A table from a file of the store, or from memory, which is one row group.
+    """A table from a file of the store, or from memory, where it is one row group.
 
-    ``name``: its schema's, if not the file's. ``n_read``: what subclasses count of what was decoded. Raises BadInput, here
-    and when it reads, for a file that cannot be read or is not what its schema says.
+    ``name``: name of its schema, if not the file's. ``n_read``: subclasses count here what was decoded. Raises BadInput, here
+    and when it reads, for a file that cannot be read or does not match its schema.
     """
 
     def __init__(self, source: pa.Table | Path, name: str | None = None) -> None:
@@ -46,15 +46,15 @@ class Reader:
 
     @property
     def n_groups(self) -> int:
-        """How many row groups it has."""
+        """Number of its row groups."""
         return self.metadata.num_row_groups if self.metadata else 1
 
     def read(self, group: int, columns: Sequence[str], threads: bool = False) -> pa.Table:
-        """Columns of one row group; ``threads``: decoded by several."""
+        """Columns of one row group; ``threads``: decoded by several threads."""
         if self._table is not None:
             return self._table.select(columns)
         with self._readable():
-            if not hasattr(self._of_thread, "file"):  # it has a place at which it is read
+            if not hasattr(self._of_thread, "file"):  # a file object has a read position
                 self._of_thread.file = files.parquet(self._path, self.metadata)
             table = self._of_thread.file.read_row_group(group, columns=columns, use_threads=threads)
         table = table.select(columns)

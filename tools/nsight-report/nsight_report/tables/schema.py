@@ -2,7 +2,7 @@
 """Every table of the pipeline: its columns, units, time domains and order, read from ``schema/*.csv``.
 
 Stages exchange these tables and nothing else. A stage is a function from tables to
-``(table, losses)``; it may rely on what is written there and on nothing more.
+``(table, losses)``; it may rely on the schema and on nothing more.
 
 Times are integer nanoseconds. Columns named ``*_ns`` hold points in time in the
 ``monotonic`` domain (CLOCK_MONOTONIC of the recorded host) unless their description names
@@ -68,7 +68,7 @@ class Table:
 
 
 def type_name(type_: pa.DataType) -> str:
-    """What ``schema/*.csv`` calls a type of a column."""
+    """The name of a column type in ``schema/*.csv``."""
     return next(name for name, of in _TYPES.items() if of == type_)
 
 
@@ -88,9 +88,9 @@ def _read() -> dict[str, Table]:
 
 
 TABLES = _read()
-#: Made of what somebody asks about, not by stages: by ``waits.explain``, and by ``hops`` of what nsight-capsule collected.
+#: Tables made on request, not by stages: by ``waits.explain``, and by ``hops`` from what nsight-capsule collected.
 _ASKED = ("wait_pieces", "request_work", "packets", "hops")
-#: Those that a capture stores.
+#: Tables that a capture stores.
 STORED = tuple(name for name in TABLES if name not in _ASKED)
 
 
@@ -98,7 +98,7 @@ def conform(name: str, table: pa.Table) -> pa.Table:
     """Return ``table`` with exactly the columns and types of table ``name``.
 
     Columns are reordered and cast (lossless casts only). Raises BadInput when a column is
-    missing or a null stands where none is allowed, so that a stage fails where the fault is.
+    missing or a null is in a column that does not allow it, so that a stage fails where the fault is.
     """
     spec = TABLES[name].arrow()
     missing = [f.name for f in spec if f.name not in table.column_names]
@@ -112,7 +112,7 @@ def conform(name: str, table: pa.Table) -> pa.Table:
         col = table[field.name]
         if col.type != field.type:
             if pa.types.is_dictionary(field.type):
-                # Arrow has no cast between dictionaries of other index or value types.
+                # Arrow has no cast between dictionaries with different index or value types.
                 col = col.cast(field.type.value_type).dictionary_encode()
             col = col.cast(field.type)
         if not field.nullable and col.null_count:

@@ -2,8 +2,8 @@
 """Where the pipeline keeps its tables: Parquet files and one stages.json beside them.
 
 Files are written under a temporary name and renamed, so a reader never sees half a table and
-a full disk leaves what was there before. Anything unreadable in a store is treated as absent, and so is
-what this user did not make (seal.py): it can always be computed again.
+a full disk leaves the previous file. Unreadable files in a store are treated as absent, and so are
+files that this user did not make (seal.py): they can always be computed again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _SCRATCH = ".scratch-"
 _MAX_STAGES_BYTES = 1 << 20
 _MAX_CORES = 4096
 _BY_CORE = (b"calls", b"contexts")
-#: Of those, numbers that ascend.
+#: Those of them whose numbers ascend.
 ASCENDING = ("call_id", "start_ns")
 COMPRESSION = "lz4"
 
-#: Rows that are read or left out together.
+#: Number of rows that are read or skipped together.
 GROUP_ROWS = 1 << 17
 #: Key in the file's metadata: the last end of a call of each row group, in ns.
 LAST_ENDS = "nsight.last_ends_ns"
-#: Key in the file's metadata: the kinds that rows of each row group have.
+#: Key in the file's metadata: the kinds of rows in each row group.
 KINDS = "nsight.kinds"
 
 
@@ -50,7 +50,7 @@ def writing(what: str | Path) -> Iterator[None]:
     """Turn a failed write into an OutputError that names the file and the fix."""
     try:
         yield
-    except BrokenPipeError:  # the reader went away: nothing failed
+    except BrokenPipeError:  # the reader ended: nothing failed
         raise
     except OSError as error:
         raise _output_error(str(what), error) from None
@@ -77,11 +77,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 def temporary(path: Path) -> Iterator[Path]:
     """A temporary sibling of ``path``: renamed to it on success, removed on any failure."""
     partial = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
-    # O_EXCL: a capture from elsewhere may hold symlinks that would lead the write astray.
+    # O_EXCL: a capture from elsewhere may contain symlinks that would redirect the write.
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield partial
-        # Full disks are reported late on some file systems: only fsync tells for sure.
+        # Some file systems report a full disk late: only fsync is certain.
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
@@ -92,7 +92,7 @@ def temporary(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Written:
-    """A table that a stage wrote by itself, because it may not fit in memory; the store takes the file."""
+    """A table that a stage wrote itself, because it may not fit in memory; the store takes over the file."""
 
     path: Path
 
@@ -105,7 +105,7 @@ class Writer:
     """A table's Parquet file, written piece by piece; ``n_rows`` so far.
 
     Tables of what cores did are in order of core and time: a row group is an interval of one core, so that
-    a reader can tell from statistics which groups it needs (tables/intervals.py).
+    a reader can decide from statistics which groups it needs (tables/intervals.py).
     """
 
     def __init__(self, path: Path, arrow: pa.Schema) -> None:
@@ -113,7 +113,7 @@ class Writer:
         self._ends: list[int] = []
         self._kinds: list[list[str]] = []
         self._by_core = (arrow.metadata or {}).get(b"nsight.table") in _BY_CORE
-        # Numbers hardly repeat: a dictionary of them only costs time. Those that ascend are read fastest as
+        # Numbers hardly repeat: a dictionary of them only costs time. Ascending ones are read fastest as
         # differences, others split by bytes; and zstd would take twice the time of lz4 to save a quarter.
         split = [f.name for f in arrow if pa.types.is_primitive(f.type) and f.type.bit_width == 64]
         words = [f.name for f in arrow if f.name not in split and not pa.types.is_boolean(f.type)]
@@ -163,12 +163,12 @@ def _cores(table: pa.Table) -> list[pa.Table]:
 
 
 class Store:
-    """Tables in ``directory``, with what each stage was made from."""
+    """Tables in ``directory``, and what each stage was made from."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._stages = self._read_stages()
-        #: By table: the file as it was when its content was compared, and whether it was as written.
+        #: By table: state of the file when its content was compared, and whether it was as written.
         self._compared: dict[str, tuple[tuple[int, ...], bool]] = {}
 
     def _read_stages(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Store:
             return {}
 
     def _is_as_written(self, name: str) -> bool:
-        """Whether a table has the content that this user's entry says."""
+        """Whether a table has the content that this user's entry records."""
         try:
             status = os.lstat(self._regular(f"{name}.parquet"))
         except (OSError, BadInput):
@@ -191,27 +191,27 @@ class Store:
                 found = seal.digest(self.path(name))
             except (OSError, BadInput):
                 return False
-            # Another run may have made it anew since the entries were read.
+            # Another run may have made it again since the entries were read.
             same = found in _digests(self._stages, name) or found in _digests(self._read_stages(), name)
             self._compared[name] = now, same
         return self._compared[name][1]
 
     def _regular(self, name: str) -> Path:
-        """A file in the directory, which must be no link: it could lead to tables of another capture. Raises BadInput."""
+        """A file in the directory, which must not be a link: it could lead to tables of another capture. Raises BadInput."""
         if self.directory.is_symlink():
             raise BadInput(f"{self.directory}: a link", "copy the whole capture directory")
         return self.directory / name
 
     def entry(self, stage: str) -> dict[str, Any]:
-        """What stages.json says about ``stage``: ``made_from``, ``run``, ``tables``; empty if this user never ran it."""
+        """The entry of ``stage`` in stages.json: ``made_from``, ``run``, ``tables``; empty if this user never ran it."""
         return self._stages.get(stage, {})
 
     def path(self, name: str) -> Path:
-        """The file of table ``name``, whether it is there or not."""
+        """The file of table ``name``, whether it exists or not."""
         return self.directory / f"{name}.parquet"
 
     def load(self, name: str, spec: str | None = None) -> pa.Table | None:
-        """Table ``name``, checked against its schema; None when absent, unreadable or not this user's."""
+        """Table ``name``, checked against its schema; None if it is absent, unreadable or not this user's."""
         if not self._is_as_written(name):
             return None
         try:
@@ -221,7 +221,7 @@ class Store:
             return None
 
     def holds(self, name: str, spec: str | None = None) -> bool:
-        """Whether table ``name`` is there as this user made it, and has the columns of today's schema."""
+        """Whether table ``name`` exists as this user made it, and has the columns of the current schema."""
         if not self._is_as_written(name):
             return False
         try:
@@ -241,11 +241,11 @@ class Store:
             yield Path(name)
 
     def save(self, stage: str, tables: dict[str, pa.Table | Written], made_from: dict[str, Any]) -> None:
-        """Write a stage's tables and, last of all, its entry in stages.json."""
+        """Write a stage's tables and, at the very end, its entry in stages.json."""
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-        # Without its entry a stage counts as not run: a crash in between costs only time, while
-        # an entry that outlives one of its tables would pass a mixture off as fresh.
+        # Without its entry a stage counts as not run: a crash in between costs only time, but
+        # an entry that outlives one of its tables would make a mixture look fresh.
         if self._stages.pop(stage, None) is not None:
             self._write_stages()
         digests = {}
@@ -259,7 +259,7 @@ class Store:
                         writer.write(table)
                 digests[name] = seal.digest(partial)
         run = hashlib.sha256(os.urandom(16)).hexdigest()[:16]
-        # As JSON has it: what is read again is compared.
+        # In its JSON form, because the comparison uses what is read back.
         entry = json.loads(json.dumps({"made_from": made_from, "run": run, "tables": digests}))
         self._stages[stage] = entry | {"mark": seal.mark(_marked(stage, entry))}
         self._write_stages()
@@ -270,12 +270,12 @@ class Store:
 
 
 def _digests(stages: dict[str, Any], name: str) -> list[str]:
-    """Digests of table ``name``, by the entries of this user."""
+    """Digests of table ``name`` in this user's entries."""
     return [entry["tables"][name] for entry in stages.values() if name in entry["tables"]]
 
 
 def _own(stages: dict[str, Any]) -> dict[str, Any]:
-    """Those that this user made, each of its stage."""
+    """The entries that this user made, each for its stage."""
     return {
         stage: entry for stage, entry in stages.items() if isinstance(entry, dict) and _is_own(stage, entry)
     }
@@ -287,7 +287,7 @@ def _is_own(stage: str, entry: dict[str, Any]) -> bool:
 
 
 def _marked(stage: str, content: dict[str, Any]) -> dict[str, Any]:
-    """What the mark is of; the content is by itself, or it could name another stage."""
+    """The content to be sealed; the entry is nested in it, because it could otherwise name another stage."""
     return {"stage": stage, "entry": content}
 
 
@@ -322,9 +322,9 @@ def _usable(directory: Path) -> bool:
         if directory.is_symlink():  # from a capture: it could point anywhere
             return False
         directory.mkdir(parents=True, exist_ok=True)
-        # Not os.access: it says yes to root on a read-only mount.
+        # Not os.access: it returns true for root on a read-only mount.
         with tempfile.TemporaryFile(dir=directory):
             return True
     except OSError as error:
-        # A full disk is no reason to go elsewhere quietly: the write reports it, with the fix.
+        # A full disk is no reason to switch silently: the write reports it, with the fix.
         return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cores and threads did while some messages of a recording were there.
+"""What cores and threads did during the lifetimes of some messages of a recording.
 
-Of the tables of cores, threads and calls only what lies within the lifetimes of these messages is
-read, in the order of time, and of that what some messages at a time need: so memory grows with what
+From the tables of cores, threads and calls, only what lies within the lifetimes of these messages is
+read, in time order, and only as much at a time as some messages need: memory grows with what
 one of them called, and not with the recording.
 """
 
@@ -27,9 +27,9 @@ from .pieces import Pieces, State, because, pieces, threads_of, waits_of_threads
 from .recording import Recording, Waits
 from .unaccepted import unaccepted
 
-#: Rows of ``calls`` (or contexts, where there are no functions) that are looked at together, about.
+#: Approximate number of rows of ``calls`` (or contexts, without functions) that are processed together.
 ROWS = 300_000
-#: And messages.
+#: The same for messages.
 MESSAGES = 20_000
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "pid", "tid", "comm", "call_id", "others")
@@ -37,11 +37,11 @@ _STATES = ("tid", "start_ns", "end_ns", "state", "cpu")
 
 
 class Activity:
-    """The cores, threads and functions of a recording beside some ``messages`` of the application ``app``.
+    """The cores, threads and functions of a recording during some ``messages`` of the application ``app``.
 
-    ``machine``: what holds for all of the recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: then,
-    numbers of calls that are softirqs: their own kind is that of functions. ``frequencies`` and ``counters``: of its cores.
-    ``n_unclear_drops``: messages for which it is unclear whether a packet of theirs was dropped or of another connection.
+    ``machine``: facts of the whole recording; ``has_functions``: whether Intel PT recorded calls; ``softirqs``: if so,
+    numbers of the calls that are softirqs, whose kind is that of functions. ``frequencies`` and ``counters``: of its cores.
+    ``n_unclear_drops``: messages for which it is unclear whether a dropped packet was theirs or another connection's.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Activity:
         softirqs = self._contexts.where("kind", ["softirq"] if self.has_functions else [], ["call_id"])
         self.softirqs = softirqs["call_id"].to_numpy()
         asked = Asked.of(messages)
-        # Sent messages and intervals say nothing of what readers and receive cores worked on.
+        # Sent messages and intervals do not show what readers and receive cores worked on.
         every = recording.every().columns(
             occupancy.COLUMNS, lambda rows: (rows["direction"] == "rx").to_numpy(bool)
         )
         reads, cores = Reads.of(every, asked), occupancy.by_core(every, asked)
         owners = np.union1d(cores.owner, reads.owner)
         received = every.loc[np.isin(every["message_id"].to_numpy(), owners), list(RECEIVED)]
-        del every  # it grows with the recording, and what follows needs memory
+        del every  # it grows with the recording, and the next steps need memory
         gaps = to_pandas(self._contexts.where("kind", ["gap"], _CONTEXTS))
         source = self._contexts if self.has_functions else self._calls
         did = entered.find(source, self.has_functions, self._states, messages, asked, reads, app.tids)
@@ -83,11 +83,11 @@ class Activity:
         self.frequencies = CoreFrequencies() if told is None else CoreFrequencies.of(to_pandas(told))
 
     def at_frequency(self, usual_khz: int) -> None:
-        """From now on ``machine`` knows what work took longer for at lower frequencies than that."""
+        """Make ``machine`` compute how much longer work took at frequencies lower than that."""
         self.machine = replace(self.machine, frequencies=self.frequencies.against(usual_khz))
 
     def parts(self, wanted: list[Int]) -> Iterator[tuple[list[Pieces], Machine]]:
-        """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did meanwhile."""
+        """Lifetimes of sets of rows of ``messages``, some at a time, and what the machine did during them."""
         for first, last in self._chunks(np.unique(np.concatenate(wanted))):
             chosen = [rows[(rows >= first) & (rows <= last)] for rows in wanted]
             every = np.unique(np.concatenate(chosen))
@@ -106,7 +106,7 @@ class Activity:
         return self._calls.overlapping(cpu, start, end, columns)
 
     def cores_of(self, tid: Int, start: Int, end: Int, state: str | None = None) -> tuple[Int, Int, Int, Int]:
-        """On which cores threads were in some intervals: (which interval, core, begin, end); ``state``: in that state only."""
+        """The cores of threads during some intervals: (which interval, core, begin, end); ``state``: in that state only."""
         states = to_pandas(self._states.overlapping(tid, start, end, _STATES))
         states = states[(states["cpu"] >= 0) & ((states["state"] == state) if state else True)]
         query, item, low, high = overlaps(
@@ -115,11 +115,11 @@ class Activity:
         return query, column(states["cpu"])[item], low, high
 
     def _queued(self, found: Pieces, thread_states: pd.DataFrame) -> Pieces:
-        """With the waits that no thread of the application had: in the accept queue, and on the way to the driver."""
+        """Adds the waits outside the application's threads: in the accept queue, and on the way to the driver."""
         return self._departed(unaccepted(found, self.messages, thread_states, self.machine))
 
     def _departed(self, found: Pieces) -> Pieces:
-        """With what sent messages waited for on their way to the driver."""
+        """Adds what sent messages waited for on their way to the driver."""
         at = np.flatnonzero(found.state == State.QUEUED)
         if not len(at):
             return found
@@ -131,7 +131,7 @@ class Activity:
         return replace(found, why=why)
 
     def _explained(self, found: Pieces) -> Pieces:
-        """With what their threads waited for, by the table of waits, where it is to be told."""
+        """Adds what their threads waited for, from the table of waits, if waits are to be explained."""
         if self._explain is None:
             return found
         at = waits_of_threads(found)
@@ -157,7 +157,7 @@ class Activity:
         return every
 
     def _chunks(self, rows: Int) -> Iterator[tuple[int, int]]:
-        """First and last of rows that follow each other, which are also in the order of time."""
+        """First and last of consecutive rows, which are also in time order."""
         per_ns = (self._calls if self.has_functions else self._contexts).rows_per_ns()
         chosen = self.messages.iloc[rows]
         length = column(chosen["last_ns"]) - column(chosen["first_ns"])
@@ -168,12 +168,12 @@ class Activity:
     def _thread_states(self, rows: Int) -> pd.DataFrame:
         chosen = self.messages.iloc[rows]
         tid, first, last = threads_of(chosen)
-        # What a thread did next tells where one that waited was woken.
+        # The next state of a waiting thread shows where it was woken.
         states = self._states.overlapping_and_next(tid, first, last, _STATES)
         return self.machine.resolve(to_pandas(states), self._tids)
 
     def _on_cores(self, pieces: list[Pieces]) -> tuple[Int, Int, Int]:
-        """Core, begin and end of the pieces in which it counts what their core did."""
+        """Core, begin and end of the pieces in which the activity of their core counts."""
         cpu, start, end = (
             np.concatenate([getattr(p, name)[exposure.on_cores(p)] for p in pieces])
             for name in ("cpu", "start", "end")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """When an interrupt announced a message to the receive core, and what the message waited for until then.
 
-Between the NIC and the receive softirq a packet waits for an interrupt. Until that comes the core does not know of it:
-threads that run there, or softirqs, would be interrupted, so they are not in the way. From the interrupt on they are: if
-the poll does not follow at once, what runs meanwhile is the cause (a deferred poll). Which interrupt it was follows from the
-softirq that the message arrived in: the one it directly follows, or an earlier one of the same source.
+Between the NIC and the receive softirq, a packet waits for an interrupt. Until the interrupt comes, the core does not know
+of the packet: threads or softirqs that run there would be interrupted, so they do not block it. After the interrupt they do:
+if the poll does not follow at once, what runs meanwhile is the cause (a deferred poll). The softirq in which the message
+arrived shows which interrupt it was: the one directly before it, or an earlier one of the same source.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..selection.windows import MARGIN_NS
 from ..tables.data_frames import column
 from .incoming import are_received
 
-#: An interrupt this shortly before a softirq raised it: between the two there is only the interrupt's exit.
+#: An interrupt that ends this shortly before a softirq raised it: only the interrupt's exit lies between the two.
 ADJACENT_NS = 2_000
-#: Settings and latencies are nominal: a wait up to this many times of one fits.
+#: Settings and latencies are nominal: a wait fits if it is at most this many times as long.
 FITS = 1.5
-#: What starting to run costs after any interrupt.
+#: Time to start running after any interrupt.
 ENTRY_NS = 2_000
 
-#: Interrupts of the kernel's own timers. A poll behind one of these was deferred (napi_defer_hard_irqs, gro_flush_timeout).
+#: Interrupts of the kernel's own timers. A poll after one of these was deferred (napi_defer_hard_irqs, gro_flush_timeout).
 TIMERS = ("local_timer", "asm_sysvec_apic_timer_interrupt")
-#: Interrupts that tell nothing of a NIC.
+#: Interrupts that say nothing about a NIC.
 INTERNAL = (
     *TIMERS,
     "irq_work",
@@ -42,16 +42,16 @@ INTERNAL = (
     "asm_sysvec_call_function_single",
 )
 
-#: Subjects of time before the interrupt, in the order of ``Told.why``.
+#: Subjects of the time before the interrupt, in the order of ``Told.why``.
 SUBJECTS = ("interrupt delivery delay", "interrupt coalescing", "C-state exit latency")
 LATE, COALESCED, ASLEEP = range(len(SUBJECTS))
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the recorded machine's settings can delay.
+    """Delays that the settings of the recorded machine can cause.
 
-    ``coalesce_ns``: how long NICs may defer an interrupt, at most; -1: they adapt it to the load. ``exit_ns``: of
+    ``coalesce_ns``: the longest time that NICs may defer an interrupt; -1: they adapt it to the load. ``exit_ns``: for
     each C-state, how long a core needs to leave it. ``throttled``: processes whose CPU quota ran out.
     """
 
@@ -61,21 +61,21 @@ class Host:
 
 
 def longest_wakeup_ns(host: Host) -> int:
-    """How long a core may need to leave its deepest C-state; 0 if that cannot be told from an interrupt's entry."""
+    """How long a core may need to leave its deepest C-state; 0 if an interrupt's entry does not show it."""
     deepest = max(host.exit_ns, default=0)
     return int(FITS * deepest) + ENTRY_NS if deepest > ENTRY_NS else 0
 
 
 @dataclass(frozen=True)
 class Told:
-    """By row of ``messages``: when the interrupt that announced it began (-1: unknown, or none), and an index into SUBJECTS."""
+    """By row of ``messages``: when the interrupt that announced it began (-1: unknown or none), and an index into SUBJECTS."""
 
     at: Int
     why: Int
 
 
 def nothing_told(n_messages: int) -> Told:
-    """For so many messages: nothing is known."""
+    """The result for ``n_messages`` messages of which nothing is known."""
     return Told(np.full(n_messages, -1), np.zeros(n_messages, np.int64))
 
 
@@ -87,7 +87,7 @@ def where(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
 
 
 def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, host: Host) -> Told:
-    """For messages received with a timestamp of the NIC; ``contexts`` of the intervals ``where``.
+    """Announcing interrupts of messages received with a NIC timestamp; ``contexts`` of the intervals ``where``.
 
     ``power``: rows of ``calls`` of that kind (cpu, start_ns).
     """
@@ -104,7 +104,7 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
     begins, ends = _whole(of, start, end)
     names = symbol.to_numpy(object)
     is_timer, is_device = np.isin(names, TIMERS) & is_irq, ~np.isin(names, INTERNAL) & is_irq
-    for value in np.unique(core[candidates]):  # few: receive cores
+    for value in np.unique(core[candidates]):  # receive cores are few
         rows = np.flatnonzero(candidates & (core == value))
         poll = np.flatnonzero(is_poll & (cpu == value))
         irq = np.flatnonzero(is_irq & (cpu == value))
@@ -125,8 +125,8 @@ def told(messages: pd.DataFrame, contexts: pd.DataFrame, power: pd.DataFrame, ho
         first = device[np.minimum(early, max(len(device) - 1, 0))] if len(device) else before
         seen = (early < len(device)) & (begins[first] < since)
         began, timer = np.where(seen, begins[first], began), timer & ~seen
-        # A poll for others keeps the NIC's interrupt masked: from then on its absence tells nothing. Not where a timer made
-        # the core look: then no interrupt was to come, whoever was polled meanwhile.
+        # A poll for other packets keeps the NIC's interrupt masked: from then on, a missing interrupt says nothing. Except where a
+        # timer made the core look: then no interrupt was due, whatever was polled meanwhile.
         polled = np.searchsorted(end[poll], nic[rows], "right")
         masked = np.where(timer | (began < 0), began, start[poll[np.minimum(polled, len(poll) - 1)]])
         began = np.minimum(began, masked)
@@ -147,7 +147,7 @@ def _why(
     host: Host,
 ) -> Int:
     most = host.coalesce_ns * FITS + ENTRY_NS
-    # A NIC that adapts waits as long as it likes; one that does not, as long as it was told, and rarely much less.
+    # An adaptive NIC waits as long as it likes; another waits as long as its setting says, and rarely much less.
     fits = (host.coalesce_ns < 0) | (
         (host.coalesce_ns > 0) & (waited <= most) & (waited >= host.coalesce_ns / FITS / 2)
     )
@@ -156,7 +156,7 @@ def _why(
 
 
 def _whole(of: Int, start: Int, end: Int) -> tuple[Int, Int]:
-    """Begin and end of the whole context that each interval is a part of."""
+    """Begin and end of the whole context to which each interval belongs."""
     parts = np.where(of >= 0, of, -2 - np.arange(len(of)))
     frame = pd.DataFrame({"of": parts, "start": start, "end": end}).groupby("of", sort=False)
     return frame["start"].transform("min").to_numpy(), frame["end"].transform("max").to_numpy()
@@ -171,6 +171,6 @@ def _idle_until(
 
 
 def _exits(at: Int, since: Int, cpu: int, power: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Whether the core recorded a power event (Intel PT) in each wait, or right behind it."""
+    """Whether the core recorded a power event (Intel PT) in each wait, or right after it."""
     times = np.sort(column(power["start_ns"])[column(power["cpu"]) == cpu])
     return np.asarray(np.searchsorted(times, at + ENTRY_NS, "right") > np.searchsorted(times, since))

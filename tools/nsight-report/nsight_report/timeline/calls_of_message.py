@@ -15,7 +15,7 @@ from . import SIDES, Detours, sections
 
 Ints = npt.NDArray[np.int64]
 
-_TOGETHER = 200_000  # rows from which they are handed out: a lifetime of a long wait can have a million
+_TOGETHER = 200_000  # rows that are collected before they are passed on: a long wait can have a million
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Interval:
 
 
 def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[list[Interval]]:
-    """The sections (timeline) whose core is known, for each of ``messages`` (rows of the table), in order of time.
+    """The sections (timeline) whose core is known, for each of ``messages`` (rows of the table), in time order.
 
-    ``found``: by row, what contexts tell of the way between two cores.
+    ``found``: by row, what contexts show about the path between two cores.
     """
     parts = sections(messages, found)
     of: list[list[Interval]] = [[] for _ in range(len(messages))]
@@ -41,7 +41,7 @@ def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[l
             continue
         last = of[row][-1] if of[row] else None
         if last and (last.side, last.cpu, last.end_ns) == (SIDES[side], cpu, start):
-            # One place after another, as at the read of a request: no call is in it twice.
+            # Places that follow each other on one core, as at the read of a request, are joined: no call appears twice.
             of[row][-1] = Interval(last.side, cpu, last.start_ns, end)
         else:
             of[row].append(Interval(SIDES[side], cpu, start, end))
@@ -49,17 +49,17 @@ def intervals_of(messages: pd.DataFrame, found: Detours | None = None) -> list[l
 
 
 def calls_of(parts: list[Interval], calls: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``calls`` within a message's ``intervals``, one after the other, each in order.
+    """Rows of ``calls`` within a message's ``intervals``, one interval after the other, each in order.
 
     Columns besides those of ``calls``: ``side`` (R or A), ``within_start_ns``, ``within_dur_ns`` and
-    ``within_self_ns``: the part of the call that lies in the interval, and of that what no other call
-    in it has. The sum of ``within_self_ns`` is the time of the intervals in which the core is known.
+    ``within_self_ns``: the part of the call that lies in the interval, and the share of it that no other call
+    in it covers. The sum of ``within_self_ns`` is the time of the intervals in which the core is known.
     """
     return next(calls_of_each([parts], calls))
 
 
 def calls_of_each(of: Iterable[list[Interval]], calls: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """``calls_of`` for each of some messages; rows of some are taken together, which is much faster."""
+    """``calls_of`` for each of some messages; the rows of several are taken together, which is much faster."""
     names = ("cpu", "start_ns", "dur_ns", "call_id", "parent_id")
     cpu, begin, length, number, parent = (calls[name].to_numpy(np.int64) for name in names)
     waiting: list[_Within] = []
@@ -73,7 +73,7 @@ def calls_of_each(of: Iterable[list[Interval]], calls: pd.DataFrame) -> Iterator
 
 @dataclass(frozen=True)
 class _Within:
-    """Row numbers of a message's calls, and of each its side and times; see ``calls_of``."""
+    """Row numbers of a message's calls, with the side and times of each; see ``calls_of``."""
 
     rows: Ints
     side: npt.NDArray[np.object_]
@@ -90,7 +90,7 @@ def _within(parts: list[Interval], cpu: Ints, begin: Ints, end: Ints, number: In
         low = np.maximum(begin[hit], part.start_ns)
         dur = np.minimum(end[hit], part.end_ns) - low
         own = dur.copy()
-        # Callers come before what they call: table order.
+        # Callers come before their callees: table order.
         place = pd.Index(number[hit]).get_indexer(pd.Index(parent[hit]))
         np.subtract.at(own, place[place >= 0], dur[place >= 0])
         found.append((hit, np.full(len(hit), part.side, object), low, dur, own))

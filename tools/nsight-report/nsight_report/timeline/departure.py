@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a sent message waited for between the send call and the driver: by what the core was in that gave its last packet away.
+"""What a sent message waited for between the send call and the driver, judged by the context that passed on its last packet.
 
-The send call itself gives packets to the queue discipline, and that to the driver, as long as nothing holds them back. If
-the congestion window or the receiver's did, an acknowledgement opens it: TCP sends from the receive softirq. So it does if
-Nagle's algorithm held the last part back: of a reply in several writes that fits into the window a connection begins with. A queue
-discipline that shapes lets its packets go from the transmit softirq; pacing (TCP's own) from that of timers.
+The send call itself gives packets to the queue discipline, and that gives them to the driver, if nothing holds them back. If
+the congestion window or the receiver's window did, an acknowledgement opens it: TCP sends from the receive softirq. The same
+happens if Nagle's algorithm held back the last part: of a reply in several writes that fits into a connection's initial
+window. A shaping queue discipline releases its packets from the transmit softirq; TCP's own pacing from the timer softirq.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..tables.intervals import IntervalTable
 from .detours import innermost
 
 _CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol")
-#: Subjects, by the softirq; positions in it are what ``reasons`` returns.
+#: Subjects, by the softirq; ``reasons`` returns positions in it.
 SUBJECTS = (
     "for the window to open",
     "in the queue discipline",
@@ -32,7 +32,7 @@ _BY_SOFTIRQ = {"NET_RX": 0, "NET_TX": 1, "TIMER": 2, "HRTIMER": 2, "TASKLET": 2}
 
 
 def reasons(messages: pd.DataFrame, contexts: IntervalTable) -> Int:
-    """By row of ``messages`` a position in SUBJECTS, -1 where nothing tells. Of received messages none is told."""
+    """By row of ``messages`` a position in SUBJECTS, -1 if nothing shows it, and for all received messages."""
     cpu, at = (column(messages[name]) for name in _stamps(messages))
     sent = ~(messages["direction"].isin(["rx", "interval"])).to_numpy(bool)
     found = np.full(len(messages), -1)

@@ -35,11 +35,11 @@ def find(
     reads: Reads,
     tids: Int,
 ) -> pd.DataFrame:
-    """What threads entered (tid, start_ns, symbol, is_new) and somebody will look for.
+    """What threads entered (tid, start_ns, symbol, is_new), as far as a later step looks it up.
 
     That is a system call, an exception (Intel PT) or USER_CODE: the last one before some time in a message's lifetime,
     or before the thread began to wait in it; and the first wait after a message was read. ``is_new``: a system call
-    that begins there, and not the rest of one behind what interrupted it. ``source``: ``contexts``, where they tell of
+    begins there, not the rest of one after an interruption. ``source``: ``contexts`` if they contain
     system calls, else ``calls``; ``states``: ``thread_states``; ``tids``: the application's threads.
     """
     tid, first, last = threads_of(messages)
@@ -64,7 +64,7 @@ def waits(entered: pd.DataFrame) -> pd.DataFrame:
 
 
 def asleep(states: IntervalTable, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame:
-    """Where nothing is known of a core, and only there, threads' states tell when they waited: tid, start_ns."""
+    """When threads waited (tid, start_ns) by their states, only where nothing is known about their core."""
     cpu, start, end = (column(gaps[c]) for c in ("cpu", "start_ns", "end_ns"))
     known, found = np.ones(len(gaps), bool), []
     for table in states.each_where("state", _MAY_WAIT if len(gaps) else [], _STATES):
@@ -74,13 +74,13 @@ def asleep(states: IntervalTable, gaps: pd.DataFrame, tids: Int) -> pd.DataFrame
 
 
 def _of_intervals() -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """What threads entered, by rows of ``contexts`` in order, some at a time: every interval begins where one is entered again."""
+    """What threads entered, from rows of ``contexts`` in order, some at a time: an interval begins where one is entered again."""
     newest = -1
 
     def rows_of(contexts: pd.DataFrame) -> pd.DataFrame:
         nonlocal newest
         ids = column(contexts["call_id"])
-        # They ascend: what is older has begun in a row group before.
+        # They ascend: an older one began in an earlier row group.
         is_new = (
             (contexts["kind"] == "syscall").to_numpy()
             & (ids > newest)
@@ -94,11 +94,11 @@ def _of_intervals() -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 def _of_syscalls(calls: pd.DataFrame) -> pd.DataFrame:
-    """The same by system calls in ``calls``: behind one that ended is user code. A switch cuts it, and does not end it."""
+    """The same from system calls in ``calls``: user code follows when one ends. A switch cuts it but does not end it."""
     begins = calls[["tid", "start_ns"]].assign(symbol=calls["symbol"].astype(str), is_new=True, order=1)
     ended = calls[(calls["end_known"] == "measured").to_numpy()]
     took = column(ended["dur_ns"])
-    # At one time, one system call ends before the next one begins, and after it has begun itself.
+    # At equal times, one system call ends before the next one begins, but after its own begin.
     ends = ended[["tid"]].assign(
         start_ns=ended["start_ns"] + took, symbol=USER_CODE, is_new=False, order=np.where(took > 0, 0, 2)
     )
@@ -107,7 +107,7 @@ def _of_syscalls(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _looked_for(entered: pd.DataFrame, asked: Asked, times: Int) -> npt.NDArray[np.bool_]:
-    """Which are the last of their thread up to a time that is asked about, or the first of its waits from one of ``times`` on."""
+    """Rows that are the last of their thread up to a time in ``asked``, or the first of its waits from one of ``times`` on."""
     tid, start = column(entered["tid"]), column(entered["start_ns"])
     wanted = np.zeros(len(tid), bool)
     order = np.lexsort((start, tid))
@@ -119,7 +119,7 @@ def _looked_for(entered: pd.DataFrame, asked: Asked, times: Int) -> npt.NDArray[
 
 
 def _beside(group: Int, time: Int, step: int) -> Int:
-    """The time of the next (1) or previous (-1) row of each row's group, in order; without one, never."""
+    """The time of the next (1) or previous (-1) row in each row's group, in order; without such a row, never."""
     never = np.iinfo(np.int64).max * step
     beside, of = np.roll(time, -step), np.roll(group, -step)
     end = -1 if step == 1 else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What each message spent its lifetime in: pieces of lifetimes met with the contexts of the cores.
+"""What each message spent its lifetime in: pieces of lifetimes joined with the contexts of the cores.
 
 Every nanosecond of a lifetime gets exactly one label, so no deviation can be counted twice:
 
@@ -75,9 +75,9 @@ from .occupancy import Tiles
 from .pieces import Pieces, State, uncovered
 
 # An interrupt shorter than this inside another thread or another message's processing is part
-# of that; a longer one is a cause of its own. Five times the capture's own median if larger.
+# of that; a longer one is a separate cause. Five times the capture's own median if that is larger.
 NESTED_FLOOR_NS = 50_000
-#: A core that idles for longer beside a ready thread of a process that was throttled meanwhile is not waking up.
+#: A core that idles longer than this beside a ready thread of a throttled process is not waking up.
 THROTTLED_NS = 50_000
 QUOTA = "CPU quota"
 
@@ -91,8 +91,8 @@ def measure(
 ) -> tuple[Exposure, LabelledIntervals]:
     """Label the pieces of lifetimes of ``messages``; with the sums come the intervals of the kinds ``kept``.
 
-    ``messages`` are of one application, whose others ``machine`` knows: overlaps with these are head-of-line
-    blocking, with others interference. It knows too the contexts of the cores of these pieces (``on_cores``).
+    ``messages`` are of one application; ``machine`` knows its other messages: overlaps with those are head-of-line
+    blocking, overlaps with others are interference. It also has the contexts of the cores of these pieces (``on_cores``).
     """
     intervals = with_memory_work(_label(messages, pieces, machine), machine)
     return at_usual_frequency(total(intervals), intervals, machine), intervals.take(
@@ -101,7 +101,7 @@ def measure(
 
 
 def on_cores(pieces: Pieces) -> npt.NDArray[np.bool_]:
-    """Pieces in which it counts what their core did."""
+    """Pieces in which the activity of their core counts."""
     states = [State.CORE, State.UNTOLD, State.RUNNING, State.RUNNABLE, State.UNKNOWN]
     return np.isin(pieces.state, states) & (pieces.cpu >= 0)
 
@@ -138,7 +138,7 @@ def _label(messages: pd.DataFrame, pieces: Pieces, m: Machine) -> LabelledInterv
 
 
 def _cut(piece: Int, ctx: Int, start: Int, end: Int, group: Int, tiles: Tiles, *more: Int) -> tuple[Int, ...]:
-    """Split intervals at the borders of ``tiles``; the new column says who owns each (-1 nobody)."""
+    """Split intervals at the borders of ``tiles``; the new column is the owner of each (-1 nobody)."""
     known = np.isin(group, np.unique(tiles.group))
     at = np.flatnonzero(known)
     query, item, low, high = overlaps(group[at], start[at], end[at], tiles.group, tiles.start, tiles.end)
@@ -179,15 +179,15 @@ def _rules(
         _is_own(messages, row, received, m) | _same_packet(messages, row, received, m)
     )
     worked_conn = _lookup(m.received, m.receive_conn, worked)
-    # Numbers of requests are those of messages that each began with, or that were sent.
+    # The number of a request is that of the message it began with or was sent as.
     app_worked = np.isin(worked_conn, m.app.conn) if "first_id" in messages else _among(worked, m.app.ids)
-    # Whatever its direction and port: with sent messages none of what is received is in ``ids``.
+    # Regardless of direction and port: with sent messages, ``ids`` contains no received message.
     app_received = _among(received, m.app.ids) | np.isin(
         _lookup(m.received, m.receive_pid, received), m.app.pids
     )
     same_conn = worked_conn == column(messages["conn_id"])[row]
-    # What happens inside a thread or another message's processing counts as that, unless it is
-    # an interrupt so long that it must be a cause of its own.
+    # What happens inside a thread or another message's processing counts as part of it, unless it is
+    # an interrupt so long that it must be a separate cause.
     interrupt = np.isin(kind, INTERRUPTS)
     length = m.end[ctx] - m.start[ctx]
     inside = (kind == IN_THREAD) | (kind == IN_SYSCALL) | (interrupt & (length <= _longest_nested(m)))
@@ -195,7 +195,7 @@ def _rules(
     throttled = np.isin(column(messages["pid"])[row], m.host.throttled) & (idle_ns > THROTTLED_NS)
     woken = (idle_ns > 0) & (idle_ns <= arrival.longest_wakeup_ns(m.host))
 
-    # Interrupts are off while another is handled; whatever else runs would have been interrupted.
+    # Interrupts are off while another is handled; anything else that runs would have been interrupted.
     untold = (pieces.state[piece] == State.UNTOLD) & ~np.isin(kind, (IN_HARDIRQ, IN_GAP))
     reasons = np.array([name(subject) for subject in arrival.SUBJECTS])
 
@@ -250,7 +250,7 @@ def _rules(
 
 
 def _is_own(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
-    """Whether message ``of`` is the one of the row itself; of a request that came in several, whether it is among them."""
+    """Whether message ``of`` is the row's own; for a request in several messages, whether it is one of them."""
     if "first_id" not in messages:
         return of == column(messages["message_id"])[row]
     within = (of >= column(messages["first_id"])[row]) & (of <= column(messages["last_id"])[row])
@@ -259,7 +259,7 @@ def _is_own(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArra
 
 
 def _same_packet(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
-    """Whether message ``of`` began in the packet with the row's first or last byte: what the core does is for both."""
+    """Whether message ``of`` began in the packet with the row's first or last byte: the core then works for both."""
     began = _lookup(m.received, m.receive_arrival, of)
     with_it = (began == column(messages["arrival_ns"])[row]) | (
         began == column(messages["arrival_last_ns"])[row]
@@ -269,7 +269,7 @@ def _same_packet(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.N
 
 
 def _same_read(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDArray[np.bool_]:
-    """Whether one call read message ``of`` and the row's: nothing tells which of them the thread works on then."""
+    """Whether one call read message ``of`` and the row's: it is then unknown which of them the thread works on."""
     called = _lookup(m.received, m.read_start, of)
     start = occupancy.turned_to(column(messages["call_ns"]), column(messages["app_ns"]))[row]
     return (
@@ -280,10 +280,10 @@ def _same_read(messages: pd.DataFrame, row: Int, of: Int, m: Machine) -> npt.NDA
 
 
 def _longest_nested(m: Machine) -> int:
-    """How long an interrupt in the application's threads can be to belong to what these do, in ns.
+    """How long (in ns) an interrupt in the application's threads may be to count as part of what they do.
 
-    By all that is known of cores, which is mostly around baseline messages: a flood of long ones in slow messages would
-    else be what is usual.
+    Based on all that is known about cores, mostly around baseline messages: otherwise a flood of long interrupts in slow
+    messages would count as usual.
     """
     within = np.isin(m.kind, INTERRUPTS) & np.isin(m.tid, m.app.tids)
     usual = (m.end - m.start)[within]
@@ -291,7 +291,7 @@ def _longest_nested(m: Machine) -> int:
 
 
 def _among(numbers: Int, sorted_ids: Int) -> npt.NDArray[np.bool_]:
-    """Whether each is one of the ids, which may be far more than there are numbers; -1 is none."""
+    """Whether each number is one of the ids, which may be far more than the numbers; -1 is none."""
     found = np.zeros(len(numbers), bool)
     at = np.flatnonzero(numbers >= 0)
     found[at] = _lookup(sorted_ids, sorted_ids, numbers[at]) == numbers[at]
@@ -315,7 +315,7 @@ def _waits(pieces: Pieces, at: Int) -> Int:
 
 
 def _wait_subject(pieces: Pieces, at: Int, m: Machine) -> Int:
-    """What its thread waited for where that is known, else ``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
+    """What its thread waited for if known, else ``<state> in <what the thread was in>``: what preceded the gap (second phase)."""
     state = pieces.state[at]
     last = m.was_in(pieces.tid[at], pieces.start[at])
     last = np.where(last < 0, m.names.code("an unknown call"), last)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How much longer work took because its core ran at a lower frequency than is usual.
+"""How much longer work took because its core ran at a lower frequency than usual.
 
 What takes t ns at f would take t f/F at the usual frequency F; the rest, t (1 - f/F), is due to the frequency. That is
 an upper bound: time in which the core waits for memory does not depend on its clock.
@@ -22,9 +22,9 @@ def _none() -> Int:
 
 @dataclass(frozen=True)
 class CoreFrequencies:
-    """Frequencies of cores: rows of table ``frequencies``, in its order. ``usual_khz``: that of ordinary work; 0 unknown.
+    """Frequencies of cores: rows of table ``frequencies``, in its order. ``usual_khz``: the frequency of ordinary work; 0 unknown.
 
-    ``lost``: ns that work of the same core had lost by the begin of each row.
+    ``lost``: ns that work on the same core had lost by the begin of each row.
     """
 
     cpu: Int = field(default_factory=_none)
@@ -39,12 +39,12 @@ class CoreFrequencies:
         return CoreFrequencies(column(table["cpu"]), column(table["start_ns"]), column(table["khz"]))
 
     def usual(self, messages: pd.DataFrame) -> int:
-        """kHz of the application core at the end of the median message; 0: of none it is known."""
+        """kHz of the application core at the end of the median message; 0: not known for any message."""
         khz = self.at(column(messages["app_cpu"]), column(messages["last_ns"]))
         return int(np.median(khz[khz > 0])) if (khz > 0).any() else 0
 
     def against(self, usual_khz: int) -> CoreFrequencies:
-        """The same, knowing what is usual."""
+        """The same, with the usual frequency set."""
         last = np.append(self.cpu[1:] != self.cpu[:-1], True)[: len(self.cpu)]
         length = np.where(last, 0, np.append(np.diff(self.start), 0)[: len(self.cpu)])
         found = replace(self, usual_khz=usual_khz)
@@ -58,14 +58,14 @@ class CoreFrequencies:
     def longer(self, cpu: Int, start: Int, end: Int) -> Int:
         """By how many ns work in intervals of cores took longer than at the usual frequency.
 
-        Parts of an interval add up to the whole: for a call and what it calls.
+        The parts of an interval add up to the whole: for a call and its callees.
         """
         if not len(self.lost) or not self.usual_khz:
             return np.zeros(len(cpu), np.int64)
         return self._until(cpu, end) - self._until(cpu, start)
 
     def _until(self, cpu: Int, time: Int) -> Int:
-        """ns that had been lost on each core by some times; before its first row nothing is."""
+        """ns that each core had lost by some times; 0 before its first row."""
         row = latest(self.cpu, self.start, cpu, time)
         first = np.minimum(np.searchsorted(self.cpu, cpu), len(self.cpu) - 1)
         since = self.lost[row] + self._slowed(row, time - self.start[row])

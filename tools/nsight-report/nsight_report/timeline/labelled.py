@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Labels of intervals of lifetimes (exposure.py), and what each message has of each."""
+"""Labels of intervals of lifetimes (exposure.py), and how much of each label every message has."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ KINDS = (
     FREQUENCY,
 ) = range(len(KINDS))
 
-#: Kinds of intervals in which the message itself, or what is usual, was worked on: the functions there count.
+#: Kinds of intervals in which a thread or core worked on the message itself, or did the usual: the functions there count.
 WITHIN = (OWN, SOFTIRQ, HARDIRQ, EXCEPTION)
-#: Kinds of work, which takes longer at a lower frequency. What another program does may be to use up its time.
+#: Kinds of work that take longer at a lower frequency. Other programs are left out: they may just use up their time.
 WORK = (OWN, HOL, INTERFERENCE, SOFTIRQ, HARDIRQ, EXCEPTION)
 LOWER_FREQUENCY = "at a lower frequency"
 
@@ -75,7 +75,7 @@ class Exposure(LabelledIntervals):
 def total(rows: LabelledIntervals) -> Exposure:
     """Add up the intervals of each message, side and label; keep the longest as evidence.
 
-    Adjoining intervals about the same message count as one there: system calls and interrupts cut a thread's turn on a core.
+    Adjoining intervals about the same message count as one there: system calls and interrupts cut a thread's time on a core.
     """
     order = np.lexsort((rows.start, rows.other, rows.cpu, rows.subject, rows.kind, rows.side, rows.row))
     columns = (rows.row, rows.side, rows.kind, rows.subject, rows.cpu, rows.other, rows.start, rows.end)
@@ -102,7 +102,7 @@ def total(rows: LabelledIntervals) -> Exposure:
 
 
 def with_memory_work(intervals: LabelledIntervals, m: Machine) -> LabelledIntervals:
-    """``intervals`` in which page faults, reclaim and the like in the message's own thread are labels of their own."""
+    """``intervals`` in which page faults, reclaim and the like in the message's own thread have separate labels."""
     own = np.flatnonzero(intervals.kind == OWN) if len(m.memory.cpu) else np.zeros(0, np.int64)
     query, at, start, end = overlaps(
         intervals.cpu[own], intervals.start[own], intervals.end[own],
@@ -125,7 +125,7 @@ def with_memory_work(intervals: LabelledIntervals, m: Machine) -> LabelledInterv
 
 
 def at_usual_frequency(sums: Exposure, intervals: LabelledIntervals, m: Machine) -> Exposure:
-    """``sums`` in which work took what it would at the usual frequency; the rest is a label of its own."""
+    """``sums`` in which work takes the time it would take at the usual frequency; the rest gets a separate label."""
     at = np.flatnonzero(np.isin(intervals.kind, WORK))
     longer = m.frequencies.longer(intervals.cpu[at], intervals.start[at], intervals.end[at])
     at, longer = at[longer > 0], longer[longer > 0]
@@ -137,7 +137,7 @@ def at_usual_frequency(sums: Exposure, intervals: LabelledIntervals, m: Machine)
     of = frame.groupby(label)["ns"].sum()
     less = of.reindex(pd.MultiIndex.from_arrays([getattr(sums, f) for f in label])).fillna(0)
     left = replace(sums, ns=sums.ns - less.to_numpy(np.int64))
-    # The interval that lost most stands for the others.
+    # The interval that lost most represents the others.
     frame = frame.assign(kind=FREQUENCY, subject=m.names.code(LOWER_FREQUENCY), other=-1)
     frame = frame.sort_values([*label, "ns"], kind="stable")
     groups = frame.groupby(label)["ns"]

@@ -23,10 +23,10 @@ from .occupancy import Tiles
 CONTEXTS = ("thread", "syscall", "softirq", "hardirq", "exception", "idle", "gap", "absent")
 IN_THREAD, IN_SYSCALL, IN_SOFTIRQ, IN_HARDIRQ, IN_EXCEPTION, IN_IDLE, IN_GAP, IN_ABSENT = range(len(CONTEXTS))
 
-#: Columns of messages that tell of what cores received and threads read.
+#: Columns of messages that show what cores received and threads read.
 RECEIVED = ("message_id", "conn_id", "pid", "comm", "arrival_ns", "tid", "call_ns", "app_ns")
 
-#: What a thread is in outside of system calls and exceptions.
+#: The context of a thread outside system calls and exceptions.
 USER_CODE = "user code"
 LOST = "retransmission"
 
@@ -39,14 +39,14 @@ class Names:
         self._code: dict[str, int] = {}
 
     def code(self, name: str) -> int:
-        """The code of ``name``, new if need be."""
+        """The code of ``name``, a new one if needed."""
         if name not in self._code:
             self._code[name] = len(self.list)
             self.list.append(name)
         return self._code[name]
 
     def codes(self, values: pd.Series, rename: Callable[[str], str] = str) -> Int:
-        """Codes of a column of few distinct strings, by what ``rename`` makes of each."""
+        """Codes of a column with few distinct strings, each passed through ``rename``."""
         category = values.astype("category")
         names = [rename(str(n)) for n in category.cat.categories]
         table = np.array([self.code(n) for n in names] + [self.code("")], np.int64)
@@ -55,7 +55,7 @@ class Names:
 
 @dataclass(frozen=True)
 class MemoryWork:
-    """What the kernel did about memory in the thread on each core, in order of core and time; ``work``: code of its name."""
+    """Memory work of the kernel in the thread on each core, in order of core and time; ``work``: code of its name."""
 
     cpu: Int = field(default_factory=lambda: np.zeros(0, np.int64))
     start: Int = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -76,12 +76,12 @@ class Machine:
     ``cpu`` to ``pid``: the columns of ``contexts`` (``kind`` an index into CONTEXTS, ``symbol``,
     ``comm`` and ``others`` codes of ``names``); ``threads`` and ``cores``: which message they worked on;
     ``told``: by row of the measured messages, when an interrupt announced it; ``received``: numbers of messages that cores
-    received or threads worked on, ascending, ``receive_name``, ``receive_pid`` and ``receive_conn``: of each, the code of
-    ``<comm> receive``, who reads it, and its connection, ``receive_arrival``, ``read_tid`` and ``read_start``: when its first byte
-    arrived, which thread read it and when that turned to it, -1 unknown; ``entered_*``: system calls,
-    exceptions and USER_CODE that threads entered, by (tid, start), as far as somebody looks for them; ``app``: the messages
-    of the application; ``recorder``: the processes of the recording; ``host``: what its settings can delay; ``lost``: by
-    row of the measured messages, the name code of waiting for its retransmission, None: nothing is known of drops; ``frequencies`` and ``memory``: of the cores.
+    received or threads worked on, ascending; for each of them ``receive_name``, ``receive_pid`` and ``receive_conn``: the code of
+    ``<comm> receive``, the process that reads it, and its connection; ``receive_arrival``, ``read_tid`` and ``read_start``: when its
+    first byte arrived, which thread read it and when that thread turned to it, -1 unknown; ``entered_*``: system calls,
+    exceptions and USER_CODE that threads entered, by (tid, start), as far as they are looked up; ``app``: the messages
+    of the application; ``recorder``: the processes of the recording; ``host``: delays that its settings can cause; ``lost``: by
+    row of the measured messages, the name code of waiting for its retransmission, None: drops are unknown; ``frequencies`` and ``memory``: of the cores.
     """
 
     names: Names
@@ -115,13 +115,13 @@ class Machine:
     memory: MemoryWork = field(default_factory=MemoryWork)
 
     def was_in(self, tid: Int, time: Int) -> Int:
-        """Name code of the system call or exception that each thread was in at a time, or of USER_CODE; -1: not known."""
+        """Name code of the system call, exception or USER_CODE that each thread was in at a time; -1: not known."""
         return np.append(self.entered_name, -1)[latest(self.entered_tid, self.entered_start, tid, time)]
 
     def resolve(self, thread_states: pd.DataFrame, tids: Int) -> pd.DataFrame:
-        """``thread_states`` of some threads; who waits, but not for a message, sleeps.
+        """``thread_states`` of some threads; a thread that waits, but not for a message, gets the state of sleeping.
 
-        Beside Intel PT nothing but the system call tells what a thread waits for. In a gap nobody knows it: the last
+        With Intel PT, only the system call shows what a thread waits for. In a gap this is unknown: the last
         one that was seen may have ended long before.
         """
         states = thread_states[thread_states["tid"].isin(tids)]
@@ -146,11 +146,11 @@ class Machine:
         recorder: Recorder = NOBODY,
         host: arrival.Host | None = None,
     ) -> Machine:
-        """What holds for all of a capture; messages of all applications. ``names``: shared with another capture's.
+        """Facts of a whole capture; messages of all applications. ``names``: shared with another capture.
 
         ``gaps``: rows of ``contexts`` of that kind; ``entered``: what threads did (symbol, tid, start_ns); ``received``:
-        ``RECEIVED`` of the messages in ``cores`` and ``threads``, in order. What cores did is still to be told (``during``), and
-        when interrupts announced messages (``told``).
+        ``RECEIVED`` of the messages in ``cores`` and ``threads``, in order. What cores did is added later (``during``), and
+        so is when interrupts announced messages (``told``).
         """
         names = names or Names()
         tid, start = column(entered["tid"]), column(entered["start_ns"])
@@ -178,7 +178,7 @@ class Machine:
         ).during(gaps)  # fmt: skip
 
     def after_drops(self, reasons: npt.NDArray[np.object_] | None) -> Machine:
-        """The same, knowing why this machine dropped an earlier copy of each measured message ('': no drop is known)."""
+        """The same, with the reason why this machine dropped an earlier copy of each measured message ('': no known drop)."""
         if reasons is None:
             return self
         codes, known = pd.factorize(reasons)
@@ -186,7 +186,7 @@ class Machine:
         return replace(self, lost=np.array([*table, 0], np.int64)[codes])
 
     def during(self, contexts: pd.DataFrame) -> Machine:
-        """The same with these rows of ``contexts`` for what cores did."""
+        """The same, with these rows of ``contexts`` as the activity of cores."""
         kind = pd.Categorical(contexts["kind"].astype(str), categories=list(CONTEXTS)).codes.astype(np.int64)
         comm = self.names.codes(contexts["comm"], thread_name)
         ours = self.recorder.among(column(contexts["pid"]), contexts["comm"])

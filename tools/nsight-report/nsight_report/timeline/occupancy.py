@@ -18,7 +18,7 @@ from ..interval_joins import Int, latest, overlaps, tile
 from ..tables.data_frames import column
 from ..tables.intervals import union
 
-# A thread that enters one of these has finished what it was doing for the last message.
+# A thread that enters one of these has finished its work for the last message.
 WAITS = frozenset(
     [
         "epoll_wait",
@@ -33,11 +33,11 @@ WAITS = frozenset(
     ]
 )
 
-#: In these it waits for the message itself.
+#: In these a thread waits for the message itself.
 READS = frozenset(["read", "readv", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4"])
 
 
-#: Columns of messages (``Messages.columns``) that tell what cores and threads did.
+#: Columns of messages (``Messages.columns``) that show what cores and threads did.
 COLUMNS = (
     "message_id",
     "direction",
@@ -54,13 +54,13 @@ COLUMNS = (
     "app_ns",
 )
 _EVER = np.iinfo(np.int64).max
-#: So many messages of a second core tell how long it usually works on one.
+#: Minimum number of messages of a second core that shows how long it usually works on one.
 LEAST_USUAL = 20
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The messages ``ids`` and intervals of time [low, high), ascending and apart, in which it counts who worked on what."""
+    """The messages ``ids`` and the disjoint, ascending intervals of time [low, high) for which owners are needed."""
 
     ids: Int
     low: Int
@@ -68,20 +68,20 @@ class Asked:
 
     @staticmethod
     def of(messages: pd.DataFrame) -> Asked:
-        """These messages (message_id, first_ns, last_ns), and while any of them was there."""
+        """These messages (message_id, first_ns, last_ns), and the time while any of them was in progress."""
         ids, first, last = (column(messages[c]) for c in ("message_id", "first_ns", "last_ns"))
         return Asked(ids, *(union(first, last + 1) if len(ids) else (first, last)))
 
     def about(self, start: Int, end: Int) -> npt.NDArray[np.bool_]:
-        """Which intervals [start, end) overlap the ones that are asked about."""
+        """Which intervals [start, end) overlap the requested ones."""
         return np.append(self.low, _EVER)[np.searchsorted(self.high, start, "right")] < end
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiled time of threads (``group`` is a tid) or cores (a cpu): ``owner`` is a message_id, -1 nobody's.
+    """Tiled time of threads (``group`` is a tid) or cores (a cpu): ``owner`` is a message_id, -1 nobody.
 
-    Of what was not asked about it tells nothing that can be relied on.
+    Outside the requested messages and times, its content is not reliable.
     """
 
     group: Int
@@ -92,7 +92,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Reads:
-    """Messages as their threads turned to them (``tid``, ``start``), and when each was read."""
+    """Messages with the thread that turned to each and when (``tid``, ``start``), and when each was read."""
 
     owner: Int
     tid: Int
@@ -101,7 +101,7 @@ class Reads:
 
     @staticmethod
     def of(messages: pd.DataFrame, asked: Asked) -> Reads:
-        """The messages (``COLUMNS``) that show what threads did where it is asked."""
+        """The messages (``COLUMNS``) that show what threads did in the requested time."""
         rx = ((messages["direction"] == "rx") & (messages["tid"] > 0)).to_numpy(bool)
         names = ("message_id", "tid", "call_ns", "app_ns")
         owner, tid, entered, read = (messages[c].to_numpy()[rx] for c in names)
@@ -111,13 +111,13 @@ class Reads:
 
 
 def turned_to(entered: Int, read: Int) -> Int:
-    """When a thread turned to a message: as it entered the call that read it, or when that returned if it is all that is known."""
+    """When a thread turned to a message: at the entry of the call that read it, or at its return if only that is known."""
     return np.where(entered >= 0, entered, read)
 
 
 def by_thread(reads: Reads, tid: Int, waits: Int) -> Tiles:
     """What each reading thread worked on: a message from its read call until the thread's next
-    read of another message, or until it waits for events again: when (``waits``) which threads (``tid``) began to.
+    read of another message, or until it waits for events again. ``waits``: when threads (``tid``) began to wait.
     """
     end = _next(reads.tid, reads.read, tid, waits)
     group, low, high, index = tile(reads.tid, reads.start, end)
@@ -127,7 +127,7 @@ def by_thread(reads: Reads, tid: Int, waits: Int) -> Tiles:
 def begin_in_gaps(
     thread_states: pd.DataFrame, cpu: Int, start: Int, end: Int, is_gap: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which rows of ``thread_states`` begin where nothing is known of their core, by the columns of ``contexts``."""
+    """Which rows of ``thread_states`` begin where nothing is known about their core, by the columns of ``contexts``."""
     since = column(thread_states["start_ns"])
     found, *_ = overlaps(
         column(thread_states["cpu"]), since, since + 1, cpu[is_gap], start[is_gap], end[is_gap]
@@ -140,16 +140,16 @@ def begin_in_gaps(
 def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
     """What receive processing each core did: a message from its arrival to its hand-off. ``messages``: all (``COLUMNS``).
 
-    One that is handed off on a second core is the first one's up to its last arrival; the second works on it from then on,
-    or, since it works on one at a time, from when it has handed off the one before. Packets that were not recorded wait in
-    the same queue, so that it is taken to work on a message for no longer than it usually does.
+    A message that is handed off on a second core belongs to the first core until its last arrival; the second core works on it
+    from then on, or from its previous hand-off, since it works on one at a time. Packets that were not recorded wait in
+    the same queue, so the second core is assumed to work on a message for no longer than it usually does.
     """
     rx = ((messages["direction"] == "rx") & (messages["arrival_ns"] >= 0)).to_numpy(bool)
     names = ("message_id", "recv_cpu", "handoff_cpu", "arrival_ns", "arrival_last_ns", "handoff_ns")
     owner, cpu, second, arrival, arrived, handoff = (messages[c].to_numpy()[rx] for c in names)
     moved = np.flatnonzero((handoff >= 0) & (second >= 0) & (second != cpu))
     since = np.maximum(arrived, arrival)
-    # Without a hand-off the packet's interval is unknown: it owns nothing.
+    # Without a hand-off, the interval of the packet is unknown: it owns nothing.
     end = np.maximum(handoff, arrival)
     end[moved] = since[moved]
     free = np.maximum(since[moved], _latest_before(second, handoff, second[moved], handoff[moved]))
@@ -162,23 +162,23 @@ def by_core(messages: pd.DataFrame, asked: Asked) -> Tiles:
 
 
 def _usual(group: Int, took: Int) -> Int:
-    """The median of ``took`` in each one's group; the longest of all where too few tell what is usual."""
+    """The median of ``took`` in the group of each; the longest of all where a group has too few values."""
     groups = pd.Series(took).groupby(group)
     enough = groups.transform("size") >= LEAST_USUAL
     return groups.transform("median").where(enough, max(took, default=0)).to_numpy(np.int64)
 
 
 def _latest_before(group: Int, time: Int, of: Int, until: Int) -> Int:
-    """The last ``time`` of the same ``group`` before each of ``until``; the begin of time if there is none."""
+    """The last ``time`` of the same ``group`` before each of ``until``; the minimum time if there is none."""
     order = np.lexsort((time, group))
     found = latest(group[order], time[order], of, until - 1)
     return np.append(time[order], np.iinfo(np.int64).min)[found]
 
 
 def _telling(owner: Int, group: Int, start: Int, asked: Asked) -> Int:
-    """Rows without which tiles would differ where it is asked: what begins there, and on each side of it what is next.
+    """The rows that determine the tiles in the requested time: rows that begin there, and their neighbours on both sides.
 
-    Each is the group's until the next one of it begins. Those asked for by number are whole, and every group has some.
+    Each row owns its group until the group's next row begins. Messages requested by number are whole, and every group has rows.
     """
     if not len(group):
         return np.zeros(0, np.int64)
@@ -188,7 +188,7 @@ def _telling(owner: Int, group: Int, start: Int, asked: Asked) -> Int:
     until = np.append(since[1:], _EVER)
     until[last] = _EVER
     tells = asked.about(since, until) | np.isin(owner[order], asked.ids)
-    # What ends it; and the first of each group, before which nobody owned it.
+    # The row that ends it; and the first row of each group, before which nobody owned it.
     keep = tells | np.append(True, last[:-1] | tells[:-1])
     return np.sort(order[keep])
 
@@ -198,7 +198,7 @@ def _owner(owner: Int, index: Int) -> Int:
 
 
 def _next(group: Int, time: Int, event_group: Int, event_time: Int) -> Int:
-    """The first event of the same group at or after ``time``; the end of time if there is none."""
+    """The first event of the same group at or after ``time``; the maximum time if there is none."""
     # The last of the same, read from the end of time.
     order = np.lexsort((-event_time, event_group))
     found = latest(event_group[order], -event_time[order], group, -time)

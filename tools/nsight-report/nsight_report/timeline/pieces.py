@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals of message lifetimes: on which core each counts, and what the message or its thread was doing.
+"""Intervals of message lifetimes: the core that counts for each, and what the message or its thread was doing.
 
 The application core is followed through the thread that reads: a thread that waits in the queue of one core and is then
 moved to another was delayed by the first.
@@ -23,12 +23,12 @@ from .sections import OF_BEGINNER, OF_READER, OF_SENDER, OF_THREADS, taken_over
 
 
 class State(IntEnum):
-    """What the message or its application's thread was doing; those up to THROTTLED but CORE as in ``thread_states``.
+    """What the message or its application's thread was doing; states up to THROTTLED except CORE are as in ``thread_states``.
 
-    THROTTLED: ready, but without CPU quota. CORE: there is no thread to wait for, the core itself counts. LOST: the packet waits to be sent again. UNTOLD: no
-    interrupt has told the core of it yet. QUEUED: a sent message that its thread has handed over, and no driver has yet.
-    SENDING: the NIC's until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
-    UNACCEPTED: the connection is in the accept queue, and who will read from it waits for work or is not there yet.
+    THROTTLED: ready, but without CPU quota. CORE: no thread is waited for, the core itself counts. LOST: the packet waits for its
+    retransmission. UNTOLD: no interrupt has announced it to the core yet. QUEUED: its thread has handed over a sent message, but no
+    driver has it yet. SENDING: the NIC has it until the completion timestamp, whatever the core does. AWAY: a sent request until its reply comes.
+    UNACCEPTED: the connection is in the accept queue, and its future reader waits for work or does not exist yet.
     """
 
     CORE = 0
@@ -58,7 +58,7 @@ class Pieces:
 
     ``row``: position of the message in the population; ``side``: R, A or T; ``cpu``: core that counts
     (-1 unknown); ``state``: a State; ``start``/``end``: ns, monotonic; ``tid``: thread that counts, -1 none; ``why``: name
-    code of what it waits for, -1: only what it was in can tell.
+    code of what it waits for, -1: known only from what the thread was in.
     """
 
     row: Int
@@ -84,7 +84,7 @@ class Pieces:
 
 
 def threads_of(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
-    """(tid, begin, end): when each thread counts that began intervals, or ended them, read messages or sends replies."""
+    """(tid, begin, end): when each thread counts that began or ended intervals, read messages or sends replies."""
     tid, first, last = (column(messages[name]) for name in ("tid", "first_ns", "last_ns"))
     taken = taken_over(messages)
     begun = np.flatnonzero(taken > first)
@@ -99,13 +99,13 @@ def threads_of(messages: pd.DataFrame) -> tuple[Int, Int, Int]:
 
 
 def waits_of_threads(found: Pieces) -> Int:
-    """Pieces in which a thread was off its core by itself."""
+    """Pieces in which a thread slept, was blocked, stopped or waited."""
     off = (State.SLEEPING, State.BLOCKED, State.STOPPED, State.WAITING)
     return np.flatnonzero(np.isin(found.state, off) & (found.tid > 0))
 
 
 def because(found: Pieces, at: Int, start: Int, end: Int, why: Int) -> Pieces:
-    """``found``, of which the parts [start, end) of pieces ``at``, in order and apart, have a reason."""
+    """``found``, where the parts [start, end) of pieces ``at``, in order and disjoint, get a reason."""
     query, low, high = uncovered(at, start, end, found.start, found.end)
     told = replace(found.take(at), start=start, end=end, why=why)
     return Pieces.join([told, replace(found.take(query), start=low, end=high)])
@@ -120,9 +120,9 @@ def pieces(
 ) -> Pieces:
     """Cut the lifetimes of ``messages.iloc[rows]`` into their sections, and these at thread state changes.
 
-    ``told``: by row of ``messages``, when an interrupt told the receive core of it; -1 unknown. ``found``: by row, too.
+    ``told``: by row of ``messages``, when an interrupt announced it to the receive core; -1 unknown. ``found``: also by row.
 
-    A message whose thread is not in ``thread_states`` keeps its application core, state unknown. The pieces of one
+    For a message whose thread is not in ``thread_states``, the application core counts, state unknown. The pieces of one
     message tile its lifetime exactly.
     """
     chosen = messages.iloc[rows]
@@ -146,10 +146,10 @@ def pieces(
         tid, app_start, app_end, column(states["tid"]), column(states["start_ns"]), column(states["end_ns"])
     )
     state, cpu = code[item], column(states["cpu"])[item]
-    # Whether a thread was ready is lost, so what its last core did is no cause.
+    # It is unknown whether the thread was ready, so the activity of its last core is no cause.
     cpu[state == State.UNKNOWN] = -1
-    # Nothing tells when a waiting thread was woken. One that waited before the hand-off was woken by it, and
-    # is in the queue of the core that it runs on next.
+    # No record shows when a waiting thread was woken. A thread that waited before the hand-off was woken by it, and
+    # is in the queue of the core on which it runs next.
     at = np.flatnonzero(
         (state == State.WAITING) & rx[query] & (column(states["start_ns"])[item] <= app_start[query])
     )
@@ -161,7 +161,7 @@ def pieces(
     cpu[at[runs]] = column(states["cpu"])[following[runs]]
     app = Pieces(row[query], side[query], cpu, state, start, end, tid[query], np.full(len(query), -1))
     rest = uncovered(query, start, end, app_start, app_end)
-    # Time of the thread that the scheduler's events do not cover: its core is the best that is known.
+    # Time of the thread that scheduler events do not cover: its core is the best known fact.
     n = len(rest[0])
     unknown = Pieces(
         row[rest[0]], side[rest[0]], app_cpu[rest[0]], np.full(n, State.UNKNOWN), rest[1], rest[2],
@@ -176,7 +176,7 @@ def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | Non
     row, place, side, cpu, start, end = (
         parts.row, parts.place, parts.side, parts.cpu, parts.start, parts.end
     )  # fmt: skip
-    # What the core does before the packet arrives that was sent again, as one was lost, is no cause.
+    # The activity of the core before a retransmitted packet arrives is no cause: a copy was lost.
     arrived = column(messages["arrival_last_ns"])
     arrived = np.where(arrived >= 0, arrived, began_to_come(messages))
     again = messages["copy_lost"].fillna(False).to_numpy(bool)
@@ -189,7 +189,7 @@ def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | Non
     state[(place == Place.DRIVER) & completed] = State.SENDING
     state[place == Place.PEER] = State.AWAY
     away = np.isin(state, (State.QUEUED, State.SENDING, State.AWAY))
-    # Whose backlog it is handed it off.
+    # The process that owned the backlog handed it off.
     tid = np.where(place == Place.BACKLOG, column(messages["tid"])[row], -1)
     found = []
     for low, high, what in (
@@ -208,7 +208,7 @@ def _outside_the_thread(messages: pd.DataFrame, parts: Sections, told: Int | Non
 
 
 def uncovered(query: Int, start: Int, end: Int, low: Int, high: Int) -> tuple[Int, Int, Int]:
-    """What of each window [low, high) no covered interval (ordered by query, time) reaches."""
+    """The parts of each window [low, high) that no covered interval (ordered by query, time) reaches."""
     edge_q = np.concatenate([query, np.arange(len(low))])
     edge_end = np.concatenate([end, low])  # a window begins where an interval of zero length ended
     order = np.lexsort((edge_end, edge_q))

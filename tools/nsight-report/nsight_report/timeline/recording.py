@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One capture as the diagnosis takes it: its tables, and what the recorded machine's settings and clocks say of them."""
+"""One capture as input of the diagnosis: its tables, and the recorded machine's settings and clocks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .arrival import Host
 
 
 class Reasons(NamedTuple):
-    """What some waits of threads were for: intervals that lie in the waits, in order, and the words for each.
+    """What some waits of threads were for: intervals within the waits, in order, and the text for each.
 
-    ``wait``: position in what was asked; ``text``: position in ``texts``.
+    ``wait``: position in the waits that were passed; ``text``: position in ``texts``.
     """
 
     wait: Int
@@ -37,8 +37,8 @@ class Reasons(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Intervals in which threads were off their cores by themselves. ``request``: number of the one that waited meanwhile;
-    ``unread``: whether it was not in the thread's hands yet.
+    """Intervals in which threads were off their cores and not ready. ``request``: number of the request that waited
+    meanwhile; ``unread``: whether the thread had not read it yet.
     """
 
     tid: Int
@@ -49,22 +49,22 @@ class Waits(NamedTuple):
 
 
 class Explain(Protocol):
-    """Tells what threads waited for."""
+    """Explains what threads waited for."""
 
     def __call__(self, waits: Waits) -> Reasons:
-        """As far as it is known."""
+        """The reasons, as far as they are known."""
 
     def chains(self, tid: Int, start: Int, end: Int) -> list[str]:
-        """Of some intervals, through whom, with the numbers of threads; '' if that is not known."""
+        """For some intervals, the wait chain with the numbers of threads; '' if it is not known."""
 
 
 class Recording(NamedTuple):
     """Tables of one capture, as its diagnosis needs them; ``seen``: messages outside of that time are not compared.
 
-    ``host``: settings of its machine that delays may be due to. ``noise``: what its times cannot be told from others by;
-    nothing where the options alone say it. ``recorder``: whose threads were the recording's own. ``drops``: that table.
-    ``frequencies``, ``memory_work`` and ``counters``: of its cores, those tables.
-    ``diagnosed``: requests, where they are compared in place of messages; ``explain``: then tells what their threads waited for.
+    ``host``: settings of its machine that can cause delays. ``noise``: the smallest difference that its times can show;
+    empty where only the options decide it. ``recorder``: threads of the recording itself. ``drops``: table of that name.
+    ``frequencies``, ``memory_work`` and ``counters``: the tables of its cores.
+    ``diagnosed``: requests, if they are compared instead of messages; ``explain`` then gives what their threads waited for.
     """
 
     messages: pa.Table | Messages
@@ -83,15 +83,15 @@ class Recording(NamedTuple):
     counters: pa.Table | IntervalTable | None = None
 
     def every(self) -> Messages:
-        """Its messages, to be read in parts."""
+        """Its messages, read in parts."""
         return self.messages if isinstance(self.messages, Messages) else Messages(self.messages)
 
     def compared(self) -> Messages:
-        """What is diagnosed, to be read in parts."""
+        """What is diagnosed, read in parts."""
         return self.diagnosed or self.every()
 
     def activity(self, name: str) -> IntervalTable:
-        """Its table ``calls``, ``contexts``, ``thread_states``, ``memory_work`` or ``counters``, to be read in parts."""
+        """Its table ``calls``, ``contexts``, ``thread_states``, ``memory_work`` or ``counters``, read in parts."""
         table = getattr(self, name)
         table = schema.empty(name) if table is None else table
         return (
@@ -101,13 +101,13 @@ class Recording(NamedTuple):
         )
 
     def noise_from(self, granularity_ns: int) -> Noise:
-        """Up to what a deviation is ignored."""
+        """The size up to which a deviation is ignored."""
         of_clocks = self.noise or (lambda first, _last: np.zeros(len(first), np.int64))
         return lambda first, last: np.maximum(granularity_ns, of_clocks(first, last))
 
     @staticmethod
     def of(ctx: Context) -> Recording:
-        """What the stages before the diagnosis made."""
+        """The results of the stages before the diagnosis."""
         calls, contexts, states = (ctx.stored(name) for name in ("calls", "contexts", "thread_states"))
         recorder = Recorder.of(ctx.manifest)
         return Recording(
@@ -127,14 +127,14 @@ class Recording(NamedTuple):
 
 
 def host_beside(states: pa.Table | IntervalTable, manifest: Manifest) -> Host:
-    """``host``; without ``throttled`` if ``thread_states`` itself tells when threads had no quota."""
+    """``host``; without ``throttled`` if ``thread_states`` itself shows when threads had no quota."""
     table = states if isinstance(states, IntervalTable) else IntervalTable(states, "tid")
     found = host(manifest)
     return replace(found, throttled=()) if found.throttled and table.holds("state", "throttled") else found
 
 
 def host(manifest: Manifest) -> Host:
-    """What the recorded machine's settings can delay."""
+    """Delays that the settings of the recorded machine can cause."""
     settings = [nic["coalescing"] for nic in manifest.list("nics") if isinstance(nic.get("coalescing"), dict)]
     waits = [_count(s.get("rx_coalesce_usecs")) * 1000 for s in settings]
     states = manifest.mapping("host").get("idle_states")
@@ -150,23 +150,23 @@ def host(manifest: Manifest) -> Host:
 
 
 def _count(value: object) -> int:
-    """A number of a manifest that can be one of microseconds, else 0."""
+    """A number from a manifest that is plausible in microseconds, else 0."""
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
 
 
-#: Below this, times of tracepoints are noise of the tracing itself.
+#: Shorter times from tracepoints are noise of the tracing itself.
 TRACEPOINT_NOISE_NS = 1_000
 
 
 def granularity_ns(ctx: Context) -> int:
-    """What deviation cannot be told from none whatever the clocks, in ns: that of the packets, or of tracepoints."""
+    """Smallest deviation (ns) that can be told from none whatever the clocks: limited by the trace packets, or by tracepoints."""
     return max((row["p99_step_ns"] for row in ctx.table("trace").to_pylist()), default=TRACEPOINT_NOISE_NS)
 
 
 def noise_of(ctx: Context) -> Noise:
-    """What the clocks of a call and of a message are known to: twice the worst bound, at its begin or end.
+    """Precision of the clocks of a call and of a message: twice the worst bound, at its begin or end.
 
-    Where the clock map has no time of a message's, the worst of all.
+    Where the clock map does not cover a message's time, the worst bound of all.
     """
     bounds = ctx.table("clock_map")
     clock = ClockMap(bounds)
@@ -188,7 +188,7 @@ def noise_of(ctx: Context) -> Noise:
 
 
 def seen(ctx: Context) -> tuple[int, int] | None:
-    """From when to when something tells what cores did."""
+    """First and last time for which the activity of cores is known."""
     for row in ctx.table("trace").to_pylist():
         return row["begin_ns"], row["end_ns"]
     return ctx.stored("contexts").span()

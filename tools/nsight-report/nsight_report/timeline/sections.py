@@ -2,7 +2,7 @@
 """Where a message was, by its timestamps: on which core from when to when.
 
 Section 4.1 of the paper: up to the hand-off a message lives on its receive core (R), after it on its application core
-(A). The receive core is not always one core: packet steering (RPS) or another device on the way (a bridge, a veth) may
+(A). The receive core can be more than one core: packet steering (RPS) or another device on the path (a bridge, a veth) may
 queue the packet for a second core, whose softirq then hands it off. If the application has locked the socket, the packet
 waits in the socket's backlog, and the thread that unlocks it hands it off (release_sock). A request lives on with the
 thread that sends its reply, and from the send call on it is on its way out (T).
@@ -31,13 +31,13 @@ SIDES = ("R", "A", "T")
 
 
 class Place(IntEnum):
-    """Parts of a lifetime, in order of time for each direction.
+    """Parts of a lifetime, in time order for each direction.
 
     Received: RECEIVE, then one of SECOND_CORE and BACKLOG where there was one, then APPLICATION. Sent: APPLICATION up to the
     end of the send call, TRANSMIT_QUEUE up to the driver, DRIVER up to the completion. Intervals of threads: BEGINNER up to
-    the hand-over where another thread began it, then APPLICATION. Requests: as received, then SERVICE up to the send call,
-    SEND up to its end, TRANSMIT_QUEUE up to the driver; those that were sent begin with SEND, and are with their PEER from the
-    driver on until the reply comes.
+    the hand-over if another thread began it, then APPLICATION. Requests: as received, then SERVICE up to the send call,
+    SEND up to its end, TRANSMIT_QUEUE up to the driver; sent requests begin with SEND, and are with their PEER from the
+    driver until the reply comes.
     """
 
     RECEIVE = 0
@@ -53,11 +53,11 @@ class Place(IntEnum):
 
 
 _SIDE = np.array([R, R, A, A, R, R, A, T, T, A])
-#: The same of requests.
+#: The same for requests.
 _SIDE_OF_REQUEST = np.array([R, R, A, A, T, T, A, T, T, A])
-#: Where threads work, or wait: who began an interval, who read (the first), and who sends.
+#: Places where threads work or wait: the one that began an interval, the (first) reader, and the sender.
 OF_BEGINNER, OF_READER, OF_SENDER = (Place.BEGINNER,), (Place.APPLICATION,), (Place.SERVICE, Place.SEND)
-#: Where a thread counts, wherever it is, and not a core.
+#: Places where a thread counts, wherever it runs, and not a core.
 OF_THREADS = (*OF_BEGINNER, *OF_READER, *OF_SENDER)
 
 _Part = tuple[Place, npt.NDArray[np.bool_], Int, Int, Int]
@@ -89,9 +89,9 @@ class Sections:
 def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
     """Parts of the lifetimes of ``messages`` (rows of the table, or of ``requests.lifetimes``).
 
-    ``found``: by row, what the contexts of the cores tell of the way between two cores. Without it, a packet leaves its
-    receive core at its last arrival, and whatever other core hands it off counts from there. A received message without
-    hand-off timestamp is cut at its last arrival; a sent one that never reached a driver lives on the application's core.
+    ``found``: by row, what the contexts of the cores show about the path between two cores. Without it, a packet leaves its
+    receive core at its last arrival, and the core that hands it off, if another one, counts from there. A received message without
+    hand-off timestamp is cut at its last arrival; a sent one that never reached a driver stays on the application's core.
     """
     requests = "send_ns" in messages
     tx, of_thread = ((messages["direction"] == name).to_numpy(bool) for name in ("tx", "interval"))
@@ -110,7 +110,7 @@ def sections(messages: pd.DataFrame, found: Detours | None = None) -> Sections:
 
 
 def taken_over(messages: pd.DataFrame) -> Int:
-    """When each one's ``tid`` took over from its ``begin_tid``; -1: it was the only one."""
+    """When the ``tid`` of each took over from its ``begin_tid``; -1: there was no other thread."""
     if "begin_tid" not in messages:
         return np.full(len(messages), -1)
     return np.where(column(messages["begin_tid"]) > 0, column(messages["handoff_ns"]), -1)
@@ -164,7 +164,7 @@ def _sent(messages: pd.DataFrame, tx: npt.NDArray[np.bool_]) -> list[_Part]:
 
 
 def _answered(requests: pd.DataFrame) -> list[_Part]:
-    """What is not the way in: the service and the way out, or the way out and the peer."""
+    """All parts except the way in: the service and the way out, or the way out and the peer."""
     begin, read, send, sent, left, send_cpu, driver_cpu = (
         column(requests[name])
         for name in ("in_ns", "read_ns", "send_ns", "sent_ns", "left_ns", "send_cpu", "driver_cpu")

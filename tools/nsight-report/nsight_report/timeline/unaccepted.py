@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages of connections in the accept queue: nobody could read them, whatever their reader did meanwhile."""
+"""Messages of connections in the accept queue: no thread could read them, whatever their reader did meanwhile."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .machine import Machine
 from .occupancy import READS, WAITS
 from .pieces import Pieces, State
 
-#: Calls in which a thread waits for work: for events, for data, for what another thread gives it.
+#: Calls in which a thread waits for work: for events, for data, or for another thread.
 FOR_WORK = (*WAITS, *READS, "futex", "futex_wait", "futex_waitv")
 
 
 def unaccepted(
     found: Pieces, messages: pd.DataFrame, thread_states: pd.DataFrame, machine: Machine
 ) -> Pieces:
-    """``found`` with State.UNACCEPTED between hand-off and read where the reader waited for work, or was not there yet.
+    """``found`` with State.UNACCEPTED between hand-off and read while the reader waited for work, or did not exist yet.
 
-    A reader that does something else then is what the message waited for, as ever. When the connection was accepted is not
-    recorded: who accepts it and hands it to the reader is within.
+    If the reader does something else then, the message waited for that, as usual. The time of the accept is not
+    recorded: the thread that accepts the connection and hands it to the reader is included.
     """
     marked = messages["unaccepted"].fillna(False).to_numpy(bool)[found.row]
     if not marked.any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What threads did in some intervals and what they waited for, each ns once, through whoever woke them."""
+"""What threads did and waited for in some intervals: each ns once, followed through the threads that woke them."""
 
 from .activity import Activity
 from .chains import DEPTH, explain

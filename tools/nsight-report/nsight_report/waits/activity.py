@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The tables that tell what threads did, read only where somebody asks."""
+"""The tables that show what threads did; only requested parts are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..stage import Context
 from ..tables.data_frames import to_pandas
 from ..tables.intervals import IntervalTable
 
-#: Columns that are read of each.
+#: Columns that are read of each table.
 STATES = ("tid", "pid", "comm", "start_ns", "end_ns", "state", "cpu")
 CONTEXTS = ("cpu", "start_ns", "end_ns", "kind", "symbol", "tid", "comm")
 WAITS = (
@@ -33,7 +33,7 @@ class Activity:
 
     @staticmethod
     def of(ctx: Context) -> Activity:
-        """What the stages before made."""
+        """The results of the earlier stages."""
         from ..timeline.recording import host_beside
 
         states, contexts, waits = (ctx.stored(name) for name in ("thread_states", "contexts", "waits"))
@@ -44,7 +44,7 @@ class Activity:
         return to_pandas(_stored(self.thread_states, "tid").overlapping(tid, start, end, STATES))
 
     def contexts_of(self, cpu: Int, start: Int, end: Int) -> pd.DataFrame:
-        """What cores were in, in intervals; a core below 0 is none."""
+        """Contexts of cores, in intervals; a core below 0 means none."""
         return to_pandas(_stored(self.contexts, "cpu").overlapping(cpu, start, end, CONTEXTS))
 
     def waits_of(self, tid: Int, start: Int, end: Int) -> pd.DataFrame:
@@ -52,7 +52,7 @@ class Activity:
         return to_pandas(_stored(self.waits, "tid").overlapping(tid, start, end, WAITS))
 
     def span(self) -> tuple[int, int]:
-        """From when to when anything is known of threads; (0, 0): nothing is."""
+        """First and last time for which anything is known about threads; (0, 0) if nothing is."""
         return _stored(self.thread_states, "tid").span() or (0, 0)
 
 

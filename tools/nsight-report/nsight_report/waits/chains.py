@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Wait chains: a wait is explained by what the thread that ended it did meanwhile, and its waits by others'.
+"""Wait chains: a wait is explained by what the thread that ended it did meanwhile, and that thread's waits by further threads.
 
-As wPerf redistributes waiting (OSDI 2018), but along time: of each ns of a wait that another thread ended, that thread's
-doing in that ns is the explanation, so each is attributed exactly once. What ran, slept on purpose, or waited for
-something from outside (packet, device) explains itself. All intervals are followed together, one depth after the other.
+This redistributes waiting as wPerf does (OSDI 2018), but along time: if another thread ended a wait, each ns of the wait is
+explained by what that thread did in that ns, so each ns is attributed exactly once. Running, deliberate sleep, and waits for
+something from outside (packet, device) need no further explanation. All intervals are followed together, one depth at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .activity import Activity
 from .tiles import WAITING, WORDS, Columns, Queries, tiles
 from .words import Words
 
-#: Threads that a chain names beside the one that was asked about.
+#: Maximum number of threads that a chain names besides the first.
 DEPTH = 8
-#: Pieces of all intervals; beyond, waits are left as they are.
+#: Maximum number of pieces of all intervals; beyond it, waits are not explained further.
 MOST_PIECES = 5_000_000
 
 
@@ -36,9 +36,9 @@ def explain(
 ) -> tuple[pa.Table, pa.Table]:
     """Table ``wait_pieces`` for intervals of threads (interval_id, tid, start_ns, end_ns), and a losses table.
 
-    Pieces of depth 0 tile their interval; those with a ``parent_id`` tile that piece, which is a wait that their thread
-    ended. So the pieces that have no others below them (``is_leaf``) tile the interval, too. An interval that ends
-    before it begins is left out and counted. ``ledger``: where losses are to be added up, if not in one of its own.
+    Pieces of depth 0 tile their interval; pieces with a ``parent_id`` tile that piece, which is a wait that their thread
+    ended. So the pieces without others below them (``is_leaf``) also tile the interval. An interval that ends
+    before it begins is left out and counted. ``ledger``: adds up the losses, if not in a separate one.
     """
     ledger = Ledger("waits") if ledger is None else ledger
     frame = to_pandas(intervals) if isinstance(intervals, pa.Table) else intervals
@@ -70,7 +70,7 @@ def explain(
 
 
 def _followed(pieces: Columns, path: npt.NDArray[np.int64], may: bool, ledger: Ledger) -> Int:
-    """Positions of waits whose waker is asked about next: not one that is in the chain already."""
+    """Positions of waits whose waker is followed next: not one that is in the chain already."""
     by_thread = pieces["by_thread"]
     circular = by_thread & (path == pieces["other_tid"][:, None]).any(axis=1)
     ledger.add("wait_chain_circular", int(circular.sum()))
@@ -82,7 +82,7 @@ def _followed(pieces: Columns, path: npt.NDArray[np.int64], may: bool, ledger: L
 
 
 def _account(pieces: Columns, words: Words, ledger: Ledger) -> None:
-    """What the chains end in that nothing explains."""
+    """Count the ends of chains that nothing explains."""
     unknown = pieces["is_leaf"] & (pieces["kind"] == words.number("unknown"))
     waits = np.isin(pieces["doing"], words.numbers(list(WAITING)))
     length = pieces["end_ns"] - pieces["start_ns"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whose hands a request was in while it was worked on: from the thread that read it to the one that sent the reply.
+"""Which thread held a request while it was worked on: from the thread that read it to the thread that sent the reply.
 
-Followed backwards from the reply: what woke a thread handed the work to it. A thread that was not woken since it sent another
-reply took the work from memory (a queue that it looked at), at that reply at the earliest. A time in which a thread had several requests
-belongs to none of them.
+The request is followed backwards from the reply: whoever woke a thread handed the work to it. A thread that was not woken
+since it sent another reply took the work from memory (a queue that it looked at), at that reply at the earliest. Time in
+which a thread had several requests belongs to none of them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .activity import Activity
 from .kinds import FILES, INFERRED, LOCKS, MEASURED, MISSING, kinds_of
 from .words import Words
 
-#: Threads that a request passes through, at most.
+#: Maximum number of threads that a request passes through.
 DEPTH = 8
 SHARED = "shared"
-#: How a part began, beside the kinds of waits: the thread read the request; it took it from memory; nobody had it yet.
+#: How a part began, in addition to the kinds of waits: the thread read the request; it took it from memory; nobody had it yet.
 READ, MEMORY, QUEUED = "read", "memory", "queued"
 COLUMNS = ("request_id", "tid", "reply_tid", "read_ns", "last_send_ns")
 
@@ -53,9 +53,9 @@ class _Parts:
 
 
 def work(requests: pd.DataFrame, wanted: Int, activity: Activity) -> pa.Table:
-    """Table ``request_work`` of the ``wanted`` ones (request_id) of ``requests`` (COLUMNS, received ones only).
+    """Table ``request_work`` of the ``wanted`` requests (request_id) of ``requests`` (COLUMNS, received ones only).
 
-    The others tell what a thread had in hand beside. Parts of a request tile its service, from its read to the last send call.
+    The other requests show what else a thread had in hand. A request's parts tile its service, from its read to the last send call.
     """
     columns = {name: column(requests[name]) for name in COLUMNS}
     chosen = np.isin(columns["request_id"], wanted) & (columns["last_send_ns"] > columns["read_ns"])
@@ -81,7 +81,7 @@ def work(requests: pd.DataFrame, wanted: Int, activity: Activity) -> pa.Table:
 
 
 class _Backwards:
-    """From each reply to who read its request."""
+    """Follows each reply back to the thread that read its request."""
 
     def __init__(self, columns: dict[str, Int], activity: Activity, words: Words) -> None:
         self._reader, self._replier, self._read, self._sent = (columns[name] for name in COLUMNS[1:])
@@ -104,14 +104,14 @@ class _Backwards:
             of, thread, end, waker = of[known], thread[known], end[known], waker[known]
             self._put(of, thread, woken[known], end, kind[known], sure[known])
             thread, end = waker, woken[known]
-        # Woken by somebody who had it from nobody is not handed over.
+        # A wake-up by a thread that did not have the request itself is no hand-over.
         lost = np.concatenate([*not_followed, of])
         self._parts = [part.take(~np.isin(part.of, lost)) for part in self._parts]
         self._from_memory(lost)
         return _Parts.join(self._parts)
 
     def _since(self, of: Int, thread: Int, end: Int) -> Int:
-        """When the thread can have got it at the earliest: it was read then, and the thread had sent its reply before."""
+        """Earliest time at which the thread can have got it: after the request was read and the thread had sent its previous reply."""
         before = as_of(self._replier, self._sent, thread, end - 1)
         return np.maximum(np.where(before >= 0, self._sent[before], 0), self._read[of])
 
@@ -125,7 +125,7 @@ class _Backwards:
         self._parts.append(made.take(made.end > made.start))
 
     def _woken(self, of: Int, thread: Int, low: Int, end: Int) -> tuple[Int, Int, Int, Int]:
-        """The first wake-up by the reader in (low, end], else the first by any thread: (when or -1, by whom, kind, sure).
+        """The first wake-up by the reader in (low, end], else the first by any thread: (time or -1, by whom, kind, sure).
 
         A thread that slept on purpose or waited for a device in between had work already.
         """
@@ -151,7 +151,7 @@ class _Backwards:
         return np.where(there, ended[row], -1), waker[row], kinds["kind"][row], kinds["sure"][row]
 
     def _from_memory(self, of: Int) -> None:
-        """Who replies was awake when it took the work up. Before that the reader had it, until it slept or read another one."""
+        """The replying thread was awake when it took up the work. Before that the reader had it, until it slept or read another one."""
         sure = MISSING if self._nothing_known else INFERRED
         reader, read, thread, end = self._reader[of], self._read[of], self._replier[of], self._sent[of]
         since = self._since(of, thread, end)
@@ -162,7 +162,7 @@ class _Backwards:
         asleep = as_of(tid, -start, reader, -read)
         if len(start):
             until = np.where(asleep >= 0, np.minimum(until, start[asleep]), until)
-        # Where it went on until the reply, nothing tells when the other one began.
+        # If it continued until the reply, nothing shows when the other one began.
         until = np.where(until < end, np.maximum(until, read), read)
         late = since > read
         until = np.where(late, np.minimum(until, since), until)
@@ -173,7 +173,7 @@ class _Backwards:
 
 
 def _apart(found: _Parts, words: Words) -> _Parts:
-    """Where a thread had several requests in hand, the parts of each are shared."""
+    """If a thread had several requests in hand, the parts of each are marked as shared."""
     worked = found.how != words.number(QUEUED)
     hand, queue = found.take(worked), found.take(~worked)
     tid, time = np.concatenate([hand.tid] * 2), np.concatenate([hand.start, hand.end])
@@ -188,7 +188,7 @@ def _apart(found: _Parts, words: Words) -> _Parts:
 
 
 def _joined(found: _Parts) -> _Parts:
-    """Parts that follow each other and differ in their times only, as one."""
+    """Joins consecutive parts that differ only in their times."""
     found = found.take(np.lexsort((found.start, found.of)))
     same = found.end[:-1] == found.start[1:]
     for name in ("of", "tid", "how", "sure"):
@@ -199,7 +199,7 @@ def _joined(found: _Parts) -> _Parts:
 
 
 def _names(found: _Parts, activity: Activity, words: Words) -> Int:
-    """Of the threads, as they were called then."""
+    """Names of the threads at that time."""
     states = activity.states_of(found.tid, found.start, found.end)
     tid, start, name = column(states["tid"]), column(states["start_ns"]), words.of(states["comm"])
     row = as_of(tid, start, found.tid, found.end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a wait was for, by what the thread was in, and by the context in which its core was when it was woken."""
+"""What a wait was for, from what the thread was in and from the context of the core that woke it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..calls.memory_work import MEASURED as MEASURED_WORK
 from ..calls.memory_work import PAGE_FAULT
 from .words import Words, alike
 
-#: How each is known: the records themselves tell it; it follows from their order or from names; nothing tells it.
+#: How each is known: from the records themselves; from their order or from names; not at all.
 MEASURED, INFERRED, MISSING = SURE = ("measured", "inferred", "missing")
 
 LOCKS = frozenset(["futex", "futex_wait", "futex_waitv", "semop", "semtimedop", "flock"])
@@ -34,7 +34,7 @@ MEMORY = frozenset(MEASURED_WORK)
 
 
 class Verdict(NamedTuple):
-    """``kind``: one of those of table ``wait_pieces``; ``sure``; ``by_thread``: a thread woke it, whose doings explain it."""
+    """``kind``: one of the kinds of table ``wait_pieces``; ``sure``; ``by_thread``: a thread woke it, and what that did explains it."""
 
     kind: str
     sure: str
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 def kind_of(
     state: str, place: str, context: str, symbol: str, from_thread: bool, has_io: bool, reclaims: bool
 ) -> Verdict:
-    """Of one wait. ``has_io``: block I/O was completed right before; ``reclaims``: kswapd woke it.
+    """The kind of one wait. ``has_io``: block I/O completed right before; ``reclaims``: kswapd woke it.
 
     >>> kind_of("sleeping", "futex", "thread", "worker", False, False, False)
     Verdict(kind='lock', sure='measured', by_thread=True)
@@ -55,7 +55,7 @@ def kind_of(
         return _by_thread(state, place, reclaims)
     if context in ("softirq", "hardirq"):
         return _by_interrupt(place, symbol, from_thread, has_io)
-    # An idle core wakes nobody: an interrupt did that was not recorded.
+    # An idle core wakes nobody: an interrupt did, which was not recorded.
     return Verdict("unknown", MISSING, False)
 
 
@@ -97,7 +97,7 @@ def _by_interrupt(place: str, symbol: str, from_thread: bool, has_io: bool) -> V
 
 
 def kinds_of(waits: pd.DataFrame, words: Words) -> dict[str, npt.NDArray[Any]]:
-    """``kind_of`` for rows of table ``waits``, once for each combination: kind and sure as numbers of ``words``, by_thread."""
+    """``kind_of`` for rows of table ``waits``, once per combination: kind and sure as numbers of ``words``, by_thread."""
     told = {name: words.of(waits[name]) for name in ("state", "place", "context", "symbol")}
     # Names of threads make no difference.
     told["symbol"][np.isin(told["context"], words.numbers(["thread", "syscall"]))] = 0

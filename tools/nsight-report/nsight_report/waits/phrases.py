@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Pieces of wait chains, and how work came into a thread's hands, in words."""
+"""Texts for pieces of wait chains, and for how work came to a thread."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def handed(how: str) -> str:
 
 
 def certain(sure: str) -> str:
-    """The confidence in that; empty where it was measured."""
+    """The confidence in that; empty if it was measured."""
     return _SURE.get(sure, sure)
 
 
 class Said(NamedTuple):
-    """Columns of ``wait_pieces`` that its words depend on."""
+    """Columns of ``wait_pieces`` that determine its text."""
 
     doing: str
     kind: str
@@ -94,6 +94,6 @@ def _wait(p: Said) -> str:
 
 
 def _thread(p: Said) -> str:
-    if p.other_tid < 0:  # of a grace period, say
+    if p.other_tid < 0:  # for example a grace period
         return p.other_comm or "another thread"
     return f"{p.other_comm or 'thread'}[{p.other_tid}]"

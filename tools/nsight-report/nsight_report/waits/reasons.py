@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What requests waited for, in words that are alike for requests that waited for the same: ``<kind>: <wait chain>``.
+"""What requests waited for, with equal words for requests that waited for the same: ``<kind>: <wait chain>``.
 
-The chain is that of ``chains.explain`` without thread numbers, since each connection can have a thread of its own. The kind is
-that of the first wait of it that is not for another thread of the same process: that one worked on the request itself, or
+The chain comes from ``chains.explain``, without thread numbers, since each connection can have its own thread. The kind is
+that of its first wait that is not for another thread of the same process: such a thread worked on the request itself, or
 handed it on, and what it did counts.
 
 ==========  ====================================================================================
 lock        a lock or condition that the thread named gave away
-latch       another process of the same program woke it, as one does that ends a transaction
+latch       another process of the same program woke it, for example one that ended a transaction
 backend     the reply to a request that was sent meanwhile (requests.parent_request_id)
 process     another process woke it, through a socket, pipe, signal or its end
-packet      a packet, and no request is known that it was the reply to
+packet      a packet that is not known to be the reply to a request
 disk        block I/O
 sleep       its own sleep, or a timer
 memory      a page fault, reclaim, compaction, or migration of pages
-kernel      another thread woke it inside of the kernel, or a device's interrupt did
+kernel      another thread inside the kernel or a device's interrupt woke it
 stopped     a signal had stopped it
 quota       the thread that it waited for had used up its CPU quota
 core        another thread of the process was ready without a core, or interrupted
 own thread  another thread of the process ran
-unknown     no record tells
+unknown     no record shows it
 ==========  ====================================================================================
 """
 
@@ -46,9 +46,9 @@ from .activity import Activity
 from .chains import explain
 from .summary import Chains
 
-#: Pieces of the waits of some requests.
+#: Maximum number of pieces in the waits of requests that are explained together.
 MOST_PIECES = 1_000_000
-#: Longer chains are cut: they are names.
+#: Longer chains are cut, because they serve as names.
 _MOST_WORDS = 400
 _KINDS = {
     "lock": "lock", "disk": "disk", "timer": "sleep", "signal": "process", "child": "process", "socket": "process",
@@ -57,12 +57,12 @@ _KINDS = {
     "wake-up": "core", "steal": "core", "unknown": "unknown",
 }  # fmt: skip
 _PREFIXES = tuple(f"{kind}: " for kind in dict.fromkeys((*_KINDS.values(), "latch", "backend")))
-#: What may be for the reply to a request that was sent.
+#: Kinds of waits that may be for the reply to a request that was sent.
 _FROM_OUTSIDE = ("packet", "process", "unknown")
 
 
 def is_explained(subject: str) -> bool:
-    """Whether the subject of an anomaly is what a request waited for, as this module says it.
+    """Whether the subject of an anomaly is a text of this module about what a request waited for.
 
     >>> is_explained("lock: waited in futex for worker (lock), which ran"), is_explained("sleeping in futex")
     (True, False)
@@ -71,7 +71,7 @@ def is_explained(subject: str) -> bool:
 
 
 class _Sent(NamedTuple):
-    """Requests that were sent during others (``parent``), in order of those and of time; ``peer``: whom."""
+    """Requests that were sent during others (``parent``), in order of those and of time; ``peer``: the receiver."""
 
     parent: Int
     start: Int
@@ -81,7 +81,7 @@ class _Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains waits of one recording's requests (as ``timeline.recording.Explain`` says); ``requests``: its table of that name."""
+    """Explains waits of one recording's requests (see ``timeline.recording.Explain``); ``requests``: its table of that name."""
 
     activity: Activity
     requests: Messages
@@ -89,11 +89,11 @@ class Explainer:
 
     @staticmethod
     def of(ctx: Context, ledger: Ledger) -> Explainer:
-        """What the stages before made."""
+        """From the results of the earlier stages."""
         return Explainer(Activity.of(ctx), ctx.requests(), ledger)
 
     def __call__(self, waits: Waits) -> Reasons:
-        """What is not known is left out, and so are waits for events while a request is unread: waking up is what is late then."""
+        """Unknown reasons are left out; so are waits for events while a request is unread, because then the wake-up is late."""
         asked = {
             "interval_id": np.arange(len(waits.tid)),
             "tid": waits.tid,
@@ -118,7 +118,7 @@ class Explainer:
         return Reasons(pieces.of[at], pieces.start[at], pieces.end[at], code, texts)
 
     def chains(self, tid: Int, start: Int, end: Int) -> list[str]:
-        """Of intervals in which threads waited, the chain that most of the time is of, with the numbers of threads."""
+        """For intervals in which threads waited, the chain with most of the time, with thread numbers."""
         asked = {"interval_id": np.arange(len(tid)), "tid": tid, "start_ns": start, "end_ns": end}
         table, _ = explain(pd.DataFrame(asked), self.activity, most=MOST_PIECES)
         chains, said = Chains.of_pieces(table), [""] * len(tid)
@@ -134,9 +134,9 @@ class Explainer:
         return said
 
     def _during(self, request: Int, start: Int, end: Int) -> Int:
-        """Which of the requests that each one sent it waited for in an interval; -1 none.
+        """Which of the requests that each request sent it waited for in an interval; -1 none.
 
-        Of several that were open the one whose reply it read next after the interval, else the one that it read last.
+        If several were open, the one whose reply it read first after the interval, else the one that it read last.
         """
         sent = self._sent
         if not len(sent.parent):
@@ -166,7 +166,7 @@ class Explainer:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Columns of ``wait_pieces``: interval (``of``), its row of depth 0 (``root``), ``place`` it waited in, ``kind`` and ``chain``."""
+    """Columns of ``wait_pieces``: interval (``of``), its row of depth 0 (``root``), ``place`` where it waited, ``kind`` and ``chain``."""
 
     of: Int
     start: Int
@@ -180,7 +180,7 @@ class _Pieces:
 
     @staticmethod
     def read(table: pa.Table) -> _Pieces:
-        """Of table ``wait_pieces``."""
+        """From table ``wait_pieces``."""
         chains = Chains.of_pieces(_without_numbers(table))
         frame = chains.pieces
         used, chain = np.unique(chains.of, return_inverse=True)
@@ -198,9 +198,9 @@ class _Pieces:
 
 
 def _without_numbers(table: pa.Table) -> pa.Table:
-    """Threads by name alone, those of the kernel by kind."""
+    """Threads by name alone, kernel threads by kind."""
     names = table["other_comm"].combine_chunks()
-    # Several names can be of one kind.
+    # Several names can have one kind.
     code, plain = pd.factorize(np.array([thread_name(of) for of in names.dictionary.to_pylist()], object))
     columns = {
         "other_tid": pa.array(np.full(table.num_rows, -1, np.int32)),
@@ -214,13 +214,13 @@ def _without_numbers(table: pa.Table) -> pa.Table:
 
 
 def _kinds(pieces: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Of each piece the kind of the chain that it ends (see the module); those above come first."""
+    """For each piece, the kind of the chain that it ends (see the module); parents come first."""
     own = np.array([_KINDS.get(kind, "unknown") for kind in words(pieces["kind"])], object)
     parent = pd.Index(column(pieces["piece_id"])).get_indexer(pd.Index(column(pieces["parent_id"])))
     pid, comm = column(pieces["pid"]), words(pieces["comm"])
     passes_on = (words(pieces["kind"]) == "hand-over") | (words(pieces["kind"]) == "socket")
     within = (parent >= 0) & (pid == pid[parent])
-    # Who woke it is known by what it did.
+    # The thread that woke it is known by what it did.
     of_program = np.zeros(len(pieces), bool)
     signalled = (
         (parent >= 0) & ~within & (comm == comm[parent]) & (words(pieces["kind"])[parent] == "hand-over")
@@ -241,7 +241,7 @@ def _kinds(pieces: pd.DataFrame) -> npt.NDArray[np.object_]:
 def _told(
     kind: npt.NDArray[np.object_], peer: npt.NDArray[np.object_], chain: Int, texts: list[str]
 ) -> tuple[Int, list[str]]:
-    """``(which text each is, the texts)``."""
+    """``(index of the text of each, the texts)``."""
     codes, unique = pd.factorize(pd.MultiIndex.from_arrays([kind, peer, chain]))
     said = []
     for what, whom, number in unique:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Wait chains of some intervals, alike ones together: how much of the time each explains."""
+"""Wait chains of some intervals, with equal chains grouped: how much of the time each explains."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WHICH = ", which "
 
 @dataclass(frozen=True)
 class Chains:
-    """Pieces of ``wait_pieces`` by chain: what is alike from the interval's own thread down to the piece.
+    """Pieces of ``wait_pieces`` by chain: pieces that are alike from the interval's own thread down to the piece.
 
-    ``of``: chain of each piece; ``above``: of each chain the one it explains, -1 none; ``link``: its own words;
-    ``root``: row of the piece of depth 0 that each piece is below of.
+    ``of``: chain of each piece; ``above``: for each chain, the chain that it explains, -1 none; ``link``: its own text;
+    ``root``: row of the piece of depth 0 above each piece.
     """
 
     pieces: pd.DataFrame
@@ -38,7 +38,7 @@ class Chains:
 
     @staticmethod
     def of_pieces(table: pa.Table) -> Chains:
-        """Group them; the pieces of an interval may be part of a table, if those that they explain are, too."""
+        """Group the pieces; the table may contain only some pieces of an interval, if it also contains those that they explain."""
         pieces = to_pandas(table)
         said_words = Words()
         said = [
@@ -53,7 +53,7 @@ class Chains:
             phrase(Said(*(v if n == "other_tid" else known[v] for n, v in zip(Said._fields, row))))
             for row in told
         ]
-        # Pieces that differ in what the words do not tell are alike.
+        # Pieces that differ only in what the texts do not show are alike.
         alike_texts, unique = pd.factorize(np.array(texts, object))
         codes = alike_texts[number]
         depth = column(pieces["depth"])
@@ -78,7 +78,7 @@ class Chains:
         return WHICH.join(self.links(chain))
 
     def links(self, chain: int) -> list[str]:
-        """Its links, that of the interval's own thread first."""
+        """Its links, beginning with that of the interval's own thread."""
         found = []
         while chain >= 0:
             found.append(str(self.link[chain]))
@@ -93,9 +93,9 @@ class Chains:
 def top(table: pa.Table, n: int | None = None, waits_only: bool = True) -> list[dict[str, Any]]:
     """Chains by the time they explain, most first; each ns of the intervals is in one chain only.
 
-    ``chain`` and its ``links`` in words, ``total_ns``, ``share`` of the intervals' time, ``n`` (pieces of the interval's
-    own thread that it explains, in part at least), ``longest_ns`` (of one of these), ``sure`` (of its weakest link).
-    ``waits_only``: without what the threads did on their cores, or ready, themselves.
+    ``chain`` and its ``links`` as text, ``total_ns``, ``share`` of the intervals' time, ``n`` (pieces of the interval's
+    own thread that it explains, at least in part), ``longest_ns`` (of one of these), ``sure`` (of its weakest link).
+    ``waits_only``: without the time in which the threads themselves ran or were ready.
     """
     chains = Chains.of_pieces(table)
     length, leaf = chains.length(), chains.pieces["is_leaf"].to_numpy(bool)
@@ -126,13 +126,13 @@ def top(table: pa.Table, n: int | None = None, waits_only: bool = True) -> list[
 
 
 def _weakest(chains: Chains) -> list[int]:
-    """Of each chain its certainty (position in SURE): as its least sure piece, and as what it explains."""
+    """The certainty of each chain (position in SURE): the lowest of its pieces and of the chain that it explains."""
     place = {word: at for at, word in enumerate(SURE)}
     sure = np.array([place.get(word, 0) for word in words(chains.pieces["sure"])], np.int64)
     found = np.zeros(len(chains.above), np.int64)
     np.maximum.at(found, chains.of, sure)
     result = found.tolist()
-    for chain, above in enumerate(chains.above.tolist()):  # those above come first
+    for chain, above in enumerate(chains.above.tolist()):  # parents come first
         if above >= 0:
             result[chain] = max(result[chain], result[above])
     return result
@@ -140,9 +140,9 @@ def _weakest(chains: Chains) -> list[int]:
 
 @dataclass
 class Node:
-    """Pieces alike at one place of the tree: ``ns`` together, ``n`` of them; ``below``: what explains them, most first.
+    """Equal pieces at one place of the tree: ``ns`` in total, ``n`` of them; ``below``: what explains them, largest first.
 
-    ``rest``: it stands for several that are not alike.
+    ``rest``: it represents several different ones.
     """
 
     text: str
@@ -165,7 +165,7 @@ class Node:
 
 
 def tree(table: pa.Table, least_ns: int = 0) -> list[Node]:
-    """The same as a tree, of all pieces, in which less than ``least_ns`` is one node with the rest of its level."""
+    """The same as a tree of all pieces, in which each level merges nodes of less than ``least_ns`` into one."""
     chains = Chains.of_pieces(table)
     ns = np.bincount(chains.of, chains.length(), len(chains.above)).astype(np.int64)
     n = np.bincount(chains.of, minlength=len(chains.above))
@@ -177,7 +177,7 @@ def tree(table: pa.Table, least_ns: int = 0) -> list[Node]:
     def nodes(above: int) -> list[Node]:
         of = sorted(below.get(above, []), key=lambda chain: (-ns[chain], chain))
         large = [chain for chain in of if ns[chain] >= least_ns]
-        # One that is small alone is told by its name.
+        # A single small node keeps its name.
         small = of[len(large) :]
         if len(small) == 1:
             large, small = of, []
@@ -192,7 +192,7 @@ def tree(table: pa.Table, least_ns: int = 0) -> list[Node]:
 
 
 def below(table: pa.Table, piece_id: int) -> pa.Table:
-    """A piece of depth 0 and all that explains it."""
+    """A piece of depth 0 and everything that explains it."""
     chains = Chains.of_pieces(table)
     ids = column(chains.pieces["piece_id"])
     return table.filter(pa.array(ids[chains.root] == piece_id))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What threads did in intervals of time: pieces that tile each interval, on the core and off it."""
+"""What threads did in intervals of time: pieces that tile each interval, on and off the core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .kinds import INFERRED, MEASURED, MISSING, device_names, kinds_of
 from .words import Words
 
 WAITING = ("sleeping", "blocked", "stopped")
-#: What each piece has; what a kind has not is -1 (numbers), 0 (``arg``, ``nbytes``) or ''.
+#: Columns of each piece; a column that a kind does not have is -1 (numbers), 0 (``arg``, ``nbytes``) or ''.
 NUMBERS = ("query", "tid", "pid", "start_ns", "end_ns", "arg", "cpu", "other_tid", "nbytes")
 WORDS = ("comm", "doing", "kind", "name", "other_comm", "device", "operation", "sure")
 
@@ -29,7 +29,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Queries:
-    """Threads and intervals of theirs; they may overlap, also of one thread."""
+    """Threads with intervals; the intervals may overlap, also for one thread."""
 
     tid: Int
     start: Int
@@ -37,7 +37,7 @@ class Queries:
 
 
 def tiles(asked: Queries, activity: Activity, words: Words) -> Columns:
-    """Pieces (NUMBERS, WORDS, ``by_thread``) in order of query and time; those of a query tile it exactly.
+    """Pieces (NUMBERS, WORDS, ``by_thread``) in order of query and time; the pieces of a query tile it exactly.
 
     ``query``: position in ``asked``; ``by_thread``: ``other_tid`` ended this wait, and what it did explains it.
     """
@@ -84,7 +84,7 @@ class _Overlap:
 
 
 def _apart(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int, Int]:
-    """Intervals of each group that do not overlap, with their rows: where records were lost, a thread seems to be on two cores."""
+    """Intervals of each group without overlaps, with their rows: where records were lost, a thread seems to be on two cores."""
     order = np.lexsort((start, group))
     of, low, high = group[order], start[order], end[order]
     if ((of[1:] != of[:-1]) | (low[1:] >= high[:-1])).all():
@@ -99,7 +99,7 @@ def _rows(columns: Columns, rows: npt.NDArray[Any]) -> Columns:
 
 
 def _piece(words: Words, base: Columns, **columns: npt.NDArray[Any] | str) -> Columns:
-    """Rows of ``base`` with the other columns (one word for all rows, or numbers), which are nothing where they are not given."""
+    """Rows of ``base`` with the other columns (one word for all rows, or numbers), which are empty unless they are given."""
     n = len(base["query"])
     made: Columns = {name: np.full(n, -1) for name in NUMBERS if name not in base}
     made |= {name: np.zeros(n, np.int64) for name in (*WORDS, "arg", "nbytes")}
@@ -111,7 +111,7 @@ def _piece(words: Words, base: Columns, **columns: npt.NDArray[Any] | str) -> Co
 
 
 def _on_core(base: Columns, state: Int, activity: Activity, words: Words) -> list[Columns]:
-    """Running: what its core was in. Ready: who had the core whose queue it waited in."""
+    """Running: the context of its core. Ready: what occupied the core in whose queue it waited."""
     cpu, start, end = base["cpu"], base["start_ns"], base["end_ns"]
     contexts = activity.contexts_of(cpu, start, end)
     of = _Overlap.of(cpu, start, end, contexts, "cpu")
@@ -129,7 +129,7 @@ def _on_core(base: Columns, state: Int, activity: Activity, words: Words) -> lis
         core_tid == rows["tid"],
     )
     gap, idle = among("gap"), among("idle")
-    # Beside an idle core a ready thread wakes up, or its process has used up its quota. Beside a busy one it may have, too.
+    # If the core is idle, a ready thread is waking up, or its process has used up its quota. That is also possible if it is busy.
     limited = ~runs & np.isin(rows["pid"], activity.throttled)
     quota = limited & idle & (of.end - of.start > THROTTLED_NS)
     none = np.zeros(len(kind), np.int64)
@@ -199,10 +199,10 @@ def _off_core(base: Columns, state: Int, activity: Activity, words: Words) -> li
 
 
 def _joined(pieces: Columns, words: Words) -> Columns:
-    """Pieces that follow each other and differ in their times only, as one."""
+    """Joins consecutive pieces that differ only in their times."""
     start, end = pieces["start_ns"], pieces["end_ns"]
     same = np.zeros(len(start), bool)
-    # Two waits are two, though they look alike.
+    # Two waits stay two, even if they look alike.
     asleep = np.isin(pieces["doing"], words.numbers(list(WAITING)))
     same[1:] = (start[1:] == end[:-1]) & ~asleep[1:]
     for name, values in pieces.items():
