@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Build a base with all series on top, boot it in QEMU, run the selftests, record memcached with perf, report it.
+"""Build a base with all series, boot it in QEMU, run the selftests, record memcached with perf; report it.
 
-``boot.py [--base BASE] [--cost]``. With ``--cost`` the pristine kernel is built, too, and instructions of one
-update and one message are counted in both kernels, with the tracepoints off and on.
+``boot.py [--base BASE] [--cost]``. With ``--cost`` the pristine kernel is also built. In both kernels the
+instructions of one update and one message are counted, with the tracepoints off and on.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ GUEST = sources.TOP / "tests/machinery/guest/run"
 #: Exit status of GUEST if the guest died. If it cannot be prepared (126), another attempt would not help.
 EXIT_GUEST = 125
 ATTEMPTS = 5
-#: How its CPUs are emulated. The selftest reads the clock on one CPU while another changes it. Recording switches so
-#: many tracepoints that a guest whose CPUs run side by side rarely survives.
+#: How the guest's CPUs are emulated. The selftest reads the clock on one CPU while another changes it. A
+#: recording switches so many tracepoints that a guest with CPUs running in parallel rarely survives.
 MODES = {
     "guest-test.sh": ["--smp", "2"],
     "guest-live.sh": ["--smp", "2", "--take-turns"],
     "guest-cost.sh": ["--icount"],
 }
-#: What reports the recordings; `make boot` makes it.
+#: The Python that reports the recordings; `make boot` creates it.
 PYTHON = sources.TOP / ".venv" / "bin" / "python"
 
 
 def build(base: Base, patched: bool, jobs: int) -> Path:
-    """The kernel image, with or without our patches; a copy that the next build leaves alone."""
+    """The kernel image, with or without our patches; a copy that the next build does not touch."""
     branch = "patched" if patched else "unpatched"
     sources.reset(base, branch)
     if patched:
@@ -56,7 +56,7 @@ def build(base: Base, patched: bool, jobs: int) -> Path:
 
 
 def programs(base: Base) -> Path:
-    """Compile what runs in the guest; needs the patched sources."""
+    """Compile the programs for the guest; needs the patched sources."""
     for source in ("timers/timekeeping-trace.c", "net/sock_data_trace.c"):
         check.selftest(base, f"tools/testing/selftests/{source}")
     folder = sources.BUILD / base.name
@@ -73,7 +73,7 @@ def perf(jobs: int) -> str:
     command = [sys.executable, str(sources.HERE / "perf" / "check"), "--build", "--jobs", str(jobs), newest]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     print(f"perf with the series of {newest} built in {time.monotonic() - begun:.0f} s", flush=True)
-    # Behind what fetching the sources says.
+    # The last line follows the messages about fetching the sources.
     return out.splitlines()[-1]
 
 
@@ -101,7 +101,7 @@ def guest(image: Path, *argv: str, results: Sequence[Path] = ()) -> int:
 
 
 def live(image: Path, base: Base, program: str) -> int:
-    """Record memcached with perf alone and report it; what is made is left in the base's folder, ``live``."""
+    """Record memcached with perf alone and report it; the files stay in the base's folder, ``live``."""
     out = sources.BUILD / base.name / "live"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -136,7 +136,7 @@ def main() -> int:
             raise PatchError(
                 "nsight-report is not built (hint: make build in the top folder, or make boot here)"
             )
-        # Before the lock: it needs that of the newest base.
+        # Before taking the lock: it needs the newest base's lock.
         program = perf(a.jobs)
         with sources.locked(base):
             sources.fetch(base)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Check every series on every base: git am, form, documents, objects, selftests.
 
-Each patch is applied to the pristine sources alone with its predecessors, and what it touches is
-compiled (W=1 on the newest base) before the next. ``check.py [--form] [BASE...]`` takes only these bases;
-``--form`` compiles nothing. ``--tree DIR`` takes the newest series and the commit that is checked out in DIR, a clone
-of the tree that somebody sends to. The series of perf has a check of its own, perf/check.
+Each patch is applied to the pristine sources with only its predecessors, and what it touches is compiled (W=1
+on the newest base) before the next one. ``check.py [--form] [BASE...]`` takes only these bases; ``--form``
+compiles nothing. ``--tree DIR`` takes the newest series, and the commit that is checked out in DIR, a clone
+of the maintainers' tree. The perf series has its own check, perf/check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sources
 from form import FormError, files
 from sources import Base, PatchError
 
-#: Objects that a header is compiled into, beside those of the .c files of the same patch.
+#: Objects into which a header is compiled, in addition to those of the patch's .c files.
 HEADERS = {
     "include/trace/events/timekeeping.h": ["kernel/time/timekeeping.o"],
     "include/trace/events/sock.h": ["net/core/net-traces.o", "net/ipv4/af_inet.o"],
@@ -44,7 +44,7 @@ def compile_touched(base: Base, patch: Path) -> int:
     touched = files(patch)
     built = objects(patch)
     if built:
-        # Files of old kernels have complaints of their own at W=1.
+        # Files of old kernels already have warnings at W=1.
         extra = ["W=1"] if base.newest else []
         sources.make(base, *extra, *built)
     n = len(built)
@@ -83,14 +83,14 @@ def selftest(base: Base, source: str) -> Path:
 
 
 def check_cover(base: Base, series: str) -> None:
-    """A series of several patches has a cover letter; it, or the only patch, names the base."""
+    """A series of several patches has a cover letter. It, or the only patch, names the base."""
     found = sources.patches(series, base)
     letter = found[0].parent / "0000-cover-letter.patch"
     if len(found) == 1:
         letter = found[0]
     elif not letter.exists():
         raise PatchError(f"{series}: no cover letter")
-    # On a tree of the user's, b4 or git format-patch --base puts in the commit of that tree.
+    # For a user's tree, b4 or git format-patch --base adds the commit of that tree.
     if base.patches_of is None and f"base-commit: {base.commit}" not in letter.read_text():
         raise PatchError(f"{series}/{base.name}: {letter.name} does not name base-commit {base.commit}")
 
@@ -121,7 +121,7 @@ def check_series(base: Base, series: str, compiling: bool = True) -> None:
 
 
 def check_test_only(base: Base, compiling: bool = True) -> None:
-    """Patches of the guest apply and compile; nobody sends them, so their form is not looked at."""
+    """Check that the guest's patches apply and compile. Nobody sends them, so their form is not checked."""
     found = sources.patches(sources.TEST_ONLY, base)
     if not found:
         return
@@ -137,7 +137,7 @@ def check_test_only(base: Base, compiling: bool = True) -> None:
 
 
 def check_base(base: Base, compiling: bool) -> int:
-    """Number of series that fail."""
+    """Returns the number of series that fail."""
     bad = 0
     with sources.locked(base):
         sources.fetch(base)

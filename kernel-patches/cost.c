@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a tracepoint costs the operation that passes it.
+ * Measures what a tracepoint costs the operation that passes it.
  *
  *     cost [ROUNDS]
  *
@@ -92,7 +92,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* per: how many times op() does what is counted */
+/* per: how many times op() does the counted operation */
 static void measure(const char *name, void (*op)(void), size_t per, size_t rounds, uint64_t *ticks)
 {
 	for (size_t i = 0; i < 100; i++)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What every patch of every series has to be, whatever it changes: tags, full IDs, checkpatch, recipients, Fixes."""
+"""Requirements for every patch of every series: tags, full IDs, checkpatch, recipients, Fixes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-#: A commit that a person has to look up in a tree with history: ``Fixes: FIXME (git log -S'NEEDLE' -- PATH)``.
+#: A commit that must be looked up in a tree with history: ``Fixes: FIXME (git log -S'NEEDLE' -- PATH)``.
 PLACEHOLDER = re.compile(r"^Fixes: FIXME \(git log --reverse -S'([^']+)' -- (\S+)\)$", re.M)
 
 
 class FormError(Exception):
-    """What is wrong with a patch; the message names it."""
+    """A patch violates a requirement; the message names the patch."""
 
 
 @dataclass
 class Form:
-    """What was found in one patch or more."""
+    """Findings in one or more patches."""
 
     excused: int = 0
     recipients: dict[str, list[str]] = field(default_factory=dict)  # by name of the patch
     notes: list[str] = field(default_factory=list)
 
     def add(self, other: Form) -> None:
-        """Count another patch in."""
+        """Add the findings in another patch."""
         self.excused += other.excused
         self.recipients |= other.recipients
         self.notes += other.notes
@@ -48,7 +48,7 @@ def allowed() -> list[tuple[str, str]]:
 
 
 def check(tree: Path, patch: Path) -> Form:
-    """All of it, with the scripts of ``tree``; FormError with the first thing that is wrong."""
+    """All checks, with the scripts of ``tree``; FormError for the first violation."""
     text = patch.read_text()
     _tags(patch, text)
     return Form(
@@ -68,12 +68,12 @@ def _tags(patch: Path, text: str) -> None:
 
 
 def _width(touched: list[str]) -> int:
-    """Columns of a line: netdev keeps to 80, the others to checkpatch's 100."""
+    """Maximum columns of a line: 80 for netdev, checkpatch's 100 for others."""
     return 80 if any(re.match(r"net/|tools/testing/selftests/net/", f) for f in touched) else 100
 
 
 def _checkpatch(tree: Path, patch: Path) -> int:
-    """Number of excused complaints."""
+    """Returns the number of excused complaints."""
     touched = files(patch)
     argv = [
         "perl",
@@ -85,7 +85,7 @@ def _checkpatch(tree: Path, patch: Path) -> int:
         "--no-summary",
     ]
     argv += [f"--max-line-length={_width(touched)}", str(patch)]
-    # Its helpers are Python: Debian's, which has their modules, and not one that the user put before it.
+    # Its helpers need Debian's Python, which has their modules, not one that the user put before it.
     env = dict(os.environ, PATH=f"/usr/bin:{os.environ['PATH']}")
     out = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False)
     excused = 0
@@ -106,7 +106,7 @@ def _checkpatch(tree: Path, patch: Path) -> int:
 
 
 def _recipients(tree: Path, patch: Path) -> list[str]:
-    """Addresses that get_maintainer.pl gives, without those that git history suggests."""
+    """Addresses from get_maintainer.pl, without those that git history suggests."""
     argv = ["perl", "scripts/get_maintainer.pl", "--nogit", "--nogit-fallback", "--norolestats", str(patch)]
     out = subprocess.run(argv, cwd=tree, capture_output=True, text=True, check=True).stdout
     found = sorted({m[0].lower() for line in out.splitlines() if (m := re.search(r"[\w.+-]+@[\w.-]+", line))})
@@ -116,7 +116,7 @@ def _recipients(tree: Path, patch: Path) -> list[str]:
 
 
 def _fixes(tree: Path, patch: Path, text: str) -> list[str]:
-    """What to do about ``Fixes:``; nothing if the patch has none, or a commit that ``tree`` knows."""
+    """What to do about ``Fixes:``; nothing if the patch has none, or if ``tree`` knows the commit."""
     notes = []
     for m in PLACEHOLDER.finditer(text):
         found = _first_commit(tree, m[1], m[2])
@@ -131,7 +131,7 @@ def _fixes(tree: Path, patch: Path, text: str) -> list[str]:
 
 
 def _first_commit(tree: Path, needle: str, path: str) -> str | None:
-    """The first commit that adds ``needle`` to ``path``, as Fixes: has it; None where a tree has no history."""
+    """The first commit that adds ``needle`` to ``path``, as Fixes: needs it; None if a tree has no history."""
     argv = [
         "git",
         "-C",
@@ -145,5 +145,5 @@ def _first_commit(tree: Path, needle: str, path: str) -> str | None:
         path,
     ]
     out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
-    # The import of a package adds everything, and is no commit of the kernel.
+    # The import of a package adds everything, and is not a kernel commit.
     return out[0] if out and "linux-source" not in out[0] else None

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Whether hardware stamp, hand-off and read of a live recording are in order in one clock.
 
-``live_check.py PERF FOLDER``: PERF is a perf with the series of this folder, FOLDER what guest-live.sh made. The
-times of the ``map`` recording are converted to CLOCK_MONOTONIC by PERF, those of ``mono`` are that; hardware stamps
-are converted through the readings of the device's clock. The device stamped between two events of the packet, so an
-error of either conversion shows.
+``live_check.py PERF FOLDER``: PERF is a perf with the series of this folder, FOLDER is the output of
+guest-live.sh. PERF converts the times of the ``map`` recording to CLOCK_MONOTONIC; those of ``mono`` are
+CLOCK_MONOTONIC already. Hardware timestamps are converted through the readings of the device's clock. The
+device timestamps a packet between two of its events, so an error of either conversion shows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 PORT = 11211
-#: Options of perf script that print CLOCK_MONOTONIC.
+#: perf script options that print CLOCK_MONOTONIC.
 RECORDINGS = {"map": ["--clock=monotonic"], "mono": []}
 PROTOCOLS = {"6": "TCP", "17": "UDP"}
-#: Bytes of Ethernet, IPv4 and TCP with timestamps, or UDP.
+#: Header bytes: Ethernet, IPv4 and TCP with timestamps, or UDP.
 HEADERS = {"6": 14 + 20 + 32, "17": 14 + 20 + 8}
 LINE = re.compile(
     r"(?P<comm>\S.*?) +(?P<tid>\d+) +(?P<s>\d+)\.(?P<ns>\d{9}): +\w+:(?P<event>\w+): (?P<fields>.*)"
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Times of one piece of data, all CLOCK_MONOTONIC ns; without a stamp it is that of before_driver."""
+    """Times of one piece of data, all CLOCK_MONOTONIC ns; a missing stamp has the value of before_driver."""
 
     before_driver: int
     stamp: float
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 def events(perf: str, data: Path, *options: str) -> Iterator[Event]:
-    """What perf script says."""
+    """The output of perf script."""
     argv = [perf, "script", "-i", str(data), *options, "--ns", "-F", "trace:comm,tid,time,event,trace"]
     run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert run.stdout
@@ -68,7 +68,7 @@ WANTED = {"net_dev_start_xmit", "net_dev_xmit", "sock_data_queued", "sock_data_r
 
 
 def offsets(found: list[Event]) -> list[tuple[int, int]]:
-    """(from which CLOCK_REALTIME on, CLOCK_REALTIME less CLOCK_MONOTONIC): new after each setting of the clock."""
+    """(start in CLOCK_REALTIME, CLOCK_REALTIME minus CLOCK_MONOTONIC): one for each setting of the clock."""
     out: list[tuple[int, int]] = []
     for e in found:
         if e.name == "timekeeping_update":
@@ -79,7 +79,7 @@ def offsets(found: list[Event]) -> list[tuple[int, int]]:
 
 
 class Device:
-    """Converts stamps of the device's clock to CLOCK_MONOTONIC, by its readings."""
+    """Converts timestamps of the device's clock to CLOCK_MONOTONIC, through its readings."""
 
     def __init__(self, clock: Path, sets: list[tuple[int, int]]) -> None:
         rows = []
@@ -87,27 +87,28 @@ class Device:
             words = line.split("\t")
             if words[0] == "P":
                 before, phc, after = map(int, words[3:6])
-                # The first offset holds before the recording, too.
+                # The first offset also applies before the recording.
                 offset = sets[max(0, bisect.bisect_right([r for r, _ in sets], before) - 1)][1]
                 rows.append((phc, (before + after) / 2 - offset, after - before))
         typical = statistics.median(width for *_, width in rows)
-        # A reading that something interrupted says little.
+        # A reading that was interrupted is not precise.
         self.rows = [(phc, mono) for phc, mono, width in rows if width <= 2 * typical]
         self.width = max(width for *_, width in rows if width <= 2 * typical)
         self.keys = [phc for phc, _ in self.rows]
 
     def __call__(self, phc: int) -> float:
-        """Linear between two readings, CLOCK_MONOTONIC ns."""
+        """Linear interpolation between two readings, CLOCK_MONOTONIC ns."""
         i = min(max(bisect.bisect(self.keys, phc), 1), len(self.rows) - 1)
         (x0, y0), (x1, y1) = self.rows[i - 1], self.rows[i]
         return y0 + (phc - x0) * (y1 - y0) / (x1 - x0)
 
 
 def messages(found: list[Event], device: Device | None) -> Iterator[Message]:
-    """Data that the server read, with all that happened to its packet.
+    """Data that the server read, with all events of its packet.
 
-    Left out is what the kernel merged with an earlier packet, as a segment that comes behind an ACK while the server
-    is in its socket: it has the stamp of its own packet, and the address of the earlier one.
+    Data that the kernel merged with an earlier packet is left out, such as a segment that arrives after an
+    ACK while the server is in its socket: it has the timestamp of its own packet, but the address of the
+    earlier one.
     """
     start: dict[str, int] = {}
     sent: dict[str, tuple[int, int, int]] = {}
@@ -134,7 +135,7 @@ def messages(found: list[Event], device: Device | None) -> Iterator[Message]:
 
 
 def check(perf: str, folder: Path, options: list[str], truth: dict[str, int] | None) -> bool:
-    """One recording; says what it found."""
+    """Check one recording, and print the results."""
     found = list(events(perf, folder / "perf.data", *options))
     sets = offsets(found)
     if len(sets) < 2:
@@ -162,7 +163,7 @@ def check(perf: str, folder: Path, options: list[str], truth: dict[str, int] | N
 
 
 def stamps_fit(seen: list[Message], device: Device, truth: dict[str, int]) -> bool:
-    """Whether the driver's moment, of which the stamp tells, is between the two events around it."""
+    """Whether the driver's moment, as the stamp gives it, is between the two events around it."""
     early, late = truth["delay_ns"], truth["delay_ns"] + truth["jitter_ns"]
     behind = [m.before_driver - (m.stamp + late) for m in seen]
     ahead = [m.stamp + early - m.behind_driver for m in seen]

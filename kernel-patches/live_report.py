@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Report the live recordings, and fail unless their messages have every stamp, in order, in one clock.
 
-``live_report.py FOLDER``: FOLDER is what guest-live.sh made. Each recording becomes a capture beside it
-(``nsight-report import``, no BPF), and a report with its page; runs with the project's Python.
+``live_report.py FOLDER``: FOLDER is the output of guest-live.sh. Each recording is imported into a capture
+next to it (``nsight-report import``, no BPF), and gets a report with its page. Runs with the project's
+Python.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ import pandas as pd  # noqa: E402
 
 RECORDINGS = ("map", "mono")
 STAMPS = ["nic_ns", "arrival_ns", "handoff_ns", "app_ns"]
-#: Data that arrived before perf recorded, or that TCP's backlog took into another skb, lacks a stamp.
+#: Share of data that may lack a stamp: it came before perf recorded, or TCP's backlog merged its skb.
 MOST_WITHOUT = 0.01
 
 
 def run(*argv: object) -> None:
-    """Run nsight-report and show what it says."""
+    """Run nsight-report and show its output."""
     subprocess.run([REPORT / "nsight-report", *map(str, argv)], check=True)
 
 
 def count(messages: pd.DataFrame, stamps: list[str]) -> tuple[int, int]:
-    """How many messages have all of ``stamps``, and how many of these not in this order.
+    """How many messages have all of ``stamps``, and how many of these have them in another order.
 
     >>> count(pd.DataFrame({"a": [1, 5, None], "b": [2, 4, 3]}, dtype="Int64"), ["a", "b"])
     (2, 1)
@@ -41,7 +42,7 @@ def count(messages: pd.DataFrame, stamps: list[str]) -> tuple[int, int]:
 
 
 def report(recording: Path, hardware: bool) -> bool:
-    """Import and report one; True if its messages are whole and in order."""
+    """Import and report one; True if its messages are complete and in order."""
     folder = recording.parent
     capture = folder / f"{recording.name}.nsight"
     sockets = [word for side in ("srv", "cli") for word in ("--sockets", recording / f"sockets-{side}.txt")]
@@ -62,12 +63,12 @@ def report(recording: Path, hardware: bool) -> bool:
 def main() -> int:
     """Entry point."""
     folder = Path(sys.argv[1])
-    # Without the test-only patch no device of the guest stamps.
+    # Without the test-only patch no device of the guest makes timestamps.
     hardware = bool(json.loads((folder / "facts.json").read_text())["phc_truth"])
     try:
         good = [report(folder / name, hardware) for name in RECORDINGS]
     except subprocess.CalledProcessError:
-        return 1  # nsight-report has said why
+        return 1  # nsight-report has printed why
     return 0 if all(good) else 1
 
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Prepare a series for sending with b4, on a branch of a clone of its tree, and write the messages; nothing is sent.
 
-``send.py SERIES --tree DIR --out FOLDER``: SERIES is timekeeping, net-fix, net or perf. On the commit that is checked out
-in DIR the branch ``b4/nsight-SERIES`` is made, with the patches, the cover letter and, by get_maintainer.pl for each
-patch, the recipients. The person who sends becomes the author; signing and sending are left to them.
+``send.py SERIES --tree DIR --out FOLDER``: SERIES is timekeeping, net-fix, net or perf. The branch
+``b4/nsight-SERIES`` is created on the commit that is checked out in DIR. It has the patches, the cover
+letter, and the recipients that get_maintainer.pl lists for each patch. The sender becomes the author; signing
+and sending are left to the sender.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pathlib import Path
 import sources
 
 SERIES = (*sources.SERIES, "perf")
-#: As the trees want it in the subject, beside what b4 writes there.
+#: Prefixes that the trees want in the subject, besides those that b4 adds.
 PREFIXES = {"net-fix": "net", "net": "RFC net-next"}
 
 
 class SendError(Exception):
-    """What is missing, and how to get it."""
+    """Something is missing; the message says how to get it."""
 
 
-#: For the dry run: kernel.org's endpoint would want signatures, which are the sender's, before it has said anything.
+#: For the dry run: kernel.org's endpoint would first require signatures, which only the sender can make.
 SMTP = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "sendemail.smtpserver",
@@ -37,7 +38,7 @@ SMTP = {
 
 
 def run(tree: Path, *argv: str, env: dict[str, str] | None = None) -> str:
-    """What a command in ``tree`` prints."""
+    """Run a command in ``tree``; returns its output."""
     done = subprocess.run(
         argv,
         cwd=tree,
@@ -53,19 +54,19 @@ def run(tree: Path, *argv: str, env: dict[str, str] | None = None) -> str:
 
 
 def cover(found: list[Path]) -> str:
-    """Title, empty line and text of the cover letter; of a single patch the title alone."""
+    """Title, empty line and text of the cover letter; for a single patch only the title."""
     path = found[0] if len(found) == 1 else found[0].parent / "0000-cover-letter.patch"
     head, _, body = path.read_text().partition("\n\n")
     subject = re.search(r"^Subject: \[[^]]*\] (.*)", head, re.M | re.S)
     assert subject
     title = re.sub(r"\n\s*", " ", subject[1].split("\nMIME-Version")[0])
-    # Behind the text comes the list that git format-patch makes.
+    # After the text comes the list that git format-patch generates.
     text = re.split(r"^NSight developers [(]", body, maxsplit=1, flags=re.M)[0]
     return title if len(found) == 1 else f"{title}\n\n{text}"
 
 
 def prepare(series: str, tree: Path, out: Path) -> str:
-    """The branch and the messages; what b4 says of the last step."""
+    """Make the branch and the messages; returns b4's output of the last step."""
     found = sources.patches(series, next(iter(sources.bases().values())))
     for key in ("user.name", "user.email"):
         known = subprocess.run(["git", "config", key], cwd=tree, capture_output=True, text=True, check=False)
@@ -73,7 +74,7 @@ def prepare(series: str, tree: Path, out: Path) -> str:
             raise SendError(f"{tree}: git does not know who sends (hint: git config {key} ...)")
     branch = f"b4/nsight-{series}"
     base = run(tree, "git", "rev-parse", "HEAD").strip()
-    # The cover letter is kept in the configuration: no editor, and no commit of its own.
+    # The cover letter is kept in the configuration: no editor, and no separate commit.
     run(tree, "git", "config", "b4.prep-cover-strategy", "branch-description")
     run(tree, "b4", "prep", "-n", f"nsight-{series}", "-f", base)
     run(tree, "git", "am", "-q", "-3", *map(str, found))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Pristine kernel sources of Debian, imported into git, with or without our series on top.
 
-``bases.lock`` names package, version and checksum of each base. The import is one commit that
-depends on the files only: everybody gets the same ID, and it is the base-commit that the
-patches name. Everything lands in ``build/kernel/`` (3 GB a base) and is reused without network
-as long as the file ``done`` there says what ``bases.lock`` asks for.
+``bases.lock`` names package, version and checksum of each base. The import is one commit that depends only on
+the files: everybody gets the same ID, and the patches name it as base-commit. Everything is put into
+``build/kernel/`` (3 GB per base). It is reused without network access as long as the file ``done`` there
+matches ``bases.lock``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ SERIES = ("timekeeping", "net-fix", "net")
 #: Patches for the guest only, which give it hardware that it lacks; nobody sends them.
 TEST_ONLY = "test-only"
 
-#: Of ``done`` and of the import beside it. Raise it when either is made otherwise: then all are fetched anew.
+#: Version of ``done`` and of the import next to it. Raise it when either is made differently: then everything
+#: is fetched again.
 FORMAT = 2
 
-#: Author, committer and time of the import: constants, so that its ID is that of the files.
+#: Author, committer and time of the import: constants, so that its ID depends only on the files.
 IDENTITY = {
     "NAME": "Debian kernel source",
     "EMAIL": "debian-kernel@lists.debian.org",
@@ -45,12 +46,12 @@ IDENTITY = {
 
 
 class PatchError(Exception):
-    """Sources or patches are not what they should be; the message says which and what to do."""
+    """Sources or patches are not as expected; the message says which ones, and what to do."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """One line of bases.lock, or somebody's clone of a tree."""
+    """One line of bases.lock, or a user's clone of a tree."""
 
     name: str
     suite: str
@@ -58,12 +59,12 @@ class Base:
     version: str
     sha256: str
     commit: str
-    patches_of: str | None = None  # of a clone: the base whose series are tried on it
+    patches_of: str | None = None  # for a clone: the base whose series are tried on it
     clone: Path | None = None
 
     @property
     def newest(self) -> bool:
-        """Whether its patches are those that are sent."""
+        """Whether its patches are the ones that are sent."""
         return (self.patches_of or self.name) == next(iter(bases()))
 
     @property
@@ -110,7 +111,7 @@ def git(base: Base, *argv: str) -> str:
 
 @contextmanager
 def locked(base: Base) -> Iterator[None]:
-    """Nobody else changes the sources of ``base`` meanwhile."""
+    """Prevents others from changing the sources of ``base`` in the meantime."""
     folder = BUILD / base.name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -119,17 +120,18 @@ def locked(base: Base) -> Iterator[None]:
 
 
 def fetch(base: Base) -> None:
-    """Download, unpack and import the sources of ``base`` unless that was done before; or share a clone's."""
+    """Download, unpack and import the sources of ``base`` unless that was done before; or share a clone's
+    sources."""
     if base.clone:
         _share(base)
         return
     done = BUILD / base.name / "done"
     fields = {k: getattr(base, k) for k in ("package", "version", "sha256", "commit")}
-    # No package but this one is ever unpacked here: what was asked for is what came.
+    # Only this package is ever unpacked here, so the result is the requested one.
     wanted = json.dumps({"format": FORMAT, **fields}) + "\n"
     if done.exists() and done.read_text() == wanted:
         return
-    done.unlink(missing_ok=True)  # first: what it says is about to vanish
+    done.unlink(missing_ok=True)  # first: it describes what is about to be removed
     shutil.rmtree(base.tree, ignore_errors=True)
     print(f"{base.name}: downloading {base.package} {base.version}, unpacking, importing", flush=True)
     deb = _download(base)
@@ -150,7 +152,7 @@ def fetch(base: Base) -> None:
 
 
 def _share(base: Base) -> None:
-    """A work tree of the clone's commit, which leaves the clone alone and needs little beside the files."""
+    """A work tree of the clone's commit; it leaves the clone alone and needs little space besides the files."""
     if not (base.tree / ".git").exists():
         base.tree.parent.mkdir(parents=True, exist_ok=True)
         argv = ["git", "clone", "-q", "-n", "--shared", str(base.clone), str(base.tree)]
@@ -189,7 +191,7 @@ def _import(base: Base) -> str:
         ["config", "core.attributesFile", "/dev/null"],
         ["config", "commit.gpgsign", "false"],
         ["config", "gc.auto", "0"],
-        # 80,000 files: half of the time would be zlib and fsync, for a repository that can be made again.
+        # 80,000 files: half of the time would go to zlib and fsync, for a repository that can be recreated.
         ["config", "core.looseCompression", "0"],
         ["config", "core.fsync", "none"],
         # Ignored files belong to the sources, too.
@@ -201,21 +203,22 @@ def _import(base: Base) -> str:
 
 
 def reset(base: Base, branch: str) -> None:
-    """A clean work tree of the pristine sources on ``branch``, which begins anew."""
+    """A clean work tree of the pristine sources on ``branch``, which is created again."""
     git(base, "am", "--abort") if (base.tree / ".git/rebase-apply").exists() else None
     git(base, "checkout", "-q", "-f", "-B", branch, "pristine")
     git(base, "clean", "-q", "-f", "-d", "-x")
 
 
 def apply(base: Base, patch: Path) -> None:
-    """``git am`` one patch; no fuzz is tolerated, but on a clone the blobs that the patch names may be merged."""
+    """``git am`` one patch. No fuzz is tolerated, but on a clone the blobs that the patch names may be
+    merged."""
     argv = ["-c", "user.name=check", "-c", "user.email=check@localhost", "am", "-q", "--keep-cr"]
     git(base, *argv, *(["-3"] if base.clone else []), str(patch))
 
 
 @dataclass(frozen=True)
 class Make:
-    """Kernel make with ccache, out of the source tree, with ``options`` in each call."""
+    """The kernel's make with ccache, outside the source tree, with ``options`` in each call."""
 
     base: Base
     objects: Path
@@ -239,7 +242,7 @@ class Make:
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
             raise PatchError(f"{said} failed\n{tail}")
-        # kconfig warns of choices that the fragment changes; only the compiler's warnings count.
+        # kconfig warns about choices that the fragment changes; only the compiler's warnings count.
         if re.search(r"\.[chS]:\d+(:\d+)?: warning:", done.stderr):
             raise PatchError(f"{said} warns\n{done.stderr}")
 
@@ -258,7 +261,7 @@ def fragments(base: Base) -> list[Path]:
 
 
 def configure(base: Base) -> None:
-    """The configuration of guest.config for ``base``; asks make only when it has changed."""
+    """The configuration from guest.config for ``base``; runs make only if it has changed."""
     parts = fragments(base)
     want = "".join(p.read_text() for p in parts)
     made = base.objects / "made-from"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Compile what the series touch for other architectures, configurations and compilers, with all patches applied.
 
-``variants.py [--tree DIR] [NAME...]``: the newest base, or the commit that is checked out in DIR; all variants whose
-compiler is installed, or only these. Objects only: nothing is linked or run. Then kernel-doc of the header and the
-pages of Documentation/, by Sphinx as ``make htmldocs`` reads them.
+``variants.py [--tree DIR] [NAME...]``: the newest base, or the commit that is checked out in DIR; all
+variants with an installed compiler, or only these. Objects only: nothing is linked or run. Then kernel-doc
+checks the header, and Sphinx the pages of Documentation/, as in ``make htmldocs``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIG_IPV6=y
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to compile. ``config``: fragment on top of ``target``; None is that of the guest."""
+    """One way to compile. ``config``: fragment on top of ``target``; None: the guest's configuration."""
 
     name: str
     arch: str
@@ -52,7 +52,7 @@ VARIANTS = (
     Variant("s390", "s390", "s390x-linux-gnu-gcc"),
     Variant("no-tracepoints", "x86_64", "gcc", config=NO_TRACEPOINTS, without="CONFIG_TRACEPOINTS=y"),
     Variant("allmodconfig", "x86_64", "gcc", target="allmodconfig", config=""),
-    # 7.2 wants clang 17 or later: the newest of Debian 12.
+    # 7.2 requires clang 17 or later: this is the newest in Debian 12.
     Variant("clang", "x86_64", "clang-19"),
     Variant("sparse", "x86_64", "sparse", ("C=2", "CF=-Wsparse-error")),
 )
@@ -68,7 +68,7 @@ def objects_of(base: Base) -> list[str]:
 
 
 def compile_variant(base: Base, variant: Variant, objects: list[str], jobs: int) -> None:
-    """Configure in a folder of its own, which is deleted behind, and compile."""
+    """Configure and compile in a separate folder, which is deleted afterwards."""
     folder = sources.BUILD / base.name / f"variant-{variant.name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -96,7 +96,7 @@ def compile_variant(base: Base, variant: Variant, objects: list[str], jobs: int)
 
 
 def documents(base: Base) -> str:
-    """kernel-doc of the headers and pages of the series; what was read."""
+    """Check kernel-doc of the series' headers, and their pages; returns what was checked."""
     touched = sorted(
         {f for s in sources.SERIES for p in sources.patches(s, base) for f in form.files(p) if "trace" in f}
     )
@@ -140,7 +140,7 @@ def added_lines(base: Base, path: str) -> set[int]:
 
 
 def run(base: Base, wanted: list[str], jobs: int) -> int:
-    """Number of variants that fail."""
+    """Returns the number of variants that fail."""
     bad = 0
     with sources.locked(base):
         sources.fetch(base)

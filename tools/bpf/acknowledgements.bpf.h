@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * When the peer acknowledged what was sent: the kernel calls a sock_ops program for the last byte
- * of each send call, if the socket has a flag set that such a program sets (Linux 6.15).
- * Applications see nothing of it.
+ * When the peer acknowledged sent data. The kernel calls a sock_ops program for the last byte of
+ * each send call if such a program has set a flag on the socket (Linux 6.15). Applications do not
+ * notice.
  */
 #ifndef NSIGHT_ACKNOWLEDGEMENTS_BPF_H
 #define NSIGHT_ACKNOWLEDGEMENTS_BPF_H
 
 #include "messages.bpf.h"
 
-/* Of later kernels than the headers may be of */
+/* From kernels that may be newer than the installed headers */
 #define SK_BPF_CB_FLAGS		       1009
 #define SK_BPF_CB_TX_TIMESTAMPING      1
 #define BPF_SOCK_OPS_TSTAMP_ACK_CB     19
@@ -38,7 +38,7 @@ struct tcp_bytes {
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 extern int bpf_sock_ops_enable_tx_tstamp(struct bpf_sock_ops_kern *ctx, __u64 flags) __ksym __weak;
 
-/* Connections that were there already, and whether the flag is to be taken from them again */
+/* Existing connections: flag changed, not changed; and whether the iterator clears the flag */
 __u64 n_asked, n_not_asked;
 volatile bool ask_no_more;
 
@@ -54,7 +54,7 @@ static __always_inline void acknowledged(struct bpf_sock_ops_kern *ctx)
 
 	if (!c || !of_socket(sk, of_server, &m, &a, &v6))
 		return;
-	/* It waits in the socket without headers. */
+	/* The segment waits in the socket without headers. */
 	if (bpf_probe_read_kernel(&bytes, sizeof(bytes), &ctx->skb->cb))
 		return;
 	m.seq = bytes.seq;

@@ -8,7 +8,7 @@
 #include "quota.bpf.h"
 #include "threads.bpf.h"
 
-#define TASK_REPORT_MAX 0x100 /* as sched:sched_switch says that a thread was preempted */
+#define TASK_REPORT_MAX 0x100 /* how sched:sched_switch reports that a thread was preempted */
 #define TASK_REPORT	0x7f
 #define TASK_IDLE	0x402
 #define REPORT_IDLE	0x80
@@ -17,8 +17,8 @@
 #define NET_RX		3
 
 /*
- * What the host took from this core until the scheduler last looked, which it does before each
- * switch and at each tick. Where the core was away is found later: it ran nothing meanwhile.
+ * Steal time of this core as the scheduler last saw it; the scheduler looks before each switch and
+ * at each tick. The report finds where the time was stolen: the core ran nothing then.
  */
 static __always_inline void look_for_steal(struct nsr_control *c, struct task_struct *current,
 					   __u64 now)
@@ -50,7 +50,7 @@ static __always_inline __u64 state_of(bool preempt, struct task_struct *task, un
 	return (state | task->exit_state) & TASK_REPORT;
 }
 
-/* The switch of a thread that may be in a system call: what interrupts do has number -1. */
+/* A switch away from a thread that may be in a system call; in interrupts the number is -1. */
 static __always_inline void put_wait(struct nsr_control *c, __u64 now, __u64 who,
 				     struct task_struct *prev)
 {
@@ -89,8 +89,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	quota_wait_ends(c, next, now);
 	who = (__u64)next->pid | (__u64)prev->pid << NSR_TID_BITS |
 	      state_of(preempt, prev, prev_state) << 2 * NSR_TID_BITS;
-	/* Of every process: who held the lock, or was to answer, may be one that no message
-	 * reaches. */
+	/* Every process counts: the one that held the lock may get no messages. */
 	if (only_waits && !(prev->flags & PF_KTHREAD)) {
 		put_wait(c, now, who, prev);
 		return 0;
@@ -146,7 +145,7 @@ int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to)
 	return 0;
 }
 
-/* A pair: where it began is kept, and its end makes the record. */
+/* A pair: the begin is kept, and the end writes the record. */
 static __always_inline void began(__u64 *when)
 {
 	*when = bpf_ktime_get_ns();
@@ -368,7 +367,7 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 	__u64 now = bpf_ktime_get_ns();
 	struct nsr_control *c = control();
 
-	/* The flight recorder looks for names when it writes a window: this one is gone then. */
+	/* The flight recorder looks up names when it writes a window; by then this one is lost. */
 	if (overwrite)
 		thread_record(task, task->comm, NSR_TASK_WAS_THERE, 0);
 	if (c)
@@ -388,7 +387,7 @@ int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int b
 		return 0;
 	if (disk)
 		device = (__u64)disk->major << 20 | disk->first_minor;
-	/* Without accounting nobody notes when the device got it. */
+	/* Without I/O accounting the kernel does not record when the device got it. */
 	put2(c, NSR_BLOCK, now,
 	     (began_at ? since(began_at, now) : 0) | (__u64)(rq->cmd_flags & 0xff) << NSR_DUR_BITS |
 		     (__u64)(error & 0xff) << (NSR_DUR_BITS + 8),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The capsule: 28 bytes in a packet that say when it was born and passed its last points, and what
- * the programs that fill it share with nsight-stamp and its readers. Documentation/capsule.md.
+ * The capsule: 28 bytes in a packet that hold its birth time and the last points that it passed;
+ * also what the programs that fill it share with nsight-stamp and its readers. See
+ * Documentation/capsule.md.
  */
 #ifndef NSIGHT_CAPSULE_H
 #define NSIGHT_CAPSULE_H
@@ -13,54 +14,55 @@
 #define NSC_POINTS 32 /* numbers of points, 5 bits; 0 is the sender's socket */
 
 /*
- * In place of a point, in the first slot: the packet came from another kernel, which it left at
- * this time of that kernel's clock. Points of two kernels may have the same number, so that no
- * other slot goes with a packet from one to the other.
+ * In the first slot, instead of a point: the packet came from another kernel and left it at this
+ * time of that kernel's clock. Points of two kernels may have the same number, so no other slot
+ * travels with a packet from one kernel to the other.
  */
 #define NSC_ELSEWHERE 31
-/* The number of devices that lead out and are no points: capsules end there without a record. */
+/* The number of devices that lead out of this kernel without a point: capsules end there
+ * unrecorded. */
 #define NSC_GUARD NSC_ELSEWHERE
 
-/* Its first word: kind 254 (RFC 4727), length 28, "NS" (RFC 6994), in the order of the bytes. */
+/* Its first word: kind 254 (RFC 4727), length 28, "NS" (RFC 6994), in byte order of the packet. */
 #define NSC_KIND    254
 #define NSC_MAGIC_0 0x4e
 #define NSC_MAGIC_1 0x53
 
 /*
- * The one's-complement sum of its 16-bit words, in network byte order, never changes, so that no
- * checksum of the packet does. In TCP it is that of 28 bytes of NOP, which may so be written over
- * the capsule. Behind a datagram it is -28, which makes up for the 28 bytes by which the packet is
- * longer than the datagram: its checksum is right with the capsule (conntrack looks at all of the
- * packet) and without it (sockets look at the datagram). At an odd offset a sum counts with its
- * bytes exchanged.
+ * The one's-complement sum of its 16-bit words, in network byte order, never changes, so no
+ * checksum of the packet changes either. In TCP the sum is that of 28 NOP bytes, which can
+ * therefore overwrite the capsule. Behind a datagram it is -28, which offsets the 28 bytes by which
+ * the packet is longer than the datagram: the checksum is right with the capsule (conntrack checks
+ * the whole packet) and without it (sockets check the datagram). At an odd offset the sum counts
+ * with its bytes swapped.
  */
 #define NSC_SUM_TCP	0x0e0e
 #define NSC_SUM_UDP	0xffe3
 #define NSC_SUM_UDP_ODD 0xe3ff
 
-#define NSC_AGAIN 0x8000 /* of points: the segment was sent again */
+#define NSC_AGAIN 0x8000 /* in ``points``: the segment is a retransmission */
 
 /* All in network byte order. */
 struct nsc_capsule {
 	__u8 kind, length, magic[2];
-	__u16 points;  /* 5 bits for each slot, the first lowest; 0 none yet. NSC_AGAIN */
-	__u16 neutral; /* keeps the sum */
-	__u16 session; /* of one run of nsight-stamp */
-	__u16 seq;     /* low bits of the segment's sequence number; of a datagram, its number */
-	__u32 birth;   /* low bits of ns: with seq the packet's identity */
+	__u16 points;  /* 5 bits for each slot, the first slot lowest; 0: empty. NSC_AGAIN */
+	__u16 neutral; /* keeps the sum constant */
+	__u16 session; /* identifies one run of nsight-stamp */
+	__u16 seq;     /* TCP: low bits of the sequence number; UDP: the datagram's number */
+	__u32 birth;   /* low bits of ns; with seq it identifies the packet */
 	__u32 times[NSC_SLOTS];
 };
 
 enum nsc_record_kind {
 	NSC_END = 1, /* the packet reached its receiver's host stack */
 	NSC_DUMP,    /* its slots were full */
-	NSC_LEFT,    /* it left this kernel: the capsule was taken off, unless asked otherwise */
-	NSC_MATCH,   /* read-only mode: the packet was seen; there is no capsule */
+	NSC_LEFT,    /* it left this kernel: the capsule was taken off by default */
+	NSC_MATCH,   /* read-only mode: the packet was seen; it has no capsule */
 };
 
 #define NSC_RECORD_V6	   1
 #define NSC_RECORD_INNER   2 /* in a tunnel */
-#define NSC_RECORD_SEGMENT 4 /* one packet of many to be (GSO) */
+#define NSC_RECORD_SEGMENT 4 /* a packet that will be split into several (GSO) */
 #define NSC_RECORD_AGAIN   8
 
 struct nsc_record {
@@ -97,10 +99,10 @@ enum nsc_count {
 	NSC_C_SKIP_FRAGMENT,
 	NSC_C_SKIP_MULTICAST,
 	NSC_C_SKIP_PADDED, /* something is behind the datagram already */
-	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is not complete */
+	NSC_C_SKIP_TUNNEL, /* the datagram carries another packet, whose checksum is incomplete */
 	NSC_C_SKIP_MEMORY,
-	NSC_C_SKIP_ROOM, /* no room among the TCP options: SACK blocks, MD5 */
-	NSC_C_STAMPED,	 /* passed the point, and the capsule says so */
+	NSC_C_SKIP_ROOM, /* no room in the TCP options: SACK blocks, MD5 */
+	NSC_C_STAMPED,	 /* passed the point, and the capsule has a stamp for it */
 	NSC_C_DUMPED,
 	NSC_C_DUMP_LOST, /* the ring was full */
 	NSC_C_CAME,	 /* from another kernel */
@@ -108,30 +110,30 @@ enum nsc_count {
 	NSC_C_END_LOST,
 	NSC_C_LEFT,
 	NSC_C_LEFT_LOST,
-	NSC_C_COPIES,	    /* segments that carry the capsule of another one (TSO) */
+	NSC_C_COPIES,	    /* not taken off here: the receiver's kernel cuts it off */
 	NSC_C_FOREIGN,	    /* of another session */
-	NSC_C_FORGED,	    /* with a wrong sum, or slots that no point writes */
+	NSC_C_FORGED,	    /* with a wrong sum, or slots that no point writes to */
 	NSC_C_NOT_WRITTEN,  /* the packet's memory could not be written to */
-	NSC_C_NOT_STRIPPED, /* the receiver's kernel cuts it off */
-	NSC_C_TAKEN_OFF,    /* the packet left by a device that is no point */
+	NSC_C_NOT_STRIPPED, /* left for the receiver's kernel, which cuts it off */
+	NSC_C_TAKEN_OFF,    /* the packet left through a device that is no point */
 	NSC_C_MATCHED,
 	NSC_C_MATCH_LOST,
-	NSC_C_UNMATCHABLE, /* fragments and what is no TCP or UDP: seen, not recorded */
+	NSC_C_UNMATCHABLE, /* fragments, and packets without TCP or UDP: seen only */
 	NSC_N_COUNTS
 };
 
 #define NSC_DO_TCP 1
 #define NSC_DO_UDP 2
 
-/* Changed while running. Addresses as in records. */
+/* Can change while running. Addresses as in records. */
 struct nsc_config {
-	__u64 threshold; /* of 2^32: a packet is chosen below it */
-	__u64 every_ns;	 /* and then one at a time, so long apart at least; 0: all of them */
-	__u64 cgroup;	 /* 0 any; an ancestor at this level */
+	__u64 threshold; /* of 2^32: a packet is chosen if its random number or hash is below it */
+	__u64 every_ns;	 /* minimum time between two chosen packets; 0: no minimum */
+	__u64 cgroup;	 /* 0 any; else an ancestor at this level */
 	__u32 cgroup_level;
 	__u32 protocols;
 	__u32 port;	  /* 0 any; on either side */
-	__u32 points;	  /* bit n: point n takes a time, between birth and end */
+	__u32 points;	  /* bit n: point n writes a stamp, between birth and end */
 	__u32 most_bytes; /* of an IP packet with its capsule: the smallest MTU of the points */
 	__u32 address[4], mask[4];
 	__u16 vxlan_port, geneve_port;

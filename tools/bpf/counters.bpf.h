@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Performance counters of each core, read where a thread gets or leaves it and at the marks of
- * intervals: what they grew by since they were read before.
+ * Performance counters of each core: how much they grew since the last reading. They are read when
+ * a thread gets or leaves the core and at the marks of intervals.
  */
 #ifndef NSIGHT_COUNTERS_BPF_H
 #define NSIGHT_COUNTERS_BPF_H
@@ -10,7 +10,7 @@
 
 const volatile __u32 n_counters;
 
-/* Of one counter the events of all cores. */
+/* The events of one counter on all cores */
 #define COUNTER(n)                                                                                 \
 	struct {                                                                                   \
 		__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);                                       \
@@ -24,8 +24,9 @@ COUNTER(2)
 COUNTER(3)
 COUNTER(4)
 
-/* A program that interrupts this one between reading and exchange has counted what came meanwhile:
- * less than nothing is left here, and too much for the next reading; together they are right. */
+/* A program that interrupts this one between the reading and the exchange has already counted the
+ * events up to then. The difference here is then negative, and the next reading's is too large;
+ * their sum is right. */
 static __always_inline __u64 grown(void *of, __u64 *last)
 {
 	struct bpf_perf_event_value value = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Which messages programs look at, and the constants of packets and calls that they share. */
+/* Which messages the programs record, and the constants of packets and calls that they share. */
 #ifndef NSIGHT_FILTERS_BPF_H
 #define NSIGHT_FILTERS_BPF_H
 
@@ -11,8 +11,8 @@
 const volatile __u16 only_port;
 const volatile __u32 only_pid, only_ifindex, only_netns;
 const volatile __u64 only_cgroup;
-/* only_port is that of a server here: messages and system calls of who asks it from this machine
- * are of no interest. */
+/* only_port is the port of a server on this machine: messages and system calls of its local clients
+ * are not recorded. */
 const volatile bool of_server;
 
 #define ETH_P_IP       0x0800
@@ -24,7 +24,7 @@ const volatile bool of_server;
 #define MSG_PEEK       2
 #define EAGAIN	       11
 
-/* The first question of every program, for most sockets it is the only one. */
+/* The first check of every program, and for most sockets the only one. */
 static __always_inline bool is_other_port(struct sock *sk)
 {
 	__u16 rport;

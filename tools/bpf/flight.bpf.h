@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The flight recorder's trigger: how long a message waited is known when it is read, so that is
- * where it is compared with a limit. Nothing leaves the kernel for it.
+ * The trigger of the flight recorder. A message's latency is known when it is read, so it is
+ * compared with the limit there; no data leaves the kernel for that.
  *
- * The latency is that of the oldest message that waits in the socket: from where this machine sent
- * it (loopback, veth), or where the network stack received its packet, or, where that is not known,
- * from the hand-off to the socket. After a read that leaves messages behind it is counted from the
- * last hand-off before that, so for those it is a lower bound.
+ * The latency is that of the oldest message that waits in the socket. It starts where this machine
+ * sent the message (loopback, veth), else where the network stack received its packet, or, if
+ * neither is known, at the hand-off to the socket. After a read that leaves messages behind, it
+ * starts at the last hand-off before that read; for those messages it is a lower bound.
  */
 #ifndef NSIGHT_FLIGHT_BPF_H
 #define NSIGHT_FLIGHT_BPF_H
@@ -14,20 +14,20 @@
 #include "flight.h"
 #include "ring.bpf.h"
 
-/* ns above which a message of any service is slow; 0: none is for that alone */
+/* ns above which a message of any service is slow; 0: no such limit */
 const volatile __u64 latency_limit;
-/* Each service has a limit of its own, too, as soon as that is known. */
+/* Each service also has a limit of its own once that is known. */
 const volatile bool by_service;
-/* Some limit is asked for. */
+/* At least one latency limit is set. */
 const volatile bool watch_latency;
 
 #define MAX_WAIT_NS  10000000000ull
 #define SENT_ENTRIES 4096
 
-/* The newest slow messages; which one is in place n % FLIGHT_TRIGGERS, its number tells. */
+/* The newest slow messages; the number field shows which one is in place n % FLIGHT_TRIGGERS. */
 struct flight_trigger flight_triggers[FLIGHT_TRIGGERS];
 __u64 n_flight_triggers;
-/* Messages of services that found no place among the others */
+/* Messages of services that did not fit into the table */
 __u64 n_no_service;
 
 struct {
@@ -40,8 +40,8 @@ struct {
 
 /* Messages that wait in a socket */
 struct waiting {
-	__u64 first; /* since when the oldest of them; 0: none waits */
-	__u64 last;  /* the newest */
+	__u64 first; /* since when the oldest one waits; 0: none waits */
+	__u64 last;  /* since when the newest one waits */
 };
 
 struct {
@@ -51,8 +51,8 @@ struct {
 	__type(value, struct waiting);
 } waiting SEC(".maps");
 
-/* Packets that this machine sent and may receive itself. Of datagrams of one length between the
- * same ports only the newest is known. */
+/* Packets that this machine sent and may itself receive. Of datagrams with the same length and
+ * ports only the newest is kept. */
 struct sent {
 	__u64 skb, time;
 	__u32 seq, ports;
@@ -89,7 +89,7 @@ static __always_inline void flight_sent(const struct sk_buff *skb, __u64 now, __
 	s->skb = (__u64)skb;
 }
 
-/* The core has this packet in its hands. end: the sequence number after its last byte. */
+/* The core now handles this packet. end: the sequence number after its last byte. */
 static __always_inline void flight_arrived(struct nsr_control *c, const struct sk_buff *skb,
 					   __u64 now, __u32 seq, __u32 length, __u16 source,
 					   __u16 dest)
@@ -117,7 +117,8 @@ static __always_inline void flight_handed_off(struct nsr_control *c, struct sock
 
 	if (!w)
 		return;
-	/* Of a socket that a thread works on it comes later, and other packets came meanwhile. */
+	/* While a thread holds the socket, the hand-off is delayed, and other packets may have
+	 * arrived since. */
 	if (c->arrival.since && c->arrival.ports == (rport | (__u32)lport << 16) &&
 	    (!tcp || c->arrival.end == end))
 		since = c->arrival.since;
@@ -148,7 +149,7 @@ static __always_inline struct flight_service *service_of(const struct nsr_messag
 		if (s->key == key)
 			return s;
 	}
-	/* Not before every place was looked at: one before its own may have become free. */
+	/* Look at all places first: an earlier one may have become free. */
 	for (int i = 0; i < FLIGHT_PROBES; i++) {
 		place = (at + i) & (FLIGHT_SERVICES - 1);
 		s = bpf_map_lookup_elem(&services, &place);
@@ -164,7 +165,7 @@ static __always_inline struct flight_service *service_of(const struct nsr_messag
 	return NULL;
 }
 
-/* A message was read; more: others wait in the socket. */
+/* A message was read. more: others still wait in the socket. */
 static __always_inline void flight_read(struct sock *sk, const struct nsr_message *m, __u64 now,
 					bool more)
 {
@@ -178,8 +179,8 @@ static __always_inline void flight_read(struct sock *sk, const struct nsr_messag
 		return;
 	since = w->first;
 	w->first = more ? w->last : 0;
-	/* Nothing was there to be read: what was handed off had a wrong checksum. Or it was read
-	 * while nobody watched, and when this one came is not known. */
+	/* Either nothing was there to read: what was handed off had a wrong checksum. Or recording
+	 * was paused during a read, and the arrival time of this message is not known. */
 	if (!since || since < watched_from || since > now || (__s32)m->len < 0)
 		return;
 	latency = now - since;

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What BPF programs and the flight recorder tell each other; tools/bpf/flight.bpf.h fills it. */
+/* What the BPF programs and the flight recorder share; tools/bpf/flight.bpf.h fills it in. */
 #ifndef NSIGHT_FLIGHT_H
 #define NSIGHT_FLIGHT_H
 
 #include <linux/types.h>
 
-#define FLIGHT_TRIGGERS 64		    /* that are kept until they are looked at */
-#define FLIGHT_SERVICES 256		    /* with a percentile of their own, a power of two */
-#define FLIGHT_PROBES	8		    /* places at which a service is looked for */
+#define FLIGHT_TRIGGERS 64		    /* kept until the recorder looks at them */
+#define FLIGHT_SERVICES 256		    /* each has its own percentile; a power of two */
+#define FLIGHT_PROBES	8		    /* places in which a service is looked for */
 #define FLIGHT_STEPS	8		    /* buckets for each power of two of ns: 12 % wide */
 #define FLIGHT_BUCKETS	(38 * FLIGHT_STEPS) /* up to 18 minutes */
 
 /* A message that was slow when it was read */
 struct flight_trigger {
-	__u64 number; /* of all, from 1; written last */
+	__u64 number; /* counts all slow messages, from 1; written last */
 	__u64 time;   /* CLOCK_MONOTONIC, ns, of the read */
 	__u64 latency;
-	__u64 limit; /* that it was above */
+	__u64 limit; /* the limit that it exceeded */
 	__u32 laddr, raddr;
 	__u32 netns, tid, cpu, len;
 	__u16 lport, rport;
 	__u32 unused;
 };
 
-/* Beside the lower port and the network namespace (<< 32) in a service's key */
-#define FLIGHT_LOCAL (1u << 16) /* it is the local one */
+/* In a service's key, besides the lower port and the network namespace (<< 32) */
+#define FLIGHT_LOCAL (1u << 16) /* the port is the local one */
 #define FLIGHT_USED  (1u << 17)
 #define FLIGHT_UDP   (1u << 18)
 
-/* The latencies of the messages of a port in a network namespace, on the side that has it or on the
- * other one */
+/* The latencies of the messages of one port in a network namespace, counted separately for the side
+ * that has the port and for the other side */
 struct flight_service {
 	__u64 key;   /* 0: free */
 	__u64 limit; /* ns; set by the flight recorder, 0: not known yet */
 	__u64 n[FLIGHT_BUCKETS];
 };
 
-/* Where a latency is counted, and the least one that is counted in the bucket after that. */
+/* The bucket in which a latency is counted, and the smallest latency of the bucket after that. */
 static inline __u32 flight_bucket(__u64 ns)
 {
 	__u32 power = 0, bucket;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the headers of a packet say, and whether it passes the filters. */
+/* Reads a packet's headers, and checks whether it passes the filters. */
 #ifndef NSIGHT_HEADERS_BPF_H
 #define NSIGHT_HEADERS_BPF_H
 
@@ -51,7 +51,7 @@ static __always_inline bool of_transport(struct nsr_control *c, const void *at, 
 			left_out(c, m->proto, dest);
 		return false;
 	}
-	/* What a client on this machine sends tells when the server's packet began its way. */
+	/* A packet that a local client sends shows when the server's packet began its way. */
 	if (received)
 		c->packets.ours++;
 	if (of_server && (received ? dest != only_port : !(source == only_port ? tx : rx)))
@@ -73,9 +73,9 @@ static __always_inline bool of_transport(struct nsr_control *c, const void *at, 
 }
 
 /*
- * The headers of a packet at l3. received: from the receiver's side. len: what the skb has from
- * there on, for packets whose header does not say it. False: it is none of ours, which is counted
- * where that matters.
+ * The headers of a packet at l3. received: seen from the receiver's side. len: the length of the
+ * skb from there on, for packets whose header does not have it. False: the packet is not recorded;
+ * where that matters, it is counted.
  */
 static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u16 eth, __u32 len,
 				      bool received, struct nsr_message *m, struct addresses *a,
@@ -122,7 +122,7 @@ static __always_inline bool of_packet(struct nsr_control *c, const void *l3, __u
 	return false;
 }
 
-/* Of TCP and UDP: 16 source port, 16 destination port, 8 protocol of IP; else 0. */
+/* For TCP and UDP: 16 source port, 16 destination port, 8 protocol of IP; else 0. */
 static __always_inline __u64 flow_of(const struct sk_buff *skb)
 {
 	const void *l3 = skb->head + skb->network_header;
@@ -132,7 +132,7 @@ static __always_inline __u64 flow_of(const struct sk_buff *skb)
 	__u16 source, dest;
 	__u8 proto, header = 40;
 
-	/* No layer has told yet where it begins. */
+	/* No layer has set the network header yet. */
 	if (skb->network_header == (__u16)~0)
 		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {

@@ -5,18 +5,18 @@
 
 #include "activity.bpf.h"
 
-/* Of kernels without cookies, which this does not run on; our struct pt_regs has no such field. */
+/* From kernels without cookies, which are not supported; our struct pt_regs has no such field. */
 #undef PT_REGS_IP
 #define PT_REGS_IP(ctx) 0
 #include <bpf/usdt.bpf.h>
 
-/* An interval that was begun: when, 0: none was; when it was handed over, 0: not yet; where. */
+/* An open interval: when it began, 0: not open; when it was handed over, 0: not yet; where. */
 struct opened {
 	__u64 at, handover;
 	__u32 tid, cpu;
 };
 
-/* Those of a thread that are paired by it. */
+/* Open intervals that are paired by their thread. */
 struct begun {
 	struct opened of[NSR_INTERVALS];
 };
@@ -28,7 +28,7 @@ struct {
 	__type(value, struct begun);
 } begun SEC(".maps");
 
-/* What pairs marks that name a key: an argument, within a process. */
+/* Pairs marks that name a key: an argument, within a process. */
 struct interval_key {
 	__u64 argument;
 	__u32 number, tgid;
@@ -41,7 +41,7 @@ struct {
 	__type(value, struct opened);
 } begun_keys SEC(".maps");
 
-/* The thread's process is not of interest yet: its waits are recorded from now on. */
+/* The thread's process was not of interest before: from now on its waits are recorded. */
 static __always_inline void mark_once(struct task_struct *current)
 {
 	if (!thread_of(current))
@@ -64,7 +64,7 @@ static __always_inline struct opened here(struct task_struct *current, __u64 now
 	return (struct opened){.at = now, .tid = current->pid, .cpu = bpf_get_smp_processor_id()};
 }
 
-/* One that its thread pairs. */
+/* An interval that is paired by its thread. */
 static __always_inline int mark_thread(struct nsr_control *c, __u64 now, __u32 number, __u32 which)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -95,7 +95,7 @@ static __always_inline int mark_thread(struct nsr_control *c, __u64 now, __u32 n
 	return 0;
 }
 
-/* One that an argument pairs, whichever threads of its process come to the marks. */
+/* An interval that is paired by an argument, whichever threads of the process reach the marks. */
 static __always_inline int mark_key(struct nsr_control *c, __u64 now, __u32 number, __u32 which,
 				    __u64 argument)
 {
@@ -130,7 +130,7 @@ static __always_inline int mark_key(struct nsr_control *c, __u64 now, __u32 numb
 	}
 	mark_once(current);
 	new = *from;
-	/* Of two ends of one key at the same time one has it. */
+	/* If two ends of one key come at the same time, only one of them gets the interval. */
 	if (bpf_map_delete_elem(&begun_keys, &key))
 		__sync_fetch_and_add(&c->intervals[number].alone, 1);
 	else
@@ -141,8 +141,8 @@ static __always_inline int mark_key(struct nsr_control *c, __u64 now, __u32 numb
 #define NUMBER(cookie) ((cookie) >> 2 & (NSR_INTERVALS - 1))
 #define KEY(cookie)    ((cookie) >> 8 & 0xff)
 
-/* Registers are read as memory: where one lies is known when it runs, and ctx takes fixed offsets
- * only. */
+/* Registers are read as memory: their offsets are known only at run time, and ctx takes only fixed
+ * ones. */
 static __always_inline __u64 argument_of(struct pt_regs *ctx, __u64 number)
 {
 	__u64 value = 0;
@@ -206,11 +206,11 @@ int on_usdt_mark(struct pt_regs *ctx)
 	return mark_key(c, now, NUMBER(cookie), cookie & 3, argument);
 }
 
-/* -- timers: from when one was to fire to when the thread that it woke ran -- */
+/* -- timers: from when a timer was due to when the thread that it woke ran -- */
 
 struct nsr_timers timers[NSR_INTERVALS];
 
-/* The timer that fires on a core: when it was to, CLOCK_MONOTONIC; 0: none does. */
+/* The timer that is firing on a core: when it was due, CLOCK_MONOTONIC; 0: none is firing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -218,7 +218,7 @@ struct {
 	__type(value, __u64);
 } firing SEC(".maps");
 
-/* A thread that a timer woke, and that has not run since. */
+/* A thread that a timer woke and that has not run since. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -291,7 +291,7 @@ int BPF_PROG(on_timer_wakes, struct task_struct *task)
 		if (woke->at)
 			__sync_fetch_and_add(&c->intervals[i].again, 1);
 		*woke = (struct opened){.at = *due, .tid = task->pid, .cpu = i};
-		/* It was about to sleep, past the time itself: nothing will switch to it. */
+		/* The thread was about to sleep after the due time: nothing switches to it. */
 		if (task == bpf_get_current_task_btf()) {
 			put_interval(c, bpf_ktime_get_ns(), i, task, woke);
 			woke->at = 0;
@@ -312,7 +312,7 @@ int BPF_PROG(on_timers_thread_runs, bool preempt, struct task_struct *prev,
 	c = control();
 	if (!c)
 		return 0;
-	/* One that was awake when its timer fired, and leaves its core now, was not woken by it. */
+	/* A thread that was awake when its timer fired, and now leaves its core, was not woken. */
 	woke = prev->bpf_storage ? bpf_task_storage_get(&timer_woke, prev, NULL, 0) : NULL;
 	if (woke && woke->at) {
 		__sync_fetch_and_add(&c->intervals[woke->cpu & (NSR_INTERVALS - 1)].begun, -1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs read of the kernel's structures. Offsets are those of the running kernel
- * (CO-RE), so that building needs no vmlinux.h of some kernel.
+ * What the programs read from the kernel's structures. Offsets are those of the running kernel
+ * (CO-RE), so the build needs no vmlinux.h.
  */
 #ifndef NSIGHT_KERNEL_BPF_H
 #define NSIGHT_KERNEL_BPF_H
@@ -13,8 +13,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* bpf_rdonly_cast() (Linux 6.2) gives an address a type of the kernel's, so that its fields are
- * loaded directly instead of copied by bpf_probe_read_kernel(). A load that faults gives 0. */
+/* bpf_rdonly_cast() (Linux 6.2) gives an address a kernel type, so that fields are loaded directly
+ * and not copied by bpf_probe_read_kernel(). A load that faults gives 0. */
 extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym;
 
 #define CAST(at, structure) bpf_rdonly_cast(at, bpf_core_type_id_kernel(structure))
@@ -41,15 +41,15 @@ struct user_pt_regs {
 #endif
 
 struct rq {
-	__u64 prev_steal_time_rq; /* ns that the host took, as the scheduler last saw it */
+	__u64 prev_steal_time_rq; /* ns of steal time, as the scheduler last saw it */
 	__u64 clock;
 };
 
 struct cfs_rq {
 	struct rq *rq;
-	__u64 throttled_clock_self; /* since when a quota keeps its threads off this core; 0: none
-				       does */
-	__u64 throttled_clock_self_time; /* ns that one did before */
+	__u64 throttled_clock_self;	 /* when a quota took its threads off this core; 0: none
+					  * did */
+	__u64 throttled_clock_self_time; /* ns that it was throttled before */
 };
 
 struct task_group {
@@ -75,17 +75,17 @@ struct task_struct {
 		__u32 cpu;
 	} thread_info;
 	struct sched_info {
-		unsigned long pcount;	      /* how often it was given a core */
+		unsigned long pcount;	      /* how often it got a core */
 		unsigned long long run_delay; /* ns that it was runnable and not running */
 	} sched_info;
 };
 
 struct hrtimer_clock_base {
-	long long offset; /* of its clock to CLOCK_MONOTONIC */
+	long long offset; /* from its clock to CLOCK_MONOTONIC */
 };
 
 struct hrtimer {
-	long long _softexpires; /* what was asked for: it may fire later by the thread's slack */
+	long long _softexpires; /* requested time: it may fire later by the thread's slack */
 	struct hrtimer_clock_base *base;
 };
 
@@ -95,7 +95,7 @@ struct ns_common {
 
 struct net {
 	struct ns_common ns;
-	__u64 net_cookie; /* of no other one since the boot */
+	__u64 net_cookie; /* unique since boot */
 };
 
 struct device {
@@ -108,8 +108,8 @@ struct list_head {
 
 struct net_device {
 	struct {
-		struct list_head lower; /* devices that it sends through, as a bond does */
-		struct list_head upper; /* devices that send through it */
+		struct list_head lower; /* devices that this one sends through, as a bond does */
+		struct list_head upper; /* devices that send through this one */
 	} adj_list;
 	int ifindex;
 	unsigned int flags;
@@ -156,7 +156,7 @@ struct sk_buff_head {
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
-	struct socket *sk_socket; /* NULL: nobody has accepted the connection yet */
+	struct socket *sk_socket; /* NULL: the connection has not been accepted yet */
 	__u16 sk_protocol;
 	struct {
 		struct cgroup *cgroup;
@@ -177,7 +177,7 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	__s64 tstamp;
-	int skb_iif; /* the device that IP got it from: of stacked ones the uppermost */
+	int skb_iif; /* the device that IP got it from; if stacked, the uppermost one */
 	unsigned int len;
 	char cb[48];
 	__u8 pkt_type : 3;
@@ -188,7 +188,7 @@ struct sk_buff {
 	unsigned char *head, *data;
 };
 
-/* Type names for CAST() alone: the layout of packet headers is fixed. CO-RE ignores the suffix,
+/* Type names for CAST() only: the layout of packet headers is fixed. CO-RE ignores the suffix,
  * which keeps them apart from the types of the kernel's own headers. */
 struct iphdr___name {
 	__u8 protocol;
@@ -234,7 +234,7 @@ struct request {
 #pragma clang attribute pop
 
 enum skb_drop_reason {
-	SKB_DROP_REASON_NOT_SPECIFIED = 2, /* of the running kernel: bpf_core_enum_value() */
+	SKB_DROP_REASON_NOT_SPECIFIED = 2, /* value of the running kernel: bpf_core_enum_value() */
 };
 
 #define IPPROTO_TCP	6

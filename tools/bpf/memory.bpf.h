@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a thread that asks for memory has to do for it itself: reclaim, compaction, pages moved to
- * another node. One record for each, at its end; what is done within one is part of it.
+ * Memory work that a thread has to do itself when it allocates memory: reclaim, compaction, pages
+ * moved to another node. One record for each, at its end; nested work is part of the outer one.
  */
 #ifndef NSIGHT_MEMORY_BPF_H
 #define NSIGHT_MEMORY_BPF_H
 
 #include "ring.bpf.h"
 
-#define E2BIG 7 /* more threads at it than there is room for */
+#define E2BIG 7 /* more threads do it than there is room for */
 
 struct memory_work {
 	__u64 began;
 	__u32 what;
-	__u32 depth; /* of the same within it, as pages that are moved to make room for others */
+	__u32 depth; /* nested work of the same kind, such as moving pages to make room */
 };
 
 struct {
@@ -35,8 +35,7 @@ static __always_inline int memory_begins(enum nsr_memory what)
 		return 0;
 	}
 	if (outer) {
-		/* Only pages are moved within a move: else an end was not seen, and this is another
-		 * one. */
+		/* Only page moves nest. For others the end was missed: this begin replaces it. */
 		if (outer->what == (__u32)what && what == NSR_PAGES_MOVED)
 			outer->depth++;
 		else if (outer->what == (__u32)what)
@@ -72,7 +71,7 @@ static __always_inline int memory_ends(enum nsr_memory what)
 	return 0;
 }
 
-/* Programs are attached in this order: whose begin is seen, its end is. */
+/* Programs are attached in this order, so that every begin that is seen has its end seen, too. */
 #define ENDS(tracepoint, what)                                                                     \
 	SEC("tp_btf/" #tracepoint)                                                                 \
 	int BPF_PROG(on_##tracepoint)                                                              \

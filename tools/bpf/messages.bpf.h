@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where each message was, when, and on which core. The timestamps are those of
- * bpftrace/nsight-record.bt, which says what each of them means.
+ * bpftrace/nsight-record.bt, which explains each of them.
  */
 #ifndef NSIGHT_MESSAGES_BPF_H
 #define NSIGHT_MESSAGES_BPF_H
@@ -11,7 +11,7 @@
 #include "ring.bpf.h"
 #include "threads.bpf.h"
 
-/* Some NIC timestamps packets that it receives. */
+/* At least one NIC timestamps the packets that it receives. */
 const volatile bool hardware_stamps;
 
 /* Fill and commit a record of a message; ``m`` has everything but the first word and the addresses.
@@ -23,7 +23,7 @@ static __always_inline void put_message(struct nsr_control *c, enum nsr_stamp st
 	__u64 index, *record;
 	__u32 type;
 
-	/* Sizes are constants to the verifier, so each type has its own reservation. */
+	/* The verifier needs constant sizes, so each type has its own reservation. */
 #define PUT(flags)                                                                                 \
 	type = NSR_MESSAGE | stamp << 2 | (flags);                                                 \
 	record = reserve(c, type, now, &index);                                                    \
@@ -62,7 +62,7 @@ static __always_inline void put_message(struct nsr_control *c, enum nsr_stamp st
 #undef PUT
 }
 
-/* The connection of a socket, and whether it passes the filters. */
+/* The connection of a socket, and whether it passes the filters */
 static __always_inline bool of_socket(struct sock *sk, bool server_side, struct nsr_message *m,
 				      struct addresses *a, bool *v6)
 {
@@ -91,8 +91,7 @@ static __always_inline bool of_socket(struct sock *sk, bool server_side, struct 
 	return true;
 }
 
-/* Numbers of the system calls whose first argument is the descriptor of the socket that they read
- * from or write to */
+/* System calls whose first argument is the descriptor of the socket to read from or to write to */
 static __always_inline bool has_descriptor(__u64 number, bool reads)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -106,8 +105,7 @@ static __always_inline bool has_descriptor(__u64 number, bool reads)
 #endif
 }
 
-/* The descriptor and when the call was entered, if the current thread is in a call that tells them.
- */
+/* The descriptor, and when the call was entered, if the current thread's call has them. */
 static __always_inline void call_of(struct nsr_control *c, struct task_struct *task, bool reads,
 				    __u64 now, struct nsr_message *m)
 {
@@ -220,7 +218,7 @@ static __always_inline int length(struct sock *sk, int result, int flags, bool r
 			more = reads && tp->rcv_nxt != tp->copied_seq;
 		}
 	} else if (reads) {
-		/* A reader that finds its own queue empty moves all that came into it. */
+		/* A reader that finds its own queue empty first moves all incoming data into it. */
 		up = CAST(sk, struct udp_sock);
 		more = up->reader_queue.qlen || sk->sk_receive_queue.qlen;
 	}
@@ -269,7 +267,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		left_out(c, 0, 0);
 		return 0;
 	}
-	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
+	/* The probe fires before skb_reset_network_header(), so the IP header is at data. */
 	l3 = skb->data;
 	eth = bpf_ntohs(skb->protocol);
 	if (eth == ETH_P_8021Q) {
@@ -294,8 +292,8 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	return 0;
 }
 
-/* On veth and loopback a sender's packet is handed over in the sender's namespace: a port does not
- * restrict that. */
+/* On veth and loopback a sender's packet is handed over in the sender's namespace. With a port
+ * filter, interface and namespace are therefore not checked. */
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb, struct net_device *dev)
 {
@@ -381,8 +379,7 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb, void *location, int reason)
 	struct net_device *dev = skb->dev;
 	__u64 flow;
 
-	/* Packets of sockets that are closed, and others that nobody has given a reason yet, are
-	 * not told as drops. */
+	/* Not counted as drops: packets of closed sockets, and those without a drop reason. */
 	if (!c || (__u64)reason <=
 			  bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
 		return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Received packets that the filters leave out: they hold a core as long as others do. Of a softirq
- * that received more of them than of ours, one record says to which port most of them went, and who
- * reads from that.
+ * Received packets that the filters leave out: they keep a core busy like any others. If a softirq
+ * received more of them than of ours, one record names the port that most of them went to, and its
+ * reader.
  */
 #ifndef NSIGHT_OTHERS_BPF_H
 #define NSIGHT_OTHERS_BPF_H
@@ -12,13 +12,13 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 256);
-	__type(key, __u32);   /* port, protocol << 16, of records so far */
+	__type(key, __u32);   /* port, protocol << 16, of the records so far */
 	__type(value, __u64); /* when its reader was named */
 } told_ports SEC(".maps");
 
-/* The name is recorded again after this: the flight recorder keeps the last seconds only. */
+/* After this time the name is recorded again: the flight recorder keeps only the last seconds. */
 #define NAMED_NS 500000000
-/* An update of a map takes longer than a record: each core asks for names this often at most. */
+/* A map update takes longer than a record, so each core looks up names at most this often. */
 #define ASKED_NS 1000000
 
 static __always_inline void forget_left_out(struct nsr_control *c)
@@ -26,8 +26,8 @@ static __always_inline void forget_left_out(struct nsr_control *c)
 	c->packets.ours = c->packets.others = c->packets.lead = 0;
 }
 
-/* Boyer and Moore's vote: the port that has a majority if one has; without a lead at the end none
- * has. */
+/* Boyer-Moore majority vote: the port that has the majority, if there is one; no lead at the end
+ * means that there is none. */
 static __always_inline void left_out(struct nsr_control *c, __u8 proto, __u16 port)
 {
 	c->packets.others++;
@@ -58,7 +58,7 @@ static __always_inline void tell_left_out(struct nsr_control *c)
 	bpf_map_update_elem(&told_ports, &key, &never, BPF_NOEXIST);
 }
 
-/* The current thread reads from a socket of a port that the filters leave out. */
+/* The current thread reads from a socket whose port the filters leave out. */
 static __always_inline void name_reader(struct sock *sk)
 {
 	__u32 key = sk->__sk_common.skc_num | (__u32)sk->sk_protocol << 16;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * How long a ready thread waited because its control group, or one above it, had used up its CPU
- * quota. No tracepoint tells: the scheduler adds up for each group and core how long it kept
- * threads from running (cpu.stat, throttled_usec), and that is read where a thread's wait for a
- * core begins and where it ends.
+ * quota. No tracepoint shows this. The scheduler sums up for each group and core how long threads
+ * were kept from running (cpu.stat, throttled_usec); that sum is read where a thread's wait for a
+ * core begins and ends.
  */
 #ifndef NSIGHT_QUOTA_BPF_H
 #define NSIGHT_QUOTA_BPF_H
 
 #include "ring.bpf.h"
 
-/* A thread that is ready, where its group has been throttled before */
+/* A ready thread whose group was throttled at some time on its core */
 struct quota_wait {
-	__u64 queue; /* its group's on its core */
-	__u64 then;  /* ns that this was throttled when the wait began */
-	__u64 ns;    /* that it was throttled in queues that the thread has left */
-	__u64 waits; /* it has not got the core since */
-	__u64 at;    /* when all this was so */
+	__u64 queue; /* run queue of its group on its core */
+	__u64 then;  /* the queue's throttled time in ns when the wait began */
+	__u64 ns;    /* throttled ns in queues that the thread has left */
+	__u64 waits; /* it has not got the core yet */
+	__u64 at;    /* when these values were read */
 };
 
 struct {
@@ -32,13 +32,13 @@ static __always_inline bool quota_is_told(void)
 	       bpf_core_field_exists(struct cfs_rq, throttled_clock_self_time);
 }
 
-/* Almost no group ever was. */
+/* Most groups were never throttled. */
 static __always_inline bool was_throttled(struct cfs_rq *queue)
 {
 	return queue->throttled_clock_self_time || queue->throttled_clock_self;
 }
 
-/* ns, with those of now */
+/* ns, including the current throttling */
 static __always_inline __u64 throttled_ns(struct cfs_rq *queue)
 {
 	__u64 ns = BPF_CORE_READ(queue, throttled_clock_self_time),
@@ -51,7 +51,7 @@ static __always_inline __u64 throttled_ns(struct cfs_rq *queue)
 	return ns;
 }
 
-/* It is ready from now on. */
+/* The thread becomes ready. */
 static __always_inline void quota_wait_begins(struct task_struct *task)
 {
 	struct quota_wait wait = {};
@@ -70,7 +70,7 @@ static __always_inline void quota_wait_begins(struct task_struct *task)
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
-/* It changes cores: from now on the queue of the other one counts. */
+/* The thread changes cores: from now on the queue of the new core counts. */
 static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 {
 	struct quota_wait wait = {}, *before;
@@ -80,7 +80,7 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 	if (!quota_is_told())
 		return;
 	from = task->se.cfs_rq;
-	/* Not as a pointer of the kernel's, which newer verifiers take for one to a queue. */
+	/* Not loaded as a kernel pointer: newer verifiers would take it for one to a queue. */
 	queues = BPF_CORE_READ(task, sched_task_group, cfs_rq);
 	if (bpf_probe_read_kernel(&queue, sizeof(queue), &queues[to]) || !queue)
 		return;
@@ -97,7 +97,7 @@ static __always_inline void quota_wait_moves(struct task_struct *task, int to)
 	bpf_map_update_elem(&quota_waits, &tid, &wait, BPF_ANY);
 }
 
-/* It gets the core. */
+/* The thread gets the core. */
 static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_struct *task,
 					    __u64 now)
 {
@@ -115,7 +115,7 @@ static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_s
 	took = ns;
 	wait = bpf_map_lookup_elem(&quota_waits, &tid);
 	if (watched_from && (!wait || wait->at < watched_from)) {
-		/* Most of it may have been while nobody watched. */
+		/* Most of the wait may have been while recording was paused. */
 		watched.queue = (__u64)queue;
 		watched.then = ns;
 		watched.at = now;
@@ -134,9 +134,8 @@ static __always_inline void quota_wait_ends(struct nsr_control *c, struct task_s
 		put1(c, NSR_QUOTA, now, since(0, took) | (__u64)tid << NSR_DUR_BITS);
 }
 
-/* It leaves the core. Some machines show not every switch: if none gave it the core, its wait ended
- * before it ran, and a group whose thread runs is not throttled.
- */
+/* The thread leaves the core. Some machines do not report every switch: if no switch gave it the
+ * core, its wait ended before it ran. A group whose thread runs is not throttled. */
 static __always_inline void quota_wait_ended(struct nsr_control *c, struct task_struct *task,
 					     __u64 now)
 {

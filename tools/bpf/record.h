@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Records of what a core did and of where messages were: what BPF programs write into the ring of
- * their core, what nsight-collect copies into a file of that core, and what nsight-rawdata reads.
+ * Records of what a core did and where messages were. BPF programs write them into the ring of
+ * their core, nsight-collect copies them into a file for that core, and nsight-rawdata reads them.
  * Documentation/formats.md describes the files.
  *
  * A record is 1 to 7 units of 16 bytes, little-endian. Its first word is
@@ -11,8 +11,8 @@
  *   bits 16-63  CLOCK_MONOTONIC, ns, its lower 48 bits (78 hours); the block that holds the record
  *               says which 78 hours
  *
- * and the time is that of the end of what the record tells about. No record crosses a page of
- * 4 KiB of a ring; what is left of a page is NSR_PAD, which no count includes.
+ * and the time is the end of what the record describes. No record crosses a page of 4 KiB of a
+ * ring; what is left of a page is NSR_PAD, which no count includes.
  */
 #ifndef NSIGHT_RECORD_H
 #define NSIGHT_RECORD_H
@@ -23,7 +23,7 @@
 #define NSR_PAGE_UNITS 256
 #define NSR_MAX_UNITS  7
 #define NSR_TIME_BITS  48
-#define NSR_DUR_BITS   40 /* 18 minutes; a longer one is recorded as that */
+#define NSR_DUR_BITS   40 /* 18 minutes; a longer duration is recorded as this maximum */
 #define NSR_TID_BITS   22 /* PID_MAX_LIMIT of 64-bit kernels */
 
 /* clang-format off */
@@ -58,9 +58,9 @@
  * OTHERS          16 port, 8 protocol, 8 unused, 32 packets: of the NET_RX softirq that ends next on
  *                 this core, received packets that the filters leave out, if they are more than
  *                 the others; the port that most of them went to (0: none had a majority)
- * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of who reads from that port of
+ * READER          16 port, 8 protocol, 40 unused; name (16 bytes) of the reader of that port of
  *                 OTHERS
- * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 22 tid of who began it (0: the
+ * INTERVAL        40 ns that it took, 22 tid; 16 number of --interval, 22 tid that began it (0: the
  *                 same), 16 core on which that did; 40 ns from its begin to its hand-over, 23
  *                 unused, 1: it was handed over
  * QUOTA           40 ns, 22 tid: of the thread that the next switch gives the core, how long it was ready
@@ -142,10 +142,10 @@ struct nsr_message {
 	__u32 raddr;
 	__u16 lport, rport; /* host order */
 	__u32 netns;	    /* inode number */
-	__u32 tid;	    /* that was current */
+	__u32 tid;	    /* the current thread */
 	__s32 fd;	    /* READ, SEND: descriptor, -1: unknown; ARRIVAL, XMIT: interface */
-	__u32 aux; /* flags of TCP or of the call; STATE: the new one; HAND_OFF: 1: nobody has
-			accepted the connection yet */
+	__u32 aux;	    /* flags of TCP or of the call; STATE: the new one; HAND_OFF: 1: the
+			     * connection has not been accepted yet */
 	__u8 proto;
 	__u8 old_state;
 	__u16 unused;
@@ -157,64 +157,65 @@ struct nsr_message {
 		      */
 };
 
-/* Counts of what is no record, in this order in NSR_COUNTS */
+/* Counts of events that make no record, in the order of NSR_COUNTS */
 enum nsr_count { NSR_ACK, NSR_PEEK, NSR_FRAGMENT, NSR_UNPARSED, NSR_NO_CALL, NSR_N_COUNTS };
 
-#define NSR_CHUNKS	     128   /* of a ring at most */
-#define NSR_INTERVALS	     16	   /* kinds that are recorded at a time, a power of two */
-#define NSR_KEYS	     65536 /* intervals that are paired by a key and not ended */
+#define NSR_CHUNKS	     128   /* in one ring at most */
+#define NSR_INTERVALS	     16	   /* kinds recorded at the same time, a power of two */
+#define NSR_KEYS	     65536 /* open intervals that are paired by a key */
 #define NSR_COUNTERS_AT_ONCE 5
 
-/* The cookie of a mark: which end of which interval, and the argument that is its key, from 1; 0:
-   its thread is. */
+/* The cookie of a mark: which end of which interval, and the number of the argument that is its
+ * key, from 1; 0: the thread is its key. */
 enum nsr_mark { NSR_MARK_BEGIN, NSR_MARK_END, NSR_MARK_HANDOVER };
 #define NSR_COOKIE(number, mark, key) ((__u64)(number) << 2 | (mark) | (__u64)(key) << 8)
 
-/* Of which threads the timers are an interval: of a process, or of a name; 0 and empty: of none. */
+/* The threads whose timers are an interval: those of a process, or of a name; 0 and empty: none. */
 struct nsr_timers {
 	__u32 pid;
 	char comm[16];
 };
 
 /*
- * The head of a ring: what BPF programs count. produced and lost are counts of records by type;
+ * The head of a ring, with the BPF programs' counts. produced and lost count records by type;
  * produced includes lost. The reader moves tail.
  *
- * A ring is so large that it lasts while the reader is away, and would always be cold in the caches
- * if it were used round and round. So its memory is cut into chunks, and the units of a chunk's
- * length that come next take the first chunk that is free: with a reader that keeps up the first
- * few are all that is used.
+ * A ring is large enough for the time that the reader is away. If it were used in plain round-robin
+ * order, it would always be cold in the caches. So its memory is cut into chunks, and each next
+ * chunk's length of units takes the first free chunk: with a reader that keeps up, only the first
+ * few chunks are ever used.
  */
 struct nsr_control {
 	__u64 head; /* units reserved since the beginning */
 	__u64 unused0[7];
-	__u64 tail;		     /* units that the reader has done with */
-	__u64 free[NSR_CHUNKS / 64]; /* a bit for each chunk that nobody uses */
+	__u64 tail;		     /* units that the reader has finished with */
+	__u64 free[NSR_CHUNKS / 64]; /* one bit for each free chunk */
 	__u64 unused1[5];
-	/* Of units n * chunk's length and following, at n modulo the number of chunks: n + 1 << 8,
-	   and the chunk */
+	/* Place i is for units n * chunk length and following, where i is n modulo the number of
+	 * chunks. Value: n + 1 << 8, and the chunk */
 	__u64 place[NSR_CHUNKS];
-	__u64 steal; /* what the host had taken from the core when that was last looked at */
-	/* What is going on: when it began, 0 nothing */
+	__u64 steal; /* the core's steal time at the last look */
+	/* What is under way: when it began; 0: nothing */
 	__u64 softirq, irq, idle, idle_state, vector[NSR_N_VECTORS];
-	/* Of the flight recorder: the packet that came last */
+	/* For the flight recorder: the last packet that arrived */
 	struct {
 		__u64 since; /* 0: it has been handed off */
 		__u32 ports; /* source, destination << 16 */
 		__u32 end;   /* sequence number after it */
 	} arrival;
-	/* Of the NET_RX softirq that runs: packets that the filters take, and that they leave out;
-	   the port that may be most of these's, and its lead over the other ports */
+	/* For the NET_RX softirq that is running: packets that the filters take, and packets that
+	 * they leave out; the candidate for the port of most of the latter, and its lead over the
+	 * other ports */
 	struct {
 		__u32 ours, others, lead;
 		__u16 port;
 		__u8 proto, unused;
-		__u64 asked; /* when a name of a reader was last asked for */
+		__u64 asked; /* when a reader's name was last looked up */
 	} packets;
-	__u64 counters[NSR_COUNTERS_AT_ONCE]; /* as they were read last */
-	/* Begins of intervals; those that were followed by another begin of their thread or key;
-	   ends without a begin; those with no room for them, or no argument of their key's number.
-	   No file has them: nsight-collect prints them. */
+	__u64 counters[NSR_COUNTERS_AT_ONCE]; /* as last read */
+	/* Begins of intervals; begins followed by another begin of the same thread or key; ends
+	 * without a begin; begins without room, or marks without the argument that is their key.
+	 * They are in no file: nsight-collect prints them. */
 	struct {
 		__u64 begun, again, alone, unpaired;
 	} intervals[NSR_INTERVALS];
@@ -223,14 +224,14 @@ struct nsr_control {
 	__u64 counts[NSR_N_COUNTS];
 };
 
-/* A file: this, then blocks. All little-endian. */
+/* A file is this, then blocks. All little-endian. */
 #define NSR_MAGIC   "NSIGHTR1"
 #define NSR_VERSION 1
 
 struct nsr_file {
 	char magic[8];
 	__u32 version;
-	__u32 cpu; /* NSR_NO_CPU: of the whole machine (threads that were there, steal time) */
+	__u32 cpu; /* NSR_NO_CPU: the whole machine (threads that already existed, steal time) */
 	__u64 unused[2];
 };
 
@@ -239,19 +240,18 @@ struct nsr_file {
 
 enum nsr_block_kind {
 	NSR_RECORDS = 1, /* records */
-	NSR_COUNTS, /* struct nsr_tally, one for each type that was produced; then NSR_N_COUNTS of
-		       __u64 */
-	NSR_END,    /* as NSR_COUNTS, the last ones: the file is complete */
+	NSR_COUNTS,	 /* a struct nsr_tally for each type; then NSR_N_COUNTS times __u64 */
+	NSR_END,	 /* like NSR_COUNTS, the last one: the file is complete */
 };
 
 struct nsr_block {
 	__u32 mark;
 	__u16 kind;
 	__u16 flags;	    /* NSR_ZSTD */
-	__u32 stored_bytes; /* that follow */
+	__u32 stored_bytes; /* bytes that follow */
 	__u32 bytes;	    /* after decompression */
-	__u64 time;	    /* CLOCK_MONOTONIC, ns, near to the records' */
-	__u64 number;	    /* units in the ring before the first */
+	__u64 time;	    /* CLOCK_MONOTONIC, ns, close to the records' times */
+	__u64 number;	    /* number of units in the ring before the first one */
 };
 
 #define NSR_ZSTD      1
@@ -259,11 +259,11 @@ struct nsr_block {
 
 struct nsr_tally {
 	__u64 type;
-	__u64 produced; /* with those lost */
+	__u64 produced; /* including the lost ones */
 	__u64 lost;
 };
 
-/* Which chunk has the units of number n; -1: none yet. */
+/* The chunk that has the units of number n; -1: none yet. */
 static inline int nsr_chunk(__u64 place, __u64 n)
 {
 	return place >> 8 == n + 1 ? (int)(place & (NSR_CHUNKS - 1)) : -1;

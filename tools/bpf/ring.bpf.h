@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The ring of each core: a record is reserved, filled, and then gets its first word. */
+/* The ring of each core: a record is reserved, filled, and completed by its first word. */
 #ifndef NSIGHT_RING_BPF_H
 #define NSIGHT_RING_BPF_H
 
 #include "kernel.bpf.h"
 #include "record.h"
 
-/* Units of a ring, a power of two, less one; how often that is 2 */
+/* Units of a ring (a power of two) minus one; its base-2 logarithm */
 const volatile __u64 ring_mask = 0xff;
 const volatile __u32 ring_shift = 8;
-/* The same of a chunk, and the number of chunks less one */
+/* The base-2 logarithm of a chunk's units, and the number of chunks minus one */
 const volatile __u32 chunk_shift = 8, chunks_mask;
-/* Old records are overwritten, and none is lost for want of room. */
+/* Old records are overwritten, and none is lost for lack of room. */
 const volatile bool overwrite;
 
-/* Room for what may interrupt a program between its look at the tail and its reservation: in units,
- * and in chunks that are taken twice. */
+/* Room for programs that interrupt a program between its look at the tail and its reservation: in
+ * units, and in chunks that are taken twice. */
 #define MARGIN_UNITS  256
 #define MARGIN_CHUNKS 3
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);		 /* cores; set when loaded, as the size of a value is */
+	__uint(max_entries, 1);		 /* cores; set at load time, like the size of a value */
 	__uint(key_size, sizeof(__u32)); /* no __type(): the size of the value changes */
 	__uint(value_size, NSR_PAGE_UNITS *NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
 } rings SEC(".maps");
@@ -30,18 +30,17 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* cores; set when loaded */
+	__uint(max_entries, 1); /* cores; set at load time */
 	__type(key, __u32);
 	__type(value, struct nsr_control);
 } controls SEC(".maps");
 
-/* Set when no more records are wanted: the reader then takes what is left. */
+/* Set when no more records are wanted; the reader then drains the rest. */
 volatile bool stopped;
-/* When it was set back last: of what had begun before, the programs do not know what became of it.
- */
+/* When it was last cleared. The programs do not know how anything that began earlier went on. */
 volatile __u64 watched_from;
 
-/* NULL: no records are wanted, and a program need not do anything. */
+/* NULL: no records are wanted, and the program has nothing to do. */
 static __always_inline struct nsr_control *control(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -72,8 +71,8 @@ static __always_inline __u32 lowest_bit(__u64 word)
 }
 
 /*
- * Take the first free chunk for the units of number n. There is one: see reserve(). Not static, so
- * that the verifier looks at it once and not at every call.
+ * Take the first free chunk for the units of number n. There always is one: see reserve(). Not
+ * static, so that the verifier checks it once and not at every call.
  */
 __noinline int take_chunk(struct nsr_control *c, __u64 n)
 {
@@ -91,19 +90,19 @@ __noinline int take_chunk(struct nsr_control *c, __u64 n)
 		found = lowest_bit(now);
 		bit = 1ull << (found & 63);
 		if (!(__sync_fetch_and_and(word, ~bit) & bit))
-			continue; /* who interrupted this program took it */
+			continue; /* an interrupting program took it */
 		old = *place;
 		found |= (i & (NSR_CHUNKS / 64 - 1)) * 64;
 		if (nsr_chunk(old, n) < 0 &&
 		    __sync_val_compare_and_swap(place, old, (n + 1) << 8 | found) == old)
 			return found;
-		__sync_fetch_and_or(word, bit); /* and here it was faster */
+		__sync_fetch_and_or(word, bit); /* an interrupting program was faster here, too */
 		return *place & (NSR_CHUNKS - 1);
 	}
 	return 0;
 }
 
-/* Where the unit is in the ring. */
+/* Where the unit is in the ring */
 static __always_inline __u64 *unit_at(struct nsr_control *c, void *ring, __u64 index)
 {
 	__u64 n = index >> chunk_shift, at;
@@ -129,8 +128,8 @@ static __always_inline void pad(struct nsr_control *c, void *ring, __u64 index, 
 }
 
 /*
- * Room for a record of this type, NULL if there is none, which is counted. *index is for commit().
- * The program that calls may be interrupted by another one that writes to the same ring.
+ * Room for a record of this type. NULL: there is none, which is counted. *index is for commit().
+ * Another program that writes to the same ring may interrupt the caller.
  */
 static __always_inline __u64 *reserve(struct nsr_control *c, __u32 type, __u64 time, __u64 *index)
 {
@@ -170,7 +169,7 @@ static __always_inline void commit(__u64 *record, __u64 index, __u32 type, __u64
 	record[0] = first_word(index, type, time);
 }
 
-/* ns, as far as a record has room for them */
+/* ns, limited to what fits into a record */
 static __always_inline __u64 since(__u64 begin, __u64 now)
 {
 	__u64 took = now - begin;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Which threads belong to processes that messages reach, and the system call that each of them is
- * in. */
+ * in */
 #ifndef NSIGHT_THREADS_BPF_H
 #define NSIGHT_THREADS_BPF_H
 
 #include "kernel.bpf.h"
 
 struct thread {
-	__u64 entered; /* when it entered its system call; 0: it is in none */
+	__u64 entered; /* when it entered its system call; 0: not in one */
 	__u64 number;
 	__u64 argument;
 };
@@ -19,19 +19,19 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* System calls are not recorded: a switch tells in which of them its thread is, of whatever
- * process. */
+/* System calls are not recorded. Instead, a switch names the system call that its thread is in, for
+ * threads of every process. */
 const volatile bool only_waits;
-/* Record the system calls of every process, not only of the ones that messages reach. */
+/* Record the system calls of every process, not only of those that messages reach. */
 const volatile bool all_syscalls;
 
-/* The programs at system calls are detached: who was in a call then is in it for ever. */
+/* The programs at system calls are detached: a thread in a call then seems to stay in it. */
 volatile bool syscalls_left;
 
-/* What is known of the thread; NULL: its process has nothing to do with messages. */
+/* What is known about the thread; NULL: its process has nothing to do with messages. */
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
-	/* Most threads have no storage of any program, and the helper takes longer to say so. */
+	/* Most threads have no BPF storage at all, and the helper takes longer to find that out. */
 	if (!task->bpf_storage)
 		return NULL;
 	return bpf_task_storage_get(&threads, task, NULL, 0);
@@ -49,8 +49,8 @@ static __always_inline void mark_process(struct task_struct *current)
 
 #define PF_KTHREAD 0x00200000
 
-/* As thread_of, of the current thread, which its process' first thread may tell to be of interest.
- */
+/* Like thread_of, for the current thread; the first thread of its process may make it of
+ * interest. */
 static __always_inline struct thread *current_thread(struct task_struct *current)
 {
 	struct thread *thread = thread_of(current);

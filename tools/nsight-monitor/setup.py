@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The wheel holds native programs, which their makefiles build: it is of this platform, and of any Python 3."""
+"""The wheel contains native programs, which their makefiles build: it is for one platform, and for any Python
+3."""
 
 import shutil
 import subprocess
@@ -12,10 +13,10 @@ MAKEFILES = ("histograms",)
 
 
 class BuildWithPrograms(build_py):
-    """Python modules, and what nsight_monitor/bin links to."""
+    """Copies the Python modules, and what nsight_monitor/bin links to."""
 
     def run(self) -> None:
-        """Nothing of an earlier build stays: modules that are gone would still be installed."""
+        """Remove everything from an earlier build: otherwise deleted modules would still be installed."""
         shutil.rmtree(self.build_lib, ignore_errors=True)
         for directory in MAKEFILES:
             subprocess.run(["make", "-s", "-C", directory], check=True)
@@ -23,7 +24,7 @@ class BuildWithPrograms(build_py):
 
 
 class PlatformWheel(bdist_wheel):
-    """Not of one version of Python, since no module is native."""
+    """Not for one version of Python, since no module is native."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Python, ABI, platform."""
@@ -34,7 +35,7 @@ class WithPrograms(Distribution):
     """Not pure Python."""
 
     def has_ext_modules(self) -> bool:
-        """The wheel is of one platform."""
+        """True: the wheel is for one platform."""
         return True
 
 

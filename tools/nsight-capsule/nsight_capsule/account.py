@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What became of the packets that were chosen: counts of all points added up, and said in one line each."""
+"""What became of the chosen packets: the counts of all points, added up and printed one per line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-#: Why a packet that was chosen got no capsule.
+#: Why a chosen packet got no capsule.
 SKIPPED = {
     "mtu": "would exceed an MTU on the way",
     "gso": "one send of many datagrams (UDP_SEGMENT)",
@@ -17,7 +17,7 @@ SKIPPED = {
     "memory": "the packet's memory could not be extended",
     "room": "no room among the TCP options (SACK blocks)",
 }
-#: What is wrong when it is counted, and the key of its loss.
+#: Counts that show a problem: the explanation, and the key of the loss.
 TROUBLE = {
     "end_lost": "arrived, and lost: the ring buffer was full",
     "left_lost": "left this kernel, and lost: the ring buffer was full",
@@ -35,11 +35,11 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Account:
-    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``. ``lost``: to the ring
-    buffer, or the capsule was taken off where no point was.
+    """``drawn`` = ``born`` + ``skipped``; ``born`` + ``came`` = ``ended`` + ``left`` + ``lost`` + ``open``.
+    ``lost``: the ring buffer was full, or the capsule was taken off where there is no point.
 
-    ``open``: dropped on the way, received where no point was, or still on their way. It is negative when a packet arrived
-    more than once: behind DNAT, or copied by a network.
+    ``open``: dropped on the way, received where there is no point, or still on their way. It is negative when
+    a packet arrived more than once: behind DNAT, or copied by a network.
     """
 
     drawn: int
@@ -88,7 +88,7 @@ def of(counts: Counts) -> Account:
 
 
 def lines(account: Account) -> Iterator[str]:
-    """For people."""
+    """Lines for people."""
     if account.matched and not account.drawn:
         yield f"{account.matched} sightings of packets"
         return

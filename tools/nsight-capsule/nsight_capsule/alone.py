@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One nsight-capsule at a time marks connections on this machine: each takes all marks off when it ends, also another one's.
+"""Only one nsight-capsule at a time may mark connections on this machine: each removes all marks when it
+ends, also those of another one.
 
-Those that change no packet (``--match``) mark none, and run beside it.
+Those that change no packet (``--match``) mark none, and can run at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from nsight_record.errors import Missing
 
 LOCK = Path("/run/nsight-capsule.lock")
-#: The nsight-stamp of a killed one waits for packets on their way before it ends.
+#: After a kill, its nsight-stamp still waits for packets on their way before it ends.
 _KILLED_S = 1.0
 
 
@@ -28,7 +29,8 @@ def _locked(fd: int) -> bool:
 
 
 def taken(path: Path = LOCK) -> FileIO:
-    """The machine's lock, held until it is closed here and in every process that got it. Raises Missing, OSError."""
+    """The machine's lock. It is held until it is closed here and in every process that inherited it. Raises
+    Missing, OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _KILLED_S
     while not _locked(fd):

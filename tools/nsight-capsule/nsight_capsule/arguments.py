@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="nsight-capsule",
         usage="nsight-capsule (--netns NS | --point NETNS:DEV)... [OPTIONS]",
-        description="Write into chosen packets when they pass each virtual device, and collect that where they arrive: which layer "
-        "delayed which packet. Needs root and Linux 6.6.",
+        description="Write into chosen packets when they pass each virtual device, and collect these times where the packets arrive. They "
+        "show which layer delayed which packet. Needs root and Linux 6.6.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--match",
         action="store_true",
-        help="change no packet: record the same packet at each point, and find it again by its fields",
+        help="change no packet: record packets at each point, and identify the same packet by its fields",
     )
     p.add_argument(
         "--keep",
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--leave",
         action="store_true",
-        help="let capsules leave this kernel (default: they are taken off where packets do)",
+        help="let capsules leave this kernel (default: they are taken off where packets leave)",
     )
     p.add_argument(
         "--session",
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         "-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after SECONDS (default: at Ctrl-C)"
     )
     p.add_argument(
-        "-o", "--output", metavar="DIR", help="directory to make (default: nsight-HOST-TIME.capsules)"
+        "-o", "--output", metavar="DIR", help="directory to create (default: nsight-HOST-TIME.capsules)"
     )
     p.add_argument(
         "--ring-kb",
@@ -108,12 +108,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--change",
         metavar="DIR",
-        help="change --rate, --every, --port, --address, --protocol, --only of the nsight-capsule that writes DIR; what is not given stays",
+        help="change --rate, --every, --port, --address, --protocol, --only of the nsight-capsule that writes to DIR; other settings stay",
     )
     p.add_argument(
         "--restore",
         action="store_true",
-        help="take the marks from connections of these namespaces that a killed nsight-capsule left, and end",
+        help="remove the marks that a killed nsight-capsule left on connections of these namespaces, and exit",
     )
     p.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -133,14 +133,14 @@ def _add_places(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NETNS:DEV",
-        help="points on this device, one for each direction; DEV alone is of this namespace",
+        help="points on this device, one for each direction; DEV alone is in this namespace",
     )
     p.add_argument(
         "--boundary",
         action="append",
         default=[],
         metavar="NETNS:DEV",
-        help="packets that go out here leave this kernel (default: devices that no software made, taps of guests, tunnels but VXLAN)",
+        help="packets that go out here leave this kernel (default: physical devices, taps of guests, tunnels except VXLAN)",
     )
 
 
@@ -149,19 +149,19 @@ def _add_filter(p: argparse.ArgumentParser) -> None:
         "--rate",
         type=settings.rate,
         metavar="1/N",
-        help="which share of the packets (default 1/100, with --every all of them)",
+        help="share of the packets (default 1/100; with --every all of them)",
     )
     p.add_argument(
         "--every",
         type=settings.period,
         metavar="TIME",
-        help="of these one at most in this time, such as 10ms, however many there are; with --change 0 is all",
+        help="of these at most one in this time, such as 10ms, however many there are; with --change 0 means all",
     )
     p.add_argument(
         "--port",
         type=_port,
         metavar="N",
-        help="only this TCP or UDP port, on either side; with --change 0 is any",
+        help="only this TCP or UDP port, on either side; with --change 0 means any",
     )
     p.add_argument(
         "--address",
@@ -174,7 +174,7 @@ def _add_filter(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NETNS:DEV",
-        help="take times only at these of the points, and where packets begin and end; all: at every one (default)",
+        help="take times only at these points, and where packets begin and end; all: at every point (default)",
     )
     p.add_argument("--cgroup", metavar="PATH", help="only senders of this cgroup (version 2)")
     p.add_argument("--protocol", choices=tuple(settings.PROTOCOLS), help="(default: both)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The nsight-capsule command: points, settings, one run, what became of the packets."""
+"""The nsight-capsule command: points, settings, one run, and what became of the packets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERSION = 1
 
 
 def _words(args: argparse.Namespace, labels: Sequence[str] = ()) -> str:
-    """Settings that are given. ``labels``: of all devices, in order."""
+    """The given settings as words. ``labels``: of all devices, in order."""
     address, mask = args.address or (None, None)
     return settings.words(
         threshold=None if args.rate is None else settings.threshold(args.rate),
@@ -58,7 +58,7 @@ def _change(args: argparse.Namespace) -> int:
 
 
 def _manifest(directory: Path) -> dict[str, Any]:
-    """Of an nsight-capsule that runs. Raises Usage."""
+    """The manifest of a running nsight-capsule. Raises Usage."""
     try:
         made = json.loads((directory / "manifest.json").read_text())
     except (OSError, ValueError) as error:
@@ -75,7 +75,7 @@ def _place_options(devices: Sequence[points.Device]) -> list[str]:
 def _guards(
     args: argparse.Namespace, devices: Sequence[points.Device], progress: Progress
 ) -> list[points.Device]:
-    """Where capsules are taken off besides points."""
+    """Where capsules are taken off in addition to the points."""
     if args.match or args.leave:
         return []
     found, unseen = points.guards(devices, points.vxlan_port(devices))
@@ -120,7 +120,7 @@ def _options(args: argparse.Namespace, devices: Sequence[points.Device]) -> tupl
 
 
 def _wait(run: stamp.Stamp, signals: Signals, duration: float | None, progress: Progress) -> str:
-    """Until the time is over, a signal came, or nsight-stamp ended; which."""
+    """Wait until the time is over, a signal comes, or nsight-stamp ends; returns which."""
     began = time.monotonic()
     poller = select.poll()
     poller.register(signals.read_fd, select.POLLIN)
@@ -155,7 +155,7 @@ def _run(
     lock: FileIO | None,
     progress: Progress,
 ) -> int:
-    """One run, into a new directory. nsight-stamp holds the lock too, should it live longer."""
+    """One run, into a new directory. nsight-stamp holds the lock too, in case it lives longer."""
     options, described = _options(args, devices)
     guards = _guards(args, devices, progress)
     options += [word for device in guards for word in ("--guard", device.option())]
@@ -167,7 +167,7 @@ def _run(
         capture.manifest.update(
             format=FORMAT, version=VERSION, tool=__version__, argv=list(argv), host=described_host, settings=described,
             points=points.manifest(devices), guards=[d.label() for d in guards],
-            # Every hop says by which clock its time is; a run on one kernel has one.
+            # Every hop names the clock of its time; a run on one kernel has only one clock.
             clocks=[{"id": 0, "name": "monotonic", "boot_id": described_host["boot_id"], "bound_ns": 0}],
         )  # fmt: skip
         capture.save()
@@ -188,7 +188,7 @@ def _run(
 
 
 def _finish(capture: Capture, run: stamp.Stamp, stopped_by: str, progress: Progress) -> int:
-    """End it, complete the manifest, and say what became of the packets."""
+    """End the run, complete the manifest, and print what became of the packets."""
     m = capture.manifest
     m.update(stop=host.Clocks().now(), stopped_by=stopped_by)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which devices of which namespaces become points, and what nsight-stamp must know of each."""
+"""Which devices of which namespaces become points, and what nsight-stamp must know about each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nsight_record import netns
 from nsight_record.errors import Missing, RecordError, Usage
 from nsight_record.netns import Netns
 
-#: Points have numbers of 5 bits, two a device; 0 is the sender's socket.
+#: Points have 5-bit numbers, two for each device; 0 is the sender's socket.
 MOST_DEVICES = 15
 VXLAN_PORT = 4789
-#: Of VXLAN around a packet, bytes: IPv6, UDP, VXLAN and Ethernet.
+#: Bytes that VXLAN puts around a packet: IPv6, UDP, VXLAN and Ethernet.
 _AROUND = 70
-#: Devices whose packets pass others of this kernel next, as they are or in VXLAN. All others lead to another kernel (NICs, taps
-#: of guests), or make packets that no point can look into (tunnels, encryption).
+#: Devices whose packets next pass other devices of this kernel, as they are or in VXLAN. All others lead to
+#: another kernel (NICs, taps of guests), or make packets that no point can parse (tunnels, encryption).
 _WITHIN = ("veth", "netkit", "bridge", "vlan", "bond", "team", "macvlan", "ipvlan", "vrf", "dummy", "ifb", "vxlan", "openvswitch")  # fmt: skip
 DIRECTIONS = ("in", "out")
 ALL_POINTS = (1 << 32) - 1
@@ -28,9 +28,10 @@ ALL_POINTS = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class Device:
-    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a device that no software made. ``boundary``: what goes out there is seen no more.
+    """``kind`` is rtnl's (veth, bridge, vxlan, ...), "" for a physical device. ``boundary``: packets that
+    leave there are not seen again.
 
-    ``qdisc``: its queue discipline now.
+    ``qdisc``: its current queueing discipline.
     """
 
     netns: Netns
@@ -56,7 +57,7 @@ class Device:
 
 
 def _links() -> list[dict[str, Any]]:
-    """What ip says of the devices of this namespace."""
+    """The ``ip`` command's description of the devices of this namespace."""
     done = subprocess.run(["ip", "-j", "-d", "addr", "show"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip() or "ip failed")
@@ -78,7 +79,8 @@ def _device(link: dict[str, Any], ns: Netns, space: int) -> Device:
 
 
 def _by_itself(link: dict[str, Any]) -> bool:
-    """Whether a device is a point without being named: up, no loopback, and no bridge that only forwards."""
+    """Whether a device becomes a point without being named: it is up, not loopback, and not a bridge that
+    only forwards."""
     if "UP" not in link.get("flags", ()) or link.get("link_type") == "loopback":
         return False
     kind = (link.get("linkinfo") or {}).get("info_kind")
@@ -97,7 +99,7 @@ def split(text: str) -> tuple[str, str]:
 
 
 class Spaces:
-    """The namespaces that are looked at, each once."""
+    """The namespaces in use, each looked up once."""
 
     def __init__(self) -> None:
         if not shutil.which("ip"):
@@ -122,15 +124,16 @@ class Spaces:
         raise Usage(f"--point {text}: no such device", f"{space or 'this namespace'} has {names}")
 
     def all(self, name: str) -> list[Device]:
-        """Those of a namespace that are points without being named."""
+        """The devices of a namespace that become points without being named."""
         ns, number, links = self.of(name)
         return [_device(link, ns, number) for link in links if _by_itself(link)]
 
 
 def guards(points: Sequence[Device], port: int) -> tuple[list[Device], list[str]]:
-    """Devices of all namespaces that lead out and are no points; ``port``: of the VXLAN that points look into.
+    """Devices of all namespaces that lead out and are no points. ``port``: UDP port of the VXLAN that points
+    parse.
 
-    And the namespaces that could not be looked at, though they are there.
+    Also returns the existing namespaces that could not be examined.
     """
     known, found, unseen = {(d.netns.inum, d.ifindex) for d in points}, [], []
     for ns in netns.everywhere():
@@ -167,7 +170,7 @@ def choose(points: Sequence[str], spaces: Sequence[str]) -> list[Device]:
 
 
 def with_boundary(devices: Iterable[Device], boundary: Sequence[str]) -> list[Device]:
-    """The same, those of ``--boundary`` marked as leading out of the host. Raises Usage."""
+    """The same devices; those of ``--boundary`` are marked as leading out of the host. Raises Usage."""
     wanted, made = set(boundary), []
     for device in devices:
         marked = {device.label(), f":{device.name}"} & wanted
@@ -179,7 +182,8 @@ def with_boundary(devices: Iterable[Device], boundary: Sequence[str]) -> list[De
 
 
 def mask(labels: Sequence[str], only: Sequence[str]) -> int:
-    """The points of some devices, a bit each; ``labels``: of all devices, in order. ``all`` is every one. Raises Usage.
+    """The points of some devices, one bit each; ``labels``: of all devices, in order. ``all`` means every
+    device. Raises Usage.
 
     >>> bin(mask(["web:eth0", "web:eth1"], ["web:eth1"]))
     '0b11000'
@@ -193,7 +197,7 @@ def mask(labels: Sequence[str], only: Sequence[str]) -> int:
 
 
 def labels(manifest_points: object) -> list[str]:
-    """``NETNS:DEV`` of each device, of ``manifest.points``. Raises Usage."""
+    """``NETNS:DEV`` of each device in ``manifest.points``. Raises Usage."""
     rows = manifest_points if isinstance(manifest_points, list) else []
     found = [row for row in rows if isinstance(row, dict) and row.get("direction") == DIRECTIONS[0]]
     if not found:
@@ -205,9 +209,10 @@ def labels(manifest_points: object) -> list[str]:
 
 
 def most_bytes(devices: Iterable[Device]) -> int:
-    """Length of the longest packet that all take. NICs may carry it in VXLAN, where a longer one is cut into fragments.
+    """Length of the longest packet that all devices take. NICs may carry it in VXLAN, where a longer packet
+    is fragmented.
 
-    No boundary finds a capsule in these.
+    No boundary finds a capsule in fragments.
     """
     devices = list(devices)
     around = _AROUND if any(d.vxlan_port for d in devices) else 0
@@ -225,7 +230,7 @@ def vxlan_port(devices: Iterable[Device]) -> int:
 
 
 def manifest(devices: Sequence[Device]) -> list[dict[str, Any]]:
-    """``manifest.points``: the sender's socket, and two of each device."""
+    """``manifest.points``: the sender's socket, and two points for each device."""
     rows: list[dict[str, Any]] = [
         {"number": 0, "netns": None, "device": None, "direction": "socket", "kind": "socket"}
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a user chooses as the words that nsight-stamp takes, at its start and while it runs."""
+"""Translates a user's settings into the words that nsight-stamp accepts, at its start and while it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ rate.__name__ = "rate, such as 1/16"
 
 
 def threshold(share: Fraction) -> int:
-    """Of 2^32: a packet is chosen when a random number of 32 bits is below it.
+    """Of 2^32: a packet is chosen if a random 32-bit number is below it.
 
     >>> threshold(Fraction(1, 16))
     268435456
@@ -106,7 +106,7 @@ def cgroup(text: str, root: Path | None = None) -> Cgroup:
 
 
 def words(**chosen: int | str | None) -> str:
-    """``KEY=VALUE KEY=VALUE`` of those that are chosen.
+    """``KEY=VALUE KEY=VALUE`` for the settings that are given.
 
     >>> words(port=80, threshold=None)
     'port=80'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-stamp as a child: started, asked, ended."""
+"""nsight-stamp as a child process: started, sent requests, ended."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def _failed(text: str, code: int) -> RecordError:
 
 
 class Stamp:
-    """``directory``: where it writes; its messages go to nsight-stamp.log there."""
+    """``directory``: where nsight-stamp writes; its messages go to nsight-stamp.log there."""
 
     def __init__(self, options: Sequence[str], directory: Path, log: int, fds: Sequence[int]) -> None:
         self._log = directory / LOG
-        # In a session of its own, so that Ctrl-C ends it by way of us.
+        # In its own session, so that Ctrl-C reaches it only through this process.
         with os.fdopen(log, "wb") as errors:
             self.process = subprocess.Popen(
                 [str(program()), *options, str(directory)],
@@ -52,7 +52,7 @@ class Stamp:
             )  # fmt: skip
 
     def ready(self) -> None:
-        """Wait until all is attached. Raises RecordError."""
+        """Wait until everything is attached. Raises RecordError."""
         assert self.process.stdout
         if self.process.stdout.readline() != "stamping\n":
             raise self._error()
@@ -62,7 +62,8 @@ class Stamp:
         return _failed(self._log.read_text(errors="replace"), code)
 
     def stop(self) -> str:
-        """Ask it to end, so that it takes its marks from connections, and kill it if it does not; what it printed since."""
+        """Make it end, so that it removes its marks from connections; kill it if it does not end. Returns its
+        remaining output."""
         if self.process.stdout and self.process.stdout.closed:
             return ""
         if self.process.poll() is None:
@@ -74,7 +75,7 @@ class Stamp:
             return self.process.communicate()[0]
 
     def end(self) -> dict[str, Any]:
-        """Ask it to end; what it counted. Raises ToolDied when it had ended before."""
+        """Make it end; returns its counts. Raises ToolDied if it had already ended."""
         out = self.stop()
         lines = out.splitlines()
         if not lines or not lines[-1].startswith("{"):
@@ -84,7 +85,7 @@ class Stamp:
 
 
 def clear(options: Sequence[str]) -> int:
-    """Take the marks from connections; how many had one. Raises RecordError."""
+    """Remove the marks from connections; returns how many had one. Raises RecordError."""
     done = subprocess.run([str(program()), "--clear", *options], capture_output=True, text=True, check=False)
     if done.returncode:
         raise _failed(done.stderr, done.returncode)
@@ -92,10 +93,10 @@ def clear(options: Sequence[str]) -> int:
 
 
 def ask(directory: Path, text: str) -> dict[str, Any]:
-    """Send ``text`` to the nsight-stamp that writes ``directory``; its answer. Raises RecordError."""
+    """Send ``text`` to the nsight-stamp that writes to ``directory``; returns its answer. Raises RecordError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.settimeout(_ANSWER_S)
-        s.bind("")  # an abstract name, so that it can answer
+        s.bind("")  # an abstract name, so that nsight-stamp can answer
         try:
             s.connect(str(directory / "control"))
             s.send(text.encode())

@@ -27,7 +27,7 @@
 #define TCX_BEFORE  (1u << 3)
 
 static struct nsight_stamp_bpf *sockets, *points[NSC_POINTS];
-static struct nsight_stamp_bpf *guards[2]; /* of devices without and with Ethernet */
+static struct nsight_stamp_bpf *guards[2]; /* for devices without and with Ethernet */
 static int links[NSC_POINTS];
 static struct bpf_link *cgroup_link;
 
@@ -61,7 +61,7 @@ static const char *const count_names[] = {
 	[NSC_C_UNMATCHABLE] = "unmatchable",
 };
 
-/* Whether this is the first device of its namespace, so that the namespace is seen once. */
+/* Whether this is the first device of its namespace, so that each namespace is handled once. */
 static bool first_there(const struct device *devices, int i)
 {
 	for (int j = 0; j < i; j++)
@@ -88,7 +88,7 @@ static void add_address(uint32_t number, const struct sockaddr *from)
 	bpf_map_update_elem(bpf_map__fd(sockets->maps.addresses), &key, &one, BPF_ANY);
 }
 
-/* Whose packets arrive in this namespace, and its cookie. */
+/* Learn the addresses of the device's namespace, and its cookie. */
 static void learn(struct device *device)
 {
 	struct ifaddrs *list, *each;
@@ -175,7 +175,7 @@ static struct nsight_stamp_bpf *load_point(const struct device *device, int numb
 	return p;
 }
 
-/* A kernel that does not know them lacks more, which would be said in its verifier's words. */
+/* A kernel without TCX links also lacks other features, which only the verifier would report. */
 static void need_links(void)
 {
 	__u32 n = 0;
@@ -213,8 +213,8 @@ struct attached attach_load(struct device *devices, int n, const struct nsc_conf
 }
 
 /*
- * A TCX link, which libbpf 1.1 does not make: it is gone when its last descriptor is. Before the
- * programs that are there: one of those may let the packet go without asking those behind it.
+ * A TCX link, which libbpf 1.1 cannot create. It ends when its last descriptor is closed. It goes
+ * before existing programs: one of them might pass the packet on without running those after it.
  */
 static int tcx_link(int program, uint32_t ifindex, bool egress)
 {
@@ -273,14 +273,14 @@ void attach_guards(const struct device *devices, int n, uint16_t session)
 		if (!*guard)
 			*guard = load_point(&devices[i], NSC_GUARD, true, session, false);
 		if (!namespace_try(devices[i].netns)) {
-			/* It has gone, and its devices with it. */
+			/* The namespace was removed, and its devices with it. */
 			if (errno == ENOENT || errno == ESRCH || errno == EINVAL)
 				continue;
 			fail(EXIT_REFUSED, "--leave lets capsules leave this kernel",
 			     "%s, where device %u leads out: %s", devices[i].netns,
 			     devices[i].ifindex, strerror(errno));
 		}
-		/* The link is gone with this process. */
+		/* The link ends with this process. */
 		if (tcx_link(bpf_program__fd((*guard)->progs.at_point), devices[i].ifindex, true) <
 			    0 &&
 		    errno != ENODEV)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Points and sockets: what is loaded, attached by links that end with this process, and counted. */
+/* Points and sockets: programs are loaded, attached by links that end with this process, and their
+ * counts are read. */
 #ifndef NSIGHT_ATTACH_H
 #define NSIGHT_ATTACH_H
 
@@ -15,7 +16,7 @@ struct device {
 	const char *netns; /* path */
 	uint32_t ifindex, namespace_number;
 	bool ethernet, boundary, bridged;
-	uint64_t cookie, inode; /* of the namespace, for the first device that is in it */
+	uint64_t cookie, inode; /* namespace cookie and inode, for the first device in it */
 };
 
 struct attached {
@@ -34,21 +35,21 @@ void attach_all(const struct device *devices, int n, const char *cgroup, bool ma
 /* Take capsules off where packets go out of these devices, which are no points. */
 void attach_guards(const struct device *devices, int n, uint16_t session);
 enum existing {
-	FOLLOW,	  /* the filter */
-	RELEASE,  /* take what was set here; marks of other programs stay */
-	CLEAR_ALL /* those of a killed one, which look like any other's */
+	FOLLOW,	  /* apply the filter */
+	RELEASE,  /* remove marks that were set here; marks of other programs stay */
+	CLEAR_ALL /* remove the marks of a killed one, which look like any others */
 };
 
 /*
- * Have the connections that there are already do so. How many were changed; *refused: the kernel
- * did not let others be changed.
+ * Do this for existing connections. Returns how many were changed; *refused: for how many the
+ * kernel did not allow it.
  */
 uint64_t attach_existing(const struct device *devices, int n, enum existing what,
 			 uint64_t *refused);
-/* Of the sockets first, so that no new capsule comes when the points are gone. */
+/* Sockets first, so that there are no new capsules when the points are detached. */
 void attach_release_sockets(void);
 void attach_release_points(void);
-/* The counts of all cores as JSON. */
+/* Print the counts of all cores as JSON. */
 void attach_print_counts(char *to, uint32_t bytes);
 
 #endif

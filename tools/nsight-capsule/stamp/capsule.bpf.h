@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The capsule itself: its sum, birth, stamps, and records of it. */
+/* The capsule itself: its checksum, birth, stamps, and the records of it. */
 #ifndef NSIGHT_CAPSULE_BPF_H
 #define NSIGHT_CAPSULE_BPF_H
 
 #include "packet.bpf.h"
 
-/* The same for every program of a chain: TCX_NEXT. */
+/* Every program of a chain returns this: TCX_NEXT. */
 #define GO_ON TC_ACT_UNSPEC
 
 /* One program is loaded for each point and direction. */
@@ -31,14 +31,14 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 22); /* set when loaded */
+	__uint(max_entries, 1 << 22); /* set at load time */
 } records SEC(".maps");
 
 struct local_address {
 	__u32 namespace_number, address[4];
 };
 
-/* Of the namespaces of the points: what is for one of them has arrived. */
+/* Addresses in the points' namespaces: a packet for one of them has arrived. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -61,7 +61,7 @@ static __always_inline void count(__u32 at, enum nsc_count what)
 	__u64 *n = bpf_map_lookup_elem(&counts, &key);
 
 	if (n)
-		__sync_fetch_and_add(n, 1); /* a program may be interrupted by another one */
+		__sync_fetch_and_add(n, 1); /* another program may interrupt this one */
 }
 
 static __always_inline bool drawn(const struct nsc_config *c)
@@ -69,7 +69,7 @@ static __always_inline bool drawn(const struct nsc_config *c)
 	return c->threshold && bpf_get_prandom_u32() < c->threshold;
 }
 
-/* When a packet was last chosen, of all cores, points and sockets. */
+/* When a packet was last chosen, on any core, point or socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -77,7 +77,7 @@ struct {
 	__type(value, __u64);
 } last_chosen SEC(".maps");
 
-/* Whether it is time for another packet, which then is this one. */
+/* Whether it is time to choose another packet; if so, it is this one. */
 static __always_inline bool due(const struct nsc_config *c, __u64 now)
 {
 	__u64 last, *shared;
@@ -128,7 +128,7 @@ static __always_inline __u16 sum_of(const struct nsc_capsule *capsule)
 	return folded(sum);
 }
 
-/* Of a segment's capsule, and of one behind a datagram with that many bytes of payload. */
+/* The sum for a segment's capsule, or for one behind a datagram with that many bytes of payload. */
 static __always_inline __u16 wanted_sum(__u8 proto, __u32 payload)
 {
 	if (proto == IPPROTO_TCP)
@@ -148,7 +148,7 @@ static __always_inline bool has_magic(const struct nsc_capsule *c)
 	       c->magic[1] == NSC_MAGIC_1;
 }
 
-/* Slots are filled from the first; of empty ones number and time are 0. */
+/* Slots are filled from the first on; in empty ones number and time are 0. */
 static __always_inline bool plausible(const struct nsc_capsule *c, __u16 wanted)
 {
 	__u32 points = bpf_ntohs(c->points);
@@ -191,7 +191,7 @@ static __always_inline __u32 free_slot(const struct nsc_capsule *c)
 	return points & 0x1f << 10 ? NSC_SLOTS : 2;
 }
 
-/* There is a free slot. */
+/* Fill the first free slot; there must be one. */
 static __always_inline void stamp(struct nsc_capsule *c, __u64 now)
 {
 	__u32 slot = free_slot(c);
@@ -211,7 +211,7 @@ static __always_inline bool came(const struct nsc_capsule *c)
 	return (bpf_ntohs(c->points) & 0x1f) == NSC_ELSEWHERE;
 }
 
-/* What says that the packet came from another kernel stays. */
+/* Empty the slots, except the one that shows that the packet came from another kernel. */
 static __always_inline void empty(struct nsc_capsule *c)
 {
 	if (came(c)) {
@@ -223,7 +223,7 @@ static __always_inline void empty(struct nsc_capsule *c)
 	c->times[1] = c->times[2] = 0;
 }
 
-/* For the next kernel, which has other points and another clock. */
+/* Prepare it for the next kernel, which has other points and another clock. */
 static __always_inline void depart(struct nsc_capsule *c, __u64 now)
 {
 	c->points = (c->points & bpf_htons(NSC_AGAIN)) | bpf_htons(NSC_ELSEWHERE);
@@ -231,7 +231,7 @@ static __always_inline void depart(struct nsc_capsule *c, __u64 now)
 	c->times[1] = c->times[2] = 0;
 }
 
-/* A record of the packet at this point; false: the ring is full. */
+/* Write a record of the packet at this point; false: the ring is full. */
 static __always_inline bool record(const struct __sk_buff *skb, const struct packet *p, __u8 kind,
 				   __u64 now, const struct nsc_capsule *capsule, __u64 key)
 {

@@ -47,7 +47,7 @@ static bool number(const char *text, uint64_t most, uint64_t *value)
 	return !errno && end != text && !*end && *text != '-' && *value <= most;
 }
 
-/* 32 hexadecimal digits: 16 bytes in the order of the network. */
+/* 32 hexadecimal digits: 16 bytes in network byte order */
 static bool address(const char *text, __u32 *to)
 {
 	unsigned char *bytes = (unsigned char *)to;

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 /*
- * Change what the words KEY=VALUE name. False: one is none, its name then is in *wrong, and nothing
- * was changed. The text is taken apart.
+ * Apply the words KEY=VALUE. False: one is not valid, *wrong is its name, and nothing was changed.
+ * The text is modified.
  */
 bool control_set(struct nsc_config *config, char *text, const char **wrong);
 /* Listen at DIR/control, a datagram socket. */

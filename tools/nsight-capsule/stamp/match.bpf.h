@@ -5,14 +5,14 @@
 
 #include "capsule.bpf.h"
 
-/* Of what no point changes: the same packet has the same key at each of them. */
+/* Hash of fields that no point changes: a packet has the same key at each point. */
 static __always_inline __u64 mixed(__u64 hash, __u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
 	return hash ^ hash >> 29;
 }
 
-#define MATCH_BYTES 32 /* of a datagram's payload */
+#define MATCH_BYTES 32 /* of a datagram's payload, at most */
 
 static __always_inline __u64 key_of(struct __sk_buff *skb, const struct packet *p)
 {
@@ -34,7 +34,7 @@ static __always_inline __u64 key_of(struct __sk_buff *skb, const struct packet *
 	if (length > MATCH_BYTES)
 		length = MATCH_BYTES;
 	barrier_var(length);
-	/* From 1 to MATCH_BYTES already, which the verifier sees so: there is payload. */
+	/* Already from 1 to MATCH_BYTES, as there is payload; this shows it to the verifier. */
 	length = ((length - 1) & (MATCH_BYTES - 1)) + 1;
 	bpf_skb_load_bytes(skb, p->l4 + p->header, words, length);
 	for (int i = 0; i < MATCH_BYTES / 8; i++)

@@ -60,7 +60,7 @@ uint64_t namespace_cookie(void)
 	return cookie;
 }
 
-/* Whether the path leads to that namespace, which then is entered. */
+/* Whether the path leads to that namespace; if so, it is entered. */
 static bool enter_by(const char *path, uint64_t cookie, uint64_t inode)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -71,7 +71,7 @@ static bool enter_by(const char *path, uint64_t cookie, uint64_t inode)
 		return false;
 	entered = !fstat(fd, &is) && is.st_ino == inode && !setns(fd, CLONE_NEWNET);
 	close(fd);
-	if (entered && namespace_cookie() != cookie) { /* a later one has the same inode */
+	if (entered && namespace_cookie() != cookie) { /* a later namespace has the same inode */
 		namespace_leave();
 		return false;
 	}

@@ -6,16 +6,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Fails if there is none. */
+/* Enter it; fails if it does not exist. */
 void namespace_enter(const char *netns);
-/* Whether it is there, and entered. */
+/* Enter it; returns whether it exists. */
 bool namespace_try(const char *netns);
 void namespace_leave(void);
-/* Of the namespace that this thread is in: no other ever has it. 0: the kernel has none. */
+/* Cookie of the current thread's namespace; it is never reused. 0: the kernel has no cookies. */
 uint64_t namespace_cookie(void);
 /*
- * The namespace that had this path once; false: it has gone. Its path may have gone, and processes
- * still be in it. It is not held open: a deleted one would live on with its devices and addresses.
+ * Enter the namespace that once had this path; false: it no longer exists. The path may be removed
+ * while processes are still in the namespace. It is not held open: a deleted one would live on with
+ * its devices and addresses.
  */
 bool namespace_enter_again(const char *netns, uint64_t cookie, uint64_t inode);
 

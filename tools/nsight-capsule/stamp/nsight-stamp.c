@@ -31,19 +31,18 @@ static const char usage[] =
 	"                     namespace, and letters: e Ethernet, b boundary of the host, s port "
 	"of\n"
 	"                     a bridge, - none\n"
-	"      --guard P      a device that leads out and is no point, written as for --point:\n"
-	"                     capsules are taken off\n"
+	"      --guard P      a device that leads out and is no point, in the form of --point:\n"
+	"                     capsules are taken off there\n"
 	"      --set WORDS    settings KEY=VALUE, as at DIR/control\n"
 	"      --cgroup DIR   TCP senders of this cgroup (version 2)\n"
 	"      --match        read-only mode: record packets by their fields\n"
-	"      --clear        only take the marks from connections that a killed one left\n"
+	"      --clear        only remove the marks that a killed nsight-stamp left\n"
 	"      --ring-kb N    memory of the ring buffer, a power of two (default 4096)\n"
-	"      --every-ms N   how often it is emptied (default 10)\n"
-	"      --grace-ms N   how long packets that are on their way have at the end (default "
-	"200)\n"
+	"      --every-ms N   interval at which it is emptied (default 10)\n"
+	"      --grace-ms N   time for packets that are on their way at the end (default 200)\n"
 	"      --session N    marks the capsules as ours (default: random)\n"
 	"\n"
-	"Prints \"stamping\" when all is attached, and counts as JSON at the end.\n"
+	"Prints \"stamping\" when everything is attached, and counts as JSON at the end.\n"
 	"Exit codes: 0 done, 1 the kernel refused, 2 usage, 5 DIR or the disk.\n";
 
 struct arguments {
@@ -157,7 +156,7 @@ static void parse(int argc, char **argv, struct arguments *args)
 	args->dir = argv[optind];
 }
 
-/* Asked at DIR/control: "counts", or settings. The answer is JSON, or "error: ...". */
+/* Requests at DIR/control: "counts", or settings. The answer is JSON, or "error: ...". */
 static void answer(int fd, const struct attached *attached, const struct arguments *args)
 {
 	static char text[4096], reply[1 << 16];
@@ -197,8 +196,9 @@ static void run(const struct arguments *args, const struct attached *attached, i
 }
 
 /*
- * No new capsules, then time for those on their way, then nothing. Marks are cleared last: the
- * sockets' program may still be running on a core when it has been detached, and set another one.
+ * First no new capsules, then time for those on their way, then everything is detached. Marks are
+ * removed last: after it is detached, the sockets' program may still run on a core and set another
+ * mark.
  */
 static void end(const struct arguments *args, const struct attached *attached)
 {

@@ -22,7 +22,7 @@ struct ipv6_header {
 };
 
 struct ipv6_fragment {
-	__u8 nexthdr, reserved; /* of other extension headers: units of 8 bytes behind the first */
+	__u8 nexthdr, reserved; /* other extension headers: units of 8 bytes after the first */
 	__be16 offset;
 	__be32 id;
 };
@@ -31,22 +31,22 @@ struct ipv6_fragment {
 #define IPV6_ROUTING	  43
 #define IPV6_FRAGMENT	  44
 #define IPV6_DESTINATION  60
-#define IPV6_MOST_HEADERS 4 /* as many as are looked behind */
+#define IPV6_MOST_HEADERS 4 /* as many headers are skipped at most */
 #define IPV6_CUT	  0x100
 #define IPV6_BYTES_SHIFT  16
-#define IPV6_MOST_BYTES	  0x3fff /* more than that many headers have */
+#define IPV6_MOST_BYTES	  0x3fff /* more bytes than that many headers have */
 #define IPV6_OFFSET	  0xfff8
 #define IP_OFFSET	  0x1fff
 #define IP_DF		  0x4000
 #define IP_MORE		  0x2000
 #define VXLAN_BYTES	  8
 struct packet {
-	__u32 l3, l4, end; /* offsets in the skb; end: of the IP packet */
+	__u32 l3, l4, end; /* offsets in the skb; end: end of the IP packet */
 	__u32 saddr[4], daddr[4];
 	__u16 sport, dport;	    /* host byte order */
-	__u32 seq, header, payload; /* of TCP; bytes of the L4 header, and behind it */
-	__u8 proto;		    /* 0: nothing for us */
-	bool v6, inner, fragment;   /* fragment: the first one, of this packet or of its tunnel's */
+	__u32 seq, header, payload; /* TCP sequence number; bytes of the L4 header, and after it */
+	__u8 proto;		    /* 0: not recorded */
+	bool v6, inner, fragment;   /* fragment: the first one, of this or of its tunnel packet */
 };
 
 static __always_inline void v4_mapped(__u32 *to, __be32 address)
@@ -63,9 +63,10 @@ static __always_inline bool is_extension(__u8 next)
 }
 
 /*
- * The protocol behind extension headers from there on, 0 if there is none; IPV6_CUT if it is a
- * first fragment; and above it their bytes. Not behind AH, whose sum of the packet a point would
- * break. Global, so that the verifier looks at it once and not on each way to it.
+ * The protocol after extension headers that start there, 0 if there is none; IPV6_CUT if it is a
+ * first fragment; and in the upper bits the headers' bytes. AH is not skipped: a point would break
+ * AH's checksum of the packet. Global, so that the verifier checks it once and not on each path to
+ * it.
  */
 __noinline __u64 behind_extensions(struct __sk_buff *skb, __u32 at, __u8 next)
 {
@@ -73,7 +74,7 @@ __noinline __u64 behind_extensions(struct __sk_buff *skb, __u32 at, __u8 next)
 
 	for (int i = 0; i < IPV6_MOST_HEADERS && is_extension(next); i++) {
 		struct ipv6_fragment header;
-		/* All are of 8 bytes at least, and of a fragment's the length is 0. */
+		/* Each has at least 8 bytes; in a fragment header the length field is 0. */
 		if (bpf_skb_load_bytes(skb, at + bytes, &header, sizeof(header)))
 			return 0;
 		if (next == IPV6_FRAGMENT) {
@@ -88,7 +89,7 @@ __noinline __u64 behind_extensions(struct __sk_buff *skb, __u32 at, __u8 next)
 	return (__u64)bytes << IPV6_BYTES_SHIFT | cut | next;
 }
 
-/* The IP header at p->l3; the L4 protocol, 0 if there is none of ours. */
+/* Parses the IP header at p->l3; returns the L4 protocol, 0: the packet is skipped. */
 static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *end, __be16 ethertype,
 				     struct packet *p)
 {
@@ -128,7 +129,7 @@ static __always_inline __u8 parse_ip(struct __sk_buff *skb, void *data, void *en
 	return 0;
 }
 
-/* Of the packet at p->l3. Not a part of parse(), since few packets need them. */
+/* Addresses of the packet at p->l3. Not a part of parse(), since few packets need them. */
 static __always_inline void parse_addresses(struct __sk_buff *skb, struct packet *p)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -152,7 +153,7 @@ static __always_inline void parse_addresses(struct __sk_buff *skb, struct packet
 	}
 }
 
-/* Ethernet, and up to two VLAN tags; the EtherType. */
+/* Parses Ethernet and up to two VLAN tags; returns the EtherType. */
 static __always_inline __be16 parse_ethernet(void *data, void *end, struct packet *p)
 {
 	struct ethhdr *eth = data + p->l3;
@@ -175,7 +176,7 @@ static __always_inline __be16 parse_ethernet(void *data, void *end, struct packe
 	return type;
 }
 
-/* The L4 header; false if the packet is none of ours or damaged. */
+/* Parses the L4 header; false if the packet is not recorded or damaged. */
 static __always_inline bool parse_l4(void *data, void *end, __u8 proto, struct packet *p)
 {
 	if (proto == IPPROTO_TCP) {
@@ -208,8 +209,8 @@ static __always_inline bool parse_l4(void *data, void *end, __u8 proto, struct p
 }
 
 /*
- * The innermost TCP or UDP packet. p->proto is 0 where there is none. What is not in the linear
- * part of the skb is not looked at: devices that split headers keep them there.
+ * Finds the innermost TCP or UDP packet. p->proto is 0 if there is none. Only the linear part of
+ * the skb is parsed: devices that split headers keep them there.
  */
 static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vxlan_port,
 				  struct packet *p)
@@ -227,7 +228,7 @@ static __always_inline void parse(struct __sk_buff *skb, bool ethernet, __u16 vx
 	proto = parse_ip(skb, data, end, type, p);
 	if (!parse_l4(data, end, proto, p) || proto != IPPROTO_UDP || p->dport != vxlan_port)
 		return;
-	/* From here on: the packet in the tunnel. */
+	/* From here on, p is the packet in the tunnel. */
 	p->proto = 0;
 	p->inner = true;
 	p->l3 = p->l4 + sizeof(struct udphdr) + VXLAN_BYTES;

@@ -7,7 +7,7 @@
 
 #define TCP_TIMESTAMPS 12 /* bytes of that option, with its padding */
 
-/* Whether the four bytes that capsules begin with are at this offset, so far as it is linear. */
+/* Whether a capsule's first four bytes are at this offset, as far as it is linear. */
 static __always_inline bool magic_at(struct __sk_buff *skb, __u32 at)
 {
 	__u32 *word = (void *)(long)skb->data + at;
@@ -49,13 +49,13 @@ static __always_inline bool set_ip_length(struct __sk_buff *skb, const struct pa
 }
 
 #define CHECKSUM_PARTIAL                                                                           \
-	3 /* what is in the header is yet to be completed from the rest of the packet */
+	3 /* the checksum field must still be completed over the rest of the packet */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sk_buff___summed {
 	__u8 ip_summed : 2, encapsulation : 1;
-	__u16 csum_start; /* from head on */
+	__u16 csum_start; /* offset from head */
 	unsigned char *head, *data;
 	unsigned long _skb_refdst;
 };
@@ -77,8 +77,8 @@ static __always_inline bool to_be_completed(const struct sk_buff___summed *kerne
 }
 
 /*
- * Whether the kernel knows of a packet inside the datagram, such as by its checksum, which is yet
- * to be completed from all that follows: the datagram must not get longer.
+ * Whether the kernel knows of a packet inside the datagram, for example because its checksum must
+ * still be completed over all that follows. Then the datagram must not get longer.
  */
 static __always_inline bool carries_another(struct __sk_buff *skb, const struct packet *p)
 {
@@ -92,8 +92,8 @@ static __always_inline bool carries_another(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Who completes the datagram's checksum adds the sum of the capsule: make up for it beforehand,
- * with 28, or undo that, with -28.
+ * If the datagram's checksum is still to be completed, that will add the capsule's sum. Compensate
+ * for it in advance with 28, or undo that with -28.
  */
 static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct packet *p,
 					     __u16 by)
@@ -113,11 +113,11 @@ static __always_inline bool correct_checksum(struct __sk_buff *skb, const struct
 #define DST_METADATA 0x80 /* a tunnel's metadata instead of a route */
 #define METRIC_MTU   1
 
-/* What the datagram's route takes, or the path as routers have told; 0: as much as its device. */
+/* The MTU of the datagram's route, or of the path as routers reported it; 0: use the device's. */
 static __always_inline __u32 route_mtu(struct __sk_buff *skb, bool v6)
 {
 	struct sk_buff___summed *kernel = bpf_cast_to_kern_ctx(skb);
-	/* The lowest bits of pointers to a route and to its metrics are flags. */
+	/* The lowest bits of the pointers to a route and to its metrics are flags. */
 	struct dst_entry *dst = (void *)(BPF_CORE_READ(kernel, _skb_refdst) & ~1ul);
 	struct rtable *route = (void *)dst;
 	__u32 mtu = 0, path, *metrics;
@@ -134,7 +134,7 @@ static __always_inline __u32 route_mtu(struct __sk_buff *skb, bool v6)
 	return mtu;
 }
 
-/* Whether no device or link on the way is known that takes less than that. */
+/* Whether no known device or link on the way has a smaller MTU than that. */
 static __always_inline bool fits(struct __sk_buff *skb, const struct nsc_config *c,
 				 const struct packet *p, __u32 length)
 {
@@ -144,7 +144,7 @@ static __always_inline bool fits(struct __sk_buff *skb, const struct nsc_config 
 	       !bpf_check_mtu(skb, 0, &device, NSC_BYTES, 0);
 }
 
-/* Whether the filter chooses this datagram: those of sockets of this namespace. */
+/* Whether the filter chooses this datagram; only sockets of this namespace count. */
 static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struct nsc_config *c,
 					      struct packet *p)
 {
@@ -156,7 +156,7 @@ static __always_inline bool datagram_targeted(struct __sk_buff *skb, const struc
 	return !c->cgroup || bpf_skb_ancestor_cgroup_id(skb, c->cgroup_level) == c->cgroup;
 }
 
-/* Why a datagram that was chosen gets no capsule; NSC_C_BORN: it does. */
+/* Why a chosen datagram gets no capsule; NSC_C_BORN: it gets one. */
 static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struct nsc_config *c,
 					      const struct packet *p)
 {
@@ -177,7 +177,7 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 	/* A later layer may have a smaller MTU, and the datagram must not be fragmented. */
 	if (!fits(skb, c, p, p->end - p->l3 + NSC_BYTES))
 		return NSC_C_SKIP_MTU;
-	/* And no router may: in fragments no boundary finds the capsule. */
+	/* And no router may fragment it: in fragments no boundary finds the capsule. */
 	if (!p->v6 && (bpf_skb_load_bytes(skb, p->l3 + offsetof(struct iphdr, frag_off), &flags,
 					  sizeof(flags)) ||
 		       !(flags & bpf_htons(IP_DF))))
@@ -185,7 +185,7 @@ static __always_inline enum nsc_count refusal(struct __sk_buff *skb, const struc
 	return NSC_C_BORN;
 }
 
-/* Put the capsule behind the datagram: the IP length grows, that of UDP stays. */
+/* Put the capsule behind the datagram: the IP length grows, the UDP length stays. */
 static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct packet *p,
 					     struct nsc_capsule *capsule)
 {
@@ -194,8 +194,7 @@ static __always_inline enum nsc_count extend(struct __sk_buff *skb, const struct
 	neutralize(capsule, wanted_sum(IPPROTO_UDP, p->payload));
 	if (bpf_skb_change_tail(skb, length + NSC_BYTES, 0))
 		return NSC_C_SKIP_MEMORY;
-	/* The second and third do not fail where the first did not: the header's memory is the
-	 * same. */
+	/* If the first call succeeds, so do the others: the header is in the same memory. */
 	if (bpf_skb_store_bytes(skb, length, capsule, NSC_BYTES, 0) ||
 	    !set_ip_length(skb, p, p->end + NSC_BYTES) || !correct_checksum(skb, p, NSC_BYTES)) {
 		bpf_skb_change_tail(skb, length, 0);
@@ -211,7 +210,7 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	__u64 now = bpf_ktime_get_ns();
 	enum nsc_count what;
 
-	/* Where the first device leads out, only the next kernel has a use for it. */
+	/* If the first device leads out, only the next kernel can use a capsule. */
 	if ((boundary && !c->leave) || !drawn(c) || !datagram_targeted(skb, c, p) || !due(c, now))
 		return;
 	count(point, NSC_C_DRAWN);
@@ -232,7 +231,7 @@ static __always_inline void maybe_born(struct __sk_buff *skb, const struct nsc_c
 	count(point, record(skb, p, NSC_LEFT, now, &first, 0) ? NSC_C_LEFT : NSC_C_LEFT_LOST);
 }
 
-/* Take the capsule off: the datagram is what it was, and the segment has NOP in its place. */
+/* Take the capsule off: a datagram is as before, a segment has NOPs in its place. */
 static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p, __u32 at)
 {
 	__u32 blank[NSC_BYTES / 4];
@@ -242,8 +241,7 @@ static __always_inline bool strip(struct __sk_buff *skb, const struct packet *p,
 		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
 	}
 	if (p->inner || carries_another(skb, p)) {
-		/* It stays without its content: the headers around it, or a sum, have its length.
-		 */
+		/* It stays, without content: outer headers, or a checksum, have its length. */
 		__builtin_memset(blank, 0, sizeof(blank));
 		blank[0] = wanted_sum(IPPROTO_UDP, p->payload);
 		return !bpf_skb_store_bytes(skb, at, blank, NSC_BYTES, 0);
@@ -262,7 +260,7 @@ static __always_inline bool arrived(const struct packet *p)
 	return bpf_map_lookup_elem(&addresses, &key);
 }
 
-/* A packet with a capsule that is ours passes. */
+/* A packet with our capsule passes. */
 static __always_inline void passed(struct __sk_buff *skb, const struct nsc_config *c,
 				   struct packet *p, struct nsc_capsule *capsule, __u32 at)
 {
@@ -276,12 +274,13 @@ static __always_inline void passed(struct __sk_buff *skb, const struct nsc_confi
 	if (boundary && !egress && came(capsule))
 		count(point, NSC_C_CAME);
 	parse_addresses(skb, p);
-	/* Of a segment in fragments nobody knows here whether the others come, and how long it is.
-	 */
+	/* For a segment in fragments it is unknown here whether the others arrive, and its
+	 * length. */
 	end = !p->fragment && arrived(p);
 
 	if (end) {
-		/* A segment's stays: what is forwarded after all (DNAT) ends again elsewhere. */
+		/* A segment keeps its capsule: if it is forwarded (DNAT), it ends again
+		 * elsewhere. */
 		count(point,
 		      record(skb, p, NSC_END, now, capsule, 0) ? NSC_C_ENDED : NSC_C_END_LOST);
 		if (p->proto == IPPROTO_UDP && !c->keep && !strip(skb, p, at))
@@ -325,7 +324,7 @@ static __always_inline void look(struct __sk_buff *skb, const struct nsc_config 
 		count(point, NSC_C_FORGED);
 	} else if (p->proto == IPPROTO_TCP && bpf_ntohs(capsule.seq) != (__u16)p->seq) {
 		count(point, NSC_C_COPIES);
-		/* The first part is the packet; none may take a capsule out. */
+		/* Only the first part is the packet; but none may take a capsule out. */
 		if (boundary && egress && !c->leave && !strip(skb, p, at))
 			count(point, NSC_C_NOT_STRIPPED);
 	} else {
@@ -344,7 +343,7 @@ int at_point(struct __sk_buff *skb)
 		return GO_ON;
 	parse(skb, ethernet, c->vxlan_port, &p);
 	if (p.proto == IPPROTO_TCP) {
-		/* Also in a first fragment: its length stays, and the sum of the whole segment. */
+		/* Also in a first fragment: its length and the segment's checksum do not change. */
 		at = find_option(skb, &p);
 		if (at)
 			look(skb, c, &p, at);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Programs of the senders' TCP sockets: they keep room for the option, and write it when a segment
- * is sent. */
+/* Programs for the senders' TCP sockets: they reserve room for the option, and write it when a
+ * segment is sent. */
 #ifndef NSIGHT_SOCKETS_BPF_H
 #define NSIGHT_SOCKETS_BPF_H
 
 #include "capsule.bpf.h"
 
-#define SOCKET	     0 /* the number of this point */
+#define SOCKET	     0 /* this point's number */
 #define TCP_FLAG_SYN 0x02
 
 #define SOL_TCP			  6
-#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* of setsockopt in BPF, from Linux 6.14 */
+#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* for setsockopt in BPF, since Linux 6.14 */
 
-/* Namespaces of the points, by cookie: sockets of others are left alone. */
+/* Namespaces of the points, by cookie: sockets in other namespaces are left alone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
@@ -21,9 +21,9 @@ struct {
 } namespaces SEC(".maps");
 
 /*
- * chosen: the filter means the connection. marked: it has the mark, and has it from here: another
- * program may have set it, and needs it then. reserved: the segment that is being sent has room for
- * a capsule: another program may have reserved the room there is.
+ * chosen: the connection passes the filter. marked: it has a mark that was set here; a mark set by
+ * another program is still needed there. reserved: the segment that is being sent has room for a
+ * capsule that was reserved here, not by another program.
  */
 struct connection {
 	__u8 chosen, marked, reserved;
@@ -47,8 +47,8 @@ static __always_inline bool socket_targeted(struct bpf_sock_ops *ctx)
 {
 	__u64 cookie = bpf_get_netns_cookie(ctx);
 	struct nsc_config *c = settings();
-	/* Not in a branch below: of two that read different fields the compiler makes one that adds
-	 * to ctx. */
+	/* Not in a branch below: the compiler would merge reads of two fields into one that adds to
+	 * ctx. */
 	__u32 local_ip4 = *(volatile __u32 *)&ctx->local_ip4;
 	__u32 remote_ip4 = *(volatile __u32 *)&ctx->remote_ip4;
 	__u32 local[4], remote[4];
@@ -98,15 +98,14 @@ struct bpf_sock_ops_kern {
 };
 
 struct tcp_skb_cb___size {
-	__u16 tcp_gso_size; /* of each segment to be; 0: it is one */
+	__u16 tcp_gso_size; /* of each segment to be made; 0: it is a single one */
 };
 
 #pragma clang attribute pop
 
 /*
- * Whether a segment is no longer than the connection's MSS allows it with a capsule. Those are
- * longer that look for a larger MTU, and those whose MSS was computed when SACK blocks left no
- * room.
+ * Whether a segment with a capsule still fits into the connection's MSS. MTU probes are longer, and
+ * so are segments whose MSS was computed when SACK blocks left no room.
  */
 static __always_inline bool segment_fits(struct bpf_sock_ops *ctx)
 {
@@ -118,8 +117,8 @@ static __always_inline bool segment_fits(struct bpf_sock_ops *ctx)
 }
 
 /*
- * Room is kept whenever the MSS is computed, so that no segment gets longer than the MTU by the
- * option; which of them get a capsule is drawn when they are sent.
+ * Room is reserved whenever the MSS is computed, so that the option makes no segment longer than
+ * the MTU. Which segments get a capsule is decided when they are sent.
  */
 static __always_inline void option_length(struct bpf_sock_ops *ctx)
 {
@@ -136,8 +135,7 @@ static __always_inline void option_length(struct bpf_sock_ops *ctx)
 	connection->reserved = false;
 	if (!connection->chosen)
 		return;
-	/* No capsule without payload: there it would keep the peer off its fast path for nothing.
-	 */
+	/* No capsule without payload: it would only keep the peer off its fast path. */
 	if (!c || ctx->skb_tcp_flags & TCP_FLAG_SYN || !ctx->skb_len || !drawn(c) ||
 	    !due(c, bpf_ktime_get_ns()))
 		return;
@@ -165,7 +163,7 @@ static __always_inline void write_option(struct bpf_sock_ops *ctx)
 		return;
 	}
 	seq = bpf_ntohl(tcp->seq);
-	/* What is sent for the first time begins where sending goes on. */
+	/* A segment that is sent for the first time begins at snd_nxt. */
 	born(&capsule, bpf_ktime_get_ns(), seq, seq != ctx->snd_nxt);
 	neutralize(&capsule, wanted_sum(IPPROTO_TCP, 0));
 	count(SOCKET,
@@ -191,7 +189,7 @@ int at_socket(struct bpf_sock_ops *ctx)
 	return 1;
 }
 
-/* Connections that are there already: the iterator runs in each namespace of the points. */
+/* Existing connections: the iterator runs in each namespace of the points. */
 __u64 n_changed, n_refused;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -203,12 +201,12 @@ struct bpf_iter__tcp {
 #pragma clang attribute pop
 
 /*
- * Set by nsight-stamp before it runs the iterator: whether no connection is chosen any more, and
- * whether marks are taken from every one, since who set them cannot be known.
+ * nsight-stamp sets these before it runs the iterator. choose_none: no connection is chosen any
+ * more. clear_all: marks are removed from every connection, since it is unknown who set them.
  */
 volatile bool choose_none, clear_all;
 
-/* Set or take the mark of a connection with these flags. */
+/* Set or remove the mark of a connection with these flags. */
 static __always_inline bool mark(struct tcp_sock *tcp, int flags)
 {
 	flags ^= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;

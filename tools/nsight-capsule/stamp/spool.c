@@ -41,7 +41,7 @@ static bool put(const void *data, size_t bytes)
 static void flush(void)
 {
 	if (!full && !put(waiting, n_waiting * sizeof(*waiting))) {
-		full = true; /* the end may be a part of a record, which readers leave out */
+		full = true; /* the file may end with a part of a record, which readers skip */
 		fprintf(stderr, "warning: DIR/capsules: %s\n", strerror(errno));
 	}
 	if (full)

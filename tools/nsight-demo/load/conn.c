@@ -45,7 +45,7 @@ void write_log(void)
 	free(lports);
 }
 
-/* What the observer of an emulated machine needs to tell requests apart. */
+/* Marks for an emulator's observer, which tell requests apart. */
 static void mark(const struct conn *c, const struct request *r, bool sent)
 {
 	uint64_t which = (uint64_t)c->lport << 32 | r->number;
@@ -62,7 +62,7 @@ static void mark(const struct conn *c, const struct request *r, bool sent)
 		pt_mark(PT_MARK_END, opts.mark_cause, which);
 }
 
-/* The log of a load that failed is still worth having: it is written first. */
+/* The log of a failed load is still useful: it is written first. */
 static void __attribute__((noreturn)) fail(const char *what, int conn)
 {
 	write_log();
@@ -78,7 +78,7 @@ static void watch(struct conn *c, bool write)
 		fail(strerror(errno), c->index);
 }
 
-/* Passes to the kernel what it takes; a request's send time is that of the call with its first
+/* Hands over what the kernel takes; a request's send time is that of the call with its first
  * byte. */
 void flush_out(struct conn *c)
 {
@@ -207,7 +207,7 @@ static void receive_datagrams(struct conn *c)
 			fail(strerror(errno), c->index);
 		len = c->count ? opts.proto->parse(c->in, (size_t)n, front(c), &opts, &more) : -1;
 		if (len < 0) {
-			n_stray++; /* answer of a request that was given up as lost */
+			n_stray++; /* answer to a request that was given up as lost */
 			continue;
 		}
 		c->datagram_bytes += (uint32_t)n;
@@ -226,8 +226,8 @@ void receive(struct conn *c)
 		receive_stream(c);
 }
 
-/* Gives up datagrams whose answer did not come; a TCP answer always comes or the connection fails.
- */
+/* Gives up requests in datagrams whose answer did not come; over TCP the answer always comes, or
+ * the connection fails. */
 void expire_datagrams(int64_t now)
 {
 	if (opts.proto->socktype != SOCK_DGRAM)
@@ -243,7 +243,7 @@ void expire_datagrams(int64_t now)
 	}
 }
 
-/* A known port lets a firewall rule pick out one connection. */
+/* With a known port, a firewall rule can pick out one connection. */
 static void bind_port(struct conn *c, int family)
 {
 	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6};
@@ -260,7 +260,7 @@ static void bind_port(struct conn *c, int family)
 		    strerror(errno));
 }
 
-/* A signal ends the wait for the connection, and not the connection: the log is to be complete. */
+/* A signal ends the wait for the connection, but not the connection: the log is to be complete. */
 static int connect_whole(int fd, const struct addrinfo *ai)
 {
 	struct pollfd wait = {.fd = fd, .events = POLLOUT};
@@ -321,7 +321,7 @@ void open_connections(void)
 		if (opts.proto->socktype == SOCK_STREAM)
 			setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		c->lport = local_port(c->fd);
-		/* Non-blocking only now: connect() reports an absent server at once. */
+		/* Non-blocking only now: this way connect() reports an absent server at once. */
 		if (fcntl(c->fd, F_SETFL, O_NONBLOCK) ||
 		    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &ev))
 			die("", "connection %d: %s", i, strerror(errno));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Connections of nsight-load: requests in flight, bytes on their way in and out. */
+/* Connections of nsight-load: requests in flight, and bytes on their way in and out. */
 #ifndef NSIGHT_LOAD_CONN_H
 #define NSIGHT_LOAD_CONN_H
 
@@ -23,7 +23,7 @@ struct conn {
 extern struct conn *conns;
 extern int n_conns, n_base, epoll_fd;
 extern struct options opts;
-extern uint64_t n_stray; /* datagrams that answer nothing in flight */
+extern uint64_t n_stray; /* datagrams that answer no request in flight */
 
 void open_connections(void);
 void write_log(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Burns a core in turns and logs when it really had the core: the truth that a diagnosis of
- * "hog" is compared with. A turn that something preempted is logged as the intervals between.
+ * Keeps a core busy in turns and logs when it really had the core: the ground truth for the
+ * diagnosis "hog". If something preempted a turn, the log has the intervals in between.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -19,23 +19,24 @@
 
 #include "mark.h"
 
-#define MARK_HOG 10 /* number of this disturbance among the marks */
+#define MARK_HOG 10 /* number of this disturbance in the marks */
 
-/* A clock step above this means the core was taken away; interrupts stay below it. */
+/* A clock step above this means that the core was taken away; interrupts stay below it. */
 #define GAP_NS	      20000
 #define MAX_STRETCHES (4 << 20)
 
 static const char usage_text[] =
 	"usage: hog [-C CPU] [--burn-us N] [--idle-us N] [-d SECONDS] [-l LOG]\n"
-	"Burns a core for burn-us (default 3000), sleeps idle-us (default 17000), and so on.\n"
+	"Keeps a core busy for burn-us (default 3000), sleeps idle-us (default 17000), and "
+	"repeats.\n"
 	"\n"
 	"  -C, --cpu N         core\n"
 	"  -b, --burn-us N     -i, --idle-us N\n"
-	"  -j, --jitter PCT    the idle time varies by so much at random, default 30\n"
-	"  -N, --nice N        niceness of the burning, default 0\n"
+	"  -j, --jitter PCT    the idle time varies at random by this, default 30\n"
+	"  -N, --nice N        niceness while busy, default 0\n"
 	"  -f, --fifo PRIO     real-time priority instead: nothing normal preempts it\n"
 	"  -d, --duration S    default: until SIGINT or SIGTERM\n"
-	"  -l, --log FILE      start and end (CLOCK_MONOTONIC ns) of every interval burned\n"
+	"  -l, --log FILE      start and end (CLOCK_MONOTONIC ns) of every busy interval\n"
 	"\n"
 	"Exit codes: 0, 1 error, 2 usage.\n";
 
@@ -86,7 +87,7 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* An empty log says that signals are handled from now on: whoever ends the hog gets a log. */
+/* An empty log shows that signals are handled from now on: whoever ends the hog then gets a log. */
 static int begin_log(const char *path)
 {
 	FILE *file = fopen(path, "w");

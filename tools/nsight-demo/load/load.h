@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* nsight-load: what its modules share. */
+/* Shared by the modules of nsight-load. */
 #ifndef NSIGHT_LOAD_H
 #define NSIGHT_LOAD_H
 
@@ -28,14 +28,14 @@ struct options {
 
 /* One request, from its bytes to its log line. */
 struct request {
-	uint64_t number; /* also what the protocol carries back, where it can */
+	uint64_t number;		       /* the protocol carries it back where it can */
 	int64_t intended_ns, send_ns, recv_ns; /* CLOCK_MONOTONIC; recv_ns 0: no answer */
 	uint64_t byte_start;		       /* offset in the connection; UDP: datagram number */
 	uint32_t nbytes, response_bytes;
 	uint32_t key;
 	int32_t conn;
 	uint8_t kind;
-	bool counted; /* false for the setup and the warm-up */
+	bool counted; /* false during setup and warm-up */
 };
 
 struct proto {
@@ -47,8 +47,8 @@ struct proto {
 	size_t (*build)(char *buf, size_t cap, const struct request *req,
 			const struct options *opt);
 	/*
-	 * Returns the length of the first complete response in buf, 0 when bytes are missing,
-	 * -1 when it is not the answer to req. For datagrams buf is one datagram and *more is set
+	 * Returns the length of the first complete response in buf, 0 when bytes are missing, -1
+	 * when it is not the answer to req. For datagrams buf is one datagram, and *more is set
 	 * when further datagrams of the same answer follow.
 	 */
 	ssize_t (*parse)(const char *buf, size_t len, const struct request *req,
@@ -57,7 +57,7 @@ struct proto {
 
 extern const struct proto protos[];
 extern const size_t n_protos;
-#define BIG_KEY 99999999u /* the key whose value is burst_value_size long */
+#define BIG_KEY 99999999u /* the key with a value of burst_value_size bytes */
 
 void parse_options(int argc, char **argv, struct options *opt);
 size_t value_size_of(const struct request *req, const struct options *opt);

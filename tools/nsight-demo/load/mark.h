@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Marks: no-operations that emulated Intel PT recognises by their displacement. They do nothing
+ * Marks: no-operations that an emulated Intel PT recognises by their displacement. They do nothing
  * on any other machine.
  */
 #ifndef PT_MARK_H

@@ -171,10 +171,10 @@ int main(int argc, char **argv)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	record_begin_log(&opts);
-	/* A report files threads called nsight-* under NSight's own cost; the load is no part of
-	 * it. */
+	/* Reports count threads called nsight-* as NSight's own cost; the load is not. */
 	prctl(PR_SET_NAME, "load-client");
-	prctl(PR_SET_TIMERSLACK, 1); /* the default of 50 us would bunch the open loop's requests */
+	prctl(PR_SET_TIMERSLACK, 1); /* with the default of 50 us, requests of the open loop
+				      * would bunch up */
 	if (opts.cpu >= 0) {
 		cpu_set_t set;
 
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 		struct timespec pause = {0, 2000000};
 
 		pt_mark(PT_MARK_START, opts.marks, 0);
-		nanosleep(&pause, NULL); /* the emulator begins at its next turn */
+		nanosleep(&pause, NULL); /* the emulator starts at its next turn */
 	}
 	run_load();
 	if (opts.marks >= 0)

@@ -13,7 +13,7 @@ static const char usage_text[] =
 	"Sends requests from one epoll loop and logs each with its byte range and times.\n"
 	"\n"
 	"  -s, --server ADDRESS       IPv4 or IPv6 address of the server\n"
-	"  -p, --port PORT            default: the protocol's own\n"
+	"  -p, --port PORT            default: the protocol's usual port\n"
 	"  -P, --protocol NAME        memcached, memcached-binary, memcached-udp, redis, http, "
 	"echo, echo-udp\n"
 	"  -c, --connections N        default 1\n"
@@ -22,26 +22,27 @@ static const char usage_text[] =
 	"      --fixed                open loop with equal gaps instead of Poisson arrivals\n"
 	"      --pipeline N           requests in flight per connection at most, default 1\n"
 	"      --bind-port N          connection i is bound to local port N + i\n"
-	"      --burst N              and N requests at once, again and again\n"
+	"      --burst N              also send N requests at once, repeatedly\n"
 	"      --burst-every MS       gap between the bursts, default 100\n"
 	"      --burst-connections N  connections that share a burst, besides -c; default 1:\n"
 	"                             the whole burst is one write on one connection\n"
 	"      --burst-kind get|set   default get\n"
 	"      --burst-value-size N   bytes of the values that a burst reads or stores\n"
 	"      --value-size N         bytes of a value (echo: of a message), default 100\n"
-	"      --set                  the requests store instead of reading\n"
+	"      --set                  requests store values instead of reading them\n"
 	"      --keys N               distinct keys, default 100\n"
 	"      --path PATH            http: default /\n"
 	"  -d, --duration SECONDS     after the warm-up; default 5\n"
 	"  -n, --count N              stop after N requests instead, setup and bursts not counted\n"
-	"  -w, --warmup SECONDS       requests of that time are logged with counted=0; default 0\n"
+	"  -w, --warmup SECONDS       requests in this time are logged with counted=0; default 0\n"
 	"      --start-delay MS       pause between the setup and the load; default 0\n"
-	"      --udp-timeout MS       a datagram without an answer is lost then; default 500\n"
+	"      --udp-timeout MS       datagrams without an answer are lost after that; default "
+	"500\n"
 	"  -C, --cpu N                run on that core only\n"
 	"      --marks N              marks for emulated Intel PT: log N begins with the load and\n"
 	"                             ends with it, requests and answers are marked\n"
 	"      --mark-cause N         mark the time from request to answer as disturbance N\n"
-	"      --seed N               of the Poisson arrivals; default 1\n"
+	"      --seed N               seed of the Poisson arrivals; default 1\n"
 	"  -l, --log FILE             one line a request (tab-separated, header line, #end)\n"
 	"\n"
 	"The latency summary goes to stderr. Exit codes: 0, 1 connection or protocol error,\n"
@@ -263,7 +264,7 @@ void parse_options(int argc, char **argv, struct options *opt)
 		opt->port = opt->proto->default_port;
 	if (opt->proto->socktype == SOCK_DGRAM)
 		opt->pipeline =
-			1; /* answers of lost datagrams would be taken for those of later ones */
+			1; /* answers to lost requests would be taken for those to later ones */
 	if (opt->proto->socktype == SOCK_DGRAM && opt->burst && opt->burst_conns < opt->burst)
 		usage_error("burst-connections", "fewer than --burst over UDP");
 	opt->big_setup = opt->burst && opt->burst_kind == KIND_GET && opt->proto->has_setup;

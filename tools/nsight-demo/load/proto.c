@@ -38,7 +38,7 @@ const char *kind_name(const struct request *req, const struct options *opt)
 	return req->kind == KIND_SET ? "set" : "get";
 }
 
-/* Head, value, tail: every text protocol's set is made of these. */
+/* Head, value, tail: every text protocol's set command consists of these. */
 static size_t join(char *buf, size_t cap, int head, size_t value, const char *tail)
 {
 	size_t tail_len = strlen(tail);
@@ -50,7 +50,7 @@ static size_t join(char *buf, size_t cap, int head, size_t value, const char *ta
 	return (size_t)head + value + tail_len;
 }
 
-/* Length up to and with the first CRLF, 0 if there is none yet. */
+/* Length up to and including the first CRLF, 0 if there is none yet. */
 static size_t line_len(const char *buf, size_t len)
 {
 	const char *lf = memchr(buf, '\n', len);
@@ -217,7 +217,7 @@ static ssize_t http_parse(const char *buf, size_t len, const struct request *req
 		p = lf + 1;
 	}
 	if (body < 0)
-		return -1; /* chunked answers are not asked for */
+		return -1; /* chunked answers are not requested */
 	return len < head + (size_t)body ? 0 : (ssize_t)(head + (size_t)body);
 }
 

@@ -9,8 +9,8 @@
 #include "load.h"
 
 /*
- * Chunks, not one growing array: connections hold pointers to requests in flight, and a
- * realloc of a large array would stall the load for milliseconds.
+ * Chunks, not one growing array: connections hold pointers to requests in flight, and a realloc of
+ * a large array would stall the load for milliseconds.
  */
 #define CHUNK	   65536
 #define MAX_CHUNKS 4096
@@ -62,7 +62,8 @@ static FILE *open_log(const struct options *opt)
 	return file;
 }
 
-/* An empty log says that signals are handled from now on: whoever ends the client gets a log. */
+/* An empty log shows that signals are handled from now on: whoever ends the client then gets a
+ * log. */
 void record_begin_log(const struct options *opt)
 {
 	if (opt->log)
@@ -101,7 +102,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Nearest rank: the smallest latency that at least p of all do not exceed. */
+/* Nearest rank: the smallest latency that at least a share p of all latencies do not exceed. */
 static double percentile_us(const int64_t *sorted, uint64_t n, double p)
 {
 	uint64_t rank = (uint64_t)(p * (double)n + 0.999999);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Namespaces, servers, programs of the load; nothing of them survives ``with``."""
+"""Namespaces, servers and load programs; all are removed at the end of ``with``."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Server:
 
 
 class Bed:
-    """Context manager: two namespaces, servers, load; everything is gone afterwards.
+    """Context manager: two namespaces, servers, load; everything is removed afterwards.
 
-    Cores (of two): ``app_cpu`` is the servers', ``load_cpu`` the client's. On exit, and on
-    SIGINT, SIGTERM and SIGHUP, every process it started is ended by its pid and its namespaces
-    and directory are deleted. What a run that was killed with SIGKILL left is removed by the
-    next one; its processes died with it.
+    Cores (of two): ``app_cpu`` is for the servers, ``load_cpu`` for the client. On exit, and on SIGINT,
+    SIGTERM and SIGHUP, it ends every process that it started, by pid, and deletes its namespaces and
+    directory. After a run that was killed with SIGKILL, the next run removes the leftovers; its processes
+    died with it.
 
     >>> with Bed() as bed:                                     # doctest: +SKIP
     ...     server = bed.start_server("memcached")
@@ -86,7 +86,7 @@ class Bed:
         build_programs()
 
     def _wait(self) -> None:
-        """Until it may begin."""
+        """Wait until it may begin."""
 
     def _teardown(self) -> None:
         self.interrupts.close()
@@ -113,8 +113,8 @@ class Bed:
     ) -> Process:
         """Start a program that ends with the bed at the latest; see ``prefix`` and ``Process``.
 
-        ``creates``: a file that it creates once it handles signals. Returns when that is there: who ends
-        it before would get no log from it.
+        ``creates``: a file that it creates once it handles signals. Returns when the file exists: a program
+        that is ended earlier would write no log.
         """
         if creates:
             creates.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ class Bed:
     ) -> Server:
         """Start a server in the server namespace and wait until it accepts connections.
 
-        ``port``: the server's usual one by default. ``options`` go behind the bed's own.
+        ``port``: by default the server's usual one. ``options`` come after the bed's own.
         """
         kind = KINDS[kind_name]
         port = port or kind.port
@@ -153,7 +153,7 @@ class Bed:
         shutil.chown(directory, USER)
         for path in directory.iterdir():
             path.chmod(0o644)
-        # TERM, not KILL, at the bed's death: nginx's master takes its workers along.
+        # TERM, not KILL, when the bed dies: nginx's master ends its workers, too.
         process = self.start(
             kind_name,
             [*kind.argv(port, directory), *options],
@@ -183,7 +183,7 @@ class Bed:
     ) -> list[str]:
         """Command of a load client for ``server``, to be run from anywhere as root.
 
-        ``fifo``: the client's real-time priority, if it is not the bed's.
+        ``fifo``: the client's real-time priority, if it differs from the bed's.
         """
         priority = self.fifo if fifo is None else fifo
         head = [*prefix(self.link.client, fifo=priority), str(LOAD), "-s", server.address]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo: memcached's tail, disturbed by a program called hog, and what NSight says about it.
+"""The demo: memcached's tail latency, disturbed by a program called hog, and what NSight reports about it.
 
 Starts memcached in one network namespace and a load client in another, lets the hog take
-turns on memcached's core, records, and prints the diagnosis and where the report is. All
-that it started is gone afterwards, also after Ctrl-C; the capture and the report stay.
+turns on memcached's core, records, and prints the diagnosis and where the report is.
+Everything that it started is removed afterwards, also after Ctrl-C; the capture and the
+report stay.
 
 Exit codes: 0; 1 something failed; 2 usage; 4 root or a program is missing; 130 interrupted.
 """

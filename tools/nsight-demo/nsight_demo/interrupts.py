@@ -23,15 +23,14 @@ def _under_way() -> bool:
 class Interrupts:
     """Turns SIGINT, SIGTERM and SIGHUP into KeyboardInterrupt, but never inside ``held()``.
 
-    A signal between creating a namespace and noting that it exists would leave it behind;
-    a second Ctrl-C during the teardown would too. Inside ``held()`` a signal only leaves a
-    mark, and the interrupt follows when the outermost block ends. A blocked signal mask
-    would do the same but is inherited by every child.
+    A signal between creating a namespace and noting that it exists would leave it behind; a second Ctrl-C
+    during the teardown would too. Inside ``held()`` a signal is only noted, and the interrupt follows when
+    the outermost block ends. A blocked signal mask would do the same, but every child inherits it.
 
-    Python ignores exceptions in ``__del__`` and in weakref callbacks, those of ``import``
-    among them, so an interrupt may get lost. From the first signal on a timer repeats it
-    until ``close()``, but not while an earlier one is under way: that would break its cleanup.
-    Python prints a traceback for each it ignored; an interrupt's is left out, for it comes again.
+    Python ignores exceptions in ``__del__`` and in weakref callbacks (``import`` uses some), so an interrupt
+    may get lost. After the first signal a timer repeats it until ``close()``, but not while an earlier one is
+    under way: that would break its cleanup. Python prints a traceback for each ignored exception; an
+    interrupt's traceback is suppressed, because the interrupt comes again.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()  # a SIGALRM after its handler is gone would kill
+        self.close()  # a SIGALRM without its handler would kill the process
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
         sys.unraisablehook = self._print_ignored

@@ -21,7 +21,7 @@ def _check(path: Path, first: str) -> None:
 
 
 def read_load(path: Path) -> pd.DataFrame:
-    """One row a request, in sending order; times int64 CLOCK_MONOTONIC ns, recv_ns 0: no answer.
+    """One row per request, in sending order; times int64 CLOCK_MONOTONIC ns, recv_ns 0: no answer.
 
     ``byte_start`` counts from the connection's first byte (UDP: from its first datagram).
     """
@@ -49,7 +49,7 @@ def overlap_ns(start: np.ndarray, end: np.ndarray, intervals: np.ndarray) -> np.
     done = np.concatenate([[0], np.cumsum(ends - begins)])
 
     def until(t: np.ndarray) -> np.ndarray:
-        # Time inside intervals before t: all whole ones, less what the last one has after t.
+        # Time inside intervals before t: all whole intervals, minus the part of the last one after t.
         i = np.searchsorted(begins, t, side="right")
         late = np.where(i > 0, ends[np.maximum(i - 1, 0)] - t, 0)
         return done[i] - np.maximum(late, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two network namespaces joined by a veth pair, and the traces of runs that died."""
+"""Two network namespaces joined by a veth pair, and the clean-up after runs that died."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from .processes import BedError, run, wait_until
 
 PREFIX = "nsight-tb"
 NETNS_DIR = Path("/run/netns")
-#: Directory of everything that beds of this machine share.
+#: Directory that all beds of this machine share.
 RUN_DIR = Path("/run/nsight-testbed")
 SERVER4, CLIENT4 = "198.18.77.1", "198.18.77.2"  # RFC 2544 range, never routed
 SERVER6, CLIENT6 = "fd77:6e73::1", "fd77:6e73::2"
 
 
 def start_ticks(pid: int) -> str | None:
-    """Start time of a process, which tells it from a later one with the same pid; None if it has ended."""
+    """Start time of a process, which distinguishes it from a later one with the same pid; None if it has
+    ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    # A zombie holds nothing any more, and may stay for as long as its parent does not look.
+    # A zombie holds no resources, and may stay until its parent waits for it.
     return None if fields[0] in "ZX" else fields[19]
 
 
@@ -35,7 +36,8 @@ def run_name() -> str:
 
 
 def run_dir() -> Path:
-    """``RUN_DIR``, made if need be. Servers run as another user and must get through, whatever the umask is."""
+    """``RUN_DIR``, created if needed. Servers run as another user and must have access, whatever the umask
+    is."""
     try:
         RUN_DIR.mkdir(exist_ok=True)
         RUN_DIR.chmod(0o755)
@@ -66,9 +68,9 @@ def _remove_dir(name: str) -> None:
 
 
 def delete_netns(name: str) -> None:
-    """Delete a namespace if it is there; its interfaces go with it.
+    """Delete a namespace if it exists; its interfaces go with it.
 
-    Of a killed run that had mounts of its own, only the file remains on which the namespace was mounted.
+    For a killed run that had its own mounts, only the file remains on which the namespace was mounted.
     """
     path = NETNS_DIR / name
     if os.path.lexists(path):
@@ -83,10 +85,10 @@ def delete_netns(name: str) -> None:
 class LinkOptions:
     """How the server's end of the link receives.
 
-    Plainly, a veth's receive softirq runs in the sender's context on the sender's core.
-    ``napi_cpu``: threaded NAPI, its kernel thread on that core. ``rps_cpu``: receive packet
-    steering, the softirq on that core. ``bridge_rps_cpu``: the server's address is a bridge's, whose packet
-    steering is to that core: the core that the packet arrives on is not the one that hands it off.
+    By default, a veth's receive softirq runs in the sender's context on the sender's core. ``napi_cpu``:
+    threaded NAPI, with its kernel thread on that core. ``rps_cpu``: receive packet steering, the softirq on
+    that core. ``bridge_rps_cpu``: the server's address belongs to a bridge, whose packet steering uses that
+    core: a packet arrives on one core and is handed off on another.
     """
 
     napi_cpu: int | None = None
@@ -127,7 +129,7 @@ class Link:
         if options.gro or options.napi_cpu is not None:
             # Without GRO a veth has no NAPI instance to make threaded.
             run(["nsenter", f"--net=/run/netns/{self.server}", "ethtool", "-K", self.interface, "gro", "on"])
-            # ... and veth bypasses it for senders that segment in "hardware" (veth_skb_is_eligible_for_gro).
+            # veth also bypasses it for senders that segment in "hardware" (veth_skb_is_eligible_for_gro).
             run(["nsenter", f"--net=/run/netns/{self.client}", "ethtool", "-K", self.peer, "tso", "off"])
         if options.napi_cpu is not None:
             self._write_sysfs("threaded", "1")

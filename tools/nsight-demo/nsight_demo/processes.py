@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Child processes in a namespace, on a core, as a user; all of them ended by their own pid."""
+"""Child processes in a namespace, on a core, as a user; each is ended by its own pid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import subprocess
 import time
 from pathlib import Path
 
-#: What takes longer hangs. Nothing that works comes near it, on however busy a machine.
+#: Anything that takes longer hangs. Nothing that works comes near this, however busy the machine.
 HANGS_S = 120.0
 
 
 class BedError(Exception):
-    """A bed could not do what was asked; the message says what to do about it."""
+    """A bed could not do what was requested; the message says what to do about it."""
 
 
 def run(argv: list[str], stdin: str | None = None) -> str:
@@ -38,8 +38,8 @@ def prefix(
 ) -> list[str]:
     """Commands that put the command after them into a namespace, on a core and under a user.
 
-    All of them exec, so that the child's pid stays the program's. ``death``: the signal it gets
-    when the testbed dies. ``fifo``: real-time priority.
+    All of them exec, so that the child's pid stays the program's. ``death``: the signal that it gets when the
+    testbed dies. ``fifo``: real-time priority.
     """
     argv: list[str] = []
     if netns:
@@ -81,7 +81,7 @@ class Process:
         return self._popen.pid
 
     def output(self) -> str:
-        """What it wrote so far (the last 4000 characters)."""
+        """Its output so far (the last 4000 characters)."""
         return self.log.read_text(errors="replace")[-4000:].strip() if self.log else "see above"
 
     def check_alive(self) -> None:
@@ -90,15 +90,16 @@ class Process:
             raise BedError(f"{self.name} ended with {self.poll()}: {self.output()}")
 
     def children(self) -> list[int]:
-        """Pids of its children, nginx's workers for one."""
+        """Pids of its children, for example nginx's workers."""
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(word) for word in text.split()]
 
     def poll(self) -> int | None:
-        """Exit code, negative for a signal; None while it runs. What has ended stays a zombie until ``stop``.
+        """Exit code, negative for a signal; None while it runs. An ended process stays a zombie until
+        ``stop``.
 
-        Not Popen's: an interrupt raised where Popen has taken its lock, but is not yet in the ``try`` that gives it
-        back, leaves it taken, and the teardown's ``wait`` would never return.
+        Popen's ``poll`` is not used: if an interrupt is raised after Popen has taken its lock, but before the
+        ``try`` that releases it, the lock stays taken, and the teardown's ``wait`` would never return.
         """
         if self._code is None:
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -126,11 +127,11 @@ class Process:
             os.kill(self.pid, signum)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL to its session's own process group; returns when it is gone."""
+        """SIGTERM, then SIGKILL to the process group of its session; returns when the process has ended."""
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
+        self.signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         if self._wait(self.grace_s) is None:
-            # Nobody has reaped it, so the group id cannot have been reused.
+            # The process is not reaped yet, so the group id cannot have been reused.
             os.killpg(self.pid, signal.SIGKILL)
             self._wait(float("inf"))
         self._popen.poll()

@@ -14,9 +14,9 @@ USER = "nobody"
 
 @dataclass(frozen=True)
 class ServerKind:
-    """How to start one kind of server and what the load client calls its protocol.
+    """How to start one kind of server, and the load client's name for its protocol.
 
-    ``port``: its usual one, where nothing else on the machine listens or records.
+    ``port``: its usual one; nothing else on the machine listens there or is recorded.
     """
 
     name: str

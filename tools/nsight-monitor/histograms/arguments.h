@@ -13,7 +13,7 @@ struct arguments {
 	uint64_t port, pid, cgroup, ifindex, netns, netns_cookie, queue, n_groups, group_idle_ms,
 		interval_ms, duration_ms;
 	const char *comm;
-	/* IPv4 as IPv6 has it, in network byte order; all 0: any */
+	/* IPv4 in IPv6 form, in network byte order; all 0: any */
 	uint8_t peer[16], peer_mask[16];
 	uint64_t trigger_ns[N_STAGES]; /* 0: none */
 	enum group_by group_by;
@@ -21,7 +21,7 @@ struct arguments {
 	bool list, cost, receive_stamps, triggers;
 };
 
-/* Exits where it is wrong, or help is asked for. */
+/* Exits if the command line is wrong, or after the help text. */
 void arguments_parse(int argc, char **argv, struct arguments *args);
 const char *group_by_name(enum group_by by);
 

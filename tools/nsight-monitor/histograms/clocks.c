@@ -36,7 +36,7 @@ int64_t clock_realtime_offset(void)
 
 void clock_watch_again(int fd)
 {
-	/* It never ends by itself, only when the clock is set. */
+	/* The timer never expires; it only reports when the clock is set. */
 	struct itimerspec never = {.it_value.tv_sec = INT32_MAX};
 
 	timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &never, NULL);

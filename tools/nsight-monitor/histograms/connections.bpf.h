@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Connections that are established and wait for accept. */
+/* Established connections that wait for accept. */
 #ifndef NSIGHT_MONITOR_CONNECTIONS_BPF_H
 #define NSIGHT_MONITOR_CONNECTIONS_BPF_H
 
@@ -53,7 +53,7 @@ static __always_inline struct connection *place_of_connection(__u64 sk)
 	return &connections[(sk * 0x9e3779b97f4a7c15ull) >> CONNECTIONS_SHIFT & (CONNECTIONS - 1)];
 }
 
-/* The third segment of the handshake: from here on accept can return the connection. */
+/* The third segment of the handshake: from now on accept can return the connection. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_inet_sock_set_state, struct sock *sk, int oldstate, int newstate)
 {
@@ -114,7 +114,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long fd)
 	socket = BPF_CORE_READ(file, private_data);
 	number = (__u64)BPF_CORE_READ(socket, sk);
 	c = place_of_connection(number);
-	/* It may be no connection of TCP, or another one took its place in the table. */
+	/* It may not be a TCP connection, or another one took its place in the table. */
 	if (!number || c->sk != number) {
 		count(core, COUNT_ACCEPT_UNKNOWN);
 		return 0;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A program that has looked up the place of a group that ends, or a packet on its way that carries
- * it, counts there within this. */
+/* For this long after a group has ended, latencies may still be counted in its place: by a program
+ * that has looked it up already, or for a packet under way that carries it. */
 #define LEAVING_NS 10000000000ull
 
 void groups_begin(struct groups *g)
@@ -84,8 +84,8 @@ void groups_age(struct groups *g, const uint64_t *seen_now, uint64_t now)
 			changed = true;
 		}
 	}
-	/* After the keys have gone: who asks from now on gets another place. Who had none asks
-	 * again. */
+	/* After the keys are deleted: a later look-up gets another place, and groups without a
+	 * place try again. */
 	if (changed)
 		++*g->epoch;
 }

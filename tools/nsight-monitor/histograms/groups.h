@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Which groups there are, and the end of those in which nothing is measured any more. */
+/* Which groups there are, and the end of those in which nothing is measured any more */
 #ifndef NSIGHT_MONITOR_GROUPS_H
 #define NSIGHT_MONITOR_GROUPS_H
 
@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 /*
- * A group has a place in the histograms, which another one gets when it has ended. It is printed
- * with a number that no other group ever has.
+ * A group has a place in the histograms; after it has ended, another group gets the place. It is
+ * printed with a number that no other group ever has.
  */
 struct group {
 	enum { GROUP_FREE, GROUP_IN_USE, GROUP_LEAVING } state;
 	struct group_key key;
 	uint64_t number;
-	uint64_t seen,
-		changed; /* latencies of all stages so far, and when (ns) there were others */
+	uint64_t seen, changed; /* count of latencies in all stages so far; when (ns) it last
+				 * changed */
 };
 
 struct groups {
@@ -25,18 +25,18 @@ struct groups {
 	int n, n_cores, map, free_places;
 	uint64_t idle_ns, next_number;
 	struct histograms *histograms; /* [core][group] */
-	volatile __u32 *epoch; /* of the programs, which ask for places again in a new one */
+	volatile __u32 *epoch; /* of the programs; they look up places again in a new epoch */
 	volatile __u64 *n_ended;
 };
 
 /* Before the programs are attached. */
 void groups_begin(struct groups *g);
-/* Which ones have come. */
+/* Find new groups. */
 void groups_look(struct groups *g);
-/* At now (ns), after their latencies were added up in seen_now[n]: when most places are taken,
- * groups in which nothing was measured for idle_ns end. */
+/* Call it at now (ns), after the latencies were added up in seen_now[n]: when most places are
+ * taken, groups without measurements for idle_ns end. */
 void groups_age(struct groups *g, const uint64_t *seen_now, uint64_t now);
-/* Whether the place belongs to one. */
+/* Whether the place belongs to a group. */
 bool group_is_printed(const struct groups *g, int place);
 
 #endif

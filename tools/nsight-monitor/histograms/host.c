@@ -96,7 +96,7 @@ static bool is_needed(const char *tracepoint, uint32_t chosen)
 			continue;
 		snprintf(names, sizeof(names), "%s", stages[i].tracepoints);
 		for (char *name = strtok(names, " "); name; name = strtok(NULL, " "))
-			/* Who sends over a virtual device knows when the packet arrived. */
+			/* For packets over a virtual device, the sender knows when they arrived. */
 			if (!strcmp(name, tracepoint) ||
 			    (!strcmp(name, "netif_receive_skb") &&
 			     !strcmp(tracepoint, "net_dev_start_xmit")))

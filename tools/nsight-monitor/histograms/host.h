@@ -13,13 +13,13 @@ struct host {
 	char missing[N_STAGES][128]; /* what the kernel lacks for a stage; "": nothing */
 };
 
-/* Exits where the kernel does not describe its types. */
+/* Exits if the kernel does not describe its types. */
 void host_look(struct host *host);
-/* 1 << stage of those that it has */
+/* 1 << stage for each stage that the kernel has */
 uint32_t host_stages(const struct host *host);
-/* Only programs that some of the stages need are loaded. */
+/* Load only programs that some of the stages need. */
 void host_choose_programs(struct bpf_object *object, uint32_t stages);
-/* As members of a JSON object */
+/* Print as members of a JSON object. */
 void host_print(const struct host *host, uint32_t chosen, FILE *to);
 
 #endif

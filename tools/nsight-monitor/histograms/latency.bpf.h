@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Histograms of each core, and the groups that they are kept for. */
+/* The histograms of each core, and the groups for which they are kept. */
 #ifndef NSIGHT_MONITOR_LATENCY_BPF_H
 #define NSIGHT_MONITOR_LATENCY_BPF_H
 
 #include "../../bpf/filters.bpf.h"
 #include "stages.h"
 
-/* 1 << stage of those that are measured */
+/* 1 << stage for each measured stage */
 const volatile __u32 stages = ~0u;
 const volatile __u32 group_by, n_groups = 1;
 const volatile char only_comm[16];
-/* The other side's address, IPv4 as IPv6 has it, and which bits of it count; as loaded */
+/* The other side's address, IPv4 in IPv6 form, and its mask; as loaded */
 const volatile __u64 only_peer[2], peer_mask[2];
-/* A process is asked for, by number or name: a socket is looked at once such a process reads it. */
+/* A process is selected, by number or name: a socket is measured once such a process reads from
+ * it. */
 const volatile bool only_process;
-/* Of only_netns, whose number another namespace gets once it has gone; 0: not known */
+/* Cookie of only_netns, since another namespace can get its number later; 0: not known */
 const volatile __u64 only_netns_cookie;
-/* Sockets in which so many packets wait; 0: any */
+/* Only sockets in which at least this many packets wait; 0: any */
 const volatile __u32 only_queue;
 
-/* Latencies of so many ns are reported at once; 0: none of the stage. */
+/* Latencies from this many ns on are reported at once; 0: not for this stage. */
 const volatile __u64 trigger_ns[N_STAGES];
 #define TOLD_AGAIN_NS 100000000
 
@@ -57,7 +58,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } free_places SEC(".maps");
 
-/* Places that were found in an earlier one may be of another group by now. 0: none was found */
+/* A place found in an earlier epoch may belong to another group by now. 0: none was found */
 volatile __u32 group_epoch;
 
 static __always_inline bool wanted(enum stage stage)
@@ -77,7 +78,7 @@ static __always_inline void count(struct core *core, enum count what)
 	__sync_fetch_and_add(&core->counts[what], 1);
 }
 
-/* The exponent of the least power of two that is not below it */
+/* The exponent of the smallest power of two that is not below ns */
 static __always_inline __u32 bucket_of(__u64 ns)
 {
 	__u32 bucket = 0;
@@ -94,8 +95,8 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return bucket < N_BUCKETS ? bucket : N_BUCKETS - 1;
 }
 
-/* One of a stage and core in a tenth of a second: what is around it is in the window of the first.
- */
+/* At most one per stage and core in a tenth of a second: the first one's window covers the
+ * others. */
 static __always_inline void report_slow(enum stage stage, __u32 group, __u64 ns)
 {
 	struct slow_latency slow = {
@@ -119,7 +120,7 @@ static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 
 	if (!wanted(stage))
 		return;
-	/* Another core has put a newer begin in the place of the one that was looked for. */
+	/* Another core has replaced the begin by a newer one. */
 	if ((__s64)ns < 0) {
 		core = this_core();
 		if (core)
@@ -129,14 +130,14 @@ static __always_inline void observe(enum stage stage, __u32 group, __u64 ns)
 	all = bpf_map_lookup_elem(&histograms, &at);
 	if (!all)
 		return;
-	/* What interrupts this program may count in the same place. */
+	/* An interrupting program may count in the same place. */
 	__sync_fetch_and_add(&all->of[stage].n[bucket], 1);
 	__sync_fetch_and_add(&all->of[stage].sum_ns, ns);
 	if (trigger_ns[stage] && ns >= trigger_ns[stage])
 		report_slow(stage, group, ns);
 }
 
-/* The number of a group, a new one while there is room. */
+/* The place of a group; a new group gets one while there is room. */
 static __always_inline __u32 group_of_key(struct core *core, const struct group_key *key)
 {
 	__u32 *known = bpf_map_lookup_elem(&groups, key), group;
@@ -155,7 +156,7 @@ static __always_inline __u32 group_of_key(struct core *core, const struct group_
 	return GROUP_OTHER;
 }
 
-/* The port of the service: the lower one. */
+/* The lower port is the service's. */
 static __always_inline __u32 group_of_ports(struct core *core, __u16 one, __u16 other)
 {
 	struct group_key key = {.a = one < other || !other ? one : other};
@@ -194,7 +195,7 @@ static __always_inline __u32 group_of_device(struct core *core, __u32 ifindex,
 	return group_of_key(core, &key);
 }
 
-/* Of a whole socket, but for BY_COMM and BY_IFACE, which it does not tell. */
+/* For a full socket; not BY_COMM and BY_IFACE, which the socket does not show. */
 static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
 {
 	if (group_by == BY_PORT) {
@@ -212,7 +213,7 @@ static __always_inline __u32 group_of_socket(struct core *core, struct sock *sk)
 	return group_by ? GROUP_NONE : GROUP_OTHER;
 }
 
-/* Works for half of a socket, too. */
+/* Also works for a socket that is not a full one. */
 static __always_inline bool is_other_peer(struct sock *sk)
 {
 	__u64 address[2] = {};
@@ -227,7 +228,7 @@ static __always_inline bool is_other_peer(struct sock *sk)
 	       (address[1] & peer_mask[1]) != only_peer[1];
 }
 
-/* Whether a whole socket is of those asked for, as far as it tells. */
+/* Whether a full socket passes the filters, as far as the socket shows that. */
 static __always_inline bool is_asked_for(struct sock *sk)
 {
 	__u16 family = sk->__sk_common.skc_family;
@@ -241,8 +242,8 @@ static __always_inline bool is_asked_for(struct sock *sk)
 	return !only_cgroup || sk->sk_cgrp_data.cgroup->kn->id == only_cgroup;
 }
 
-/* Fewer packets wait in the socket than are asked for: at a hand-off with its own, after a read
- * what is left. */
+/* Fewer packets wait in the socket than --queue requires: at a hand-off including its own, after a
+ * read the remaining ones. */
 static __always_inline bool is_short_queue(struct sock *sk)
 {
 	struct udp_sock *up = (struct udp_sock *)sk;
@@ -256,7 +257,8 @@ static __always_inline bool is_short_queue(struct sock *sk)
 	return n < only_queue;
 }
 
-/* What is asked for is told by sockets alone: packets that have none, and senders, are left out. */
+/* Only sockets show whether these filters match: packets without a socket, and senders, are left
+ * out. */
 static __always_inline bool is_of_sockets(void)
 {
 	return only_process || only_cgroup || only_queue;

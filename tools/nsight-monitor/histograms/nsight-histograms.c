@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * nsight-histograms: loads the programs that count latencies in the kernel, and prints the sums of
- * all cores as JSON lines. nsight-monitor runs it; by hand it serves too.
+ * all cores as JSON lines. nsight-monitor runs it; it can also be run by hand.
  */
 #include "arguments.h"
 #include "clocks.h"
@@ -112,8 +112,8 @@ static struct snapshot attach(const struct arguments *args, struct nsight_histog
 	return s;
 }
 
-/* Until then, a signal, or that nobody reads the lines any more. Whenever the clock is set the
- * programs learn it; slow latencies are printed as they come. */
+/* Wait until that time, a signal, or the end of the reader. Passes a new clock offset to the
+ * programs whenever the clock is set, and prints slow latencies as they come. */
 static void wait_until(uint64_t when, int watch, volatile __s64 *offset, struct ring_buffer *slow)
 {
 	int slow_fd = slow ? ring_buffer__epoll_fd(slow) : -1;

@@ -7,7 +7,7 @@
 
 #define IHL		 0xf
 #define VLAN_HLEN	 4
-#define TCP_OFFSET	 12 /* of the byte with the header's length */
+#define TCP_OFFSET	 12 /* offset of the byte with the header's length */
 #define PACKET_OUTGOING	 4  /* a clone for a tap */
 #define TCP_TIME_WAIT	 6
 #define TCP_NEW_SYN_RECV 12
@@ -55,7 +55,7 @@ static __always_inline bool is_tagged(const struct sk_buff *skb)
 	return skb->protocol == bpf_htons(ETH_P_8021Q);
 }
 
-/* l3: behind the tag, where there is one in the data */
+/* l3: after the VLAN tag, if the data has one */
 static __always_inline bool is_ip(const struct sk_buff *skb, const void *l3, bool *v6)
 {
 	__u16 protocol = skb->protocol;
@@ -66,8 +66,8 @@ static __always_inline bool is_ip(const struct sk_buff *skb, const void *l3, boo
 	return *v6 || protocol == bpf_htons(ETH_P_IP);
 }
 
-/* Whether it holds several packets of the wire: for a socket that does not take them as one each
- * gets a buffer of its own. */
+/* Whether it holds several packets from the wire. If a socket cannot take them as one, each gets
+ * its own buffer. */
 static __always_inline bool is_merged(const struct sk_buff *skb)
 {
 	struct skb_shared_info___gso *shared = (void *)(skb->head + skb->end);
@@ -75,7 +75,7 @@ static __always_inline bool is_merged(const struct sk_buff *skb)
 	return BPF_CORE_READ(shared, gso_size);
 }
 
-/* Whether the tag's removal, which is to come, gives it another buffer. */
+/* Whether the later removal of the tag gives it another buffer. */
 static __always_inline bool moves(const struct sk_buff *skb)
 {
 	const struct sk_buff___cloned *as_clone = (const void *)skb;
@@ -83,8 +83,8 @@ static __always_inline bool moves(const struct sk_buff *skb)
 	return is_tagged(skb) && BPF_CORE_READ_BITFIELD(as_clone, cloned);
 }
 
-/* Whether another device may take the packet from this one before IP does: a bond, VLAN, macvlan.
- */
+/* Whether another device may get the packet from this one before IP gets it: a bond, VLAN,
+ * macvlan. */
 static __always_inline bool is_below(const struct net_device *dev)
 {
 	return dev->adj_list.upper.next != &dev->adj_list.upper;
@@ -111,7 +111,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	core->merged_arrival = 0;
 	buffer = buffer_of(core, AT_RECEIVE, skb);
-	/* The probe fires before skb_reset_network_header(): the IP header is at data. */
+	/* The probe fires before skb_reset_network_header(), so the IP header is at data. */
 	l3 = skb->data + (is_tagged(skb) ? VLAN_HLEN : 0);
 	if (!is_ip(skb, l3, &v6)) {
 		forget(buffer);
@@ -124,7 +124,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 		return 0;
 	}
 	if (port) {
-		/* It is not IP's yet, and may only pass. */
+		/* It has not reached IP, and may only pass through. */
 		struct packet *p = place_of(buffer);
 
 		received = is_known(p, buffer, PACKET_SENT) && p->time <= now &&
@@ -161,7 +161,7 @@ int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
 	return 0;
 }
 
-/* Not an acknowledgement alone: the TCP header is at data. */
+/* Whether it is more than an acknowledgement. The TCP header is at data. */
 static __always_inline bool has_bytes(const struct sk_buff *skb)
 {
 	__u8 words = 0;
@@ -170,7 +170,7 @@ static __always_inline bool has_bytes(const struct sk_buff *skb)
 	return skb->len > (words >> 4) * 4u;
 }
 
-/* At the begin of tcp_rcv_established(): a packet of an established connection. */
+/* At the start of tcp_rcv_established(): a packet of an established connection. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 {
@@ -186,16 +186,16 @@ int BPF_PROG(on_tcp_probe, struct sock *sk, const struct sk_buff *skb)
 		return 0;
 	buffer = buffer_of(core, AT_TCP, skb);
 	p = place_of(buffer);
-	/* An acknowledgement is never handed off: it would be taken for the next segment of a
-	 * socket that has sent FIN, for which this probe is not called. */
+	/* An acknowledgement is never handed off. If it were kept, it would be taken for the next
+	 * segment of a socket that has sent FIN; this probe is not called for such segments. */
 	core->tcp_sk = has_bytes(skb) ? (__u64)sk : 0;
 	now = bpf_ktime_get_ns();
-	/* Once: another packet may take its place meanwhile. */
+	/* Read once: another packet may take its place in the meantime. */
 	arrival = has_arrived(core, p, buffer, now) ? p->time : 0;
 	from_device = is_from_device(skb, p, arrival);
 	core->tcp_arrival = from_device ? arrival : 0;
 	core->tcp_ifindex = skb->skb_iif;
-	/* From here on its core knows it; its buffer may go to another packet. */
+	/* From here on the core keeps the time; the buffer may go to another packet. */
 	if (arrival)
 		p->buffer = 0;
 	if (!from_device)
@@ -228,8 +228,8 @@ int BPF_PROG(on_qdisc_enqueue, void *qdisc, void *queue, struct sk_buff *skb)
 	return 0;
 }
 
-/* Whether the sender of a packet is asked for. Its socket may be half of one (a request, or one
- * that waits), which has ports and namespace, and no more. */
+/* Whether the sender of a packet passes the filters. Its socket may not be a full one (a request,
+ * or in TIME-WAIT); then it has only ports and namespace. */
 static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 						const struct net_device *dev)
 {
@@ -243,8 +243,8 @@ static __always_inline bool is_sender_asked_for(const struct sk_buff *skb,
 	       !is_other_netns(sk->__sk_common.skc_net.net);
 }
 
-/* A packet that is dropped after a queueing discipline took it: TCP sends the same buffer again,
- * and perhaps past an empty one. */
+/* A packet is dropped after a queueing discipline took it. TCP sends the same buffer again, perhaps
+ * past an empty queueing discipline. */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 {
@@ -252,7 +252,7 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 	struct packet *p;
 	__u64 buffer;
 
-	/* What a tap has got is a clone, in the buffer of the packet that is still under way. */
+	/* A tap gets a clone, in the buffer of the packet that is still under way. */
 	if (!core || BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_OUTGOING)
 		return 0;
 	buffer = buffer_of(core, AT_DROP, skb);
@@ -265,8 +265,8 @@ int BPF_PROG(on_kfree_skb, struct sk_buff *skb)
 	return 0;
 }
 
-/* Whether TCP gave the packet the time of its delivery. A datagram has the one that its program
- * asked for (SO_TXTIME). */
+/* Whether TCP set the packet's delivery time. The delivery time of a datagram is the one that its
+ * program requested (SO_TXTIME). */
 static __always_inline bool is_of_tcp(const struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
@@ -279,8 +279,8 @@ static __always_inline bool is_of_tcp(const struct sk_buff *skb)
 	       sk->sk_protocol == IPPROTO_TCP;
 }
 
-/* Whether the packet goes through another device after this one, as from a bond, VLAN or bridge.
- * The one that is asked for is only passed once. */
+/* Whether the packet goes through another device after this one, as from a bond, VLAN or bridge. It
+ * passes a selected device only once. */
 static __always_inline bool is_passed_on(const struct net_device *dev)
 {
 	return !only_ifindex && dev->adj_list.lower.next != &dev->adj_list.lower;
@@ -305,7 +305,7 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 		forget(buffer);
 		return 0;
 	}
-	/* Processes and control groups of senders are not looked at. */
+	/* Processes and control groups of senders are not checked. */
 	asked_for = !is_of_sockets() && is_sender_asked_for(skb, dev);
 	if (asked_for && group_by == BY_PORT)
 		ports = ports_of(l3, v6);
@@ -332,7 +332,8 @@ int BPF_PROG(on_net_dev_start_xmit, const struct sk_buff *skb, const struct net_
 	return 0;
 }
 
-/* A packet that no receive probe has seen since a driver got it: the driver has done with it. */
+/* A packet that no receive probe has seen since a driver got it: the driver has finished with
+ * it. */
 SEC("tp_btf/consume_skb")
 int BPF_PROG(on_consume_skb, struct sk_buff *skb)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How long a reading thread was runnable and not running. The scheduler keeps the sum of that for
- * each thread, and how often it was given a core, so no program has to run at each switch: what the
- * sum has grown by since the thread's last read is the wait of its last wake-up.
+ * How long a reading thread was runnable but not running (run-queue latency). The scheduler keeps
+ * that sum for each thread, and how often the thread got a core, so no program has to run at each
+ * context switch: the growth of the sum since the thread's last read is the wait of its last
+ * wake-up.
  */
 #ifndef NSIGHT_MONITOR_READERS_BPF_H
 #define NSIGHT_MONITOR_READERS_BPF_H
@@ -15,14 +16,14 @@ struct reader {
 	__u32 tid;
 	__u32 unused;
 	__u64 switches;	 /* at the last read */
-	__u64 run_delay; /* the same */
-	__u64 wait;	 /* ns of the last wake-up */
-	__u64 ran;	 /* when it was first seen to run after that */
+	__u64 run_delay; /* at the last read */
+	__u64 wait;	 /* ns, of the last wake-up */
+	__u64 ran;	 /* when it was first seen running after that */
 };
 
 static struct reader readers[READERS];
 
-/* The thread's last wait in a run queue, as far as it lies between hand-off and now. */
+/* The thread's last run-queue wait, limited to the part between hand-off and now */
 static __always_inline void observe_run_queue(struct core *core, struct task_struct *task,
 					      __u32 group, __u64 handoff, __u64 now)
 {

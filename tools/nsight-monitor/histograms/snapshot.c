@@ -22,7 +22,7 @@ static const char *const count_names[] = {
 #undef X
 };
 
-/* A process may have any bytes as its name. */
+/* A process name may contain any bytes. */
 static void print_name(const char *name, size_t most)
 {
 	putchar('"');

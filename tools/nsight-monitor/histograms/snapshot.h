@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A line of JSON: what the cores have counted, added up. */
+/* One JSON line: the counts of all cores, added up. */
 #ifndef NSIGHT_MONITOR_SNAPSHOT_H
 #define NSIGHT_MONITOR_SNAPSHOT_H
 
@@ -11,7 +11,7 @@
 
 struct snapshot {
 	struct groups groups;
-	uint64_t *seen; /* [group]: latencies of all stages, when they were last printed */
+	uint64_t *seen; /* [group]: number of latencies in all stages at the last print */
 	unsigned char *cores;
 	size_t core_stride;
 	enum group_by group_by;
@@ -19,10 +19,10 @@ struct snapshot {
 	bool cost;
 };
 
-/* As a callback of libbpf's ring: a line of a slow latency. context: the snapshot */
+/* Callback for libbpf's ring: prints the line of a slow latency. context: the snapshot */
 int snapshot_print_slow(void *context, void *data, size_t size);
 
-/* last: the programs have gone, and the counts are final. False: nobody reads it. */
+/* last: the programs are detached, and the counts are final. False: nobody reads the lines. */
 bool snapshot_print(struct snapshot *s, bool last);
 
 #endif

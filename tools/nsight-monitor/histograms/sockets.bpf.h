@@ -6,31 +6,31 @@
 #include "readers.bpf.h"
 #include "stamps.bpf.h"
 
-#define MSG_ERRQUEUE 0x2000 /* what comes is no message */
+#define MSG_ERRQUEUE 0x2000 /* reads from the error queue, which are no messages */
 
-/* A message that waits in a socket; handoff 0: there is none. */
+/* A message that waits in a socket; handoff 0: none waits. */
 struct message {
 	__u64 buffer;  /* of its packet */
 	__u64 arrival; /* 0: not known */
 	__u64 handoff;
-	__u32 end; /* TCP: the sequence number behind it */
+	__u32 end; /* TCP: the sequence number after it */
 	__u32 unused;
 };
 
 #define BEHIND 8 /* messages, a power of two */
 
-/* Of a socket */
+/* State of a socket */
 struct waiting {
-	struct message first; /* that is read next */
+	struct message first; /* the next one to be read */
 	struct message last;
 	__u64 left;    /* when a read left ``first`` behind; 0: none did */
 	__u64 request; /* arrival of the first message that was read since the last reply */
 	__u32 group, group_epoch;
-	/* TCP merges packets that wait, so what is behind the first message is kept here. */
+	/* TCP merges waiting packets, so the messages after the first one are kept here. */
 	__u32 taken, added;
 	struct message behind[BEHIND];
 	__u32 rcv_nxt; /* at the last hand-off */
-	bool ours;     /* a process that is asked for reads it */
+	bool ours;     /* a selected process reads from it */
 };
 
 struct {
@@ -40,7 +40,7 @@ struct {
 	__type(value, struct waiting);
 } waiting SEC(".maps");
 
-/* ifindex: of the device that IP got its packet from; 0: not known */
+/* ifindex: the device from which IP got the packet; 0: not known */
 static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct waiting *w,
 				      __u32 ifindex)
 {
@@ -55,7 +55,7 @@ static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct
 			return GROUP_NONE;
 		w->group = group_of_device(core, ifindex, sk->__sk_common.skc_net.net);
 	} else if (group_by == BY_COMM) {
-		return GROUP_NONE; /* until somebody reads */
+		return GROUP_NONE; /* until a process reads */
 	} else {
 		if (!w)
 			return group_of_socket(core, sk);
@@ -65,7 +65,7 @@ static __always_inline __u32 group_of(struct core *core, struct sock *sk, struct
 	return w->group;
 }
 
-/* Who reads decides on a socket's name. */
+/* The reading process determines the socket's group. */
 static __always_inline void group_by_reader(struct core *core, struct waiting *w)
 {
 	__u32 epoch = group_epoch;
@@ -78,7 +78,7 @@ static __always_inline void group_by_reader(struct core *core, struct waiting *w
 	w->group_epoch = epoch;
 }
 
-/* Whether the hand-off is of nothing but the connection's end, which has a sequence number, too. */
+/* Whether only the connection's end is handed off; that takes a sequence number, too. */
 static __always_inline bool is_only_end(const struct tcp_sock *tp, const struct waiting *w,
 					__u8 state)
 {
@@ -92,7 +92,8 @@ struct arrived {
 	__u32 ifindex;
 };
 
-/* What arrived last: TCP says which packet it has in its hands, UDP has put it at the end. */
+/* The arrival of the newest packet: TCP shows which one it is handling, UDP has put it at the
+ * end. */
 static __always_inline struct arrived arrival_of(struct core *core, struct sock *sk, bool tcp,
 						 const struct sk_buff *skb, const struct packet *p,
 						 bool is_its)
@@ -145,7 +146,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 	}
 	buffer = buffer_of(core, AT_HANDOFF, newest);
 	p = place_of(buffer);
-	/* The buffer is new if the packet was cut out of one that held several. */
+	/* The buffer is new if the packet was cut out of one that held several packets. */
 	if (!tcp && core->merged_arrival)
 		remember(buffer, PACKET_RECEIVED, core->merged_arrival, 0, core->merged_on_device);
 	is_its = has_arrived(core, p, buffer, now);
@@ -171,7 +172,7 @@ int BPF_PROG(on_sk_data_ready, struct sock *sk)
 		w->first = w->last;
 	else if (tcp && w->added - w->taken < BEHIND)
 		w->behind[w->added++ & (BEHIND - 1)] = w->last;
-	/* When it is the next one to be read its place tells. */
+	/* When this datagram becomes the next to be read, its place in the table gives the time. */
 	if (!tcp && is_its)
 		p->handoff = now;
 	return 0;
@@ -187,7 +188,8 @@ static __always_inline __u64 next_buffer(struct core *core, struct sock *sk)
 	return sk->sk_receive_queue.qlen ? buffer_of(core, AT_READ, sk->sk_receive_queue.next) : 0;
 }
 
-/* The datagram that is next becomes the first. False: there is none, or its hand-off is to come. */
+/* The next datagram becomes the first message. False: there is none, or its hand-off is still to
+ * come. */
 static __always_inline bool next_of_datagrams(struct core *core, struct sock *sk, struct waiting *w)
 {
 	__u64 next = next_buffer(core, sk);
@@ -208,7 +210,7 @@ static __always_inline bool next_of_datagrams(struct core *core, struct sock *sk
 	return true;
 }
 
-/* What was handed off behind the bytes that are read becomes the first. True: there is some. */
+/* The first message after the bytes that were read becomes the first one. True: there is one. */
 static __always_inline bool next_of_stream(struct core *core, struct waiting *w, __u32 copied_seq)
 {
 	for (int i = 0; i < BEHIND && w->taken != w->added; i++) {
@@ -220,26 +222,26 @@ static __always_inline bool next_of_stream(struct core *core, struct waiting *w,
 			return true;
 		}
 	}
-	/* More waited than there is room for. */
+	/* More messages waited than there is room for. */
 	count(core, COUNT_READ_BORROWED);
 	w->first = w->last;
 	return true;
 }
 
-/* Whether the read was of a part of what was handed off. */
+/* Whether only a part of what was handed off was read. */
 static __always_inline bool is_part(__u32 end, __u32 copied_seq)
 {
 	return (__s32)(end - copied_seq) > 0;
 }
 
-/* Read, and nothing else was handed off: the next hand-off is of the first message. */
+/* Everything was read: the next hand-off is the first message. */
 static __always_inline bool is_last(const struct waiting *w, __u32 copied_seq, bool ending)
 {
 	return (__s32)(w->rcv_nxt - ending - copied_seq) <= 0;
 }
 
-/* Messages before ``begin``, where a read began, were taken by what passes no probe of reads:
- * splice, zero-copy receive, a sockmap. */
+/* Messages before ``begin``, where a read began, were taken without a read probe: by splice,
+ * zero-copy receive, or a sockmap. */
 static __always_inline void skip_taken(struct core *core, struct waiting *w, __u32 begin)
 {
 	if (!w->first.handoff || is_part(w->first.end, begin))
@@ -249,19 +251,19 @@ static __always_inline void skip_taken(struct core *core, struct waiting *w, __u
 	w->first.handoff = 0;
 	barrier();
 	next_of_stream(core, w, begin);
-	/* The hand-off of what was read is to come. */
+	/* The hand-off of the data that was read is still to come. */
 	if (!is_part(w->first.end, begin))
 		w->first.handoff = 0;
 }
 
-/* The message behind the one that was read. */
+/* Go on to the message after the one that was read. */
 static __always_inline void advance(struct core *core, struct sock *sk, struct waiting *w, bool tcp,
 				    __u64 now)
 {
 	struct message read = w->first;
 	__u32 copied_seq = 0;
 
-	/* From here on a hand-off on another core finds no first message, and becomes it. */
+	/* From here on, a hand-off on another core finds no first message and becomes the first. */
 	w->left = 0;
 	w->first.handoff = 0;
 	barrier();
@@ -310,15 +312,15 @@ int BPF_PROG(on_sock_recv_length, struct sock *sk, int result, int flags)
 	if (w && tcp) {
 		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
-		/* The connection's end has a sequence number, too. */
+		/* The connection's end takes a sequence number, too. */
 		if (tp)
 			skip_taken(core, w,
 				   tp->copied_seq - result -
 					   (sk->__sk_common.skc_state != TCP_ESTABLISHED &&
 					    tp->copied_seq == tp->rcv_nxt));
 	}
-	/* Another reader of the socket may change them at any time: they are read once, and before
-	 * now. */
+	/* Another reader of the socket may change these at any time, so they are read once, and
+	 * before now. */
 	handoff = w ? w->first.handoff : 0;
 	if (!handoff) {
 		if (!only_process || is_process_asked_for())
@@ -361,7 +363,7 @@ int BPF_PROG(on_sock_send_length, struct sock *sk, int result, int flags)
 
 	if (result < 0 || !is_asked_for(sk))
 		return 0;
-	/* Who sends first asks for nothing. */
+	/* A sender that has received nothing does not answer a request. */
 	w = bpf_sk_storage_get(&waiting, sk, 0, 0);
 	if (!w)
 		return 0;

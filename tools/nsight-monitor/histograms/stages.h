@@ -8,8 +8,8 @@
 /*
  * X(identifier, name, from, to, tracepoints that it needs, field of the kernel that it needs)
  *
- * "arrival" is the receive stamp where there is one (receive_stamp() in stamps.bpf.h), else when
- * netif_receive_skb saw the packet.
+ * "arrival" is the receive timestamp if there is one (receive_stamp() in stamps.bpf.h), else the
+ * time when netif_receive_skb saw the packet.
  */
 /* clang-format off */
 #define STAGES(X) \
@@ -42,19 +42,20 @@
 	X(ACCEPT, "accept-queue", "connection established", "accept returns it", \
 	  "inet_sock_set_state sys_exit", "")
 
-/* Measured only if they are named: a program at each packet that is freed, at each system call. */
+/* Measured only if named: they need a program at each packet that is freed, or at each system
+ * call. */
 #define STAGES_BY_NAME (1u << STAGE_COMPLETION | 1u << STAGE_ACCEPT)
 
-/* Stages that no tracepoint shows, and what would be needed. */
+/* Stages that no tracepoint shows, and what they would need */
 #define ABSENT_STAGES(X) \
 	X("udp-start", "arrival", "UDP takes the packet", "a function probe on udp_rcv and udpv6_rcv")
 
-/* Of packets at the receive probe: which stamp they had, and why none */
+/* Packets at the receive probe: which timestamp they had, or why none */
 #define COUNTS(X) \
 	X(STAMP_SENT, "stamp_sender_driver") /* this machine handed the packet to a virtual device */ \
-	X(STAMP_KERNEL, "stamp_kernel") /* the network stack's receive stamp */ \
-	X(STAMP_ZERO, "no_stamp_zero") /* the kernel does not stamp packets */ \
-	X(STAMP_FOREIGN, "no_stamp_foreign") /* a delivery time: the sender's clock */ \
+	X(STAMP_KERNEL, "stamp_kernel") /* the network stack's receive timestamp */ \
+	X(STAMP_ZERO, "no_stamp_zero") /* the kernel does not timestamp packets */ \
+	X(STAMP_FOREIGN, "no_stamp_foreign") /* a delivery time, from the sender's clock */ \
 	X(STAMP_FUTURE, "no_stamp_future") \
 	X(STAMP_STALE, "no_stamp_stale") \
 	X(ARRIVAL_STALE, "arrival_too_old") /* of an earlier packet in the same buffer */ \
@@ -63,18 +64,18 @@
 	X(START_NO_ARRIVAL, "tcp_start_without_arrival") \
 	X(READ_NO_HANDOFF, "read_without_handoff") \
 	X(READ_NO_ARRIVAL, "read_without_arrival") \
-	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: an older one's times are lost */ \
-	X(TAKEN, "taken_without_read") /* by splice or the like, before a read */ \
+	X(READ_BORROWED, "read_with_later_handoff") /* too many waited: the times of an older one are lost */ \
+	X(TAKEN, "taken_without_read") /* by splice or similar, before a read */ \
 	X(READ_NEW_THREAD, "read_by_new_thread") /* the run-queue stage knows it from now on */ \
 	X(SEVERAL_SWITCHES, "read_after_several_switches") \
 	X(PEEK, "peek") \
 	X(QDISC_DROPPED, "dropped_in_qdisc") \
-	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before the time it carries */ \
-	X(NEGATIVE, "end_before_begin") /* the begin is of a newer message, by another core */ \
+	X(DELIVERY_FUTURE, "transmit_before_its_time") /* pacing: sent before its delivery time */ \
+	X(NEGATIVE, "end_before_begin") /* another core has replaced the begin by a newer message's */ \
 	X(ACCEPT_UNKNOWN, "accept_without_establishment") \
-	X(SLOW_UNTOLD, "slow_not_reported") /* just after another one of its stage on that core */ \
+	X(SLOW_UNTOLD, "slow_not_reported") /* soon after another one of its stage on that core */ \
 	X(GROUP_OTHER, "group_overflow") \
-	X(GROUP_ENDED, "groups_ended") /* by the loader */
+	X(GROUP_ENDED, "groups_ended") /* counted by the loader */
 /* clang-format on */
 
 enum stage {
@@ -102,7 +103,7 @@ struct histogram {
 	__u64 sum_ns;
 };
 
-/* Of a core and group */
+/* For one core and group */
 struct histograms {
 	struct histogram of[N_STAGES];
 };
@@ -113,7 +114,7 @@ struct slow_latency {
 	__u32 stage, group;
 };
 
-/* Those that look for packets */
+/* Programs that look up packets */
 enum program {
 	AT_RECEIVE,
 	AT_TCP,
@@ -127,12 +128,12 @@ enum program {
 	N_PROGRAMS
 };
 
-/* Of a core; tcp_: the packet that TCP has in its hands; merged_: the last packet, if it holds
- * several of the wire */
+/* State of a core. tcp_: the packet that TCP is handling; merged_: the last packet, if it holds
+ * several packets from the wire */
 struct core {
 	__u64 buffer[N_PROGRAMS]; /* see as_number() */
 	__u64 tcp_sk, tcp_arrival;
-	__u64 merged_arrival; /* 0: it is a single one */
+	__u64 merged_arrival; /* 0: it holds a single one */
 	__u32 tcp_ifindex, merged_on_device;
 	__u64 counts[N_COUNTS];
 	__u64 told[N_STAGES]; /* when a slow latency was last reported */
@@ -140,8 +141,8 @@ struct core {
 
 enum group_by { BY_NONE, BY_PORT, BY_COMM, BY_CGROUP, BY_NETNS, BY_IFACE };
 
-/* Group 0 has what came when all others were taken, or everything where nothing is grouped; 1 what
- * has no such attribute. */
+/* Group 0 has latencies for which no group was left, or all if nothing is grouped; group 1 those
+ * without the attribute. */
 #define GROUP_OTHER 0
 #define GROUP_NONE  1
 #define GROUP_FIRST 2

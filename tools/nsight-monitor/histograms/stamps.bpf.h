@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * When a packet arrived. A program cannot write into a packet, so its times are kept in a table of
- * fixed size, at a place that the address of its buffer tells (the verifier allows no arithmetic on
- * that of the packet itself). While a packet waits in a socket no other one has its buffer, but for
- * copies of itself, so what is found under that address is its own; a packet whose place another
- * one took is counted.
+ * fixed size. The address of the packet's buffer gives the place (the verifier allows no arithmetic
+ * on the address of the packet itself). While a packet waits in a socket, no other packet has its
+ * buffer, except copies of itself, so an entry under that address belongs to it. If another packet
+ * took a place, that is counted.
  */
 #ifndef NSIGHT_MONITOR_STAMPS_BPF_H
 #define NSIGHT_MONITOR_STAMPS_BPF_H
@@ -20,7 +20,7 @@
 #define IFF_EBRIDGE	  (1 << 1)
 #define IFF_BRIDGED	  (1 << 9 | 1 << 10) /* port of a bridge, of Open vSwitch */
 
-/* CLOCK_REALTIME less CLOCK_MONOTONIC; the loader follows it when the clock is set. */
+/* CLOCK_REALTIME minus CLOCK_MONOTONIC; the loader updates it when the clock is set. */
 volatile __s64 realtime_offset;
 
 enum packet_state {
@@ -34,22 +34,22 @@ struct packet {
 	__u64 buffer; /* skb->head */
 	__u64 time;
 	union {
-		__u64 check;   /* SENT, PORT: the first bytes behind the IP header */
+		__u64 check;   /* SENT, PORT: the first bytes after the IP header */
 		__u64 handoff; /* RECEIVED; 0: not yet */
 	};
 	__u32 state;
 	union {
-		__u32 on_device;   /* RECEIVED: by the device that is asked for, if one is */
-		__u32 group_and_1; /* SENT: 0: its completion is not asked for */
+		__u32 on_device;   /* RECEIVED: by the selected device, if one is selected */
+		__u32 group_and_1; /* SENT: 0: its completion is not measured */
 	};
 };
 
 static struct packet packets[PACKETS];
 
 /*
- * The address of its buffer as a number: the verifier does not compute with pointers, and takes
- * what comes from a map for a number. Each program has its own place for that, since another one
- * may interrupt it, and it never interrupts itself.
+ * The address of its buffer as a number. The verifier allows no arithmetic on pointers, but takes a
+ * value from a map for a number. Each program has its own slot, since another program may interrupt
+ * it; it never interrupts itself.
  */
 static __always_inline __u64 as_number(struct core *core, enum program program, const void *pointer)
 {
@@ -70,14 +70,14 @@ static __always_inline struct packet *place_of(__u64 buffer)
 	return &packets[(buffer * 0x9e3779b97f4a7c15ull) >> PACKETS_SHIFT & (PACKETS - 1)];
 }
 
-/* Whether something is known of it, and that is of the state. */
+/* Whether the buffer is known, in this state. */
 static __always_inline bool is_known(const struct packet *p, __u64 buffer, enum packet_state state)
 {
 	return p->buffer == buffer && p->state == state;
 }
 
-/* Whether it is that of a packet that has arrived, and not of an earlier one whose buffer the
- * packet has got. */
+/* Whether the entry is of a packet that has arrived, and not of an earlier one with the same
+ * buffer. */
 static __always_inline bool has_arrived(struct core *core, struct packet *p, __u64 buffer,
 					__u64 now)
 {
@@ -90,7 +90,7 @@ static __always_inline bool has_arrived(struct core *core, struct packet *p, __u
 	return false;
 }
 
-/* Whether the packet came in through the device that is asked for, or one below or above it. */
+/* Whether the packet came in through the selected device, or one below or above it. */
 static __always_inline bool is_from_device(const struct sk_buff *skb, const struct packet *p,
 					   bool is_its)
 {
@@ -120,8 +120,8 @@ static __always_inline void remember(__u64 buffer, enum packet_state state, __u6
 	p->buffer = buffer;
 }
 
-/* What tells two packets of the same address apart: ports and sequence number, or length and
- * checksum; behind IP options some of these. */
+/* Distinguishes two packets at the same address: ports and sequence number, or length and checksum;
+ * after IP options, only a part of them. */
 static __always_inline __u64 check_of(const void *l3, bool v6)
 {
 	__u64 check = 0;
@@ -135,7 +135,7 @@ static __always_inline bool is_physical(const struct net_device *dev)
 	return dev->dev.parent;
 }
 
-/* The clock of skb->tstamp: 0 where it is when the packet was received. */
+/* The clock of skb->tstamp: 0 if it is the receive time. */
 static __always_inline __u32 clock_of(const struct sk_buff *skb)
 {
 	if (!bpf_core_field_exists(struct sk_buff, tstamp_type))
@@ -146,9 +146,10 @@ static __always_inline __u32 clock_of(const struct sk_buff *skb)
 /*
  * When the packet was received, before this probe saw it; 0: not known, and kind is the reason.
  *
- * A packet that a virtual device hands from a sender on this machine was received when the device
- * got it, and it is in the same buffer. Any other was received when the kernel stamped it, which it
- * does while some socket asks for it (--receive-stamps); a delivery time is of the sender.
+ * If a virtual device passes a packet on from a sender on this machine, it was received when the
+ * device got it; it is in the same buffer. Any other packet was received when the kernel
+ * timestamped it, which it does while some socket requests that (--receive-stamps). A delivery time
+ * is set by the sender.
  */
 static __always_inline __u64 receive_stamp(const struct sk_buff *skb, __u64 buffer, const void *l3,
 					   bool v6, __u64 now, enum count *kind)

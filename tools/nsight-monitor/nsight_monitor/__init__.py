@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shows and exports where network messages wait on this host, from histograms that are kept in the kernel.
+"""Shows and exports where network messages wait on this host, from histograms in the kernel.
 
 Standard library and nsight_record only; ``--prometheus`` needs prometheus_client.
 """

@@ -9,7 +9,7 @@ import ipaddress
 from . import __version__
 from .flight import DEFAULT_TRIGGERS
 
-#: That Prometheus scrapes.
+#: The port for Prometheus.
 DEFAULT_PORT = 9435
 
 _EPILOG = """\
@@ -65,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     p = argparse.ArgumentParser(
         prog="nsight-monitor",
-        description="Show how long network messages take from stage to stage of this host, all the time: histograms kept in "
-        "the kernel, read every interval. Needs root.",
+        description="Show continuously how long network messages take from stage to stage of this host, from histograms in the "
+        "kernel that are read every interval. Needs root.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -76,25 +76,29 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="between two outputs (default: 10)",
+        help="time between two outputs (default: 10)",
     )
-    p.add_argument("-d", "--duration", type=_seconds, metavar="SECONDS", help="end by itself after this")
-    p.add_argument("--once", action="store_true", help="one interval")
+    p.add_argument("-d", "--duration", type=_seconds, metavar="SECONDS", help="stop after this time")
+    p.add_argument("--once", action="store_true", help="stop after one interval")
     p.add_argument(
         "--total", action="store_true", help="everything since the start, not only the last interval"
     )
-    p.add_argument("--list-stages", action="store_true", help="say which stages this kernel has, and end")
-    p.add_argument("--stages", metavar="NAME,...", help="only these (default: all that this kernel has)")
+    p.add_argument(
+        "--list-stages", action="store_true", help="list the stages that this kernel has, and exit"
+    )
+    p.add_argument(
+        "--stages", metavar="NAME,...", help="measure only these stages (default: all that this kernel has)"
+    )
     filters = p.add_argument_group("filters")
     filters.add_argument("--port", type=_port, metavar="N", help="only this TCP or UDP port, on either side")
     filters.add_argument(
         "--peer",
         type=_peer,
         metavar="ADDRESS",
-        help="only connections with this address, or with those of ADDRESS/BITS",
+        help="only connections with this address, or with addresses in ADDRESS/BITS",
     )
-    filters.add_argument("--pid", type=_positive, metavar="PID", help="only what this process reads")
-    filters.add_argument("--comm", metavar="NAME", help="only what threads of this name read")
+    filters.add_argument("--pid", type=_positive, metavar="PID", help="only messages that this process reads")
+    filters.add_argument("--comm", metavar="NAME", help="only messages that threads with this name read")
     filters.add_argument("--cgroup", metavar="PATH", help="only sockets of this cgroup (version 2)")
     filters.add_argument("--iface", metavar="NAME", help="only packets of this interface")
     filters.add_argument(
@@ -104,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         "--min-queue",
         type=_positive,
         metavar="PACKETS",
-        help="only messages of sockets in which so many packets wait: at a hand-off with its own, after a read what is left",
+        help="only messages of sockets in which at least this many packets wait: at a hand-off including its own, after a read the remaining ones",
     )
     filters.add_argument(
         "--nonempty-queue", action="store_const", const=1, dest="min_queue", help="the same as --min-queue 1"
@@ -120,17 +124,17 @@ def parser() -> argparse.ArgumentParser:
         type=_positive,
         default=64,
         metavar="N",
-        help="at most; the rest is counted together (default: 64)",
+        help="maximum number of groups; the rest is counted together (default: 64)",
     )
     groups.add_argument(
         "--group-idle",
         type=_positive,
         default=600,
         metavar="SECONDS",
-        help="when three quarters of them are taken, those with nothing new for so long end (default: 600)",
+        help="when three quarters of the groups are taken, groups without new latencies for this time end (default: 600)",
     )
     out = p.add_argument_group("output")
-    out.add_argument("--top", action="store_true", help="draw in place, the slowest stage first")
+    out.add_argument("--top", action="store_true", help="redraw the table in place, slowest stage first")
     out.add_argument(
         "--json", action="store_true", help="print the lines of nsight-histograms: sums since the start"
     )
@@ -139,22 +143,22 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=str(DEFAULT_PORT),
         metavar="HOST:PORT",
-        help=f"serve them to Prometheus, as user nobody (default: 127.0.0.1:{DEFAULT_PORT})",
+        help=f"serve the histograms to Prometheus, as user nobody (default: 127.0.0.1:{DEFAULT_PORT})",
     )
     out.add_argument(
         "--input",
         metavar="FILE",
-        help="show what --json printed; -: standard input. Needs no root; no filters",
+        help="show the output of --json; -: standard input. Needs no root, allows no filters",
     )
     out.add_argument(
         "--native-histograms",
         action="store_true",
-        help="with --prometheus: also native histograms, for who asks for protobuf",
+        help="with --prometheus: also native histograms, for clients that request protobuf",
     )
     out.add_argument(
         "--web-config",
         metavar="FILE",
-        help="with --prometheus: TLS and passwords, as Prometheus's exporters have them in a file",
+        help="with --prometheus: TLS and passwords, from a file in the format of Prometheus's exporters",
     )
     out.add_argument(
         "--listen",
@@ -165,13 +169,13 @@ def parser() -> argparse.ArgumentParser:
     flight.add_argument(
         "--flight",
         metavar="DIR",
-        help="have the flight recorder that writes to DIR make a window when a latency reaches its trigger",
+        help="make the flight recorder that writes to DIR write a window when a latency reaches its trigger",
     )
     flight.add_argument(
         "--trigger",
         action="append",
         metavar="STAGE=LATENCY",
-        help="such as handoff-to-read=10ms; several can be given (default: those of the alerts, "
+        help="such as handoff-to-read=10ms; can be repeated (default: the limits of the alerts, "
         + ", ".join(DEFAULT_TRIGGERS)
         + ")",
     )
@@ -180,18 +184,18 @@ def parser() -> argparse.ArgumentParser:
         type=_positive,
         default=20,
         metavar="N",
-        help="at most, evenly: one every 3600/N seconds (default: 20)",
+        help="maximum number of windows, evenly spread: one every 3600/N seconds (default: 20)",
     )
     p.add_argument(
         "--receive-stamps",
         choices=("auto", "on", "off"),
         default="auto",
-        help="have the kernel stamp every packet that it receives (default: auto, where there is a NIC)",
+        help="let the kernel timestamp every received packet (default: auto, if there is a NIC)",
     )
     p.add_argument(
         "--cost",
         action="store_true",
-        help="with --json: what the programs in the kernel cost, which makes them slower",
+        help="with --json: print the cost of the BPF programs; this makes them slower",
     )
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return p

@@ -21,13 +21,14 @@ from .arguments import parser
 from .snapshots import Header, Snapshot
 from .views import Views
 
-#: What only who makes the lines can follow.
+#: Options that only the process that makes the lines can follow.
 _OF_THE_MAKER = ("once", "duration", "port", "peer", "pid", "comm", "cgroup", "iface", "netns", "group_by", "stages", "cost",
                  "flight", "trigger", "min_queue", "listen")  # fmt: skip
 
 
 class _Stop:
-    """Ctrl-C and SIGTERM: the loader ends, and its last line is still shown. So it does when the exporter has ended."""
+    """Ctrl-C and SIGTERM: the loader ends, and its last line is still shown. The same happens when the
+    exporter has ended."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -36,13 +37,13 @@ class _Stop:
             signal.signal(sig, self._on_signal)
 
     def watch(self, process: subprocess.Popen[str]) -> None:
-        """This one is to end then."""
+        """End this process at the signal."""
         self._process = process
         if self.asked:
             process.send_signal(signal.SIGTERM)
 
     def with_child(self, child: relay.Child) -> None:
-        """Also when that one has ended."""
+        """Also end when that child has ended."""
         signal.signal(signal.SIGCHLD, lambda *_: self._end() if child.ended() else None)
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
@@ -58,7 +59,7 @@ class _Stop:
 
 @contextmanager
 def _lines(args: argparse.Namespace, stop: _Stop) -> Iterator[Iterable[str]]:
-    """Of the loader, or of the input."""
+    """Lines of the loader or of the input."""
     if args.input is None:
         recorder = flight.Recorder(Path(args.flight), args.windows_per_hour) if args.flight else None
         with loader.running(loader.argv(args, loader.find())) as process:
@@ -103,7 +104,7 @@ def _shown(args: argparse.Namespace, header: Header) -> Callable[[snapshots.Line
 
 
 def _export(args: argparse.Namespace, lines: Iterable[str]) -> int:
-    """Serve what the lines say, without privileges, until they end."""
+    """Serve the lines' data, without privileges, until they end."""
     from . import exporter, server, web_config  # prometheus_client takes a while to load
 
     try:
@@ -147,7 +148,7 @@ def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
             with _lines(args, stop) as lines:
                 _send(child.send, lines)
         except BrokenPipeError:
-            pass  # its exit code says why
+            pass  # its exit code shows why
         finally:
             code = child.end()
         return code
@@ -172,7 +173,7 @@ def _monitor(args: argparse.Namespace, stop: _Stop) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises Usage for options that do not go together."""
+    """Raises Usage for options that cannot be combined."""
     outputs = [name for name in ("top", "json", "prometheus", "listen") if getattr(args, name)]
     if len(outputs) > 1:
         raise Usage(f"--{outputs[0]} and --{outputs[1]}: one of them")
@@ -206,6 +207,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(e)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK  # whoever reads has seen enough
+        return EXIT_OK  # the reader has closed the pipe
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

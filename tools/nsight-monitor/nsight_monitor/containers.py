@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a control group is: a container and its pod, a service, a session, told by its path.
+"""What a control group is, judged by its path: a container and its pod, a service, a session.
 
-Docker, containerd and CRI-O (through Kubernetes), Podman, LXC and systemd name control groups by rules of their own; the names of
-containers and pods are in files of this machine where they can be read, and their numbers are shown where not.
+Docker, containerd and CRI-O (through Kubernetes), Podman, LXC and systemd each have rules for the names of
+control groups. The names of containers and pods are in files of this machine; where these cannot be read, the
+numbers are shown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _ID = r"[0-9a-f]{64}"
-#: The last part of a container's path: with systemd's driver the program in front, with the other one the number alone.
+#: The last part of a container's path: with the systemd driver the program and the number, otherwise only the
+#: number.
 _CONTAINER = re.compile(rf"(?:(?P<by>docker|cri-containerd|crio|libpod|podman)-)?(?P<id>{_ID})(?:\.scope)?")
 _POD = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
@@ -61,7 +63,7 @@ class Containers:
         self._look()
 
     def _look(self) -> None:
-        # /var/log/pods/NAMESPACE_POD_UID/, /var/log/containers/POD_NAMESPACE_CONTAINER-ID.log: the kubelet's
+        # The kubelet's: /var/log/pods/NAMESPACE_POD_UID/, /var/log/containers/POD_NAMESPACE_CONTAINER-ID.log
         for entry in _entries(self._root / "var/log/pods"):
             space, _, rest = entry.partition("_")
             pod, _, uid = rest.rpartition("_")
@@ -78,7 +80,7 @@ class Containers:
                     self._names.setdefault(row["id"], str(names[0]))
 
     def _docker(self, number: str) -> str | None:
-        """Docker's own file, which root alone may read."""
+        """From Docker's own file, which only root may read."""
         found = _read(self._root / "var/lib/docker/containers" / number / "config.v2.json")
         name = found.get("Name") if isinstance(found, dict) else None
         return name.lstrip("/") if isinstance(name, str) and name.lstrip("/") else None
@@ -87,7 +89,8 @@ class Containers:
         return self._names.get(number) or self._docker(number) or number[:_SHORT]
 
     def name(self, path: str) -> str:
-        """Of a control group: ``NAMESPACE/POD/CONTAINER`` of a pod's, a container's name, that of a service; else its path.
+        """The name of a control group: ``NAMESPACE/POD/CONTAINER`` in a pod, a container's name, a service's
+        name; else its path.
 
         >>> Containers(Path("/nonexistent")).name("/system.slice/nginx.service")
         'nginx.service'
@@ -95,7 +98,7 @@ class Containers:
         parts = [p for p in path.split("/") if p]
         pod = next((self._pod(m["uid"]) for p in reversed(parts) if (m := _POD.search(p))), "")
         for i, part in reversed(list(enumerate(parts))):
-            # A container may have control groups of its own below the one that tells its number.
+            # A container may have its own control groups below the one with its number.
             below = "/".join(["", *parts[i + 1 :]])
             if m := _CONTAINER.fullmatch(part):
                 return (f"{pod}/" if pod else "") + self._container(m["id"]) + below
@@ -118,5 +121,5 @@ def _bare(uid: str) -> str:
 
 
 def _plain(part: str) -> str:
-    """Without systemd's escapes, as long as they stand for something that is printed."""
+    """Without systemd's escapes, if they stand for printable characters."""
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), part)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Prometheus's side: the sums since the beginning, as histograms in seconds, in the format that a scrape accepts.
+"""The Prometheus side: the sums since the beginning, as histograms in seconds, in the format that a scrape
+accepts.
 
-It reads lines and serves them; it needs no privilege, and gives up that of root before it opens its port.
+It reads lines and serves them. It needs no privileges, and gives up root's before it opens its port.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from .histogram import N_BUCKETS, Histogram
 from .names import Names
 from .snapshots import GivenNames, Header, Line, Snapshot, Window
 
-#: Buckets that are exported: up to 256 ns, each twice as wide, up to 34 s. Finer and coarser ones are in those beside them.
+#: Exported buckets: up to 256 ns, each twice as wide, up to 34 s. Finer and coarser ones are added to those
+#: at the ends.
 FIRST, LAST = 8, 35
 NOBODY = "nobody"
-#: Names of stages that are kept for windows: a line may have any.
+#: Maximum number of stages whose windows are kept: a line may have any names.
 MOST_STAGES = 64
-#: Stages and groups that have exemplars.
+#: Maximum number of stages and groups with exemplars.
 MOST_EXEMPLARS = 1 << 16
 
 try:
@@ -36,7 +38,7 @@ except ImportError:  # it is optional
 
 
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, :PORT or PORT; of this host alone unless another one is named. Raises Usage.
+    """HOST:PORT, :PORT or PORT; without HOST only this host can connect. Raises Usage.
 
     >>> address("9435"), address("[::1]:80")
     (('127.0.0.1', 9435), ('::1', 80))
@@ -48,9 +50,10 @@ def address(text: str) -> tuple[str, int]:
 
 
 def cumulative(h: Histogram, exemplars: dict[int, Exemplar] | None = None) -> list[Any]:
-    """Prometheus's buckets: the upper bound in seconds, how many latencies are not above it, and its exemplar if it has one.
+    """Prometheus's buckets: the upper bound in seconds, how many latencies are not above it, and its
+    exemplar, if any.
 
-    ``exemplars`` by the number of the bucket; one beyond the last bound that is exported belongs to +Inf."""
+    ``exemplars`` by bucket number; one beyond the last exported bound belongs to +Inf."""
     found, below, given = [], 0, dict(exemplars or {})
     for bucket in range(N_BUCKETS):
         below += h.n[bucket]
@@ -62,12 +65,12 @@ def cumulative(h: Histogram, exemplars: dict[int, Exemplar] | None = None) -> li
 
 
 def bucket_of(ns: int) -> int:
-    """Its number: above 2**(b - 1) ns and up to 2**b."""
+    """The bucket's number: above 2**(b - 1) ns and up to 2**b."""
     return min((max(ns, 1) - 1).bit_length(), N_BUCKETS - 1)
 
 
 class Collector:
-    """Gives the newest snapshot to whoever scrapes, with the newest window of each bucket as its exemplar."""
+    """Gives the newest snapshot to each scrape, with the newest window of each bucket as its exemplar."""
 
     def __init__(self, header: Header, native: bool = False) -> None:
         self._group_by = header.group_by
@@ -81,7 +84,7 @@ class Collector:
         self._answers: dict[str, tuple[bytes, str]] = {}
 
     def update(self, line: Line) -> None:
-        """From now on this one."""
+        """Use this line from now on."""
         with self._lock:
             if isinstance(line, Snapshot):
                 self._snapshot = line
@@ -106,7 +109,7 @@ class Collector:
                 self._windows[slow.stage] = (window.name, at)
 
     def collect(self) -> Iterator[Any]:
-        """As prometheus_client wants it: one family after the other."""
+        """In prometheus_client's form: one family after the other."""
         snapshot = self._snapshot
         labels = ["stage", *([self._group_by] if self._group_by else [])]
         latency = HistogramMetricFamily(
@@ -154,7 +157,8 @@ class Collector:
             yield (stage, group), {"stage": stage, **of}, histogram
 
     def answer(self, accept: str) -> tuple[bytes, str]:
-        """Body and content type: OpenMetrics, which carries exemplars, where it is accepted; each is made once for a snapshot."""
+        """Body and content type. OpenMetrics, which carries exemplars, is used if it is accepted; each form
+        is made once for a snapshot."""
         protobuf = self._native and "proto=io.prometheus.client.MetricFamily" in accept.replace(" ", "")
         encode: Any
         encode, kind = (
@@ -171,7 +175,7 @@ class Collector:
 
 
 def drop_privileges(name: str = NOBODY) -> None:
-    """From root to a user who owns nothing; others stay who they are. Raises Missing."""
+    """Change from root to a user who owns nothing; other users stay the same. Raises Missing."""
     if os.geteuid() != 0:
         return
     try:
@@ -186,7 +190,7 @@ def drop_privileges(name: str = NOBODY) -> None:
 
 
 def check(protobuf: bool = False) -> None:
-    """Raises Missing where Prometheus's library, or that of ``protobuf``, is not there."""
+    """Raises Missing if Prometheus's library, or that of ``protobuf``, is not installed."""
     if prometheus_client is None:
         raise Missing(
             "--prometheus: the Python package prometheus_client is not installed",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hands slow latencies to the flight recorder as triggers, and finds the windows that hold them.
+"""Hands slow latencies to the flight recorder as triggers, and finds the windows that contain them.
 
-The programs in the kernel report a latency that reaches its stage's trigger as it ends. The recorder then still has what led to it
-in its rings; it writes a window when it is asked to. Every window of its directory counts, whoever triggered it.
+The programs in the kernel report a latency that reaches its stage's trigger as soon as it ends. Then the
+recorder still has the time before it in its rings, and writes a window on request. Every window of its
+directory counts, whatever triggered it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from nsight_record.errors import RecordError, Usage
 from . import snapshots
 from .snapshots import Slow
 
-#: Limits of the alerts that are shipped, where nobody says others.
+#: The limits of the shipped alerts; they are the defaults.
 DEFAULT_TRIGGERS = ("handoff-to-read=10ms", "tcp-socket-enqueued=1ms", "udp-socket-enqueued=1ms")
 _TRIGGER = re.compile(r"([a-z-]+)=(\d+(?:\.\d+)?)(us|ms|s)")
 _NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _WINDOW = re.compile(r"\d{8}T\d{6}Z-\d+-\d+\.nsight")
 _MOST_MANIFEST = 16 << 20
-#: Latencies without a window yet, and how long they wait for one.
+#: Maximum number of latencies without a window, and how long they wait for one.
 _MOST_WAITING, _WAIT_NS = 256, 120 * 10**9
 _LOOK_S = 0.5
-#: How lines of sums begin.
+#: How lines with sums begin.
 _SUMS, _LAST = '{"monotonic_ns"', re.compile(r'"last": ?true')
 
 
@@ -57,7 +58,8 @@ def trigger(text: str) -> tuple[str, int]:
 class Recorder:
     """The flight recorder that writes to ``directory``.
 
-    ``per_hour``: windows that it is asked for at most, evenly: the first one at once. Raises Usage where none runs.
+    ``per_hour``: maximum number of requested windows, evenly spread; the first one is requested at once.
+    Raises Usage if no recorder is running.
     """
 
     def __init__(self, directory: Path, per_hour: int, root: Path = Path("/")) -> None:
@@ -75,11 +77,11 @@ class Recorder:
 
     @property
     def waits(self) -> bool:
-        """Whether a window may come that holds something."""
+        """Whether slow latencies wait for a window."""
         return bool(self._waiting)
 
     def add(self, slow: Slow) -> None:
-        """A slow latency: ask for a window, unless one was asked for lately."""
+        """A slow latency: request a window, unless one was requested recently."""
         if len(self._waiting) == _MOST_WAITING:
             self._n_without += 1
         self._waiting.append(slow)
@@ -90,13 +92,13 @@ class Recorder:
             flight_directory.ask_all(self._root, self._pids())
             self._asked_ns, self._silent = now, False
         except (RecordError, OSError) as e:
-            # It has ended. The next one is asked as soon as something is slow.
+            # The recorder has ended. The next one gets a request at the next slow latency.
             if not self._silent:
                 print(f"warning: no window of slow latencies: {e}", file=sys.stderr, flush=True)
             self._silent = True
 
     def windows(self) -> Iterator[str]:
-        """Lines of windows that are whole now and hold latencies that waited for one."""
+        """Lines for windows that are complete now and contain latencies that waited for one."""
         names = set(self._names())
         self._seen &= names  # the recorder removes old ones
         for name in sorted(names - self._seen):
@@ -117,7 +119,8 @@ class Recorder:
             self._n_without += 1
 
     def counted(self, sums: str) -> str:
-        """The line of sums with how many slow latencies no window holds; the last one counts those that still wait, too."""
+        """The line of sums, with the number of slow latencies that no window contains; the last line also
+        counts those that still wait."""
         n = self._n_without + (len(self._waiting) if _LAST.search(sums, 0, 200) else 0)
         return (
             f'{sums.rstrip()[:-1]},"{snapshots.WITHOUT_WINDOW}":{n}}}\n' if sums.startswith(_SUMS) else sums
@@ -134,7 +137,7 @@ class Recorder:
             return []
 
     def _bounds(self, name: str) -> tuple[int, int] | None:
-        """On the monotonic clock; None: not whole, or no window of a recorder."""
+        """The window's bounds on the monotonic clock; None: incomplete, or not a recorder's window."""
         try:
             manifest = _manifest(self._directory / name)
             if manifest["state"] == "recording":
@@ -145,7 +148,7 @@ class Recorder:
 
 
 def _manifest(window: Path) -> dict[str, Any]:
-    """Nothing is followed, and only a file of moderate size is read: the directory may be a user's."""
+    """No links are followed, and only a file of moderate size is read: the directory may belong to a user."""
     directory = os.open(window, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -162,7 +165,8 @@ def _manifest(window: Path) -> dict[str, Any]:
 
 
 def merged(lines: Iterable[str], recorder: Recorder) -> Iterator[str]:
-    """The lines without slow latencies, which go to the recorder, and with the windows that hold them."""
+    """The lines without slow latencies, which go to the recorder, plus lines for the windows that contain
+    them."""
     waiting: queue.Queue[str | None] = queue.Queue(maxsize=64)
     threading.Thread(target=_feed, args=(lines, waiting.put), daemon=True).start()
     while True:
@@ -188,6 +192,6 @@ def _feed(lines: Iterable[str], put: Callable[[str | None], None]) -> None:
         for line in lines:
             put(line)
     except ValueError:
-        pass  # whoever reads has closed it
+        pass  # the reader has closed it
     finally:
         put(None)

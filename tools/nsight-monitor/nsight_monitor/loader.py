@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Starts and ends nsight-histograms, which has the BPF programs."""
+"""Starts and ends nsight-histograms, which contains the BPF programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find() -> str:
 
 
 def has_nic() -> bool:
-    """Whether some interface is of a device, whose packets only the kernel can stamp."""
+    """Whether an interface belongs to a physical device; only the kernel can timestamp its packets."""
     return any(Path("/sys/class/net").glob("*/device"))
 
 
@@ -50,7 +50,8 @@ def _cookie() -> int:
 
 
 def netns_cookie(space: netns.Netns) -> int:
-    """The namespace's own number since the boot: that of its inode is another one's once it has gone. 0: not known."""
+    """The namespace's cookie, unique since boot; another namespace can get its inode number later. 0: not
+    known."""
     try:
         return int(netns.call_in(space, _cookie))
     except (OSError, RecordError):
@@ -58,7 +59,7 @@ def netns_cookie(space: netns.Netns) -> int:
 
 
 def argv(args: argparse.Namespace, program: str) -> list[str]:
-    """The command. Raises Usage for what does not exist."""
+    """The command. Raises Usage for names that do not exist."""
     space = netns.find(args.netns) if args.netns else netns.current()
     ifindex = 0
     if args.iface:
@@ -118,18 +119,18 @@ def _died(code: int, stderr: str) -> RecordError:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The program at work; it is ended with the block. Raises ToolDied or Usage if it failed by itself: that says more than what is
-    wrong with its lines."""
+    """The running program; it ends with the block. Raises ToolDied or Usage if it failed by itself, since
+    that explains more than an error in its lines."""
     if os.geteuid() != 0:
         raise Missing("not root: the kernel loads BPF programs for root only", "run it with sudo")
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        # Ctrl-C is for the monitor, which then asks for the last line.
+        # Ctrl-C is for the monitor, which then requests the last line.
         start_new_session=True,
     )  # fmt: skip
     assert process.stdout and process.stderr
     said: list[str] = []
-    # The verifier's log is longer than a pipe.
+    # The verifier's log may be larger than a pipe.
     drain = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
     drain.start()
     bad: BadLine | None = None
@@ -143,7 +144,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
         process.wait()
         drain.join()
-    if process.returncode not in (0, 5, -signal.SIGTERM):  # 5: the block left before the end
+    if process.returncode not in (0, 5, -signal.SIGTERM):  # 5: the block stopped reading before the end
         raise _died(process.returncode, "".join(said))
     if bad:
         raise bad

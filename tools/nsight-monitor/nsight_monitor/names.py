@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the numbers of groups are called: cgroups by their containers, services or paths, network namespaces and interfaces by their names."""
+"""Names for the numbers of groups: containers, services or paths for cgroups, and names for network
+namespaces and interfaces."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from . import containers
 from .snapshots import NONE, OTHER, Snapshot
 
 MOUNTS = Path("/proc/self/mounts")
-#: Characters of a name: readers of the lines refuse longer texts, and who may make cgroups may make any path.
+#: Maximum characters of a name: readers of the lines refuse longer texts, and a user who may create cgroups
+#: can choose any path.
 MOST_NAME = 200
 
 
 def plain(name: str) -> str:
-    """A process gives itself any name: control characters do not reach a terminal."""
+    """A process can give itself any name: control characters must not reach a terminal."""
     return "".join(c if c.isprintable() else "?" for c in name)
 
 
 def _labels() -> dict[int, str]:
-    """Names of network namespaces by number; that of this process needs none."""
+    """Names of network namespaces by number; the namespace of this process needs none."""
     return {n.inum: n.label for n in netns.named()} | {netns.current().inum: ""}
 
 
@@ -44,19 +46,19 @@ def _namespace(key: int) -> str:
 
 
 def cgroup_root() -> Path:
-    """Where control groups of version 2 are mounted; on a machine that has both versions that is not /sys/fs/cgroup."""
+    """Where version 2 control groups are mounted; on a machine with both versions that is not /sys/fs/cgroup."""
     fields = (line.split() for line in MOUNTS.read_text().splitlines())
     return next((Path(f[1]) for f in fields if len(f) > 2 and f[2] == "cgroup2"), Path("/sys/fs/cgroup"))
 
 
 def cgroups(root: Path) -> dict[int, str]:
-    """Paths by number, which is that of the directory's inode."""
+    """Paths by number, which is the directory's inode number."""
     found = {}
     for directory, below, _ in os.walk(root):
         try:
             found[Path(directory).stat().st_ino] = "/" + str(Path(directory).relative_to(root)).lstrip(".")
         except OSError:
-            below.clear()  # it has just gone
+            below.clear()  # it was just removed
     return found
 
 
@@ -64,7 +66,8 @@ _OWN = {OTHER: "(others)", NONE: "(none)"}
 
 
 class Names:
-    """Of one ``group_by``. A name once found stays as long as the group, also when what has it is gone."""
+    """The names for one ``group_by``. A name is kept as long as the group, even if its owner no longer
+    exists."""
 
     def __init__(self, group_by: str, cgroups_at: Path | None = None, root: Path = Path("/")) -> None:
         self.group_by = group_by
@@ -73,14 +76,14 @@ class Names:
         self._find: Callable[[int], str] = {"netns": _namespace, "iface": _interface}.get(group_by, str)
 
     def give(self, names: dict[int, str]) -> None:
-        """All that somebody with more privileges has found."""
+        """Add names that a process with more privileges has found."""
         self._known = {n: name for n, name in self._known.items() if n in names}
         for n, name in names.items():
             if n not in _OWN and n not in self._known:
                 self._add(n, name)
 
     def of(self, snapshot: Snapshot) -> dict[int, str]:
-        """Of each group's number, its name; two groups never have the same."""
+        """The name for each group's number; two groups never have the same name."""
         if not self.group_by:
             return {OTHER: ""}
         self._known = {n: name for n, name in self._known.items() if n in snapshot.groups}

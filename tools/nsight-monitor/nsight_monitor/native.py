@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Native histograms: Prometheus's protobuf exposition, the only form in which it takes them.
+"""Native histograms: Prometheus's protobuf exposition, the only format in which Prometheus accepts them.
 
-Prometheus's native buckets of schema 0 end at powers of two of a second, ours at powers of two of a nanosecond. A bucket of up to 2**b ns
-becomes the one of up to 2**(b - 30) s, whose bounds are 6.9 % lower: so much a percentile of a native histogram may be too low.
-The classic buckets are exact.
+Prometheus's native buckets of schema 0 end at powers of two of a second, ours at powers of two of a
+nanosecond. A bucket of up to 2**b ns becomes the one of up to 2**(b - 30) s, whose bounds are 6.9 % lower.
+Percentiles of a native histogram may be too low by that much. The classic buckets are exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:  # it is optional
 
 CONTENT_TYPE = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 _PACKAGE = "io.prometheus.client"
-#: Of metrics.proto, as far as it is used: name, number, type, whether it repeats.
+#: The used part of metrics.proto: name, number, type, whether it repeats.
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "LabelPair": (("name", 1, "string", False), ("value", 2, "string", False)),
     "Gauge": (("value", 1, "double", False),),
@@ -65,7 +65,7 @@ _TYPES = {"counter": 0, "gauge": 1, "histogram": 4}
 
 
 def family_class() -> Any:
-    """MetricFamily, as protobuf's library makes it."""
+    """MetricFamily, built with the protobuf library."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="nsight/metrics.proto", package=_PACKAGE, syntax="proto2")
     for name, fields in _MESSAGES.items():
@@ -95,7 +95,7 @@ def family_class() -> Any:
 
 
 def fill(into: Any, h: Histogram) -> None:
-    """Sparse buckets: those from the first one that is filled to the last, as differences."""
+    """Sparse buckets, from the first filled one to the last, as differences."""
     into.sample_count, into.sample_sum = h.count, h.sum_ns / 1e9
     into.schema, into.zero_threshold, into.zero_count = 0, 0.0, 0
     filled = [b for b in range(N_BUCKETS) if h.n[b]]
@@ -108,8 +108,9 @@ def fill(into: Any, h: Histogram) -> None:
 
 
 def exposition(families: Iterable[Any], histograms: Iterable[tuple[dict[str, str], Histogram]]) -> bytes:
-    """``families`` as prometheus_client has them; ``histograms``, with their labels, are those of the one that is a histogram: its
-    exemplars come with the classic buckets, where Prometheus looks for them."""
+    """``families`` are in prometheus_client's form. ``histograms``, with their labels, belong to the one
+    family that is a histogram. Its exemplars come with the classic buckets, where Prometheus looks for them.
+    """
     make = family_class()
     native = {tuple(sorted(labels.items())): h for labels, h in histograms}
     out = []

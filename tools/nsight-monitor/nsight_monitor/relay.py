@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines for other processes: a child that gives up its privileges, and whoever connects to a socket of this host."""
+"""Lines for other processes: for a child without privileges, and for readers that connect to a socket of this
+host."""
 
 from __future__ import annotations
 
@@ -26,14 +27,15 @@ from .snapshots import Snapshot
 
 _MOST_READERS = 16
 _KEPT_WINDOWS = 64
-#: A reader that takes nothing for so long is left.
+#: A reader that accepts no data for this long is disconnected.
 _PATIENCE_S = 30.0
-#: Bytes of struct sockaddr_un's sun_path, with the zero behind it.
+#: Size of sun_path in struct sockaddr_un, including the terminating zero.
 _SUN_PATH = 108
 
 
 def named(lines: Iterable[str]) -> Iterator[str]:
-    """With names of groups in front of the first line that has them: readers may lack the right to find them."""
+    """Adds the names of groups before the first line that has them: readers may lack the privileges to look
+    them up."""
     every = iter(lines)
     first = next(every, "")
     yield first
@@ -51,7 +53,7 @@ def named(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Child:
-    """A process of its own that does ``work`` with the lines it gets, if there is one."""
+    """A child process that does ``work`` with the lines, if there is any work."""
 
     def __init__(self, work: Callable[[Iterable[str]], int]) -> None:
         reads, writes = os.pipe()
@@ -59,7 +61,7 @@ class Child:
         if self.pid == 0:
             code = 1
             try:
-                # It ends with its lines, also when Ctrl-C goes to both.
+                # The child ends with its lines, even if Ctrl-C goes to both processes.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.close(writes)
@@ -75,13 +77,13 @@ class Child:
         self._pidfd = os.pidfd_open(self.pid)
 
     def ended(self) -> bool:
-        """Whether it has; ``end`` takes its exit code."""
+        """Whether it has ended; ``end`` returns its exit code."""
         poller = select.poll()
         poller.register(self._pidfd, select.POLLIN)
         return bool(poller.poll(0))
 
     def send(self, line: str) -> None:
-        """Raises BrokenPipeError when it has ended."""
+        """Raises BrokenPipeError if it has ended."""
         self._lines.write(line)
         self._lines.flush()
 
@@ -96,8 +98,9 @@ class Child:
 
 
 class Relay:
-    """A socket at ``path``, for its owner alone. Who connects gets the header, the last windows and names, and the newest sums; then
-    what comes. A slow reader misses sums, and gets newer ones: they are totals. Raises OutputError."""
+    """A socket at ``path``, for its owner alone. A client that connects gets the header, the last windows and
+    names, and the newest sums; then everything that follows. A slow reader misses some sums and gets newer
+    ones: they are totals. Raises OutputError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +112,7 @@ class Relay:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
-                path.unlink()  # an earlier one's
+                path.unlink()  # left over from an earlier run
             umask = os.umask(0o177)
             try:
                 with _address(path) as address:
@@ -122,12 +125,12 @@ class Relay:
                 "name a socket in a directory that exists; its own name may have 80 bytes",
             ) from e
         self._socket.listen()
-        self._socket.settimeout(None)  # shutdown wakes up only accept() without one
+        self._socket.settimeout(None)  # with a timeout, shutdown would not wake up accept()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
     def send(self, line: str) -> None:
-        """To everybody."""
+        """Send the line to all readers."""
         with self._changed:
             self._n += 1
             mark = (self._n, line)
@@ -142,12 +145,12 @@ class Relay:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """When every reader has the last line."""
+        """Returns when every reader has the last line."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        self._socket.shutdown(socket.SHUT_RDWR)  # which wakes up who accepts
-        self._accepting.join(_PATIENCE_S)  # the last reader may just have come
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the accepting thread
+        self._accepting.join(_PATIENCE_S)  # the last reader may have connected just now
         self._socket.close()
         self.path.unlink(missing_ok=True)
         for reader in self._readers:
@@ -181,14 +184,15 @@ class Relay:
                 try:
                     connection.sendall(new.encode())
                 except OSError:
-                    return  # it has gone, or takes nothing
+                    return  # it has disconnected, or accepts no data
                 if ended and seen_before == seen:
                     return
 
 
 @contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """``path`` as a socket's address. A longer one than the kernel takes goes through its directory's descriptor. Raises OSError."""
+    """``path`` as a socket's address. A path that is too long for the kernel goes through its directory's
+    descriptor. Raises OSError."""
     if len(os.fsencode(path)) < _SUN_PATH:
         yield str(path)
         return
@@ -200,7 +204,7 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def connected(path: Path) -> TextIO | None:
-    """Lines of a relay; None where the path is no socket. Raises OSError."""
+    """Lines of a relay; None if the path is not a socket. Raises OSError."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:

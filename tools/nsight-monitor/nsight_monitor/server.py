@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Answers scrapes: a small HTTP server, with TLS and passwords where --web-config has them."""
+"""Answers scrapes: a small HTTP server, with TLS and passwords if --web-config has them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from nsight_record.errors import OutputError
 
 from .web_config import WebConfig
 
-#: Connections at once; more are closed unanswered. One that says nothing for so long is closed, too,
-#: and each one after the longest time, whatever it says: clients that send a byte now and then would keep all others out.
+#: Maximum number of connections at once; further ones are closed unanswered. An idle one is closed after the
+#: second value, and each one after the third, whatever it sends: clients that send a byte now and then would
+#: otherwise keep all others out.
 MOST_CONNECTIONS, PATIENCE_S, LONGEST_S = 128, 10.0, 30.0
 _PAGE = b"<!DOCTYPE html><title>nsight-monitor</title><a href=metrics>metrics</a>\n"
 
-#: Of an Accept header: body and content type.
+#: From an Accept header: body and content type.
 Answer = Callable[[str], tuple[bytes, str]]
 
 
@@ -36,7 +37,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(where, _Handler)
 
     def server_bind(self) -> None:
-        """Without the look-up of the host's name that http.server does."""
+        """Without the host name look-up that http.server does."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,14 +46,14 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = "", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, while there are not too many."""
+        """Each in its own thread, while there are not too many."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As the library's."""
+        """Like the library's method."""
         self._ends[request] = time.monotonic() + LONGEST_S
         try:
             super().process_request_thread(request, client_address)
@@ -64,11 +65,11 @@ class _Server(ThreadingHTTPServer):
         """Every half a second: end connections that last too long."""
         now = time.monotonic()
         for connection in [c for c, end in self._ends.copy().items() if end < now]:
-            with contextlib.suppress(OSError):  # TLS's own would change what its thread uses
+            with contextlib.suppress(OSError):  # TLS's own shutdown would change what its thread uses
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """TLS begins here, in the connection's own thread, so that a slow client holds up nobody."""
+        """TLS begins here, in the connection's own thread, so that a slow client delays nobody."""
         if not self.config.tls:
             super().finish_request(request, client_address)
             return
@@ -82,7 +83,7 @@ class _Server(ThreadingHTTPServer):
                 del self._ends[secure]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes, or speaks no TLS, is its own affair."""
+        """A client that disconnects, or does not use TLS, is not an error here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -112,11 +113,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are no news."""
+        """Scrapes are not logged."""
 
 
 def serve(answer: Answer, where: tuple[str, int], config: WebConfig) -> int:
-    """From a thread of its own; returns the port. Raises OutputError."""
+    """Serve from a separate thread; returns the port. Raises OutputError."""
     try:
         server = _Server(where, answer, config)
     except OSError as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The lines that nsight-histograms prints: which stages there are, then the sums since it began, again and again."""
+"""The lines that nsight-histograms prints: first the stages, then the sums since it began, again and again."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from nsight_record.errors import RecordError
 from .histogram import N_BUCKETS, Histogram
 
 FORMAT = 1
-#: Of a line; one with 4,096 groups has some MiB.
+#: Maximum bytes of a line; a line with 4,096 groups has some MiB.
 MOST_LINE = 64 << 20
-#: Of a window's name; exemplars of OpenMetrics take no more than 128 characters.
+#: Maximum characters of a window's name; OpenMetrics exemplars allow at most 128 characters.
 MOST_NAME = 64
 _U64 = 1 << 64
-#: Slow latencies that no window of the flight recorder holds.
+#: Slow latencies that no window of the flight recorder contains.
 WITHOUT_WINDOW = "slow_without_window"
-#: Groups with a meaning of their own, as stages.h has them; what is not grouped is all in the first one.
+#: Groups with a special meaning, as in stages.h; without grouping everything is in the first one.
 OTHER, NONE = 0, 1
 
 
 class BadLine(RecordError):
-    """Not what nsight-histograms prints."""
+    """The line is not in nsight-histograms' format."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """``missing``: what the kernel lacks for it, "" if nothing. ``measured``: it was asked for, too."""
+    """``missing``: what the kernel lacks for it, "" if nothing. ``measured``: it was also selected."""
 
     name: str
     begin: str
@@ -51,9 +51,9 @@ class Header:
 class Snapshot:
     """Sums since the beginning.
 
-    ``histograms`` by stage and group; ``groups``: what a group's number stands for (a port, a name, the number of a
-    cgroup, a namespace, or interface | namespace << 32). ``counts``: of packets and reads without a time, by reason.
-    ``missed``: runs that the kernel left out. ``last``: the final one.
+    ``histograms`` by stage and group; ``groups``: the meaning of a group's number (a port, a name, the number
+    of a cgroup, a namespace, or interface | namespace << 32). ``counts``: of packets and reads without a
+    time, by reason. ``missed``: runs that the kernel skipped. ``last``: the final one.
     """
 
     monotonic_ns: int
@@ -79,8 +79,9 @@ class Slow:
 
 @dataclass(frozen=True)
 class Window:
-    """``name``: of a flight recorder's window, a directory; ``slow``: latencies whose end it covers; ``n``: its number
-    since the monitor began, from 1; a reader that comes late gets only the last windows. 0: not known."""
+    """``name``: name of a flight recorder's window, a directory. ``slow``: latencies that end within it.
+    ``n``: its number since the monitor began, from 1; a reader that connects late gets only the last windows.
+    0: not known."""
 
     name: str
     slow: tuple[Slow, ...]
@@ -89,7 +90,7 @@ class Window:
 
 @dataclass(frozen=True)
 class GivenNames:
-    """Names of groups by number, which somebody with more privileges has found."""
+    """Names of groups by number, found by a process with more privileges."""
 
     names: dict[int, str]
 
@@ -120,7 +121,7 @@ def _histogram(row: dict[str, Any]) -> tuple[tuple[str, int], Histogram]:
 
 
 def _without_window(row: dict[str, Any]) -> list[tuple[str, Any]]:
-    """A count of whoever handed slow latencies to the flight recorder, if somebody did."""
+    """The count of the process that hands slow latencies to the flight recorder, if there is one."""
     return [(WITHOUT_WINDOW, row[WITHOUT_WINDOW])] if WITHOUT_WINDOW in row else []
 
 
@@ -130,7 +131,7 @@ def _slow(row: dict[str, Any]) -> Slow:
 
 
 def header(line: str) -> Header:
-    """The first line. Raises BadLine."""
+    """Parses the first line. Raises BadLine."""
     row = _parsed(line)
     try:
         if row["format"] != FORMAT or row["n_buckets"] != N_BUCKETS:
@@ -155,7 +156,7 @@ def snapshot(line: str) -> Snapshot:
 
 
 def other(line: str) -> Line:
-    """Each line but the first. Raises BadLine."""
+    """Parses any line but the first. Raises BadLine."""
     row = _parsed(line)
     try:
         if "slow" in row:
@@ -203,7 +204,8 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def read(lines: Iterable[str]) -> tuple[Header, Iterator[Line]]:
-    """Header, and the other lines as they come. A last line that was cut, as by a crash, ends them. Raises BadLine."""
+    """The header, and the other lines as they come. A truncated last line, as after a crash, ends them.
+    Raises BadLine."""
     every = iter(lines)
     first = next(every, "")
     if not first:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables for a terminal: line after line, or one that is drawn again at each interval."""
+"""Tables for a terminal: line after line, or one table that is redrawn at each interval."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def table(rows: Sequence[Row], width: int | None = None) -> Iterator[str]:
-    """A line each; percentiles as the bounds of their bucket, "-" where there are too few latencies for one.
+    """One line for each row; percentiles as the bounds of their bucket, "-" if there are too few latencies.
 
-    ``width``: characters of the terminal. Columns that do not fit are left out, those of p99 and max last.
+    ``width``: characters of the terminal. Columns that do not fit are left out; p99 and max are the last to
+    go.
     """
     grouped = any(r.group for r in rows)
     stage = max([len("stage"), *(len(r.stage) for r in rows)])
@@ -49,7 +50,7 @@ def table(rows: Sequence[Row], width: int | None = None) -> Iterator[str]:
 
 
 def remarks(view: View) -> Iterator[str]:
-    """What was not measured, and why."""
+    """What was not measured, and why not."""
     c = view.counts
     without = {k.removeprefix(NO_STAMP): n for k, n in c.items() if k.startswith(NO_STAMP) and n}
     known = c.get("stamp_sender_driver", 0) + c.get("stamp_kernel", 0)
@@ -65,14 +66,14 @@ def remarks(view: View) -> Iterator[str]:
 
 
 def block(view: View) -> str:
-    """Of an interval, in text mode."""
+    """An interval in text mode."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.realtime_ns / 1e9))
     lines = [f"{when}  {view.duration_ns / 1e9:.1f} s", *table(view.rows), *remarks(view)]
     return "\n".join(lines) + "\n"
 
 
 def stages(header: Header) -> str:
-    """Which stages this kernel has, which of them are measured only if they are named, and what the others lack."""
+    """Which stages this kernel has, which are measured only if named, and what is missing for the others."""
     width = max(len(s.name) for s in header.stages)
     lines = []
     for s in header.stages:
@@ -84,7 +85,7 @@ def stages(header: Header) -> str:
 
 
 def window(of: Window, directory: str | None) -> str:
-    """What a window of the flight recorder holds, the slowest first, and how to ask why."""
+    """The content of a flight recorder's window, slowest first, and how to find the cause."""
     slowest = sorted(of.slow, key=lambda s: -s.ns)
     what = ", ".join(f"{plain(s.stage)} {text(s.ns)}" for s in slowest[:3])
     more = f" and {len(slowest) - 3} more" if len(slowest) > 3 else ""
@@ -92,14 +93,14 @@ def window(of: Window, directory: str | None) -> str:
 
 
 class Screen:
-    """As ``block``, drawn in place, the slowest first, with the history of p99 of each line."""
+    """Like ``block``, drawn in place, slowest first, with the history of p99 in each line."""
 
     def __init__(self) -> None:
         self._history: dict[tuple[str, str], deque[int]] = {}
         self._notes: deque[str] = deque(maxlen=3)
 
     def note(self, line: str) -> None:
-        """One of the last lines of the screen from now on."""
+        """Show this line at the end of the screen from now on."""
         self._notes.append(line)
 
     def draw(self, view: View, size: os.terminal_size | None) -> str:
@@ -120,7 +121,7 @@ class Screen:
         if not size:
             return "\n".join([top, head, *lines, *after]) + "\n\n"
         after = [part for line in after for part in textwrap.wrap(line, size.columns)]
-        # The cursor stands below the last line; one line says how many rows are not shown.
+        # The cursor is below the last line; one line shows how many rows are hidden.
         room = max(size.lines - len(after) - 4, 1)
         more = [f"... {len(lines) - room} more"] if len(lines) > room else []
         screen = [top, head, *lines[:room], *more, *after][: max(size.lines - 1, 1)]
@@ -135,6 +136,6 @@ class Screen:
 
 
 def _tail(histogram: Histogram) -> int:
-    """Number of p99's bucket, or of the largest latency's where there are too few."""
+    """Number of p99's bucket, or of the largest latency's if there are too few."""
     bounds = histogram.percentile(9900) or histogram.largest()
     return bounds.low.bit_length() if bounds else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is shown: one line for each stage and group, of an interval or of all the time."""
+"""What is shown: one line for each stage and group, of one interval or of the whole time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .histogram import EMPTY, Histogram
 from .names import Names
 from .snapshots import Header, Snapshot
 
-#: Reasons for which a packet has no receive stamp of a known clock, and what is said of them.
+#: Reasons why a packet has no receive timestamp from a known clock, and the text for them.
 NO_STAMP = "no_stamp_"
 
 
@@ -25,7 +25,8 @@ class Row:
 
 @dataclass(frozen=True)
 class View:
-    """``rows`` in the order of the stages, in each of them groups by falling count. ``counts``: of the same time as the rows."""
+    """``rows`` in the order of the stages; within a stage, groups by falling count. ``counts``: for the same
+    time as the rows."""
 
     realtime_ns: int
     duration_ns: int
@@ -35,7 +36,7 @@ class View:
 
 
 class Views:
-    """Of each snapshot what is new since that before, or with ``totals`` all of it."""
+    """The part of each snapshot that is new since the previous one, or with ``totals`` all of it."""
 
     def __init__(self, header: Header, totals: bool = False) -> None:
         self._order = {stage.name: i for i, stage in enumerate(header.stages)}
@@ -44,7 +45,7 @@ class Views:
         self._before: Snapshot | None = None
 
     def give(self, names: dict[int, str]) -> None:
-        """Names of groups that somebody with more privileges has found."""
+        """Names of groups, found by a process with more privileges."""
         self._names.give(names)
 
     def of(self, now: Snapshot, began_ns: int) -> View:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""TLS and passwords of the exporter, from a file as Prometheus's exporters have it (--web.config.file).
+"""TLS and passwords of the exporter, from a file in the format of Prometheus's exporters (--web.config.file).
 
-Read are tls_server_config and basic_auth_users with one value a line. What else YAML could say is refused, not guessed.
+It reads tls_server_config and basic_auth_users, with one value per line. Anything else that YAML allows is
+refused, not guessed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TLS = {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_vers
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"NoClientCert": ssl.CERT_NONE, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
             "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL}  # fmt: skip
-#: The hash that an unknown user's password is compared with, at the known users' cost: response times do not tell who exists.
+#: The hash for comparing an unknown user's password, at the same cost as for known users: response times do
+#: not show which users exist.
 _NOBODYS = "$2y${cost}$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 _CRYPT_DATA = 32768  # struct crypt_data of libcrypt
 _KEPT_PASSWORDS = 64
@@ -35,7 +37,7 @@ _HINT = "see https://prometheus.io/docs/prometheus/latest/configuration/https/: 
 
 
 def _value(text: str) -> str:
-    """A scalar with its quotes, without the comment behind it."""
+    """A scalar with its quotes, without the comment after it."""
     text = text.strip()
     if m := re.fullmatch(r"\"([^\"\\]*)\"(?:\s+#.*)?|'([^']*)'(?:\s+#.*)?", text):
         return str(m[1] if m[1] is not None else m[2])
@@ -46,7 +48,7 @@ def _value(text: str) -> str:
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:
-    """Values by section and key. Raises ValueError for what these files do not need.
+    """Values by section and key. Raises ValueError for YAML that these files do not need.
 
     >>> sections("basic_auth_users:\\n  ann: $2y$10$x # hers")
     {'basic_auth_users': {'ann': '$2y$10$x'}}
@@ -104,7 +106,7 @@ def _libcrypt() -> ctypes.CDLL:
 
 
 def matches(password: bytes, hashed: str, library: ctypes.CDLL | None = None) -> bool:
-    """Whether bcrypt makes that of it."""
+    """Whether the bcrypt hash fits the password."""
     data = ctypes.create_string_buffer(_CRYPT_DATA)
     made = (library or _libcrypt()).crypt_r(password, hashed.encode(), data)
     return made is not None and hmac.compare_digest(made, hashed.encode())
@@ -112,7 +114,7 @@ def matches(password: bytes, hashed: str, library: ctypes.CDLL | None = None) ->
 
 @dataclass
 class WebConfig:
-    """``tls``: None without; ``users``: bcrypt hashes by name, empty: nobody needs a password."""
+    """``tls``: None: no TLS. ``users``: bcrypt hashes by name; empty: no password is needed."""
 
     tls: ssl.SSLContext | None = None
     users: dict[str, str] = field(default_factory=dict)
@@ -120,7 +122,8 @@ class WebConfig:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def admits(self, authorization: str) -> bool:
-        """Whether the header names a user with the right password. bcrypt is slow: what was right is remembered by its hash."""
+        """Whether the header names a user with the right password. bcrypt is slow, so accepted passwords are
+        remembered by a hash."""
         if not self.users:
             return True
         kind, _, encoded = authorization.partition(" ")
@@ -133,9 +136,9 @@ class WebConfig:
             return False
         hashed = self.users.get(user.decode("utf-8", "replace"))
         mark = hashlib.sha256(user + b"\0" + (hashed or "").encode() + b"\0" + password).digest()
-        if mark in self._known:  # before the lock: who guesses holds up nobody who knows
+        if mark in self._known:  # before the lock: guessing delays nobody who knows one
             return True
-        with self._lock:  # one at a time: guessing takes no more than a core
+        with self._lock:  # one at a time: guessing takes at most one core
             cost = max(known[4:6] for known in self.users.values())
             if not matches(password, hashed or _NOBODYS.replace("{cost}", cost)) or hashed is None:
                 return False
@@ -146,7 +149,7 @@ class WebConfig:
 
 
 def load(path: Path) -> WebConfig:
-    """Raises Usage for what is wrong in the file, or in those that it names."""
+    """Raises Usage for errors in the file, or in files that it names."""
     try:
         if path.stat().st_size > _MOST:
             raise ValueError("it is too large")

@@ -2,11 +2,11 @@
 /*
  * nsight-clock: record how TSC relates to the system's clocks.
  *
- * The kernel republishes the conversion from TSC to CLOCK_REALTIME and its
- * relatives to the vDSO at every timekeeper update. Polling the page's sequence
- * count, asleep in between, sees every update together with the TSC interval in
- * which it came into force; nothing is traced and no core is burned. Where the
- * page is of no use, clock_gettime() between two TSC readings has to do.
+ * At every timekeeper update the kernel publishes the conversion from TSC to CLOCK_REALTIME and its
+ * relatives to the vDSO. This program polls the page's sequence count and sleeps in between. So it
+ * sees every update together with the TSC interval in which it came into force; nothing is traced
+ * and no core is kept busy. If the page cannot be used, it reads clock_gettime() between two TSC
+ * readings instead.
  *
  * The output is described in Documentation/formats.md, "Clock readings".
  */
@@ -25,10 +25,10 @@
 #include "tsc.h"
 
 #define DEFAULT_POLL_US 1000
-/* While the clock is calm a look at it is taken this many times less often: three quarters of a
- * tick of the usual 250 a second. Of a clock that then bends, one bracket is that wide. */
+/* While the clock is calm, it is polled this many times less often: three quarters of a tick at the
+ * usual 250 ticks a second. If the clock then bends, one bracket is that wide. */
 #define CALM_POLLS 3
-/* Bracketed readings: a cross-check of the page, or all there is. */
+/* Bracketed readings: a cross-check of the page, or the only data there is. */
 #define CHECK_NS   100000000LL
 #define BRACKET_NS 10000000LL
 #define PHC_NS	   100000000LL
@@ -62,7 +62,7 @@ static void refuse_time_namespace(void)
 		fclose(f);
 }
 
-/* In steps of the interval, but never trying to catch up after a long sleep. */
+/* In steps of the interval, but without catching up after a long sleep. */
 static bool due(uint64_t now, uint64_t *next, uint64_t interval)
 {
 	if (now < *next)
@@ -99,7 +99,7 @@ static void record(struct recorder *r, double seconds, long poll_us)
 		pause = (struct timespec){sleep_us / 1000000, sleep_us % 1000000 * 1000};
 		nanosleep(&pause, NULL);
 	}
-	/* What a conversion may rely on ends here. */
+	/* A conversion can be relied on up to here. */
 	if (r->n_phc)
 		read_phcs(r);
 	read_brackets(r);
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 	};
 	struct recorder r = {.out = STDOUT_FILENO, .out_name = "standard output"};
 	struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: wake the sleep */
-	long poll_us = -1;				 /* by what the clock does */
+	long poll_us = -1;				 /* -1: depends on what the clock does */
 	int64_t cpu_ns, wall_ns;
 	double seconds = 0;
 	const char *why;
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 			     "%s: %s", r.out_name, strerror(errno));
 	}
 
-	/* From here on only: BTF was read once, the rest is what recording costs. */
+	/* Measure from here on: BTF was read once, and the rest is the cost of recording. */
 	cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
 	wall_ns = now_ns(CLOCK_MONOTONIC);
 	if (r.have_vvar)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* struct perf_event_mmap_page, time_mult ff.: see include/uapi/linux/perf_event.h. */
+/* struct perf_event_mmap_page, time_mult and following fields: see
+ * include/uapi/linux/perf_event.h. */
 #include <linux/perf_event.h>
 #include <stdatomic.h>
 #include <sys/mman.h>

@@ -16,16 +16,16 @@
 #define CLOCKSOURCE  "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 /*
- * Where this many updates in a row went on along the same line, nobody disciplines the clock. A
- * kernel that updates more often than that is looked at misses some: after so many it is never
- * called calm again.
+ * After this many updates in a row along the same line, nobody disciplines the clock. If the kernel
+ * updates more often than it is polled, some updates are missed; after that many missed ones the
+ * clock is never called calm again.
  */
 #define CALM_UPDATES 64
 #define CALM_MISSED  4
-/* The tightest of this many counts; an interrupt between two readings spoils one. */
+/* The tightest of this many readings counts; an interrupt between two readings spoils one. */
 #define N_TRIES 5
 
-/* One whole line per write(), so that a killed recorder leaves whole lines. */
+/* One whole line per write(), so that a killed recorder leaves only whole lines. */
 void emit(struct recorder *r, const char *fmt, ...)
 {
 	char line[512];
@@ -70,8 +70,8 @@ void emit_state(struct recorder *r, uint64_t prev, uint64_t now)
 }
 
 /*
- * Read the state and a TSC value at which it was in force: the page is looked
- * at again after the TSC, or an update in between would be dated too early.
+ * Read the state and a TSC value at which it was in force. The page is checked again after the TSC;
+ * otherwise an update in between would get too early a time.
  */
 uint64_t read_state(struct recorder *r)
 {
@@ -85,7 +85,7 @@ uint64_t read_state(struct recorder *r)
 	return tsc;
 }
 
-/* Whether a state goes on along the line of the one before. */
+/* Whether a state continues the line of the one before. */
 static bool same_line(const struct vvar_state *old, const struct vvar_state *new)
 {
 	bool same = old->mode == new->mode && old->mult == new->mult && old->shift == new->shift;
@@ -121,9 +121,9 @@ void poll_vvar(struct recorder *r)
 }
 
 /*
- * Bracketed readings of all clocks. They are written after another look at the
- * page, so that every B line also says up to when the V line before it was in
- * force: that is where a capture ends that was cut.
+ * Bracketed readings of all clocks. The page is polled again before they are written, so every B
+ * line also shows up to when the V line before it was in force. A truncated capture ends at that
+ * time.
  */
 void read_brackets(struct recorder *r)
 {
@@ -167,7 +167,7 @@ void read_phcs(struct recorder *r)
 	}
 }
 
-/* The rate that the readings themselves show; only the header states it. */
+/* The TSC rate from the readings themselves; only the header states it. */
 static uint64_t measure_tsc_khz(const struct recorder *r)
 {
 	struct timespec pause = {.tv_nsec = 20000000};

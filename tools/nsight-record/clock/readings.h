@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What nsight-clock reads, and the lines that it writes of that. */
+/* What nsight-clock reads, and the lines that it writes. */
 #ifndef NSIGHT_READINGS_H
 #define NSIGHT_READINGS_H
 
@@ -36,11 +36,11 @@ uint64_t read_state(struct recorder *r);
 void emit_state(struct recorder *r, uint64_t prev, uint64_t now);
 /* Look at the page; write a V line if the timekeeper was updated since. */
 void poll_vvar(struct recorder *r);
-/* Whether nobody disciplines the clock, so that it may be looked at less often. */
+/* Whether nobody disciplines the clock, so that it can be polled less often. */
 bool is_calm(const struct recorder *r);
-/* Write a B line of each clock. */
+/* Write a B line for each clock. */
 void read_brackets(struct recorder *r);
-/* Write a P line of each PTP hardware clock. */
+/* Write a P line for each PTP hardware clock. */
 void read_phcs(struct recorder *r);
 /* Find the TSC's rate, and write the header: that rate, the clock source and perf's clock. */
 void write_header(struct recorder *r);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Reading the vvar page and proving that it is understood. */
+/* Reads the vvar page and proves that the layout is right. */
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define NSEC_PER_SEC 1000000000LL
 #define PAGE	     4096
-/* Readings that a layout must get right before it is believed. */
+/* A layout is accepted only if it gets this many readings right. */
 #define N_PROOFS 64
 /* A writer holds the sequence count odd for well under a microsecond. */
 #define MAX_RETRIES 10000000
@@ -45,7 +45,7 @@ bool vvar_read(const struct vvar *v, struct vvar_state *s)
 
 int64_t vvar_ns(const struct vvar_state *s, enum vvar_clock clock, uint64_t tsc)
 {
-	/* Like the vDSO: a TSC behind cycle_last counts as cycle_last. */
+	/* Like the vDSO: a TSC value before cycle_last counts as cycle_last. */
 	uint64_t delta = tsc > s->cycle_last ? tsc - s->cycle_last : 0;
 	unsigned __int128 ns = (unsigned __int128)delta * s->mult + s->snsec[clock];
 

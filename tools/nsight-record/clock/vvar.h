@@ -20,7 +20,7 @@ extern const char *const vvar_clock_name[VVAR_NR];
 struct vvar_layout {
 	size_t seq, mode, cycle_last, mult, shift;
 	size_t sec[VVAR_NR], nsec[VVAR_NR];
-	size_t end; /* nothing above is at or beyond this offset */
+	size_t end; /* the fields above all lie before this offset */
 };
 
 struct vvar_state {
@@ -58,7 +58,7 @@ static inline uint32_t vvar_seq(const struct vvar *v)
 	return *(const volatile uint32_t *)(v->page + v->at.seq);
 }
 
-/* A consistent copy of the state. False if the kernel never left it alone. */
+/* A consistent copy of the state. False if the kernel kept on writing to it. */
 bool vvar_read(const struct vvar *v, struct vvar_state *s);
 
 /* The kernel's own arithmetic: ns of @clock at @tsc under state @s. */

@@ -2,11 +2,10 @@
 /*
  * Where the timekeeper's fields lie in the vvar page, from BTF.
  *
- * The structure has had three shapes (include/vdso/datapage.h): vdso_data with
- * the clock's fields inside, the same renamed vdso_time_data, and
- * vdso_time_data holding an array of vdso_clock. It starts at the beginning of
- * the page or, on x86 before the generic data store, 128 bytes into it. All
- * combinations are offered; vvar_open() takes the one that tells the time.
+ * The structure has had three shapes (include/vdso/datapage.h): vdso_data with the clock's fields
+ * inside, the same renamed vdso_time_data, and vdso_time_data holding an array of vdso_clock. It
+ * starts at the beginning of the page or, on x86 before the generic data store, 128 bytes into it.
+ * All combinations are candidates; vvar_open() takes the one that gives the right time.
  */
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>

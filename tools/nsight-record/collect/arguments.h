@@ -10,14 +10,14 @@
 
 struct arguments {
 	const char *dir;
-	const char *acknowledgements; /* of the sockets of this cgroup; NULL: none */
+	const char *acknowledgements; /* record sockets of this cgroup; NULL: none */
 	uint64_t port, pid, cgroup, ifindex, netns, ring_kb, every_ms;
 	bool check, compress, rx, tx, activity, waits, syscalls, all_syscalls, of_server,
 		hardware_stamps;
 	struct flight_options flight;
 };
 
-/* Fill it, or exit: help, or what is wrong with the command. */
+/* Fill in args, or exit: after the help text, or with what is wrong in the command. */
 void arguments_parse(int argc, char **argv, struct arguments *args);
 
 #endif

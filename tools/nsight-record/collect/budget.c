@@ -20,7 +20,7 @@ bool budget_look(struct budget *budget, uint64_t now, double *share)
 	if (now < budget->next)
 		return false;
 	if (budget->stats < 0) {
-		/* Measuring costs every program some 20 ns, so it is not always on. */
+		/* The measurement costs every program some 20 ns, so it is not always on. */
 		budget->stats = bpf_enable_stats(BPF_STATS_RUN_TIME);
 		budget->run_ns = programs_run_ns(budget->object);
 		budget->began = now;

@@ -56,7 +56,7 @@ void counters_choose(struct nsight_collect_bpf *skel)
 	skel->rodata->n_counters = n_chosen;
 }
 
-/* Of one core; -1: errno says why. Pinned: it counts all the time, or not at all. */
+/* Opens a counter on one core; -1: see errno. Pinned: it counts all the time, or not at all. */
 static int open_one(const struct known *counter, int cpu)
 {
 	struct perf_event_attr attr = {
@@ -71,12 +71,12 @@ static int open_one(const struct known *counter, int cpu)
 	if (fd < 0 || read(fd, &value, sizeof(value)) == sizeof(value))
 		return fd;
 	close(fd);
-	errno = EBUSY; /* no counter of the core is left for it */
+	errno = EBUSY; /* the core has no counter left for it */
 	return -1;
 }
 
-/* On how many cores, and on how many not; errno says why. Descriptors stay open: the events end
- * with them. */
+/* The number of cores on which it was opened; *n_failed: on which it was not, see errno. The
+ * descriptors stay open: closing them would end the events. */
 static int open_all(const struct known *counter, int map, int n_cpus, int *n_failed)
 {
 	int n = 0, reason = ENODEV;
@@ -87,7 +87,7 @@ static int open_all(const struct known *counter, int map, int n_cpus, int *n_fai
 
 		if (fd >= 0 && !bpf_map_update_elem(map, &cpu, &fd, BPF_ANY))
 			n++;
-		else if (errno != ENODEV) { /* of a core that is off */
+		else if (errno != ENODEV) { /* the core is offline */
 			reason = errno;
 			++*n_failed;
 		}

@@ -5,11 +5,11 @@
 
 struct nsight_collect_bpf;
 
-/* One more of them, by the name that perf has for it; exits if there is none of that name. */
+/* Add a counter by its perf name; exits if no counter has that name. */
 void counters_add(const char *name);
 
-/* Call choose before the programs are loaded, and open after that: it opens the added counters on
- * every core, and prints which are there and why others are not. */
+/* Call choose before the programs are loaded, and open after that. The latter opens the added
+ * counters on every core, and prints which work, and why others do not. */
 void counters_choose(struct nsight_collect_bpf *skel);
 void counters_open(struct nsight_collect_bpf *skel, int n_cpus);
 

@@ -19,9 +19,9 @@
 #define MOST_JOINED   64
 #define BESIDE_BYTES  (16u << 20) /* clock readings, manifest */
 #define BESIDE_FILES  32
-/* Latencies count half after so many seconds. */
+/* Latencies lose half their weight in this many seconds. */
 #define HALF_LIFE_S 60
-/* Programs are looked at once a minute: a window of the longest kind has fewer. */
+/* The programs' cost is checked once a minute, so the longest window has fewer pauses. */
 #define MOST_PAUSES 16
 
 enum reason { LATENCY, DROPS, RETRANSMITS, ASKED };
@@ -29,7 +29,7 @@ static const char *const reasons[] = {"latency", "drops", "retransmissions", "as
 
 struct cause {
 	enum reason reason;
-	uint64_t time, value, limit; /* ns, or a second */
+	uint64_t time, value, limit; /* value and limit in ns, or per second */
 	struct flight_trigger message;
 };
 
@@ -38,27 +38,27 @@ struct flight {
 	const struct flight_options *options;
 	const struct flight_shared *shared;
 	bool activity;
-	uint64_t rings_bytes; /* of all cores: a window is not larger */
+	uint64_t rings_bytes; /* total of all cores: a window is not larger */
 	struct budget budget;
 	struct steal steal;
-	/* Of the window that is still to be written */
+	/* The window that is still to be written */
 	struct cause causes[MOST_JOINED];
 	uint64_t n_causes, from, until, most_until;
-	/* What was looked at last */
+	/* What was seen at the last look */
 	uint64_t n_seen, n_asked, second, minute, drops, retransmits;
 	uint64_t paused_until;
 	struct {
-		uint64_t from, until; /* 0: it has not ended */
+		uint64_t from, until; /* until 0: it has not ended */
 	} pauses[MOST_PAUSES];
 	uint64_t n_pauses;
 	bool dropping, retransmitting, no_service, no_room;
-	/* When the last windows were written, and how much in all */
+	/* When the last windows were written, and the total size */
 	uint64_t written[MOST_PER_HOUR], n_windows, bytes;
-	/* What was refused */
+	/* Triggers that got no window */
 	uint64_t n_triggers, over_hour, over_bytes, unseen;
 };
 
-/* Records that went through the rings so far */
+/* Records that passed through the rings so far */
 static uint64_t n_produced(const struct rings *rings)
 {
 	uint64_t n = 0;
@@ -69,7 +69,7 @@ static uint64_t n_produced(const struct rings *rings)
 	return n;
 }
 
-/* Of what had begun when the programs were stopped, they do not see the end. */
+/* The programs do not see the end of anything that was under way when they were stopped. */
 static void forget_begun(const struct rings *rings)
 {
 	for (int i = 0; i < rings->n; i++) {
@@ -99,7 +99,7 @@ static void resume_programs(struct flight *f, uint64_t now)
 	*f->shared->stopped = false;
 }
 
-/* ns of the time from ``from`` to ``until`` in which nothing was recorded */
+/* ns between ``from`` and ``until`` in which nothing was recorded */
 static uint64_t paused_ns(const struct flight *f, uint64_t from, uint64_t until)
 {
 	uint64_t sum = 0;
@@ -150,8 +150,8 @@ static void print_causes(const struct flight *f)
 	printf("]");
 }
 
-/* Whether a window fits, with what nsight-record writes beside it, and, if it has a name, has its
- * directory now; if not it is said once. */
+/* Whether a window fits, together with nsight-record's other files; if not, this is reported once.
+ * With a name, its directory is made. */
 static bool has_room(struct flight *f, const char *name)
 {
 	bool most = f->bytes >= f->options->most_bytes;
@@ -174,13 +174,13 @@ static void write_window(struct flight *f)
 	char name[32];
 
 	snprintf(name, sizeof(name), ".window-%" PRIu64, f->n_windows + 1);
-	/* There was when it began. */
+	/* There was room when the window began. */
 	if (!has_room(f, name)) {
 		f->over_bytes += f->n_causes;
 		f->n_causes = 0;
 		return;
 	}
-	/* First of all: perf's buffers hold less time than the rings. */
+	/* Before everything else: perf's buffers hold less time than the rings. */
 	if (f->options->snapshot_pidfd)
 		syscall(SYS_pidfd_send_signal, f->options->snapshot_pidfd, SIGUSR2, NULL, 0);
 	if (f->paused_until)
@@ -213,7 +213,7 @@ static uint64_t of_last_hour(const struct flight *f, uint64_t now)
 	return n;
 }
 
-/* Something is worth a window: begin one, or join the one that is waiting. */
+/* A trigger: begin a window, or join the one that is waiting. */
 static void trigger(struct flight *f, const struct cause *cause)
 {
 	const struct flight_options *o = f->options;
@@ -238,10 +238,10 @@ static void trigger(struct flight *f, const struct cause *cause)
 	if (f->n_causes < MOST_JOINED)
 		f->causes[f->n_causes] = *cause;
 	f->n_causes++;
-	/* One that was read later may have come earlier. */
+	/* A cause that is found later may be older. */
 	if (from < f->from)
 		f->from = from;
-	/* The rings do not hold a window of any length. */
+	/* The rings hold windows of limited length only. */
 	if (until > f->until)
 		f->until = until < f->most_until ? until : f->most_until;
 }
@@ -261,7 +261,7 @@ static void look_at_messages(struct flight *f)
 		uint64_t number = __atomic_load_n(&t->number, __ATOMIC_ACQUIRE);
 
 		if (!number && f->n_seen + FLIGHT_TRIGGERS > n)
-			return; /* it is just being written */
+			return; /* it is being written right now */
 		cause.message = *t;
 		if (number != f->n_seen + 1) {
 			f->unseen++;
@@ -283,7 +283,7 @@ static uint64_t total(const struct rings *rings, enum nsr_type type)
 	return sum;
 }
 
-/* A rate is a trigger once, and again when it has been below the limit. */
+/* A rate triggers once, and again only after it was below the limit. */
 static void rate(struct flight *f, enum reason reason, uint64_t now, uint64_t n, uint64_t limit,
 		 bool *above)
 {
@@ -305,7 +305,7 @@ static void look_at_rates(struct flight *f, uint64_t now)
 	f->retransmits = retransmits;
 }
 
-/* What they count, and what they do not: said once, for the end may be months away. */
+/* Services that get no place are reported at once, and only once: the end may be months away. */
 static void look_at_services(struct flight *f)
 {
 	uint64_t minute = f->second / HALF_LIFE_S;
@@ -321,10 +321,10 @@ static void look_at_services(struct flight *f)
 	}
 }
 
-/* Take less when the programs take more than they may: first no system calls, then nothing. */
+/* Record less when the programs take more than they may: first no system calls, then nothing. */
 static void keep_budget(struct flight *f, uint64_t now)
 {
-	/* There is a ring for each core that may ever be plugged in. */
+	/* There is a ring for each possible core, also for those that are offline. */
 	double share, cores = sysconf(_SC_NPROCESSORS_ONLN),
 		      most = f->options->most_cpu / 100 * cores;
 

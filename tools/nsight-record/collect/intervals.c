@@ -22,8 +22,8 @@ static struct interval {
 	enum { USDT, FUNCTION, TIMER } kind;
 	char *file, *provider;
 	unsigned int n_marks;
-	char *marks[MARKS];	  /* in order of time: the last one ends it */
-	unsigned int keys[MARKS]; /* arguments, from 1; 0: its thread pairs them */
+	char *marks[MARKS];	  /* in order of time: the last one ends the interval */
+	unsigned int keys[MARKS]; /* argument numbers, from 1; 0: the thread pairs the marks */
 } intervals[NSR_INTERVALS];
 static unsigned int n_intervals;
 
@@ -32,7 +32,7 @@ static void not_understood(const char *spec)
 	fail(EXIT_USAGE, forms, "--interval %s is not understood", spec);
 }
 
-/* What is behind the last separator, which ends what is before it; exits if there is none. */
+/* Cuts the text at the last separator and returns what follows; exits if there is none. */
 static char *cut(char *text, char separator, const char *spec)
 {
 	char *at = strrchr(text, separator);
@@ -43,7 +43,7 @@ static char *cut(char *text, char separator, const char *spec)
 	return at + 1;
 }
 
-/* Words between ".." into at most MARKS places; how many. */
+/* Stores the words between ".." in at most MARKS places; returns how many. */
 static unsigned int words(char *text, char **to, const char *spec)
 {
 	unsigned int n = 0;
@@ -61,7 +61,7 @@ static unsigned int words(char *text, char **to, const char *spec)
 	return n;
 }
 
-/* argN for all marks, or one for each. */
+/* argN for all marks, or one argN for each mark. */
 static void set_keys(struct interval *i, char *text, const char *spec)
 {
 	unsigned int most = i->kind == USDT ? MOST_ARGUMENTS : FUNCTION_ARGUMENTS, n;
@@ -139,7 +139,7 @@ void intervals_choose(struct nsight_collect_bpf *skel)
 	bpf_program__set_autoload(skel->progs.on_function_mark, any(FUNCTION));
 	for (size_t i = 0; i < sizeof(of_timers) / sizeof(*of_timers); i++)
 		bpf_program__set_autoload(of_timers[i], any(TIMER));
-	/* Of maps that no program uses there is no need, nor may the kernel know them. */
+	/* Maps that no program uses are not needed, and the kernel may not support them. */
 	if (!any(USDT) && !any(FUNCTION)) {
 		bpf_map__set_autocreate(skel->maps.begun, false);
 		bpf_map__set_autocreate(skel->maps.begun_keys, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The programs of nsight-collect: of messages, of what the cores do, of intervals of threads. */
+/* The programs of nsight-collect: messages, activity of the cores, intervals of threads. */
 #include "../../bpf/acknowledgements.bpf.h"
 #include "../../bpf/activity.bpf.h"
 #include "../../bpf/intervals.bpf.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-collect: loads the programs that write records into the rings of the cores, and copies
- * what is new into one file for each core. nsight-record runs it; by hand it serves too.
+ * nsight-collect: loads the programs that write records into the rings of the cores, and copies new
+ * records into one file for each core. nsight-record runs it; it can also be run by hand.
  */
 #include "../../bpf/record.h"
 #include "acknowledgements.h"
@@ -30,7 +30,7 @@
 
 #define MILLISECOND  1000000ull
 #define SECOND	     (1000 * MILLISECOND)
-#define MOST_AT_ONCE (128u << 10) /* bytes of records: some 40 us */
+#define MOST_AT_ONCE (128u << 10) /* bytes of records: takes some 40 us */
 
 static volatile sig_atomic_t asked_to_stop, asked_for_window;
 static struct nsight_collect_bpf *loaded;
@@ -81,7 +81,7 @@ static struct nsight_collect_bpf *load(const struct arguments *args, int n_cpus)
 	skel->bss->stopped = true; /* until every program is attached */
 	bpf_map__set_max_entries(skel->maps.controls, n_cpus);
 	bpf_map__set_max_entries(skel->maps.rings, n_cpus);
-	/* No record crosses a page, but the verifier sees only where it begins. */
+	/* No record crosses a page, but the verifier knows only where a record begins. */
 	bpf_map__set_value_size(skel->maps.rings, units * NSR_UNIT + NSR_MAX_UNITS * NSR_UNIT);
 	tracepoints_choose(kernel, skel->obj, args->activity, args->syscalls && !args->waits,
 			   args->rx, args->tx);
@@ -163,8 +163,8 @@ static struct rings map_rings(struct nsight_collect_bpf *skel, int n)
 }
 
 /*
- * Until the rings are emptied again: the more came, the sooner. Who shares the core waits while
- * they are emptied, so a server's slowest requests would have the length of this in them.
+ * The time until the rings are emptied again: the more data came, the shorter. Threads on the same
+ * core wait while they are emptied; that time would show up in a server's slowest requests.
  */
 static uint64_t next_pause(uint64_t pause, uint64_t bytes, uint64_t longest)
 {
@@ -189,7 +189,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 		rings->of[i].output = output_open(i);
 	machine = *output_open(NSR_NO_CPU);
 	skel->bss->stopped = false;
-	/* After the programs are at work: they report who begins meanwhile. */
+	/* Only after the programs are attached: they report threads that start in the meantime. */
 	if (args->activity)
 		threads_were_there(&machine, monotonic_ns());
 	steal_begin(&steal);
@@ -229,7 +229,7 @@ static void record_all(struct rings *rings, struct nsight_collect_bpf *skel,
 	puts("}");
 }
 
-/* Only what is around a trigger. */
+/* Only records around a trigger. */
 static void record_windows(struct rings *rings, struct nsight_collect_bpf *skel,
 			   const struct arguments *args)
 {
@@ -281,6 +281,6 @@ int main(int argc, char **argv)
 	else
 		record_all(&rings, loaded, &args);
 	acknowledgements_end(loaded, args.acknowledgements);
-	/* The kernel takes the programs down when the process has gone: nobody need wait for it. */
+	/* The kernel removes the programs after the process has ended; nothing waits for that. */
 	return output_failed() ? EXIT_OUTPUT : 0;
 }

@@ -14,19 +14,18 @@
 #include <unistd.h>
 #include <zstd.h>
 
-static int base = -1, directory = -1; /* of all files, and of the ones that are opened */
+static int base = -1, directory = -1; /* of all files, and of those that are opened next */
 static bool failed;
 
-/* Blocks of what came in 10 ms shrink to two fifths, large ones to a fifth; higher levels are
- * slower. */
+/* Blocks with 10 ms of data shrink to two fifths, large ones to a fifth; higher levels are slow. */
 #define ZSTD_LEVEL 1
 static ZSTD_CCtx *compressor; /* NULL: nothing is compressed */
 static void *compressed;      /* room for a block */
 
-/* Bytes of each file that the disk is asked to have room for before they are written */
+/* Bytes that are allocated on the disk ahead of the data, for each file */
 #define MIN_AHEAD (1u << 20)
 #define MAX_AHEAD (64u << 20)
-static bool is_ext4; /* the disk, as far as it gives room ahead */
+static bool is_ext4; /* on this file system space is allocated ahead */
 static uint64_t n_open;
 
 void output_directory(const char *path)
@@ -113,9 +112,9 @@ struct output *output_open(uint32_t cpu)
 }
 
 /*
- * Let the disk have room before it is needed: on ext4 a write to blocks that are there takes half
- * the processor time. What is left of it output_close() gives back. As much as the file has by
- * then, so that small files and full disks have little of it.
+ * Allocate disk space before it is needed: on ext4, a write to allocated blocks takes half the
+ * processor time. output_close() gives back the unused rest. The amount is the current size of the
+ * file, so that small files and full disks have little of it.
  */
 static void allocate(struct output *out, uint64_t bytes)
 {
@@ -126,10 +125,10 @@ static void allocate(struct output *out, uint64_t bytes)
 	out->allocated = out->size + bytes + ahead;
 	if (is_ext4 && output_free_bytes(0) / n_open > 8 * ahead &&
 	    fallocate(out->fd, FALLOC_FL_KEEP_SIZE, out->size, bytes + ahead))
-		is_ext4 = errno == ENOSPC; /* not on a disk that was ext2 */
+		is_ext4 = errno == ENOSPC; /* fails on a file system that was converted from ext2 */
 }
 
-/* Whole or not at all, so that what follows a block that did not fit is not taken for its rest. */
+/* Whole or not at all, so that data after a block that did not fit is not taken for its rest. */
 static bool append(struct output *out, struct iovec *iov, int n)
 {
 	uint64_t bytes = 0, done = 0;
@@ -169,7 +168,7 @@ static bool append(struct output *out, struct iovec *iov, int n)
 	return false;
 }
 
-/* Bytes in ``compressed`` that these parts become; 0: it went wrong. */
+/* Compresses the parts; returns the bytes in ``compressed``, 0: it failed. */
 static size_t compress(const struct iovec *parts, int n, size_t bytes)
 {
 	ZSTD_outBuffer to = {compressed, ZSTD_compressBound(NSR_MAX_BLOCK), 0};
@@ -191,7 +190,7 @@ static size_t compress(const struct iovec *parts, int n, size_t bytes)
 	return to.pos;
 }
 
-/* A block of these parts. */
+/* Write a block that consists of these parts. */
 static bool put_block(struct output *out, enum nsr_block_kind kind, const struct iovec *parts,
 		      int n, uint64_t time, uint64_t number)
 {
@@ -214,8 +213,7 @@ static bool put_block(struct output *out, enum nsr_block_kind kind, const struct
 			n = 1;
 		}
 	}
-	/* After a block that did not fit, records would stand in the wrong place; counts still
-	 * tell. */
+	/* After a block that did not fit, records would be misplaced; counts are still useful. */
 	if (!(out->unwritten && kind == NSR_RECORDS) && append(out, iov, 1 + n))
 		return true;
 	out->unwritten += block.bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The files of a recording; tools/bpf/record.h says what is in them. */
+/* The files of a recording; tools/bpf/record.h describes their content. */
 #ifndef NSIGHT_OUTPUT_H
 #define NSIGHT_OUTPUT_H
 
@@ -11,36 +11,36 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define OUTPUT_PARTS 16 /* of a block of records at most */
+#define OUTPUT_PARTS 16 /* parts of a block of records at most */
 
 struct output {
 	int fd; /* -1: there is none */
 	uint32_t cpu;
 	uint64_t size;		       /* bytes of whole blocks */
-	uint64_t allocated;	       /* bytes that the disk has room for */
+	uint64_t allocated;	       /* bytes that are allocated on the disk */
 	uint64_t written[NSR_N_TYPES]; /* records in the file, by type */
-	uint64_t unwritten;	       /* bytes that the disk did not take */
-	uint64_t units;		       /* of the machine's records, which no ring numbers */
+	uint64_t unwritten;	       /* bytes that could not be written to the disk */
+	uint64_t units;		       /* units of the machine's records, which no ring numbers */
 };
 
-/* Make the directory, which must not be there. */
+/* Make the directory, which must not exist yet. */
 void output_directory(const char *path);
 /* Compress records from now on. */
 void output_compress(void);
-/* A directory in that one, for the files that are opened next. False: it cannot be made. */
+/* Make a directory in that one, for the files that are opened next. False: it cannot be made. */
 bool output_window(const char *name);
-/* What the disk still takes; 0 if it does not take n_files more files */
+/* Free space of the disk in bytes; 0 if it has no room for n_files more files */
 uint64_t output_free_bytes(uint64_t n_files);
-/* The file of a core, or of the machine (NSR_NO_CPU), in that directory. One of a window that
- * cannot be made takes no block. */
+/* Open the file of a core, or of the machine (NSR_NO_CPU), in that directory. If a window's file
+ * cannot be made, no block is written to it. */
 struct output *output_open(uint32_t cpu);
 /*
- * Append a block. What the disk does not take is counted, and no more records are written to that
- * file. Whether it was taken.
+ * Append a block. Bytes that cannot be written to the disk are counted, and no more records are
+ * written to that file. Returns whether the block was written.
  */
 bool output_block(struct output *out, enum nsr_block_kind kind, const void *data, size_t bytes,
 		  uint64_t time, uint64_t number);
-/* As output_block(), for records that lie in several places. */
+/* Like output_block(), for records that lie in several places. */
 bool output_records(struct output *out, const struct iovec *parts, int n, uint64_t time,
 		    uint64_t number);
 void output_counts(struct output *out, const struct nsr_control *control, enum nsr_block_kind kind,
@@ -48,9 +48,9 @@ void output_counts(struct output *out, const struct nsr_control *control, enum n
 void output_close(struct output *out);
 /* Print the counts of a core as a member of a JSON object. */
 void output_summary(const struct output *out, const struct nsr_control *control, bool more);
-/* Whether some file lacks something. */
+/* Whether any file is incomplete. */
 bool output_failed(void);
-/* Of the next window nothing is missing yet. */
+/* Start again for the next window: nothing of it is missing yet. */
 void output_forgive(void);
 
 #endif

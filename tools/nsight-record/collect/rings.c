@@ -13,7 +13,7 @@ uint64_t monotonic_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* The memory of the unit; NULL: none was taken for it yet. */
+/* The memory of the unit; NULL: no chunk was taken for it yet. */
 static unsigned char *unit_at(const struct rings *rings, const struct ring *ring, uint64_t at)
 {
 	uint64_t n = at >> rings->chunk_shift,
@@ -29,8 +29,8 @@ static unsigned char *unit_at(const struct rings *rings, const struct ring *ring
 }
 
 /*
- * Units from ``from`` that are complete, at most ``room``, up to ``to`` and the end of the chunk.
- * What the reader has done with is 0, so a first word that is there is that of a complete record.
+ * Complete units from ``from`` on: at most ``room``, up to ``to`` and the end of the chunk. Memory
+ * that the reader has finished with is 0, so a nonzero first word belongs to a complete record.
  */
 static uint64_t complete(const struct rings *rings, const unsigned char *first, uint64_t from,
 			 uint64_t to, uint64_t room, uint64_t *found)
@@ -53,7 +53,7 @@ static uint64_t complete(const struct rings *rings, const unsigned char *first, 
 	return at - from;
 }
 
-/* The reader has done with the chunk that ends before this unit. */
+/* The reader has finished with the chunk that ends before this unit. */
 static void give_back(const struct rings *rings, const struct ring *ring, uint64_t end)
 {
 	uint64_t n = (end >> rings->chunk_shift) - 1;
@@ -62,7 +62,8 @@ static void give_back(const struct rings *rings, const struct ring *ring, uint64
 	__atomic_fetch_or(&ring->control->free[chunk / 64], 1ull << chunk % 64, __ATOMIC_RELEASE);
 }
 
-/* What follows the units before ``from``, in parts that are each in a chunk; how many. */
+/* Collects what follows the units before ``from``, in parts that each lie in one chunk; their
+ * number. */
 static int gather(const struct rings *rings, const struct ring *ring, uint64_t from, uint64_t to,
 		  struct iovec *parts, uint64_t *found)
 {
@@ -84,7 +85,7 @@ static int gather(const struct rings *rings, const struct ring *ring, uint64_t f
 	return n;
 }
 
-/* Copy what is new; units of it. */
+/* Copy new records; returns their units. */
 static uint64_t drain(const struct rings *rings, struct ring *ring)
 {
 	uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE),
@@ -103,7 +104,7 @@ static uint64_t drain(const struct rings *rings, struct ring *ring)
 		for (int i = 0; i < n; i++) {
 			memset(parts[i].iov_base, 0, parts[i].iov_len);
 			tail += parts[i].iov_len / NSR_UNIT;
-			/* Who sees the new tail also finds the chunk. */
+			/* A program that sees the new tail also finds the chunk. */
 			if (!(tail & ((1ull << rings->chunk_shift) - 1)))
 				give_back(rings, ring, tail);
 			__atomic_store_n(&ring->control->tail, tail, __ATOMIC_RELEASE);
@@ -121,7 +122,7 @@ uint64_t rings_drain(struct rings *rings)
 	return units * NSR_UNIT;
 }
 
-/* What a program that was interrupted has reserved and not yet written comes within moments. */
+/* A program that was interrupted writes its reserved records within moments. */
 void rings_drain_rest(struct rings *rings)
 {
 	for (int tries = 0; tries < 100; tries++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The rings that the BPF programs write, as user space sees them. */
+/* The rings that the BPF programs write to, as user space sees them. */
 #ifndef NSIGHT_RINGS_H
 #define NSIGHT_RINGS_H
 
@@ -9,22 +9,21 @@ struct ring {
 	struct nsr_control *control;
 	unsigned char *data;
 	struct output *output;
-	uint64_t noted, moved; /* of the flight recorder: the head as it was noted last, and when it
-				  was another */
+	uint64_t noted, moved; /* flight recorder: the head at the last look, and its last change */
 };
 
 struct rings {
-	struct ring *of; /* each core */
+	struct ring *of; /* one for each core */
 	int n;
-	uint64_t mask; /* units of a ring less one */
+	uint64_t mask; /* units of a ring minus one */
 	uint32_t shift;
 	uint32_t chunk_shift, n_chunks; /* see struct nsr_control */
 };
 
 uint64_t monotonic_ns(void);
-/* Copy what is new into the files; how many bytes that was. */
+/* Copy new records into the files; returns their bytes. */
 uint64_t rings_drain(struct rings *rings);
-/* The last of it, when the programs have stopped. */
+/* Copy the rest, after the programs have stopped. */
 void rings_drain_rest(struct rings *rings);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* A percentile is known when so many messages were above it. */
+/* A percentile is known when at least this many messages were above it. */
 #define LEAST_ABOVE 10
 
 static void set_limit(struct flight_service *s, double percentile)
@@ -40,7 +40,7 @@ void services_halve(struct flight_service *services, bool up)
 		for (int b = 0; b < FLIGHT_BUCKETS; b++) {
 			uint64_t n = s->n[b], half = n / 2 + (n % 2 && round_up);
 
-			/* Of many buckets with one message each, every other one keeps its. */
+			/* Of many buckets with one message each, every other one keeps it. */
 			round_up ^= n % 2;
 			__atomic_fetch_sub(&s->n[b], n - half, __ATOMIC_RELAXED);
 			left += half;

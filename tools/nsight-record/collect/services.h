@@ -8,12 +8,12 @@
 
 #include <stdbool.h>
 
-/* The limit of each service from its own latencies. */
+/* Set the limit of each service from its own latencies. */
 void services_limit(struct flight_service *services, double percentile);
 /*
- * What was counted so far counts half from now on; a service without messages makes room for
- * another. up: the first odd count is rounded up; a caller that alternates lets the last ones go,
- * too.
+ * Halve the weight of everything counted so far; a service without messages makes room for another
+ * one. up: the first odd count is rounded up; a caller that alternates also removes the last
+ * counts.
  */
 void services_halve(struct flight_service *services, bool up);
 

@@ -54,7 +54,7 @@ static void thread(struct output *out, uint32_t pid, uint32_t tid, uint64_t now)
 	if (fd >= 0)
 		close(fd);
 	if (n <= 0)
-		return; /* it has ended meanwhile */
+		return; /* it has ended in the meantime */
 	name[strcspn(name, "\n")] = 0;
 	record = room(out, 6, now);
 	record[0] = first_word(NSR_TASK, now);
@@ -93,7 +93,7 @@ void threads_were_there(struct output *out, uint64_t now)
 	flush(out, now);
 }
 
-/* Calls back for each core with its steal time in ns. */
+/* Calls each() for every core with its steal time in ns. */
 static void read_steal(void (*each)(uint32_t cpu, uint64_t ns, void *data), void *data)
 {
 	FILE *file = fopen("/proc/stat", "re");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What only user space can tell: threads that were there before the programs, and steal time. */
+/* What only user space can find out: threads that existed before the programs, and steal time. */
 #ifndef NSIGHT_THREADS_H
 #define NSIGHT_THREADS_H
 
@@ -11,7 +11,7 @@
 
 struct steal {
 	uint64_t ns[MAX_STEAL_CPUS];
-	/* The newest, for the flight recorder */
+	/* The newest ones, for the flight recorder */
 	struct stolen {
 		uint64_t time, ns;
 		uint32_t cpu;
@@ -23,9 +23,9 @@ struct steal {
 void threads_were_there(struct output *out, uint64_t now);
 /* Note the steal time of each core so far. */
 void steal_begin(struct steal *steal);
-/* Write a record for each core from which the host took time since the last look. */
+/* Write a record for each core with steal time since the last look. */
 void steal_look(struct steal *steal, struct output *out, uint64_t now);
-/* Keep what steal_look() would write, and write what was kept since then. */
+/* Keep what steal_look() would write; steal_write() writes what was kept since a given time. */
 void steal_note(struct steal *steal, uint64_t now);
 void steal_write(struct steal *steal, struct output *out, uint64_t since);
 

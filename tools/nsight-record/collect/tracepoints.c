@@ -31,8 +31,7 @@ static int purpose_of(const char *name)
 	return ACTIVITY;
 }
 
-/* On a machine whose cores have one way to be idle, its records would tell nothing that switches do
- * not. */
+/* If the cores have only one idle state, idle records would add nothing to the switches. */
 static bool has_idle_states(void)
 {
 	FILE *file = fopen("/sys/devices/system/cpu/cpuidle/current_driver", "re");
@@ -45,7 +44,7 @@ static bool has_idle_states(void)
 	return strncmp(driver, "none", 4) != 0;
 }
 
-/* Which number has which name differs from kernel to kernel. */
+/* Names and numbers of drop reasons differ between kernels. */
 static void tell_drop_reasons(const struct btf *kernel)
 {
 	static const char prefix[] = "SKB_DROP_REASON_";
@@ -89,7 +88,7 @@ void tracepoints_choose(const struct btf *kernel, struct bpf_object *object, boo
 		char type[128];
 		bool wanted = true;
 
-		if (strncmp(name, "tp_btf/", 7)) /* of marks, of sockets: others choose those */
+		if (strncmp(name, "tp_btf/", 7)) /* for marks and sockets: chosen elsewhere */
 			continue;
 		name += 7;
 		purpose = purpose_of(name);

@@ -10,18 +10,18 @@
 #define MARGIN_UNITS NSR_PAGE_UNITS
 #define CHUNK_UNITS  (NSR_MAX_BLOCK / NSR_UNIT)
 
-/* A copy of units of a ring, which the programs go on writing */
+/* A copy of units of a ring, to which the programs go on writing */
 static uint64_t chunk[NSR_MAX_BLOCK / 8];
 
 static uint64_t full_time(uint64_t word, uint64_t now)
 {
 	uint64_t ago = (now - (word >> 16)) & TIME_MASK;
 
-	/* A record that was just written may be later than now. */
+	/* A record that was just written may have a time after now. */
 	return ago >> (NSR_TIME_BITS - 1) ? now + (TIME_MASK + 1 - ago) : now - ago;
 }
 
-/* Units of the record with this first word, which is the one at ``at``; 0: it is not there. */
+/* Units of the record with this first word, at ``at``; 0: there is no record. */
 static uint32_t units_of(const struct rings *rings, const uint64_t *unit, uint64_t at)
 {
 	uint64_t word = unit[0];
@@ -51,20 +51,20 @@ void window_note(struct rings *rings, uint64_t now)
 	}
 }
 
-/* The first unit of what the ring still holds from ``from`` on; *since: when that begins. */
+/* The first unit that the ring still holds from ``from`` on; *since: its time. */
 static uint64_t first_unit(const struct rings *rings, int cpu, uint64_t from, uint64_t head,
 			   uint64_t now, uint64_t *since)
 {
 	uint64_t size = rings->mask + 1, page = head / NSR_PAGE_UNITS, least = 0, at;
 
 	*since = from;
-	/* A core that is off, say. Its newest records may be older than records can tell: such a
-	 * time is another one, 78 hours later. */
+	/* For example, a core that is offline. Its newest records may be older than the 48-bit time
+	 * can express; they would be taken for times 78 hours later. */
 	if (head == rings->of[cpu].noted && rings->of[cpu].moved < from)
 		return head;
 	if (head + MARGIN_UNITS > size)
 		least = (head + MARGIN_UNITS - size + NSR_PAGE_UNITS - 1) / NSR_PAGE_UNITS;
-	/* The page in which ``from`` is: the last one that begins before it. */
+	/* The page that contains ``from``: the last one that begins before it. */
 	for (;; page--) {
 		const uint64_t *unit = unit_at(rings, cpu, page * NSR_PAGE_UNITS);
 		uint64_t begins;
@@ -95,7 +95,7 @@ static uint64_t first_unit(const struct rings *rings, int cpu, uint64_t from, ui
 	return at;
 }
 
-/* Write the records of a copy of the units from ``at`` on; what is not complete is left out. */
+/* Write the records in a copy of the units from ``at`` on; incomplete ones are left out. */
 static uint64_t write_chunk(const struct rings *rings, struct output *out, uint64_t at, uint64_t n,
 			    uint64_t now)
 {
@@ -119,7 +119,7 @@ static uint64_t write_chunk(const struct rings *rings, struct output *out, uint6
 				out->written[type] += found[type];
 		if (unit >= n)
 			break;
-		/* What a program that was interrupted has not filled yet: on with the next page. */
+		/* An interrupted program has not filled this yet: go on with the next page. */
 		end = NSR_PAGE_UNITS - (at + unit) % NSR_PAGE_UNITS;
 		begin = unit + end;
 		left_out += begin < n ? end : n - unit;
@@ -130,10 +130,10 @@ static uint64_t write_chunk(const struct rings *rings, struct output *out, uint6
 struct part {
 	struct output *out;
 	uint64_t at, head, left_out;
-	uint64_t since; /* when that begins from which on nothing is left out; 0: now */
+	uint64_t since; /* from this time on nothing is left out; 0: from now on */
 };
 
-/* The next piece of a core, the oldest first, for the programs go on writing. */
+/* The next piece of a core, oldest first, because the programs go on writing. */
 static void write_part(const struct rings *rings, int cpu, struct part *part, uint64_t now)
 {
 	uint64_t n = part->head - part->at, size = rings->mask + 1, in_ring, gone, head;
@@ -163,7 +163,7 @@ static void write_part(const struct rings *rings, int cpu, struct part *part, ui
 	part->at += n;
 }
 
-/* A core that is idle now writes its record of that when it wakes up, which is too late. */
+/* A core that is idle now writes its idle record only when it wakes up, which is too late. */
 static void write_idle(struct output *out, const struct nsr_control *control, uint64_t at,
 		       uint64_t now)
 {
@@ -188,14 +188,14 @@ static void end_file(struct output *out, uint64_t now)
 	output_close(out);
 }
 
-/* What each core's ring holds from the window's begin on. */
+/* Write what each core's ring holds from the window's begin on. */
 static void write_cores(const struct rings *rings, struct part *parts, struct window *w)
 {
 	bool more = true;
 
 	for (int i = 0; i < rings->n; i++)
 		parts[i].head = __atomic_load_n(&rings->of[i].control->head, __ATOMIC_ACQUIRE);
-	/* What was reserved by then is filled: memory that was not may hold anything. */
+	/* Wait until the units reserved by then are filled: unfilled memory may hold anything. */
 	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	for (int i = 0; i < rings->n; i++) {
 		struct part *part = &parts[i];
@@ -213,7 +213,7 @@ static void write_cores(const struct rings *rings, struct part *parts, struct wi
 	}
 }
 
-/* The end of each core's file. */
+/* End each core's file. */
 static void end_cores(const struct rings *rings, struct part *parts, struct window *w)
 {
 	for (int i = 0; i < rings->n; i++) {

@@ -34,7 +34,7 @@ _GRADES = {"auto": "auto", "pt": "intel-pt", "trace": "tracepoints"}
 
 
 class _Grade(argparse.Action):
-    """``--grade``, the former name of ``--mode``: taken for one release, with a warning."""
+    """``--grade``, the former name of ``--mode``: accepted for one release, with a warning."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The capture directory and its manifest.
 
-The manifest is replaced as a whole (temporary file, fsync, rename), so that whoever reads
-the directory, also after a crash, finds either the old or the new one and never half.
+The manifest is replaced as a whole (temporary file, fsync, rename). Readers of the directory, also after a
+crash, find either the old or the new manifest and never half of one.
 
-Packets, addresses and what programs do are nobody else's business: the directory has mode
-0700 and is root's while it is written, also when the recorder is killed. ``hand_over`` gives
-it to the user who called sudo.
+Packets, addresses and program activity are private data. The directory has mode 0700 and belongs to root
+while it is written, also when the recorder is killed. ``hand_over`` then gives it to the user who called
+sudo.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MANIFEST = "manifest.json"
 _NEW_MANIFEST = MANIFEST + ".new"
 _MANIFEST_MOST_BYTES = 16 << 20
 _BALLAST = ".reserve"
-_BALLAST_BYTES = 256 * 1024  # for the last manifest; as much again for the programs' own counts
+_BALLAST_BYTES = 256 * 1024  # for the last manifest; the same amount again for the programs' counts
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def default_name(hostname: str, local_time: str) -> str:
-    """``nsight-HOST-TIME.nsight``; whatever could not stand in a file name is replaced."""
+    """``nsight-HOST-TIME.nsight``; characters that are not allowed in a file name are replaced."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in hostname)
     return f"nsight-{safe}-{local_time}.nsight"
 
@@ -43,15 +43,15 @@ def default_name(hostname: str, local_time: str) -> str:
 class Capture:
     """An open capture directory.
 
-    ``manifest`` is changed freely and written by ``save``. A small file holds space on the
-    disk, so that the last manifest can be written even when the recording filled it.
+    ``manifest`` can be changed freely; ``save`` writes it. A ballast file reserves disk space, so that the
+    last manifest can be written even when the recording filled the disk.
 
-    ``path`` is for people. ``directory`` is for opening files: it leads to the directory that
-    was made here, and not to what somebody has put in its place, here and in the recording
-    programs, which inherit the descriptor. With it they inherit the lock that tells --force
-    that the capture is still being written.
+    ``path`` is for people, ``directory`` is for opening files. It leads to the directory that was made here,
+    even if somebody has put another one in its place; that also holds in the recording programs, which
+    inherit the descriptor. They also inherit the lock that shows --force that the capture is still being
+    written.
 
-    ``within`` is the directory that ``path`` is in, where it is held open; it is not looked up then.
+    ``within`` is the directory that contains ``path``, held open; it is then not looked up by path.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Capture:
             raise
 
     def _make_room(self, parent: int, name: str, force: bool) -> None:
-        """Remove what is there, if it is a capture and the user asked for it."""
+        """Remove an existing capture if the user requested it."""
         try:
             os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class Capture:
         os.rmdir(name, dir_fd=parent)
 
     def _check_replaceable(self, old: int) -> None:
-        """Raises OutputError, before anything is touched, for what --force does not replace."""
+        """Raises OutputError for anything that --force does not replace, before anything is touched."""
         owner = os.fstat(old).st_uid
         if owner not in (0, os.geteuid(), self._user.uid if self._user else 0):
             raise OutputError(
@@ -170,7 +170,7 @@ class Capture:
         )
 
     def save(self) -> None:
-        """Write the manifest; raises OutputError when the disk does not take it."""
+        """Write the manifest; raises OutputError if it cannot be written."""
         text = json.dumps(self.manifest, indent=1, ensure_ascii=True) + "\n"
         try:
             with open(self.create(_NEW_MANIFEST), "w", encoding="ascii") as f:
@@ -183,7 +183,7 @@ class Capture:
             raise OutputError(f"{self.path / MANIFEST}: {e.strerror}", "free disk space") from e
 
     def create(self, name: str) -> int:
-        """A descriptor of a new file of the capture, instead of what was there."""
+        """A descriptor of a new file in the capture; an existing file is replaced."""
         self._unlink(name)
         return os.open(name, _CREATE, 0o600, dir_fd=self._fd)
 
@@ -192,11 +192,11 @@ class Capture:
             os.unlink(name, dir_fd=self._fd)
 
     def adopt(self, parent: int, directory: str, name: str) -> None:
-        """Take a directory of the directory ``parent`` into the capture, as ``name``. Raises OSError."""
+        """Move a directory from the directory ``parent`` into the capture, as ``name``. Raises OSError."""
         os.rename(directory, name, src_dir_fd=parent, dst_dir_fd=self._fd)
 
     def release_half_of_reserve(self) -> None:
-        """Give back what the programs need to write their counts: call before they are stopped."""
+        """Give back the space that the programs need to write their counts: call before they are stopped."""
         with contextlib.suppress(OSError):
             fd = os.open(_BALLAST, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
             try:
@@ -205,18 +205,19 @@ class Capture:
                 os.close(fd)
 
     def release_reserve(self) -> None:
-        """Give the held space back: call before the last ``save``."""
+        """Give the reserved space back: call before the last ``save``."""
         self._unlink(_BALLAST)
 
     def hand_over(self) -> None:
-        """Last of all: files get mode 0600, and all is the user's who called sudo. Raises OutputError."""
+        """The last step: files get mode 0600, and the user who called sudo owns everything. Raises
+        OutputError."""
         try:
             ownership.hand_over(self._fd, self._user)
         except OSError as e:
             raise OutputError(f"{self.path}: {e.strerror}; root still owns it", "chown -R it by hand") from e
 
     def free_bytes(self) -> int:
-        """What the recording may still write."""
+        """Bytes that the recording may still write."""
         s = os.fstatvfs(self._fd)
         return s.f_bavail * s.f_frsize
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Control groups: where they are mounted, and what a user means by the name of one."""
+"""Control groups: where they are mounted, and which one a user's name means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def root(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
 
 
 def directory(path: str) -> Path:
-    """The group of version 2 of this path, absolute or below /sys/fs/cgroup. Raises Usage."""
+    """The version 2 group at this path, absolute or below /sys/fs/cgroup. Raises Usage."""
     found = Path(path)
     if not found.is_absolute() or not found.exists():
         found = Path("/sys/fs/cgroup") / path.lstrip("/")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One program that records: started behind a gate, watched, stopped by signal.
 
-``subprocess`` cannot serve here: its constructor returns only after exec, but perf's event
-filter needs the process ids of programs that must not run before perf does. So the child
-is forked first, waits on a pipe, and execs when the recorder releases it.
+``subprocess`` does not work here: its constructor returns only after exec, but perf's event filter needs the
+process ids of programs that must not run before perf does. So the child is forked first, waits on a pipe, and
+execs when the recorder releases it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 EXEC_FAILED = 127
 LOG_TAIL_BYTES = 4096
 
-# Said in every recording, and no reason for anything.
+# Messages that appear in every recording and explain no failure.
 _NOISE = ("couldn't set RLIMIT_MEMLOCK", "Events disabled", "Events enabled", "comparison of integers", "~~")
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters, which a log could use to write on the terminal."""
+    """``text`` without control characters, which a log could use to control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 class Child:
     """A forked program.
 
-    ``exit`` is None while it runs, then its exit code, or minus the signal that ended it.
-    When the recorder dies, even by SIGKILL, the kernel sends the child ``stop_signal``, so
-    that it ends and writes out what it has. ``drain_signal`` is one after which the program
-    first delivers what is in its buffers and then ends. ``path`` is where the program is looked
-    for, and programs that it starts are; the caller's PATH if it is None. ``stdout`` is where it
-    prints, if not into ``log``, which then has its standard error.
+    ``exit`` is None while it runs, then its exit code, or minus the signal that ended it. When the recorder
+    dies, even by SIGKILL, the kernel sends the child ``stop_signal``, so that it ends and writes out its
+    data. After ``drain_signal`` the program first writes out what is in its buffers and then ends. ``path``
+    is the search path for the program and for programs that it starts; None: the caller's PATH. ``stdout`` is
+    where it prints; the default is ``log``, which always gets its standard error.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class Child:
             if before_exec:
                 before_exec()
             os.execve(self.program, self.argv, env)  # noqa: S606
-        except BaseException as e:  # whatever it was, this process must not return to the caller
+        except BaseException as e:  # whatever went wrong, this process must not return to the caller
             os.write(2, f"cannot start {self.argv[0]}: {e}\n".encode(errors="replace"))
         finally:
             os._exit(EXEC_FAILED)
@@ -137,7 +136,7 @@ class Child:
         return self._gate < 0
 
     def poll(self) -> int | None:
-        """``exit``, after looking whether it ended."""
+        """``exit``, after a check whether it has ended."""
         if self.exit is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -163,7 +162,7 @@ class Child:
             signal.pidfd_send_signal(self.pidfd, sig)
 
     def abandon(self) -> None:
-        """A child whose gate never opened ends; one that runs is killed."""
+        """End a child whose gate never opened; kill one that runs."""
         if self._gate >= 0:
             os.close(self._gate)
             self._gate = -1
@@ -172,7 +171,7 @@ class Child:
         self.wait(5)
 
     def log_tail(self, lines: int = 3) -> str:
-        """The last lines of what it said, made safe for the terminal."""
+        """The last lines of its log, made safe for the terminal."""
         try:
             with open(self.log, "rb") as f:
                 f.seek(0, os.SEEK_END)

@@ -171,7 +171,7 @@ def _fly(
 
 
 def _write_window(machine: Machine) -> int:
-    """Ask the flight recorders for one."""
+    """Request a window from the flight recorders."""
     if machine.euid != 0:
         raise Missing("not root: flight recorders are root's", "run it with sudo")
     for pid in flight_directory.ask_all(machine.root):
@@ -182,10 +182,10 @@ def _write_window(machine: Machine) -> int:
 def _fix(
     changes: Changes, plan: Plan, machine: Machine, request: preflight.Request, progress: Progress
 ) -> list[Finding]:
-    """Change what is to be changed, or share it with whom did; what preflight finds then."""
+    """Make the changes, or share those of other recorders; returns what preflight finds after that."""
     for left in changes.join({(n["netns"], n["name"]) for n in plan.nics}):
         progress.warn(left)
-    # Only now: what another recorder had changed when preflight looked it may have put back since.
+    # Only now: another recorder may have undone a change since preflight looked.
     for finding in preflight.check(machine, request):
         if finding.fix:
             progress.say(f"changing for this recording: {finding.what}")
@@ -194,7 +194,7 @@ def _fix(
 
 
 def _put_back(changes: Changes, capture: Capture, progress: Progress) -> None:
-    """Leave the machine as it was, and the capture to whom it belongs."""
+    """Put the machine's settings back, and hand the capture over to its owner."""
     for failure in changes.restore():
         progress.warn(f"could not be put back: {failure}")
     try:
@@ -206,7 +206,7 @@ def _put_back(changes: Changes, capture: Capture, progress: Progress) -> None:
 
 
 def _restore(machine: Machine) -> int:
-    """Put back what killed recorders left, and say what."""
+    """Put back the changes that killed recorders left, and report them."""
     if machine.euid != 0:
         raise Missing("not root: settings of the system cannot be put back", "run it with sudo")
     said = restore_left(machine.root)
@@ -266,7 +266,7 @@ def _summary(capture: Capture, recording: Recording, progress: Progress) -> None
 
 
 def main(argv: Sequence[str] | None = None, machine: Machine | None = None) -> int:
-    """Entry point; returns the exit code. ``machine``: where to look for programs, and at what; for tests."""
+    """Entry point; returns the exit code. ``machine``: the machine to look at, for tests."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parser().parse_args(argv)
     progress = Progress(quiet=args.quiet)

@@ -13,12 +13,12 @@ FIRST_LINE = b"#nsight-clock "
 
 
 def find(path: str | None = None) -> str | None:
-    """The program: this package's own, else one on ``path``."""
+    """The program: from this package, else from ``path``."""
     return programs.own_or_on_path(PROGRAM, path)
 
 
 def argv(program: str, output: Path, phc_indices: Iterable[int]) -> list[str]:
-    """Reads until it gets a signal; also every PHC of the recorded interfaces."""
+    """Reads until it gets a signal; also reads every PHC of the recorded interfaces."""
     command = [program, "-o", str(output)]
     for index in sorted(set(phc_indices)):
         command += ["--phc", f"/dev/ptp{index}"]
@@ -26,7 +26,7 @@ def argv(program: str, output: Path, phc_indices: Iterable[int]) -> list[str]:
 
 
 def has_started(output: Path) -> bool:
-    """Whether the first line is written."""
+    """Whether the first line has been written."""
     try:
         with open(output, "rb") as f:
             head = f.read(4096)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-collect's command line: the BPF programs that timestamp messages and tell what the cores do."""
+"""nsight-collect's command line: the BPF programs that timestamp messages and record what the cores do."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .probes import Counts, Filters
 PROGRAM = "nsight-collect"
 DIRECTORY = "records"
 STARTED = b"recording\n"
-#: Number and name of a reason to drop a packet.
+#: Number and name of a drop reason.
 REASON = re.compile(rb"^reason (\d+) (\w+)$", re.MULTILINE)
-#: Bytes of its log up to that line at most: mostly names of drop reasons.
+#: Maximum bytes of its log up to that line: mostly names of drop reasons.
 _MOST_BEFORE = 1 << 16
 
-#: Ring of each core: at two million records a second of 16 to 64 bytes the reader may be away for 150 ms.
+#: Ring of each core: with two million records a second of 16 to 64 bytes it lasts for 150 ms.
 RING_KB = 8192
 _RING_MEMORY_SHARE = 32
 _LEAST_RING_KB = 256
 
-#: Which system calls are recorded: those in which threads wait, those of processes that messages reach, all, none.
+#: Which system calls are recorded: those in which threads wait, those of processes with messages, all, none.
 SYSCALLS: dict[str, list[str]] = {
     "waits": ["--waits"],
     "messages": [],
@@ -49,12 +49,12 @@ _LETTERS = "AHRSXTO"
 
 
 def find(path: str | None = None) -> str | None:
-    """The program: this package's own, else one on ``path``."""
+    """The program: from this package, else from ``path``."""
     return programs.own_or_on_path(PROGRAM, path)
 
 
 def ring_kb(n_cpus: int, mem_available: int) -> int:
-    """KiB of each core's ring; all of them take at most 1/32 of the available memory."""
+    """KiB of each core's ring; all rings together take at most 1/32 of the available memory."""
     size = RING_KB
     while size > _LEAST_RING_KB and size * 1024 * n_cpus > mem_available // _RING_MEMORY_SHARE:
         size //= 2
@@ -76,8 +76,10 @@ def argv(
     counters: Sequence[str] = (),
     more: Sequence[str] = (),
 ) -> list[str]:
-    """The command; ``activity``: also what the cores do, which Intel PT tells better. ``syscalls``: one of SYSCALLS.
-    ``server_only``: the port is a server's, whose clients on this machine are left out. ``acknowledgements``: of the sockets of this control group. ``counters``: some of COUNTERS. ``more``: further options."""
+    """The command. ``activity``: also record what the cores do (Intel PT shows that better). ``syscalls``:
+    one of SYSCALLS. ``server_only``: the port is a server's, and its clients on this machine are left out.
+    ``acknowledgements``: for the sockets of this control group. ``counters``: some of COUNTERS. ``more``:
+    further options."""
     command = [program, "--ring-kb", str(ring), *more, *SYSCALLS[syscalls]]
     for option, value in (
         ("--port", filters.port),
@@ -99,7 +101,7 @@ def argv(
 
 
 def listens(port: int, proc: Path = Path("/proc")) -> bool:
-    """Whether a socket on this machine, in whatever network namespace, serves the port."""
+    """Whether a socket on this machine, in any network namespace, serves the port."""
     seen = set()
     for process in proc.glob("[0-9]*"):
         try:
@@ -132,8 +134,8 @@ def has_started(log: Path) -> bool:
 def count(log: Path) -> tuple[Counts, int, int]:
     """What the programs produced, from the JSON at the end of ``log``: messages by letter, records, and those lost.
 
-    Without it (nsight-collect was killed) nothing is known here; the files themselves hold the counts of their last
-    whole second.
+    If it is missing (nsight-collect was killed), nothing is known here; the files themselves hold the counts
+    of their last whole second.
     """
     counts = Counts({}, {}, 0, False)
     records = lost = 0
@@ -155,7 +157,7 @@ def count(log: Path) -> tuple[Counts, int, int]:
 
 
 def drop_reasons(log: Path) -> dict[str, str]:
-    """Names of this kernel's reasons to drop a packet, by number."""
+    """Names of this kernel's drop reasons, by number."""
     try:
         with open(log, "rb") as f:
             return {m[1].decode(): m[2].decode() for m in REASON.finditer(f.read(_MOST_BEFORE))}
@@ -164,7 +166,8 @@ def drop_reasons(log: Path) -> dict[str, str]:
 
 
 def counters(log: Path) -> tuple[list[str], dict[str, str]]:
-    """Names of the performance counters by their number in records ('' is not there), and why each missing one is not."""
+    """Names of the performance counters by their number in records ('': the counter is missing), and why each
+    missing one is missing."""
     try:
         with open(log, "rb") as f:
             text = f.read(_MOST_BEFORE).decode(errors="replace")
@@ -176,7 +179,7 @@ def counters(log: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def missed(log: Path) -> dict[str, int]:
-    """Runs that the kernel left out, by program: one of the same program was under way on that core."""
+    """Runs that the kernel skipped, by program: the same program was already under way on that core."""
     try:
         found = re.findall(r"^missed (\w+) (\d+)$", log.read_text(errors="replace"), re.MULTILINE)
     except OSError:
@@ -185,7 +188,7 @@ def missed(log: Path) -> dict[str, int]:
 
 
 def not_asked(log: Path) -> int:
-    """Connections that were there before, and take no request for timestamps of acknowledgements."""
+    """Existing connections for which acknowledgement timestamps could not be requested."""
     try:
         found = re.search(
             r"^connections that were there: \d+ asked, (\d+) not$", log.read_text(errors="replace"), re.M

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Errors a user sees, and the exit codes."""
+"""Errors that a user sees, and the exit codes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class OutputError(RecordError):
 
 
 class ToolDied(RecordError):
-    """perf, bpftrace or the clock reader ended before it was asked to."""
+    """perf, bpftrace or the clock reader ended too early."""
 
     exit_code = EXIT_IO

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The flight recorder: memory of fixed size, and a capture of what was around each trigger.
+"""The flight recorder: fixed memory, and a capture of the time around each trigger.
 
-nsight-collect keeps the newest records in the rings of the cores, finds slow messages as they are read, and writes
-the records of a window; here the window becomes a capture like any other: clock readings, manifest, owner.
-Documentation/flight-recorder.md is for users.
+nsight-collect keeps the newest records in the rings of the cores, finds slow messages as they are read, and
+writes the records of a window. Here the window becomes a normal capture, with clock readings, manifest and
+owner. Documentation/flight-recorder.md is for users.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .progress import Progress, human_bytes
 from .snapshots import Snapshots
 from .supervisor import Signals, Supervisor
 
-#: Clock readings that are kept beside the longest window's: the state in force is written only when it changes.
+#: Clock readings cover this much more than the longest window: the state is written only when it changes.
 _CLOCK_SLACK_S = 60
 _PIPE_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 30.0
 
 
 class Pipe:
-    """Lines that a program prints."""
+    """Lines that a program prints to a pipe."""
 
     def __init__(self) -> None:
         self._fd, self.write_fd = os.pipe()
@@ -53,7 +53,7 @@ class Pipe:
         self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Those that are new, whole."""
+        """The complete lines that are new."""
         while True:
             try:
                 text = os.read(self._fd, _PIPE_BYTES)
@@ -65,13 +65,13 @@ class Pipe:
             yield from whole
 
     def close(self) -> None:
-        """Both ends."""
+        """Close both ends."""
         os.close(self._fd)
         os.close(self.write_fd)
 
 
 class ClockReadings:
-    """The newest lines of nsight-clock, those of ``seconds``."""
+    """The newest lines of nsight-clock, those of the last ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._keep_ns = int(seconds * 1e9)
@@ -95,7 +95,7 @@ class ClockReadings:
             self._lines.popleft()
 
     def text(self) -> bytes:
-        """clock.tsv of what is kept. The E line counts what is in it: states, and missed ones."""
+        """clock.tsv with the lines that are kept. The E line counts what is in it: states, and missed ones."""
         lines = [line for _, line in self._lines]
         numbers = [int(line.split(b"\t")[3]) for line in lines if line.startswith(b"V\t")]
         missed = sum(max(0, (b - a) // 2 - 1) for a, b in itertools.pairwise(numbers))
@@ -106,7 +106,7 @@ class ClockReadings:
 
 @dataclass
 class Totals:
-    """What a run leaves."""
+    """The results of a run."""
 
     windows: int = 0
     bytes: int = 0
@@ -142,17 +142,18 @@ class Flight:
         self._readings = ClockReadings(2 * (options.before + options.after) + _CLOCK_SLACK_S)
         self._clock_lines, self._records = Pipe(), Pipe()
         self._recording = False
-        # What the cores have when it begins says nothing of a window.
+        # The core frequencies at the start say nothing about a window.
         self._about = {**describe(plan, command, machine), "core_khz": {}}
         self._throttled = throttling.Watch(machine.root, options.before + options.after)
         self.totals = Totals()
         self._begin = 0.0
         self._snapshots: Snapshots | None = None
-        self._syscalls = plan.syscalls  # that are recorded; none when they cost too much
-        self._missed = 0  # runs of BPF programs that the kernel left out, up to the last window
+        self._syscalls = plan.syscalls  # which ones are recorded; none when they cost too much
+        self._missed = 0  # runs of BPF programs that the kernel skipped, up to the last window
 
     def run(self) -> str:
-        """Until Ctrl-C, the duration's or the command's end; returns which, as ``manifest.stopped_by``."""
+        """Run until Ctrl-C, or until the duration or the command ends; returns the reason, as
+        ``manifest.stopped_by``."""
         before = signal.signal(signal.SIGUSR1, self._forward)
         try:
             self._start()
@@ -218,7 +219,7 @@ class Flight:
             self._snapshots.enable(self._supervisor)
 
     def _enter(self, child: Child, version: str) -> None:
-        """Into the manifest of every window."""
+        """Enter it into the manifest of every window."""
         self._about.setdefault("tools", {})[child.name] = {
             "version": version, "path": child.program, "argv": child.argv, "env": {}, "pid": child.pid, "exit": None,
         }  # fmt: skip
@@ -258,7 +259,7 @@ class Flight:
         )
 
     def _tick(self) -> str | None:
-        """Several times a second."""
+        """Called several times a second."""
         self._read()
         if self._snapshots:
             self._snapshots.tick()
@@ -270,7 +271,7 @@ class Flight:
         return None
 
     def _read(self) -> bool:
-        """Take what the programs said; whether the recording has begun."""
+        """Read what the programs printed; returns whether the recording has begun."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         for line in self._clock_lines.lines():
             self._readings.add(line, now)

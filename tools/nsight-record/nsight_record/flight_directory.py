@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where windows are written, and which flight recorders run here."""
+"""Where windows are written, and which flight recorders run on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .state import DIRECTORY as STATE
 
 
 class Directory:
-    """The directory that the windows are put into, held open; made if it is not there."""
+    """The directory for the windows, held open; made if it does not exist."""
 
     def __init__(self, path: Path, user: User | None) -> None:
         self.path = path
@@ -46,21 +46,22 @@ class Directory:
         self._run, self.run_fd = f".run-{os.getpid()}", -1
 
     def begin(self) -> Path:
-        """Make the directory that the programs write into, held open; what leads there. Raises OSError.
+        """Make the directory that the programs write to, held open; returns a path to it. Raises OSError.
 
-        Who owns this directory can put another one, or a link, in its place, but has no say in what is in it.
+        The owner of this directory can put another one, or a link, in its place, but cannot change its
+        content.
         """
         self.run_fd = ownership.make_directory(self._run, self.fd)
         os.set_inheritable(self.run_fd, True)
         return Path(f"/proc/self/fd/{self.run_fd}")
 
     def used(self) -> int:
-        """Bytes of the windows in it, and of what recorders that run or were killed have there."""
+        """Bytes of the windows in it, and of files of recorders that are running or were killed."""
         return self._bytes("*.nsight") + self._bytes(".run-*")
 
     def left(self) -> list[tuple[Path, int]]:
-        """What recorders that were killed left, and its bytes. It is not removed: the directory may be a user's, who can
-        put anything there under such a name."""
+        """Directories that killed recorders left, and their bytes. They are not removed: the directory may
+        belong to a user, who can put anything there under such a name."""
         names = (p.name for p in Path(f"/proc/self/fd/{self.fd}").glob(".run-*"))
         pids = {name: name.removeprefix(".run-") for name in sorted(names)}
         gone = [n for n, pid in pids.items() if pid.isdecimal() and not Path("/proc", pid).exists()]
@@ -71,7 +72,7 @@ class Directory:
         return sum(_size(Path(at, name)) for top in tops for at, _, files in os.walk(top) for name in files)
 
     def close(self, *, keep_logs: bool) -> None:
-        """Remove what holds no window."""
+        """Remove what holds no window, and close the directory."""
         if self.run_fd >= 0:
             for log in () if keep_logs else ("clock.log", "collect.log", "perf.log"):
                 with contextlib.suppress(OSError):
@@ -85,7 +86,7 @@ class Directory:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 if it is none, or gone meanwhile."""
+    """Bytes of a regular file; 0 if it is none or was removed in the meantime."""
     try:
         found = path.lstat()
     except OSError:
@@ -95,7 +96,7 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def registered(root: Path) -> Iterator[None]:
-    """So that ``ask_all`` finds this process while it runs."""
+    """Registers this process while it runs, so that ``ask_all`` finds it."""
     path = root / STATE / f"flight-{os.getpid()}"
     fd = -1
     try:
@@ -113,8 +114,8 @@ def registered(root: Path) -> Iterator[None]:
 
 
 def ask_all(root: Path, only: Container[int] | None = None) -> list[int]:
-    """Have every flight recorder of this machine, or ``only`` these processes, write a window now; their process ids.
-    Raises RecordError."""
+    """Make every flight recorder of this machine, or ``only`` these processes, write a window now; returns
+    their process ids. Raises RecordError."""
     asked = []
     directory = root / STATE
     for path in sorted(directory.glob("flight-*")):
@@ -126,7 +127,7 @@ def ask_all(root: Path, only: Container[int] | None = None) -> list[int]:
         except FileNotFoundError:
             continue
         try:
-            # Whose lock is free has ended, and its number may be another process' by now.
+            # A free lock means that the process has ended; its number may belong to another process by now.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
         except BlockingIOError:

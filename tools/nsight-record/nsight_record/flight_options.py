@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the flight recorder keeps, waits for and may take."""
+"""What the flight recorder keeps, what triggers it, and which resources it may use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .snapshots import Snapshots
 MIB = 1 << 20
 
 
-#: Memory of the rings if nobody says how much: of each core, and of what is free.
+#: Default memory of the rings: maximum for each core, and share of the free memory.
 _MOST_RING_KB, _MEMORY_SHARE = 64 << 10, 32
 
 
 _LEAST_RING_KB = 64
 
 
-#: perf's buffers of Intel PT hold little more than a tenth of a second: there a window ends soon.
+#: perf's Intel PT buffers hold little more than a tenth of a second, so a window ends soon there.
 AFTER_S = {"tracepoints": 0.2, "intel-pt": 0.02}
 
 
@@ -36,10 +36,10 @@ _US = {"us": 1, "ms": 1000, "s": 1_000_000}
 
 @dataclass
 class Options:
-    """What is kept, what triggers a window, and how many there may be.
+    """What is kept, what triggers a window, and how many windows there may be.
 
-    ``before`` and ``after`` are seconds, ``memory`` bytes of all rings (None: chosen), ``most_disk``
-    bytes of all windows, ``most_cpu`` per cent of all cores (0: no limit).
+    ``before`` and ``after`` are seconds, ``memory`` is bytes of all rings (None: chosen automatically),
+    ``most_disk`` is bytes of all windows, ``most_cpu`` is per cent of all cores (0: no limit).
     """
 
     before: float = 1.0
@@ -89,7 +89,7 @@ class Options:
         return size
 
     def argv(self, used: int = 0, snapshots: Snapshots | None = None) -> list[str]:
-        """As nsight-collect has them; ``used``: bytes of windows that are there already."""
+        """Options in nsight-collect's form; ``used``: bytes of windows that exist already."""
         found = [
             "--flight",
             "--before-ms",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Facts about the machine, and the same instant in every clock."""
+"""Facts about the machine, and one instant in all clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: Groups of resctrl that are told; processors have as many classes or fewer.
+#: Maximum number of resctrl groups to report; processors have at most this many classes.
 MOST_GROUPS = 64
 
 # rdtsc; shl rdx,32; or rax,rdx; ret. Python has no other way to read the counter.
@@ -60,7 +60,7 @@ def _idle_states(root: Path) -> list[dict[str, Any]]:
 
 
 def _idle_limit(root: Path) -> int | None:
-    """The exit latency that C-states may have at most by request (PM QoS), in us; None: unknown."""
+    """Maximum exit latency of C-states that is requested (PM QoS), in us; None: unknown."""
     try:
         limit = (root / "dev/cpu_dma_latency").open("rb").read(4)
     except OSError:
@@ -76,7 +76,7 @@ def _turbo(cpu: Path) -> bool | None:
 
 
 def core_khz(root: Path = Path("/")) -> dict[str, int]:
-    """``manifest.core_khz``: the frequency of each core that has one to be read."""
+    """``manifest.core_khz``: the frequency of each core whose frequency can be read."""
     found = {}
     for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
         khz = _read(path) or ""
@@ -92,12 +92,13 @@ def has_pmu(root: Path) -> bool:
 
 
 def page_fault_ns() -> int | None:
-    """``manifest.page_fault_ns``: how long a fault of a small page takes, in the fastest of some rounds; None: unknown."""
+    """``manifest.page_fault_ns``: the time of a small-page fault, from the fastest of some rounds; None:
+    unknown."""
     pages, rounds = 128, 7
     took = []
     for _ in range(rounds):
         with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
-            # A huge page would be one fault. Kernels without them refuse the advice.
+            # A huge page would be a single fault. Kernels without huge pages refuse the advice.
             with contextlib.suppress(OSError):
                 memory.madvise(mmap.MADV_NOHUGEPAGE)
             times = [time.perf_counter_ns()]
@@ -105,13 +106,13 @@ def page_fault_ns() -> int | None:
                 for place in range(0, len(memory), mmap.PAGESIZE):
                     memory[place] = 1
                 times.append(time.perf_counter_ns())
-        # The second time every page is there: what the loop itself takes.
+        # The second pass finds every page mapped: that is the time of the loop itself.
         took.append((times[1] - times[0] - (times[2] - times[1])) // pages)
     return min(took) if min(took) > 0 else None
 
 
 def _affinity() -> list[int]:
-    """Cores that the recorded command may use: the ones that nsight-record may."""
+    """Cores that the recorded command may use: the same as nsight-record may."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -122,7 +123,7 @@ def _numa_nodes(root: Path) -> dict[str, str]:
 
 
 def _resctrl(root: Path) -> dict[str, str] | None:
-    """Allocation of caches and memory bandwidth by group ('' is the default one); None: not mounted."""
+    """Allocation of caches and memory bandwidth by group ('': the default group); None: not mounted."""
     top = root / "sys/fs/resctrl"
     if not (top / "schemata").exists():
         return None
@@ -173,14 +174,14 @@ class Clocks:
                 self._code = mmap.mmap(
                     -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
                 )
-            except OSError:  # a policy against writable code: the manifest then has no tsc
+            except OSError:  # forbidden by a policy against writable code: the manifest then has no tsc
                 return
             self._code.write(_RDTSC)
             address = ctypes.addressof(ctypes.c_char.from_buffer(self._code))
             self._rdtsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(address)
 
     def now(self) -> dict[str, int | None]:
-        """``manifest.start`` and ``stop``: read one after the other, within some us."""
+        """``manifest.start`` and ``stop``: all clocks, read one after the other within some us."""
         return {
             "tsc": self._rdtsc() if self._rdtsc else None,
             "monotonic_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
@@ -191,7 +192,7 @@ class Clocks:
 
 
 def earlier(now: dict[str, int | None], monotonic_ns: int, khz: int | None) -> dict[str, int | None]:
-    """What the clocks showed at an earlier time of CLOCK_MONOTONIC, as long as none of them was set since."""
+    """The clocks at an earlier time of CLOCK_MONOTONIC, provided that none of them was set since."""
     ago = (now["monotonic_ns"] or 0) - monotonic_ns
     then = {name: None if ns is None else ns - ago for name, ns in now.items()}
     tsc = now["tsc"]
@@ -200,10 +201,10 @@ def earlier(now: dict[str, int | None], monotonic_ns: int, khz: int | None) -> d
 
 
 def syscall_names() -> dict[str, str]:
-    """Number to name for this architecture; empty when it is not known.
+    """System call number to name for this architecture; empty when the architecture is unknown.
 
-    tracefs lists system calls by name only, and the server need not have kernel headers,
-    hence a table of our own.
+    tracefs lists system calls by name only, and the server may have no kernel headers, so this module has its
+    own table.
     """
     table = Path(__file__).with_name(f"syscalls_{platform.machine()}.txt")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``--interval``: from one mark of a program to another, or from when a timer was due, as recorder bpf takes it."""
+"""``--interval``: from one mark of a program to another, or from when a timer was due. Needs recorder bpf."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _COUNTS = re.compile(r"^interval (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Interval:
-    """One kind of intervals; ``spec``: as nsight-collect takes it."""
+    """One kind of intervals; ``spec`` is in nsight-collect's form."""
 
     name: str
     spec: str
 
     @staticmethod
     def parse(text: str) -> Interval:
-        """What the user wrote, with the program found on PATH. Raises Usage."""
+        """Parses what the user wrote, and finds the program on PATH. Raises Usage."""
         if timer := _TIMER.fullmatch(text):
             return Interval(_named(timer["name"] or f"timer-{timer['of']}", text), f"timer:{timer['of']}")
         found = _MARKS.fullmatch(text)
@@ -71,7 +71,7 @@ def _named(name: str, text: str) -> str:
 
 
 def _between(begin: str, end: str) -> str:
-    """What marks have in common that are called NAME_begin and NAME_end; else both.
+    """NAME if the marks are called NAME_begin and NAME_end; else both names.
 
     >>> _between("order_begin", "order_end"), _between("malloc", "free")
     ('order', 'malloc..free')
@@ -81,7 +81,7 @@ def _between(begin: str, end: str) -> str:
 
 
 def parse(texts: Sequence[str]) -> list[Interval]:
-    """All that the user wrote. Raises Usage."""
+    """Parses all ``--interval`` options. Raises Usage."""
     found = [Interval.parse(text) for text in texts]
     names = [interval.name for interval in found]
     if len(set(names)) < len(names):
@@ -97,7 +97,7 @@ def argv(intervals: Sequence[Interval]) -> list[str]:
 
 
 def told(intervals: Sequence[Interval], log: Path | None = None) -> list[dict[str, Any]]:
-    """For the manifest: each by its number; with the ``log`` of nsight-collect also what it counted."""
+    """For the manifest: each interval by its number; with the ``log`` of nsight-collect also its counts."""
     rows: list[dict[str, Any]] = [{"name": interval.name, "spec": interval.spec} for interval in intervals]
     try:
         counted = _COUNTS.findall(log.read_text(errors="replace")) if log else []

@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Netns:
-    """``path`` is None when the namespace is known by its inode number only."""
+    """A network namespace. ``path`` is None if only its inode number is known."""
 
     label: str
     inum: int
@@ -35,7 +35,7 @@ def current() -> Netns:
 
 
 def named() -> list[Netns]:
-    """Those that ``ip netns`` knows, in the order of their names."""
+    """The namespaces of ``ip netns``, sorted by name."""
     found: dict[int, Netns] = {}
     for directory in _RUN_DIRS:
         try:
@@ -52,7 +52,8 @@ def named() -> list[Netns]:
 
 
 def everywhere() -> list[Netns]:
-    """Every namespace that has a name or a process, each once: ours, those of ``ip netns``, and others by their oldest process."""
+    """Every namespace that has a name or a process, each once: ours, those of ``ip netns``, and others by
+    their oldest process."""
     found: dict[int, Netns] = {}
     for ns in (current(), *named()):
         found.setdefault(ns.inum, ns)
@@ -67,7 +68,7 @@ def everywhere() -> list[Netns]:
 
 
 def find(spec: str) -> Netns:
-    """NAME of ``ip netns``, PID of a process in it, or INUM, its inode number.
+    """Find a namespace by NAME of ``ip netns``, PID of a process in it, or INUM, its inode number.
 
     Raises Usage when there is no such namespace.
     """
@@ -128,7 +129,7 @@ def call_inside(path: Path, kind: int, name: str, function: Callable[..., Any], 
         try:
             enter(path, kind)
             answer: dict[str, Any] = {"result": function(*args)}
-        except Exception as e:  # whatever it was, this process must not return to the caller
+        except Exception as e:  # whatever went wrong, this process must not return to the caller
             answer = {"error": str(e)}
         try:
             with os.fdopen(write, "w") as f:

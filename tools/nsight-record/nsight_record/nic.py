@@ -114,13 +114,13 @@ def describe_all() -> list[dict[str, Any]]:
     for _, name in socket.if_nameindex():
         try:
             found.append(describe(name))
-        except OSError:  # it went away since it was listed
+        except OSError:  # it was removed after it was listed
             continue
     return found
 
 
 def hwtstamp_filter(iface: str) -> int | None:
-    """The receive filter in force (0 none, 1 all packets); None if the driver does not say."""
+    """The receive filter in force (0 none, 1 all packets); None if the driver does not report it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             raw = _ifreq(s, _SIOCGHWTSTAMP, iface, bytes(12))
@@ -132,7 +132,7 @@ def hwtstamp_filter(iface: str) -> int | None:
 def set_hwtstamp_filter(iface: str, rx_filter: int) -> int:
     """Set the receive filter, keep the transmit type; returns what the driver chose.
 
-    A driver may choose a wider filter than was asked for. Raises OSError.
+    A driver may choose a wider filter than requested. Raises OSError.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         _, tx_type, _ = struct.unpack("iii", _ifreq(s, _SIOCGHWTSTAMP, iface, bytes(12)))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Directories held by descriptor: whose they are, how they come and go, no symbolic link followed.
+"""Directories held by descriptor: who owns them, and how they are made and removed. No symbolic link is
+followed.
 
-The recorder writes as root into directories that belong to others. There a path can lead
-somewhere else the next time it is looked up; a descriptor cannot.
+The recorder writes as root into directories that belong to others. There a path can lead somewhere else at
+the next look-up; a descriptor cannot.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ from .errors import OutputError
 
 PRIVATE_UMASK = 0o077
 _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
-_MOST_LINKS = 40  # as the kernel, MAXSYMLINKS
+_MOST_LINKS = 40  # same as the kernel's MAXSYMLINKS
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
 class User:
-    """A user and the group of what is theirs."""
+    """A user, and the group for the user's files."""
 
     uid: int
     gid: int
 
 
 def invoking_user(environ: Mapping[str, str], euid: int | None = None) -> User | None:
-    """Who called sudo; None when nobody did, or root."""
+    """The user who called sudo; None if nobody did, or root."""
     if (os.geteuid() if euid is None else euid) != 0:
         return None
     texts = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
     if not all(t.isascii() and t.isdecimal() and len(t) <= 10 for t in texts):
         return None
     uid, gid = map(int, texts)
-    # The largest number is no user: chown(2) takes it for "unchanged".
+    # The largest number is not a user: chown(2) takes it for "unchanged".
     return User(uid, gid) if 0 < uid < 0xFFFFFFFF and gid < 0xFFFFFFFF else None
 
 
 def make_directory(name: str, parent: int) -> int:
-    """Make a directory of mode 0700 in the directory ``parent``; a descriptor of it. Raises OSError.
+    """Make a directory of mode 0700 in the directory ``parent``; returns a descriptor of it. Raises OSError.
 
-    The parent's owner can put another directory in its place before it is opened: what is
-    used is empty, private and owned by this process, so it is as good as the one made.
+    The parent's owner can replace it with another directory before it is opened. The opened one is empty,
+    private and owned by this process, so it is as good as the one that was made.
     """
     os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
     fd = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
@@ -66,10 +67,10 @@ def make_directory(name: str, parent: int) -> int:
 
 
 def open_parent(path: Path, user: User | None) -> tuple[int, str]:
-    """(descriptor of the directory that ``path`` is in, its name there). Raises OSError, OutputError.
+    """(descriptor of the directory that contains ``path``, its name there). Raises OSError, OutputError.
 
-    Directories that are missing are made, private and the user's. A symbolic link on the way
-    is followed only if it is root's or the user's: in /tmp anybody could have made it.
+    Missing directories are made; they are private and belong to the user. A symbolic link on the way is
+    followed only if it belongs to root or the user: in /tmp anybody could have made it.
     """
     path = path.absolute()
     if path.name in ("", ".."):
@@ -111,7 +112,7 @@ def open_parent(path: Path, user: User | None) -> tuple[int, str]:
 
 
 def _step(part: str, here: int, user: User | None) -> int:
-    """A descriptor (O_PATH) of ``part`` in the directory ``here``, also of a link; made when missing."""
+    """A descriptor (O_PATH) of ``part`` in the directory ``here``, also if it is a link; made if missing."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(part, flags, dir_fd=here)
@@ -123,7 +124,7 @@ def _step(part: str, here: int, user: User | None) -> int:
 
 
 def below(directory: int) -> Iterator[tuple[int, str, os.stat_result]]:
-    """(descriptor of its directory, name, status) of all that is in ``directory``, contents first.
+    """(descriptor of its directory, name, status) of everything in ``directory``, contents first.
 
     Does not follow symbolic links. Raises OSError at a file system mounted inside.
     """
@@ -142,9 +143,10 @@ def below(directory: int) -> Iterator[tuple[int, str, os.stat_result]]:
 
 
 def hand_over(directory: int, user: User | None) -> None:
-    """Make all that is in the directory, and then itself, private, and the user's if there is one.
+    """Make everything in the directory, and then the directory itself, private and the user's, if there is a
+    user.
 
-    Last the directory itself: until then only root can put something into it. Raises OSError.
+    The directory itself comes last: until then only root can put files into it. Raises OSError.
     """
     for parent, name, status in below(directory):
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
@@ -166,7 +168,7 @@ def _give(fd: int, user: User | None, mode: int) -> None:
 
 
 def remove_contents(directory: int) -> None:
-    """Delete what is in the directory, and nothing that a symbolic link in it leads to. Raises OSError."""
+    """Delete everything in the directory, but nothing that a symbolic link in it leads to. Raises OSError."""
     for name in os.listdir(directory):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             shutil.rmtree(name, dir_fd=directory)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-# Whole packets: a message that begins in the middle of a packet cannot be found in its first bytes.
+# Whole packets: if a message begins in the middle of a packet, the packet's first bytes do not contain it.
 DEFAULT_SNAPLEN = 262144
 _BUFFER_KIB = 16384
-# The kernel hands packets to tcpdump in blocks that are full or this old (libpcap's timeout, 1 s in tcpdump); a block that
-# is not handed over when tcpdump ends is lost.
+# The kernel hands packets to tcpdump in blocks that are full or this old (libpcap's timeout, 1 s in tcpdump).
+# A block that was not handed over when tcpdump ends is lost.
 BLOCK_AGE_S = 1.2
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The perf command line for each mode, and why it is so."""
+"""The perf command line for each mode, and the reasons for its options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOCK_MAP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """A tracepoint of mode tracepoints. Without a ``required`` one there are no contexts at all."""
+    """A tracepoint for mode tracepoints. Without a ``required`` one there are no contexts at all."""
 
     system: str
     event: str
@@ -29,7 +29,7 @@ class Tracepoint:
 
     @property
     def name(self) -> str:
-        """As perf spells it."""
+        """The name in perf's form."""
         return f"{self.system}:{self.event}"
 
 
@@ -37,8 +37,8 @@ def _events(system: str, names: str, *, required: bool = False) -> list[Tracepoi
     return [Tracepoint(system, name, required) for name in names.split()]
 
 
-# irq_vectors:irq_work_* is absent: the kernel refuses to sample irq_work_exit, because every
-# sample raises an irq_work itself, and an entry without its exit is no context.
+# irq_vectors:irq_work_* is not in the list: the kernel refuses to sample irq_work_exit, because every sample
+# itself raises an irq_work. An entry without its exit is no context.
 TRACEPOINTS: tuple[Tracepoint, ...] = (
     *_events("sched", "sched_switch sched_waking", required=True),
     *_events("sched", "sched_wakeup sched_wakeup_new sched_migrate_task"),
@@ -61,7 +61,7 @@ TRACEPOINTS: tuple[Tracepoint, ...] = (
 
 
 def existing(tracefs: Path) -> tuple[list[Tracepoint], list[Tracepoint]]:
-    """(events that this kernel has, events that it lacks)."""
+    """(events that this kernel has, events that are missing)."""
     have = [t for t in TRACEPOINTS if (tracefs / "events" / t.system / t.event / "id").exists()]
     return have, [t for t in TRACEPOINTS if t not in have]
 
@@ -79,7 +79,7 @@ def copy_formats(tracefs: Path, tracepoints: Iterable[Tracepoint], to: Path) -> 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Bytes of the ring buffers of one core, and the reason."""
+    """Ring buffer bytes of one core, and the reason for that size."""
 
     data: int
     aux: int
@@ -93,12 +93,11 @@ def _power_of_two_below(n: int) -> int:
 def choose_buffers(mode: str, n_cpus: int, mem_available: int) -> Buffers:
     """Ring buffers per core.
 
-    trace: a busy core makes some 300,000 events/s of about 80 bytes, 24 MB/s. perf itself
-    may wait in a run queue for a few hundred ms when every core is busy, and that is when the
-    recording matters: 16 MiB hold 0.7 s. pt: a core writes 100-1000 MB/s of AUX data, so no
-    buffer holds long; 64 MiB ride out the writer's own scheduling delays of some 100 ms.
-    Together they never take more than a sixteenth (trace) or an eighth (pt) of the memory
-    that is free: the server's own work comes first.
+    tracepoints: a busy core produces some 300,000 events/s of about 80 bytes, 24 MB/s. When every core is
+    busy, perf itself may wait in a run queue for a few hundred ms, and that is when the recording matters: 16
+    MiB hold 0.7 s. intel-pt: a core writes 100-1000 MB/s of AUX data, so no buffer holds long; 64 MiB cover
+    the writer's own scheduling delays of some 100 ms. All buffers together never take more than a sixteenth
+    (tracepoints) or an eighth (intel-pt) of the free memory: the server's own work comes first.
     """
     data, aux, share = (16 * MIB, 0, 16) if mode == "tracepoints" else (4 * MIB, 64 * MIB, 8)
     allowed = mem_available // share // n_cpus
@@ -128,11 +127,10 @@ def has_intel_pt(root: Path = Path("/")) -> bool:
 
 
 def intel_pt_event(root: Path = Path("/")) -> str:
-    """The intel_pt event with the terms that this processor has.
+    """The intel_pt event with the terms that this processor supports.
 
-    cyc=1: cycle-accurate times, without them several calls share one time. noretcomp=1:
-    every return has its own packet, so that the decoder finds its way back after an
-    overflow without having seen the call.
+    cyc=1: cycle-accurate times; without them several calls share one time. noretcomp=1: every return has its
+    own packet, so the decoder can resynchronise after an overflow without having seen the call.
     """
     device = root / "sys/bus/event_source/devices/intel_pt"
     terms = []
@@ -151,7 +149,7 @@ def _flag(path: Path) -> bool:
 
 
 def exclude_filter(pids: Sequence[int]) -> str:
-    """Ftrace filter that leaves out system calls of these threads."""
+    """Ftrace filter that excludes system calls of these threads."""
     return " && ".join(f"common_pid != {pid}" for pid in pids)
 
 
@@ -160,19 +158,19 @@ def argv_trace(
 ) -> list[str]:
     """perf for mode tracepoints.
 
-    -k CLOCK_MONOTONIC: the same clock as the probes' timestamps. -D -1 with --control: events
-    are opened disabled, and enabled when the probes are about to start. --exclude-perf and
-    the filter, on system calls only: every write of perf would make two events, which make
-    perf write (700,000 events/s were seen); the same goes for the other recording programs.
-    Their context switches stay in: they can be what delayed a message. --synth task: names
-    of the running threads without their memory maps, which nobody reads in this mode.
-    --no-bpf-event: where another perf records the whole machine too, records of BPF programs end with garbage (the kernel
-    counts their identification twice: perf_event_ksymbol_output() does not put header.size back), and perf script gives
-    up at "failed to process type: 17 [Bad address]", or 18. Nobody reads these records in this mode either. Only those
-    of type 18 (BPF_EVENT) can be left out; those of type 17 (KSYMBOL) stay, and nsight-report skips them.
-    --buildid-mmap: where another perf asks for build ids (newer ones do by themselves), the kernel marks the mappings of
-    every recording as if they had one (perf_event_mmap_output() does not put header.misc back), and perf script dies of
-    what it takes for one: "assertion failed at util/build-id.c". A recording that has them is right in both cases.
+    -k CLOCK_MONOTONIC: the same clock as the probes' timestamps. -D -1 with --control: events are opened
+    disabled, and enabled when the probes are about to start. --exclude-perf and the filter, on system calls
+    only: every write of perf would produce two events, which make perf write again (700,000 events/s were
+    seen). The same applies to the other recording programs. Their context switches stay in: they can be what
+    delayed a message. --synth task: names of the running threads, but not their memory maps, which are not
+    needed in this mode. --no-bpf-event: where another perf records the whole machine too, records of BPF
+    programs end with garbage (the kernel counts their identification twice: perf_event_ksymbol_output() does
+    not put header.size back), and perf script gives up at "failed to process type: 17 [Bad address]", or 18.
+    These records are not needed in this mode either. Only type 18 (BPF_EVENT) can be left out; type 17
+    (KSYMBOL) stays, and nsight-report skips it. --buildid-mmap: if another perf requests build ids (newer
+    ones do so by default), the kernel marks the mappings of every recording as if they had one
+    (perf_event_mmap_output() does not put header.misc back), and perf script then fails on what it takes for
+    a build id: "assertion failed at util/build-id.c". A recording that has them is right in both cases.
     """
     argv = ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", str(buffers.data // PAGE)]
     argv += ["-D", "-1", "--control", control, "--no-buildid", "--no-buildid-cache", "--synth", "task"]
@@ -191,9 +189,9 @@ def argv_pt(
 ) -> list[str]:
     """perf for mode intel-pt; ``clock_map``: see ``clock_map_options``.
 
-    --kcore: the kernel changes its own text (static keys, probes), so the decoder needs the
-    text as it was. --switch-events: which thread ran. No -k: perf refuses it together with
-    intel_pt; its clock is mapped through the clock readings.
+    --kcore: the kernel changes its own text (static keys, probes), so the decoder needs the text as it was.
+    --switch-events: which thread ran. No -k: perf refuses it together with intel_pt; the clock readings map
+    perf's clock.
     """
     argv = ["perf", "record", "-a", "--kcore", "--switch-events", *clock_map]
     argv += ["-m", f"{buffers.data // PAGE},{buffers.aux // PAGE}"]
@@ -223,8 +221,8 @@ def argv_pt_snapshots(output: Path, event: str, buffers: Buffers, control: str) 
 def clock_map_options(path: str | None = None) -> list[str]:
     """``--clock-map`` if the perf on ``path`` has it and can read this machine's clock of events, else nothing.
 
-    With it ``perf script --clock=realtime`` prints times of the system clocks, of Intel PT too. perf is asked by a
-    recording that keeps nothing: one without the option refuses it, and so does one that cannot read the clock.
+    With it ``perf script --clock=realtime`` prints times of the system clocks, of Intel PT too. A test
+    recording that keeps nothing shows it: perf refuses if it lacks the option or cannot read the clock.
     """
     program = find(path)
     if not program:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is to be recorded: options with their names resolved, and what the manifest says of them."""
+"""What will be recorded: options with their names resolved, and their entries in the manifest."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class Plan:
     cpus: Sequence[int] | None = None
     command: list[str] = field(default_factory=list)
     recorder: str = "bpftrace"  # or bpf
-    syscalls: str = "waits"  # of recorder bpf: a key of collect.SYSCALLS
-    server_only: bool = False  # of recorder bpf: no messages of the server's clients on this machine
-    compress: bool = False  # of recorder bpf
-    acknowledgements: Path | None = None  # of recorder bpf: of the sockets of this control group
-    counters: Sequence[str] = ()  # of recorder bpf: some of collect.COUNTERS
-    intervals: Sequence[Interval] = ()  # of recorder bpf
-    umask: int = 0o022  # of the command: what the recorder makes is private
+    syscalls: str = "waits"  # recorder bpf: a key of collect.SYSCALLS
+    server_only: bool = False  # recorder bpf: leave out messages of the server's clients on this machine
+    compress: bool = False  # recorder bpf
+    acknowledgements: Path | None = None  # recorder bpf: record the sockets of this control group
+    counters: Sequence[str] = ()  # recorder bpf: some of collect.COUNTERS
+    intervals: Sequence[Interval] = ()  # recorder bpf
+    umask: int = 0o022  # for the command: the recorder's own files are private
 
     def of_collector(self) -> dict[str, Any]:
-        """Options of ``collect.argv`` that are as in the plan."""
+        """Options of ``collect.argv`` that the plan contains."""
         names = ("syscalls", "server_only", "compress", "acknowledgements", "counters")
         return {name: getattr(self, name) for name in names}
 
 
 def _acknowledgements(args: argparse.Namespace, recorder: str) -> Path | None:
-    """Acknowledgements are recorded for the sockets of this control group; None: for none. Raises Usage."""
+    """The control group whose sockets' acknowledgements are recorded; None: none are. Raises Usage."""
     if not args.acknowledgements:
         return None
     if recorder != "bpf" or args.flight:
@@ -85,7 +85,7 @@ def _counters(args: argparse.Namespace, recorder: str, mode: str, root: Path) ->
 
 
 def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
-    """Interfaces of the chosen namespace; when none is chosen, of all named ones as well."""
+    """Interfaces of the chosen namespace; if none is chosen, also those of all named ones."""
     spaces = [ns] if chosen else [ns, *(n for n in netns.named() if n.inum != ns.inum)]
     found: list[dict[str, Any]] = []
     for space in spaces:
@@ -100,7 +100,7 @@ def _nics(ns: netns.Netns, chosen: bool) -> list[dict[str, Any]]:
 
 
 def _is_process(pid: int) -> None:
-    """Raises Usage: a thread has a directory in /proc, too, and no message is its alone."""
+    """Raises Usage for a thread: it also has a directory in /proc, but no message belongs to a thread alone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -111,7 +111,7 @@ def _is_process(pid: int) -> None:
 
 
 def make_plan(args: argparse.Namespace, machine: Machine, umask: int) -> Plan:
-    """Resolve names to numbers. Raises Usage for what does not exist."""
+    """Resolve names to numbers. Raises Usage for names that do not exist."""
     ns = netns.find(args.netns) if args.netns else netns.current()
     nics = _nics(ns, bool(args.netns))
     ifindex = 0

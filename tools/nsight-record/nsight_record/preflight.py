@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What this machine lacks for the requested recording, and the fix. Changes nothing."""
+"""What this machine lacks for the requested recording, and how to fix it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _VERSION_TIMEOUT_S = 20
 class Finding:
     """One thing that is missing or weaker than it could be.
 
-    ``severity``: error (no recording), warning (less is recorded), info. ``fix`` names the
-    change of ``system.py`` that ``--fix`` makes, with its target; empty when there is none.
+    ``severity``: error (no recording), warning (less is recorded), info. ``fix`` names the change of
+    ``system.py`` that ``--fix`` makes, and its target; empty if there is none.
     """
 
     what: str
@@ -45,9 +45,9 @@ class Finding:
 
 @dataclass
 class Machine:
-    """What the checks look at; tests give a made-up one.
+    """The machine that is checked; tests use a made-up one.
 
-    ``path``: where programs that run as root are looked for. ``callers_path`` says only why one was not found.
+    ``path``: search path for programs that run as root. ``callers_path`` only explains why one is missing.
     """
 
     root: Path = Path("/")
@@ -58,7 +58,7 @@ class Machine:
     run_version: Callable[[Sequence[str]], tuple[int, str]] | None = None
 
     def version_of(self, argv: Sequence[str]) -> tuple[int, str]:
-        """(exit code, first line) of a program's version option; of one that fails, its first word of why."""
+        """(exit code, first line) of a program's version option; if it fails, the first line of its error."""
         if self.run_version:
             return self.run_version(argv)
         program = shutil.which(argv[0], path=self.path)
@@ -87,7 +87,7 @@ class Machine:
 
     @property
     def n_possible_cpus(self) -> int:
-        """Cores that may ever be plugged in: the kernel gives each of them its ring, whichever are online."""
+        """Cores that may ever be plugged in: the kernel gives each of them a ring, even if it is offline."""
         parts = re.findall(r"(\d+)(?:-(\d+))?", self.read("sys/devices/system/cpu/possible") or "")
         return sum(int(last or first) - int(first) + 1 for first, last in parts) or self.n_cpus
 
@@ -102,7 +102,7 @@ class Machine:
 
 @dataclass
 class Request:
-    """What shall be recorded."""
+    """What will be recorded."""
 
     mode: str
     capture_parent: Path
@@ -222,7 +222,7 @@ def _programs(machine: Machine, request: Request) -> list[Finding]:
 
 
 def _absent(machine: Machine, program: str, hint: str, why: str = "") -> Finding:
-    """A program is not installed, or only where it is not run from as root."""
+    """The program is not installed, or only in a place from which root runs no programs."""
     elsewhere = shutil.which(program, path=machine.callers_path)
     if machine.path is None or elsewhere is None:
         return Finding(f"{program} is not installed{why}", ERROR, hint)
@@ -252,7 +252,7 @@ def _kernel(machine: Machine, request: Request) -> list[Finding]:
             )
         )
     if request.recorder == "bpf":
-        return found  # its programs find tracepoints by their types
+        return found  # its programs find tracepoints by BTF types
     tracefs = machine.tracefs()
     if tracefs is None and machine.euid != 0:
         return found  # only root can tell whether it is mounted
@@ -327,7 +327,7 @@ def _clocks(machine: Machine) -> list[Finding]:
 
 
 def estimated_bytes(mode: str, n_cpus: int, duration: float | None) -> int:
-    """A busy machine's recording, for ``duration`` seconds (one minute when open-ended)."""
+    """Size of a recording on a busy machine, for ``duration`` seconds (one minute if it is open-ended)."""
     return int(_BYTES_PER_CORE_SECOND[mode] * n_cpus * (60 if duration is None else duration))
 
 

@@ -17,17 +17,17 @@ SCRIPT = "nsight-record.bt"
 LEGACY_SCRIPT = "nsight-record-legacy.bt"
 LWIP_SCRIPT = "nsight-lwip.bt"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@-]+")
-SYSTEMS_LWIP = "system"  # of --lwip: whatever file it is here
+SYSTEMS_LWIP = "system"  # value of --lwip: the library of this machine
 LIBRARIES = Path("/usr/lib")
-LWIP_LIBRARY = "/usr/lib/x86_64-linux-gnu/liblwip.so.0"  # as the script itself has it
+LWIP_LIBRARY = "/usr/lib/x86_64-linux-gnu/liblwip.so.0"  # the path in the script itself
 FIRST_LINE = b"#nsight-events "
 LAST_LINE = b"\n#end"
 
-# The scripts watch for it: they stop producing, deliver what is buffered, and end. bpftrace
-# itself drops at SIGINT what it has not read yet.
+# The scripts handle it: they stop producing, deliver buffered events, and end. At SIGINT, bpftrace itself
+# drops what it has not read yet.
 DRAIN_SIGNAL = signal.SIGCONT
 
-# What the plain script attaches to beyond old tracepoints; kernels before 6.3 lack them.
+# Tracepoints that the plain script needs besides old ones; kernels before 6.3 lack them.
 NEEDED_TRACEPOINTS = ("sock/sk_data_ready", "sock/sock_recv_length", "sock/sock_send_length")
 
 # Pages per core of bpftrace's ring buffer. Its reader falls behind for tens of ms when the
@@ -42,7 +42,7 @@ _KINDS = b"AHRSXTO"
 
 @dataclass(frozen=True)
 class Filters:
-    """What messages to timestamp; 0 is any. ``direction``: 0 both, 1 receive, 2 transmit."""
+    """Which messages to timestamp; 0 is any. ``direction``: 0 both, 1 receive, 2 transmit."""
 
     port: int = 0
     pid: int = 0
@@ -52,7 +52,7 @@ class Filters:
     direction: int = 0
 
     def positional(self) -> list[str]:
-        """As the scripts' $1 to $7; the duration stays 0, because the recorder ends it. It wants every message."""
+        """The scripts' $1 to $7. The duration stays 0: the recorder ends the script. Every message is wanted."""
         values = (self.port, self.pid, self.cgroup_id, self.ifindex, self.netns_inum, self.direction, 0)
         return [str(v) for v in values]
 
@@ -66,21 +66,21 @@ def script_directory() -> Path:
 
 
 def choose_script(tracefs: Path) -> str:
-    """By what the kernel offers, never by its version: distributions port features back."""
+    """Depends on the kernel's features, never on its version: distributions port features back."""
     have_all = all((tracefs / "events" / t / "id").exists() for t in NEEDED_TRACEPOINTS)
     return SCRIPT if have_all else LEGACY_SCRIPT
 
 
 def with_lwip(script: str, lwip: str, library: str) -> str:
-    """Text of one program that has the probes of both scripts, those of lwIP in ``library``.
+    """Text of one program with the probes of both scripts; lwIP's probes attach to ``library``.
 
-    One program, not two: the events stand in one file, have one count of each kind, and end together.
-    bpftrace wants definitions before the first probe, and takes only one BEGIN and one END.
+    One program, not two: all events are in one file, with one count for each kind, and end together. bpftrace
+    wants definitions before the first probe, and accepts only one BEGIN and one END.
     """
     head, _, rest = lwip.partition("\nBEGIN\n")
     definitions = head[head.index("#pragma") :]
     probes, _, end = rest.partition("\n}\n")[2].partition("\nEND\n{\n")
-    # What is left in a map when bpftrace ends, it prints.
+    # bpftrace prints what is left in a map when it ends.
     cleared = "".join(f"{line}\n" for line in end.splitlines() if "(@lwip_" in line)
     script = script.replace("\nBEGIN\n", f"\n{definitions}\nBEGIN\n", 1)
     script = script.replace("\nEND\n{\n", f"\nEND\n{{\n{cleared}", 1)
@@ -88,13 +88,14 @@ def with_lwip(script: str, lwip: str, library: str) -> str:
 
 
 def installed_lwip() -> str:
-    """lwIP's shared library as Debian has it: liblwip.so.0 (Debian 12), liblwip.so.2 (13)."""
+    """lwIP's shared library in Debian: liblwip.so.0 (Debian 12), liblwip.so.2 (13)."""
     found = sorted(LIBRARIES.glob("*/liblwip.so.[0-9]"))
     return str(found[-1]) if found else LWIP_LIBRARY
 
 
 def library(path: str) -> str:
-    """``path``, absolute, as it may stand in a script. Raises Usage: a name could end the probe and begin another one."""
+    """``path``, absolute, in a form that is safe in a script. Raises Usage: a name could end the probe and
+    begin another one."""
     resolved = str(Path(path).resolve())
     if not _PLAIN_PATH.fullmatch(resolved):
         raise Usage(
@@ -105,7 +106,7 @@ def library(path: str) -> str:
 
 
 def argv(script: Path, filters: Filters, output: Path) -> list[str]:
-    """bpftrace for a recording; -o is buffered fully, standard output by lines."""
+    """bpftrace for a recording. With -o its output is fully buffered, standard output is line-buffered."""
     return ["bpftrace", "-o", str(output), str(script), *filters.positional()]
 
 
@@ -123,10 +124,9 @@ def find(path: str | None = None) -> str | None:
 
 
 def is_attaching(pid: int, output: Path) -> bool:
-    """Whether bpftrace compiled the script and is loading its programs.
+    """Whether bpftrace has compiled the script and is loading its programs.
 
-    Either it said so, or it holds a program of the kernel (newer versions say it only when
-    they are done).
+    Either it has printed that, or it holds a BPF program (newer versions print it only when they are done).
     """
     try:
         if output.stat().st_size:
@@ -140,7 +140,7 @@ def is_attaching(pid: int, output: Path) -> bool:
 
 
 def has_started(output: Path) -> bool:
-    """Whether every probe is attached: only then bpftrace prints what BEGIN produced."""
+    """Whether every probe is attached: only then does bpftrace print the output of BEGIN."""
     try:
         with open(output, "rb") as f:
             return FIRST_LINE in f.read(4096)
@@ -158,7 +158,7 @@ class Counts:
     ended: bool
 
     def tally(self, data: bytes) -> None:
-        """Add some whole lines, each with the line break before it."""
+        """Add complete lines, each with the line break before it."""
         for kind in _KINDS:
             if n := data.count(b"\n" + bytes([kind]) + b"\t"):
                 self.written[chr(kind)] = self.written.get(chr(kind), 0) + n
@@ -170,7 +170,7 @@ class Counts:
         self.ended = self.ended or LAST_LINE in data
 
     def undelivered(self) -> int:
-        """Produced but not written."""
+        """Events that were produced but not written."""
         kinds = [chr(k) for k in _KINDS]
         return sum(max(0, self.produced.get(k, 0) - self.written.get(k, 0)) for k in kinds)
 
@@ -178,7 +178,7 @@ class Counts:
 def count(output: Path, log: Path) -> Counts:
     """Count the lines of every kind, and read the probes' own counts.
 
-    Works on blocks, with no step per line: the file can have tens of millions of lines.
+    Works on blocks, not line by line: the file can have tens of millions of lines.
     """
     found = Counts({}, {}, 0, False)
     carry = b"\n"
@@ -186,7 +186,7 @@ def count(output: Path, log: Path) -> Counts:
         with open(output, "rb") as f:
             while block := f.read(1 << 20):
                 data = carry + block
-                # Up to the last line break; what follows it is looked at with the next block.
+                # Up to the last line break; the rest belongs to the next block.
                 cut = max(data.rfind(b"\n"), 0) if len(data) < 1 << 22 else len(data)
                 found.tally(data[:cut])
                 carry = data[cut:]

@@ -42,7 +42,7 @@ class Recording:
         self._memory = perf.mem_available(machine.root)
         self._buffers = perf.choose_buffers(plan.mode, machine.n_cpus, self._memory)
         self._ring_kb = collect.ring_kb(machine.n_possible_cpus, self._memory)
-        # What the ring buffers still hold must fit on the disk when the recording stops.
+        # The data in the ring buffers must still fit on the disk when the recording stops.
         buffered = self._ring_kb * 1024 * machine.n_cpus if plan.recorder == "bpf" else 0
         if self._uses_perf:
             buffered += (self._buffers.data + self._buffers.aux) * machine.n_cpus
@@ -176,16 +176,16 @@ class Recording:
         self._wait(lambda: probes.has_started(events), "attaching the probes")
 
     def _start_perf(self, quiet_pids: list[int]) -> None:
-        """perf with all its events open, and not counting yet."""
+        """Start perf with all its events open but disabled."""
         control = self._control = Control()
         recorder = self._child(
             "perf", self._perf_argv(quiet_pids, control.perf_option()), ["--version"], pass_fds=control.fds()
         )
         recorder.release()
-        # The answer says that every event is open. In mode intel-pt perf's tracking event runs from
-        # then on, and "disable" would stop it: memory maps of programs that start before the
-        # recording does, the probes among them, would be missing and their code undecodable.
-        # perf has "ping" since 5.12; in mode tracepoints "disable" changes nothing.
+        # The answer shows that every event is open. In mode intel-pt perf's tracking event runs from then on,
+        # and "disable" would stop it: memory maps of programs that start before the recording does, the
+        # probes among them, would be missing and their code undecodable. perf has "ping" since 5.12; in mode
+        # tracepoints "disable" changes nothing.
         control.send("ping" if self._plan.mode == "intel-pt" else "disable")
         self._wait(control.acknowledged, "starting perf")
 
@@ -198,7 +198,7 @@ class Recording:
             )
 
     def _step(self, name: str) -> None:
-        """Note when a step was done: a slow start can be explained from the manifest."""
+        """Note when a step was done, so that the manifest can explain a slow start."""
         self._manifest.setdefault("steps", []).append(
             {"step": name, "monotonic_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC)}
         )
@@ -221,7 +221,7 @@ class Recording:
         return child
 
     def _script(self) -> Path:
-        """The probes' script: one of NSight's, or in the capture what is put together of two."""
+        """The probes' script: one of NSight's, or one in the capture that is combined from two."""
         directory = probes.script_directory()
         script = directory / probes.choose_script(self._tracefs())
         if self._plan.lwip is None:
@@ -307,7 +307,7 @@ class Recording:
         free = self._capture.free_bytes()
         if free < self._disk_reserve:
             if self._control:
-                # Only what perf has buffered is still to be written, while the probes stop.
+                # Only data that perf has buffered remains to be written while the probes stop.
                 self._control.send("disable")
             return f"error: the disk is nearly full ({human_bytes(free)} free)"
         return None
@@ -344,7 +344,7 @@ class Recording:
             self._progress.warn(f"{e}; the capture still says that it was cut")
 
     def _wait_for_packets(self) -> None:
-        """Until tcpdump has what came before the end."""
+        """Wait until tcpdump has all packets that came before the end."""
         stopped = self._manifest["stop"]["monotonic_ns"]
         age = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - stopped) / 1e9
         time.sleep(max(payload.BLOCK_AGE_S - age, 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The settings that ``--fix`` can change: read, make, put back, in the namespace they belong to."""
+"""The settings that ``--fix`` can change: read, changed and put back in the namespace they belong to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Gone(RecordError):
-    """The namespace that a setting belonged to has ended, and the setting with it."""
+    """The setting no longer exists: its namespace has ended."""
 
 
 class Settings:
@@ -29,7 +29,7 @@ class Settings:
         self._sysctls = root / "proc/sys"
 
     def read(self, change: Change) -> Any:
-        """What it is now. Raises OSError, RecordError, Gone."""
+        """The current value. Raises OSError, RecordError, Gone."""
         if change.kind == "mount":
             return _in_mount_namespace(change.namespace, _mount_id, change.target, change.value)
         if change.kind == "sysctl":
@@ -37,7 +37,7 @@ class Settings:
         return _in_netns(change.namespace, nic.hwtstamp_filter, change.target) or nic.HWTSTAMP_FILTER_NONE
 
     def is_gone(self, change: Change) -> bool:
-        """Whether it ended with its namespace."""
+        """Whether the setting ended with its namespace."""
         try:
             self.read(change)
         except Gone:
@@ -54,15 +54,15 @@ class Settings:
             self._set(change, change.value)
 
     def put_back(self, change: Change) -> str:
-        """Set it to what it was before; why it was left alone, or nothing. Raises OSError, RecordError.
+        """Set it to its previous value; returns why it was left alone, or "". Raises OSError, RecordError.
 
-        What somebody else has set since is left as it is.
+        A value that somebody else has set since is kept.
         """
         try:
             now = self.read(change)
             if now == change.before:
                 return ""
-            # A recorder that was killed while it made the change could not note what came of it.
+            # A recorder that was killed during the change could not note the result.
             if change.after is not None and now != change.after:
                 return "somebody else has changed it since" + (
                     "" if change.kind == "mount" else f" (to {now})"
@@ -107,7 +107,7 @@ def _in_mount_namespace(inum: int, function: Callable[..., Any], *args: Any) -> 
 
 
 def _mount_id(target: str, fstype: str) -> int | None:
-    """The kernel's number of the mount that is uppermost at ``target``; None if it is not of that type."""
+    """The kernel's number of the topmost mount at ``target``; None if it is not of that type."""
     found = None
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, more = line.partition(" - ")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intel PT of the flight recorder: perf keeps the last of every core in its AUX buffers, and writes them at SIGUSR2.
+"""Intel PT for the flight recorder: perf keeps the newest trace of every core in its AUX buffers, and writes
+it at SIGUSR2.
 
-perf's ``--snapshot`` stops the trace and copies what the buffers hold; ``--switch-output=signal`` then ends its file and
-begins another one. perf 6.1 does both at the same signal, in this order. ``--kcore`` writes a directory, and perf copies the
-kernel's text into the first directory only; so the text is copied here, when the window is written.
+perf's ``--snapshot`` stops the trace and copies the buffers; ``--switch-output=signal`` then ends its file
+and begins another one. perf 6.1 does both at the same signal, in this order. ``--kcore`` writes a directory,
+and perf copies the kernel's text into the first directory only; so this module copies the text when the
+window is written.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from .child import Child
 from .errors import Missing
 from .supervisor import Control, Supervisor
 
-#: perf writes context switches and memory maps all the time: it gets a new file when the old one has grown so large.
+#: perf writes context switches and memory maps all the time. At this size it gets a new file.
 MOST_SIDE_BAND = 256 * perf.MIB
 _OUTPUT = "perf.data"
-#: The kernel dates files by its tick.
+#: File times have the resolution of the kernel's tick.
 _FILE_TIME_NS = 20_000_000
 _PATIENCE_S = 60.0
 _POLL_S = 0.01
@@ -38,7 +40,7 @@ class Snapshots:
     ) -> None:
         self._directory = directory
         self._path = path
-        #: of a file: all AUX buffers and the side band
+        #: for one file: all AUX buffers and the side band
         self.most_mb = (buffers.aux * n_cpus + MOST_SIDE_BAND) // perf.MIB
         self._control = Control()
         self._asked_at_size = 0
@@ -51,22 +53,22 @@ class Snapshots:
         )
 
     def start(self, supervisor: Supervisor) -> None:
-        """Have its buffers ready; from then on it answers signals."""
+        """Start perf and wait for its buffers; from then on it reacts to signals."""
         supervisor.add(self.child).release()
         self._control.send("ping")
         supervisor.wait_for(self._control.acknowledged, "starting perf")
 
     def enable(self, supervisor: Supervisor) -> None:
-        """Begin to trace."""
+        """Start tracing."""
         self._control.send("enable")
         supervisor.wait_for(self._control.acknowledged, "enabling perf")
 
     def ended(self) -> list[Path]:
-        """Files that perf does not write any more, the oldest first."""
+        """Files that perf no longer writes to, oldest first."""
         return sorted(self._directory.glob(f"{_OUTPUT}.*"), key=lambda p: p.stat().st_mtime_ns)
 
     def tick(self) -> None:
-        """Keep the side band small, and what no window needs away."""
+        """Keep the side band small, and remove files that no window needs."""
         with contextlib.suppress(OSError):
             for old in self.ended():
                 if time.time() - old.stat().st_mtime > _PATIENCE_S:
@@ -79,9 +81,9 @@ class Snapshots:
                 self.child.signal(perf.SNAPSHOT_SIGNAL)
 
     def take(self, capture: Capture, since_realtime_ns: int) -> list[str]:
-        """Move what perf wrote for a window into its capture; what is missing, in words.
+        """Move perf's files for a window into its capture; returns what is missing, in words.
 
-        ``since_realtime_ns``: nsight-collect asked perf for it after that (CLOCK_REALTIME).
+        ``since_realtime_ns``: nsight-collect requested them after this time (CLOCK_REALTIME).
         """
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -104,7 +106,7 @@ class Snapshots:
         return []
 
     def close(self) -> None:
-        """After perf has ended: nothing stays."""
+        """After perf has ended: remove everything."""
         self._control.close()
         for path in self._directory.glob(f"{_OUTPUT}*"):
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """/run/nsight: what recorders with --fix have changed on this machine, and which of them need it.
 
-Recorders that run at the same time share a change, and the last one undoes it; what a killed
-one left behind is known to the next. One file, replaced as a whole and only under a lock.
+Recorders that run at the same time share a change, and the last one undoes it. Changes that a killed one left
+behind are known to the next. One file, replaced as a whole and only under a lock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _VERSION = 1
 
 
 def start_time(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None when it has ended.
+    """When the process began, in clock ticks since boot; None if it has ended.
 
-    With it a process id is an identity: the number alone is used again.
+    Together with it a process id is unique: the number alone is reused.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -45,7 +45,7 @@ class Holder:
     capture: str
 
     def lives(self) -> bool:
-        """Whether it still runs."""
+        """Whether the recorder still runs."""
         return start_time(self.pid) == self.start_time
 
     def __str__(self) -> str:
@@ -56,9 +56,9 @@ class Holder:
 class Change:
     """One setting.
 
-    ``kind`` and ``target`` name it, ``namespace`` is the inode number of the mount or network
-    namespace it belongs to (0: the machine's). ``before`` is what it was, ``value`` what was
-    asked for, ``after`` what it then was; None until the change is made.
+    ``kind`` and ``target`` name it, ``namespace`` is the inode number of the mount or network namespace it
+    belongs to (0: the machine's). ``before`` is the previous value, ``value`` the requested one, ``after``
+    the resulting one; None until the change is made.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Change:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Which setting it is."""
+        """The key of the setting."""
         return self.kind, self.target, self.namespace
 
     def living(self) -> list[Holder]:
@@ -94,7 +94,7 @@ class State:
         self._fd = self._lock = -1
 
     def exists(self) -> bool:
-        """Whether any recorder ever changed something since the machine started."""
+        """Whether any recorder has changed something since the machine started."""
         return os.path.lexists(self.directory)
 
     def __enter__(self) -> State:
@@ -127,7 +127,7 @@ class State:
         self._fd = self._lock = -1
 
     def find(self, key: tuple[str, str, int]) -> Change | None:
-        """The change of that setting."""
+        """The change of that setting, if there is one."""
         return next((c for c in self.changes if c.key == key), None)
 
     def save(self) -> None:
@@ -156,7 +156,7 @@ class State:
         try:
             data = json.loads(text)
             if data["boot_id"] != self._boot_id():
-                return []  # the changes ended with the system that was running then
+                return []  # the changes ended with the previous boot
             return [Change(**{**c, "holders": [Holder(**h) for h in c["holders"]]}) for c in data["changes"]]
         except (ValueError, KeyError, TypeError) as e:
             raise RecordError(

@@ -18,7 +18,7 @@ from .child import Child
 from .errors import ToolDied
 from .progress import Progress
 
-# A small machine under emulation compiles the probes for minutes.
+# A small emulated machine compiles the probes for minutes.
 START_TIMEOUT_S = 600.0
 TICK_S = 0.2
 _KILL_TIMEOUT_S = 5.0
@@ -31,7 +31,7 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """Counts SIGINT, SIGTERM and SIGHUP instead of dying by them; wakes up a poll."""
+    """Counts SIGINT, SIGTERM and SIGHUP instead of ending by them; wakes up a poll."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -61,8 +61,8 @@ class Signals:
 class Control:
     """perf's control pipe: commands down, acknowledgements up.
 
-    perf inherits all four ends: perf 6.1 fails ("Thread and evlist pollfd index mismatch")
-    when its pipe is closed under it, which the recorder's death would do.
+    perf inherits all four ends: perf 6.1 fails ("Thread and evlist pollfd index mismatch") when the other end
+    of its pipe is closed, as it would be when the recorder dies.
     """
 
     def __init__(self) -> None:
@@ -70,15 +70,15 @@ class Control:
         self._acks, self._perf_writes = os.pipe()
 
     def perf_option(self) -> str:
-        """The value of perf's --control."""
+        """The value for perf's --control."""
         return f"fd:{self._perf_reads},{self._perf_writes}"
 
     def fds(self) -> tuple[int, ...]:
-        """What perf inherits."""
+        """The descriptors that perf inherits."""
         return self._perf_reads, self._perf_writes, self._commands, self._acks
 
     def send(self, command: str) -> None:
-        """Send a command; ``acknowledged`` tells when it is done."""
+        """Send a command; ``acknowledged`` shows when it is done."""
         os.write(self._commands, command.encode() + b"\n")
 
     def acknowledged(self) -> bool:
@@ -131,8 +131,8 @@ class Supervisor:
     def watch(self, deadline: float | None, others: Iterable[int], tick: Callable[[], str | None]) -> str:
         """Wait for the end of the recording; returns ``manifest.stopped_by``.
 
-        ``deadline`` is in time.monotonic(); ``others`` are descriptors whose readability ends
-        it as ``command``; ``tick`` is called several times a second and may return a reason.
+        ``deadline`` is in time.monotonic(); ``others`` are descriptors; when one becomes readable, the
+        recording ends as ``command``. ``tick`` is called several times a second and may return a reason.
         """
         poller = select.poll()
         others = list(others)
@@ -155,9 +155,9 @@ class Supervisor:
                 return "command"
 
     def stop(self, child: Child, timeout: float) -> None:
-        """End one program; what does not end in time, or at a second Ctrl-C, is killed.
+        """End one program; it is killed if it does not end in time, or at a second Ctrl-C.
 
-        A program that had ended by itself before is entered in ``died``.
+        A program that had already ended by itself is entered in ``died``.
         """
         if not child.released:
             child.abandon()
@@ -189,10 +189,10 @@ class Supervisor:
 
 
 def died(child: Child) -> ToolDied:
-    """The error for a program that ended too early, with what it said and a fix."""
+    """The error for a program that ended too early, with its output and a fix."""
     said = child.log_tail()
     lower = said.lower()
-    log = child.log.resolve()  # not by the descriptor through which it was opened
+    log = child.log.resolve()  # not through the descriptor with which it was opened
     hint = f"see {log}"
     if "no space left" in lower:
         hint = "free disk space, or record elsewhere with -o DIR"

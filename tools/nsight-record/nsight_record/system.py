@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """System settings changed with ``--fix``: noted before, shared with other recorders, put back afterwards.
 
-They are noted in /run/nsight (``state``), for other recorders and ``--restore``, and in
-``manifest.changed``, for the reader of the capture; in both before the change is made, so
-that a recorder killed in between leaves behind what to put back.
+They are noted in /run/nsight (``state``), for other recorders and ``--restore``, and in ``manifest.changed``,
+for readers of the capture. Both are written before the change is made, so that a recorder killed in between
+leaves behind what to put back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Changes:
         self._me = Holder(pid, start_time(pid) or 0, str(capture.path.absolute()))
 
     def join(self, interfaces: Collection[tuple[int, str]]) -> list[str]:
-        """Share the changes that other recorders have made here; what dead ones left behind, in words.
+        """Share the changes that other recorders have made here; what dead ones left behind is returned in
+        words.
 
         ``interfaces``: (network namespace, name) of the recorded ones. Raises RecordError.
         """
@@ -70,7 +71,7 @@ class Changes:
         except (OSError, RecordError):
             return False
         if change.after is None and now != change.before:
-            change.after = now  # its maker was killed before it could note that
+            change.after = now  # the recorder that changed it was killed before it could note that
         return change.after is not None and bool(now == change.after)
 
     def apply(self, fix: tuple[str, ...]) -> None:
@@ -128,7 +129,7 @@ class Changes:
         return entry
 
     def restore(self) -> list[str]:
-        """Undo what no other recorder needs; returns what could not be undone. Never raises for that."""
+        """Undo what no other recorder needs; returns what could not be undone. Never raises for failed undos."""
         if not self._held:
             return []
         failed: list[str] = []
@@ -178,7 +179,7 @@ def _left(change: Change, dead: list[Holder]) -> str:
 
 @dataclass
 class Restored:
-    """What ``--restore`` did: in words, a line each."""
+    """What ``--restore`` did, in words: one line each."""
 
     restored: list[str] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
@@ -186,7 +187,7 @@ class Restored:
 
 
 def restore_left(root: Path = Path("/")) -> Restored:
-    """Undo what killed recorders left, and nothing that a living one needs. Raises RecordError."""
+    """Undo what killed recorders left, except what a living one needs. Raises RecordError."""
     said = Restored()
     state, settings = State(root), Settings(root)
     if not state.exists():

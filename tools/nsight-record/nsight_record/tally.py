@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a recording has and what it lost, as far as the programs themselves know."""
+"""What a recording contains and what it lost, as far as the programs themselves know."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_OF_LOG = 4096
 
 
 def enter(manifest: dict[str, Any], plan: Plan, directory: Path) -> probes.Counts:
-    """Enter it into ``manifest``; the messages by kind."""
+    """Enter it into ``manifest``; returns the messages by kind."""
     losses: list[dict[str, Any]] = manifest.setdefault("losses", [])
 
     def add(tool: str, what: str, count: int) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Control groups whose CPU quota ran out while a recording was made: no tracepoint tells when, their counters tell that.
+"""Control groups whose CPU quota ran out during a recording. No tracepoint shows when, but their counters
+show that it happened.
 
-A thread of theirs is ready and does not run, though its core may be idle. Both versions of control groups are read, as far
-as the recorder's own mount namespace shows them.
+A thread in such a group is ready and does not run, even if its core is idle. Both versions of control groups
+are read, as far as the recorder's own mount namespace shows them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Of one machine; a walk of so many takes about a second.
+#: Maximum for one machine; walking this many takes about a second.
 _MOST_GROUPS = 20_000
 _MOST_PROCESSES = 4096
 
 
 @dataclass(frozen=True)
 class Group:
-    """A control group with a quota, and its counters since it was made."""
+    """A control group with a quota, and its counters since it was created."""
 
     quota_us: int
     period_us: int
@@ -32,7 +33,7 @@ class Group:
 
 
 def _hierarchies(root: Path) -> list[Path]:
-    """Where control groups with the CPU controller are mounted: version 1's, or version 2's."""
+    """Where control groups with the CPU controller are mounted: version 1 or version 2."""
     try:
         mounts = (root / "proc/self/mounts").read_text(errors="replace").splitlines()
     except OSError:
@@ -66,7 +67,7 @@ def _quota(directory: Path) -> tuple[int, int] | None:
 
 
 def _counters(directory: Path) -> tuple[int, int]:
-    """How often it was throttled, and for how many ns in all its cores."""
+    """How often it was throttled, and for how many ns on all cores together."""
     try:
         lines = (directory / "cpu.stat").read_text().splitlines()
         told = {name: int(value) for name, value in (line.split() for line in lines)}
@@ -95,12 +96,12 @@ def _processes(directory: Path) -> Iterator[int]:
     for below, _, _ in os.walk(directory):
         try:
             yield from (int(pid) for pid in (Path(below) / "cgroup.procs").read_text().split())
-        except (OSError, ValueError):  # gone meanwhile, or of threads alone
+        except (OSError, ValueError):  # removed in the meantime, or a group of threads only
             continue
 
 
 class Watch:
-    """Readings of one machine's control groups: the newest, and the one before that."""
+    """Readings of one machine's control groups: the newest one and the one before."""
 
     def __init__(self, root: Path, every_s: float = math.inf) -> None:
         self._root = root
@@ -108,19 +109,20 @@ class Watch:
         self._readings = deque([(time.monotonic(), groups(root))], maxlen=2)
 
     def tick(self) -> None:
-        """Read again, when it is time."""
+        """Read again when it is time."""
         if time.monotonic() - self._readings[-1][0] >= self._every_s:
             self._readings.append((time.monotonic(), groups(self._root)))
 
     def told(self) -> list[dict[str, Any]]:
-        """``manifest.throttled``, of the last ``every_s`` seconds at least, or since the beginning."""
+        """``manifest.throttled`` for at least the last ``every_s`` seconds, or since the beginning."""
         return between(self._readings[0][1], groups(self._root))
 
 
 def between(before: dict[Path, Group], after: dict[Path, Group]) -> list[dict[str, Any]]:
-    """``manifest.throttled``: groups that were throttled between two readings, those throttled longest first.
+    """``manifest.throttled``: groups that were throttled between two readings, longest throttled first.
 
-    ``pids``: the processes in it at the second reading. A group that is only in the second one was made meanwhile.
+    ``pids``: its processes at the second reading. A group that is only in the second reading was created in
+    the meantime.
     """
     rows = []
     for directory, now in after.items():

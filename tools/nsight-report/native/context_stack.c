@@ -15,7 +15,7 @@ static void emit(struct core *core, uint64_t ts)
 	if (core->depth && ts > core->since) {
 		call = core->frame[core->depth - 1].call;
 		if (last && last->call == call && last->end == core->since) {
-			last->end = ts; /* only a call of no length came between */
+			last->end = ts; /* only a call of zero length came in between */
 		} else {
 			GROW(core->intervals, core->n_intervals, core->cap_intervals);
 			core->intervals[core->n_intervals++] = (struct nsight_interval){
@@ -88,7 +88,7 @@ int core_lift_irqs(struct core *core, struct frame *frames)
 	return n;
 }
 
-/* The calls that were pushed last come before those from first on, as parents do. */
+/* Moves the calls that were pushed last before those from first on: parents come first. */
 static void move_before(struct core *core, size_t first, size_t pushed)
 {
 	size_t n = core->n_calls - pushed, size = sizeof(*core->calls);
@@ -125,7 +125,7 @@ void core_put_irqs(struct core *core, const struct frame *frames, int n)
 	for (size_t i = core->n_intervals;
 	     i-- && core->intervals[i].start >= core->calls[first].start;)
 		core->intervals[i].comm = core->comm;
-	/* what is over inside of them, too: the thread underneath came after all of that */
+	/* also for calls that ended inside them: the thread underneath was pushed later */
 	for (size_t i = first + moved; i < core->n_calls; i++) {
 		core->calls[i].pid = below->pid;
 		core->calls[i].tid = below->tid;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The nesting of contexts on one core, and what comes of it: one call for every frame that
- * was ever on the stack, one interval for every time that a frame was the innermost.
+ * The nesting of contexts on one core, and its results: one call for every frame that was ever on
+ * the stack, and one interval for every time that a frame was the innermost.
  */
 #ifndef NSIGHT_CONTEXT_STACK_H
 #define NSIGHT_CONTEXT_STACK_H
@@ -12,10 +12,10 @@
 
 enum context_kind { C_THREAD, C_IDLE, C_SYSCALL, C_SOFTIRQ, C_HARDIRQ, C_GAP, C_ABSENT };
 
-/* How an end of a call is known; the order is that of the names in calls/contexts.py */
+/* How the end of a call is known; the order is that of the names in calls/contexts.py */
 enum known { MEASURED, INFERRED, MISSING };
 
-/* Written as they are; np.dtype in calls/contexts.py mirrors both. */
+/* Written to files unchanged; np.dtype in calls/contexts.py mirrors both. */
 struct nsight_call {
 	uint64_t start, end;
 	uint64_t children; /* ns in calls directly below */
@@ -46,9 +46,9 @@ _Static_assert(sizeof(struct nsight_interval) == 32, "np.fromfile relies on 32 b
 struct core {
 	uint16_t cpu;
 	bool started;
-	bool base_pending; /* who runs is not known until the next event */
+	bool base_pending; /* the running thread is not known until the next event */
 	uint64_t last;	   /* time of the last event */
-	uint64_t since;	   /* start of the present innermost interval */
+	uint64_t since;	   /* start of the current innermost interval */
 	uint32_t comm;	   /* name of the thread underneath */
 	int depth;
 	struct frame {
@@ -74,9 +74,9 @@ void core_pop(struct core *core, uint64_t ts, enum known end_known);
 /* Add a frame that lasted from the last change of the stack until ts, inside the innermost. */
 struct nsight_call *core_insert(struct core *core, uint64_t ts, enum context_kind kind,
 				uint32_t name);
-/* The open interrupts leave the stack, into frames; how many. They stay open. */
+/* Move the open interrupts from the stack to frames, without closing them; returns how many. */
 int core_lift_irqs(struct core *core, struct frame *frames);
-/* And come back above what has been pushed since: it is what they interrupted. */
+/* Put them back above the frames that were pushed in between: those are what they interrupted. */
 void core_put_irqs(struct core *core, const struct frame *frames, int n);
 
 #endif

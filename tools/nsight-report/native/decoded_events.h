@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What is decoded of a perf.data file: events, and counts of what was not. */
+/* What was decoded from a perf.data file: events, and counts of what was not decoded. */
 #ifndef NSIGHT_DECODED_EVENTS_H
 #define NSIGHT_DECODED_EVENTS_H
 
@@ -23,18 +23,18 @@ struct decoded {
 	struct nsight_wide *wide; /* the same */
 	size_t n_wide, cap_wide;
 	uint64_t n_samples;	    /* PERF_RECORD_SAMPLE seen */
-	uint64_t n_unused;	    /* samples of events that are not decoded by choice */
-	uint64_t n_without_format;  /* samples whose tracepoint format is not known */
-	uint64_t n_bad_format;	    /* samples whose format lacks a field that is needed */
-	uint64_t n_malformed;	    /* records whose lengths or times contradict themselves */
+	uint64_t n_unused;	    /* samples of events that are deliberately not decoded */
+	uint64_t n_without_format;  /* samples whose tracepoint format is unknown */
+	uint64_t n_bad_format;	    /* samples whose format lacks a required field */
+	uint64_t n_malformed;	    /* records with contradictory lengths or times */
 	uint64_t n_unknown_records; /* record types that did not exist when this was written */
-	uint64_t n_unknown_ids;	    /* records of no event of this file */
+	uint64_t n_unknown_ids;	    /* records that belong to no event of this file */
 	uint64_t undecodable_bytes; /* after a record that has no sane size */
 	uint64_t n_lost_records;    /* PERF_RECORD_LOST */
-	uint64_t n_lost_events;	    /* events that these announce */
+	uint64_t n_lost_events;	    /* events that these records report as lost */
 	uint64_t n_lost_samples;    /* PERF_RECORD_LOST_SAMPLES */
 	uint64_t n_throttled;	    /* PERF_RECORD_THROTTLE */
-	uint64_t n_aux_truncated;   /* PERF_RECORD_AUX that says: truncated */
+	uint64_t n_aux_truncated;   /* PERF_RECORD_AUX with the truncated flag */
 	uint64_t n_aux_errors;	    /* PERF_RECORD_AUXTRACE_ERROR */
 	uint64_t auxtrace_bytes;    /* trace data, left to a PT decoder */
 	uint32_t auxtrace_type;	    /* enum auxtrace_type of perf; 1: Intel PT */
@@ -45,7 +45,7 @@ struct decoded {
 /* Append an event, unless its time is impossible. */
 void event_add(struct decoded *out, const struct nsight_event *event);
 void wide_add(struct decoded *out, const struct nsight_wide *event);
-/* Put the events into order of time; equal times keep the order of the file. */
+/* Sort the events by time; events with equal times keep the order of the file. */
 void events_sort(struct decoded *out);
 void wide_sort(struct decoded *out);
 

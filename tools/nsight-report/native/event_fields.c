@@ -92,8 +92,8 @@ const struct plan *event_plan(const struct format *format, struct perf_evt *evt,
 					    strlen(format->name) - strlen(desc->name));
 
 	/*
-	 * Who was current, as the tracepoint saw it: right for dying threads too, which the
-	 * sample's own TID is not (it is -1 once the thread has no pid any more).
+	 * The current thread as the tracepoint saw it. It is also right for dying threads; the
+	 * sample's own TID is -1 once the thread has no pid any more.
 	 */
 	plan_add(plan, format, "common_pid", TO_TID);
 	for (int i = 0; i < MAX_WANTS && desc->want[i].field; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The decoded event: what nsight-perfdata and nsight-rawdata write, nsight-contexts reads and
- * numpy maps with np.fromfile. 48 bytes, little-endian, no holes.
+ * The decoded event: nsight-perfdata and nsight-rawdata write it, nsight-contexts reads it, and
+ * numpy maps it with np.fromfile. 48 bytes, little-endian, no holes.
  */
 #ifndef NSIGHT_EVENTS_H
 #define NSIGHT_EVENTS_H
@@ -12,15 +12,15 @@ struct nsight_event {
 	uint64_t ts; /* ns, in the clock of the recorder; 0: before the recording */
 	uint16_t kind;
 	uint16_t cpu;
-	int32_t pid; /* process that was current; -1 unknown */
-	int32_t tid; /* thread that was current; -1 unknown */
+	int32_t pid; /* process that was running; -1 unknown */
+	int32_t tid; /* thread that was running; -1 unknown */
 	int32_t pad;
 	int64_t a, b, c;
 };
 
 _Static_assert(sizeof(struct nsight_event) == 48, "np.fromfile relies on 48 bytes");
 
-/* cpu of records that perf writes itself and that belong to no core */
+/* cpu in records that perf itself writes and that belong to no core */
 #define NSIGHT_NO_CPU 0xffff
 
 /*

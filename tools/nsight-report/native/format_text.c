@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A field's line in its parts */
+/* The parts of a field's line */
 struct line {
-	const char *type; /* up to end, with the name in it */
+	const char *type; /* the declaration, up to end, including the name */
 	const char *end;
 	const char *name;
 	size_t name_len;
@@ -26,7 +26,7 @@ static bool is_word(char c)
 	       c == '_';
 }
 
-/* Decimal digits at *p, which is moved behind them. */
+/* Reads decimal digits at *p and moves *p past them. */
 static bool number(const char **p, uint32_t *value)
 {
 	uint64_t n = 0;
@@ -38,7 +38,7 @@ static bool number(const char **p, uint32_t *value)
 	return *p > from && n <= UINT32_MAX;
 }
 
-/* "\tlabel:NUMBER;" at *p, which is moved behind it. */
+/* Reads "\tlabel:NUMBER;" at *p and moves *p past it. */
 static bool labelled(const char **p, const char *label, uint32_t *value)
 {
 	while (**p == '\t' || **p == ' ')
@@ -49,7 +49,7 @@ static bool labelled(const char **p, const char *label, uint32_t *value)
 	return number(p, value) && *(*p)++ == ';';
 }
 
-/* The last word of the declaration, before its dimension if it has one. */
+/* Finds the last word of the declaration, before its dimension if it has one. */
 static void find_name(struct line *line)
 {
 	const char *p = line->end, *open;
@@ -69,7 +69,7 @@ static void find_name(struct line *line)
 	line->name_len = p - line->name;
 }
 
-/* One line: "\tfield:TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;" */
+/* Reads one line: "\tfield:TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;" */
 static bool read_line(const char *p, struct line *line)
 {
 	uint32_t is_signed = 0;
@@ -104,7 +104,8 @@ static const char *next_line(const char *p)
 	return *p ? p + 1 : p;
 }
 
-/* The value of line "label: VALUE" at *p, which is moved to the next one; NULL: it is another. */
+/* Returns the value of line "label: VALUE" at *p and moves *p to the next line; NULL: another
+ * line. */
 static char *take_value(char **p, const char *label)
 {
 	char *value = *p + strlen(label), *end;
@@ -149,7 +150,7 @@ static bool parse(struct format *format, const char *system, const char *text, s
 {
 	const char *print = memmem(text, size, "\nprint fmt:", 11);
 
-	if (print) /* a C expression, which nobody here needs */
+	if (print) /* a C expression, which is not needed here */
 		size = print + 1 - text;
 	if (memchr(text, 0, size))
 		return false;
@@ -207,7 +208,7 @@ const struct format *format_list_find(const struct format_list *list, uint64_t i
 {
 	size_t low = 0, high = list->n;
 
-	while (low < high) { /* the first whose id is not less */
+	while (low < high) { /* finds the first one whose id is not smaller */
 		size_t middle = low + (high - low) / 2;
 
 		if (list->formats[middle].id < id)

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_FORMAT  (256u << 10) /* the largest of a 6.18 kernel has 20 kB */
+#define MAX_FORMAT  (256u << 10) /* the largest one of a 6.18 kernel has 20 kB */
 #define MAX_FORMATS 65536u
 
 static void parse_format(struct format_list *list, const char *system, const char *text,
@@ -22,7 +22,7 @@ static void parse_format(struct format_list *list, const char *system, const cha
 		out->n_broken++;
 }
 
-/* A place in the tracing data, which is read strictly forward. */
+/* A position in the tracing data, which is read strictly forward */
 struct cursor {
 	struct reader *r;
 	uint64_t off, end;
@@ -164,7 +164,7 @@ static void read_format_dir(const char *path, struct format_list *list, struct f
 	closedir(dir);
 }
 
-/* Give every tracepoint event without a format yet the one with its id; true: all have one. */
+/* Give each tracepoint event that has no format yet the one with its id; true: all have one. */
 static bool assign(struct perf_file *pf, struct format_list *list, struct strings *strings,
 		   bool wide)
 {

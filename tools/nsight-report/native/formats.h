@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The formats of a recording's tracepoints, and by them how the samples of each are read. */
+/* The formats of a recording's tracepoints, which define how their samples are read. */
 #ifndef NSIGHT_FORMATS_H
 #define NSIGHT_FORMATS_H
 
@@ -13,8 +13,8 @@ struct formats {
 };
 
 /*
- * Set evt->plan for every tracepoint event of pf that is of use (with wide: also those of
- * tracepoint_fields.h), from pf's tracing data and, for what that lacks, from dir/SYSTEM/EVENT
+ * Set evt->plan for every useful tracepoint event of pf (with wide: also those of
+ * tracepoint_fields.h). Formats come from pf's tracing data, and missing ones from dir/SYSTEM/EVENT
  * (copies of tracefs' format files; dir may be NULL).
  */
 void formats_resolve(struct perf_file *pf, const char *dir, struct strings *strings, bool wide,

@@ -47,8 +47,8 @@ void pcap_close(struct pcap *p);
 /*
  * A parser of one direction of one connection.
  *
- * skip: so many bytes belong to the message whatever they are; parse() is not called for them.
- * A hole in the stream is harmless inside them and ends the parser's knowledge elsewhere.
+ * skip: this many bytes belong to the message whatever they are; parse() is not called for them.
+ * Inside them a hole in the stream is harmless; elsewhere the parser loses its state.
  */
 #define LINE_KEPT 512
 #define NEST_MAX  16
@@ -60,46 +60,46 @@ struct parser {
 	uint64_t skip;
 	bool last_skip; /* the message ends with the skipped bytes */
 	bool in_message;
-	bool stopped; /* nothing further can be framed, such as after an upgrade */
+	bool stopped; /* nothing more can be framed, for example after an upgrade */
 	int state;
 	char type[24];
-	uint32_t line_len; /* bytes of the line so far, kept or not */
-	uint64_t head_len; /* bytes of an HTTP head so far */
+	uint32_t line_len; /* length of the line so far, kept or not */
+	uint64_t head_len; /* length of an HTTP head so far */
 	char line[LINE_KEPT];
-	/* Redis: elements that are still to come, by nesting depth */
+	/* Redis: elements still to come, by nesting depth */
 	int depth;
 	uint64_t todo[NEST_MAX];
-	bool ends; /* PostgreSQL: with the message of its protocol the framed one ends too */
-	/* HTTP; status: PostgreSQL too */
+	bool ends; /* PostgreSQL: the framed message ends together with the protocol's message */
+	/* HTTP; PostgreSQL uses status, too */
 	bool chunked, has_length, until_close;
 	int status;
 	uint64_t content_length;
 	struct parser *peer; /* the other direction, or NULL */
-	/* requests that had no reply yet: was it HEAD (bit set)? oldest first */
+	/* requests without a reply yet, oldest first; a set bit: HEAD */
 	uint64_t head_bits;
 	unsigned int n_requests;
-	uint64_t begin; /* offset of the message's first byte; set before its first byte is given */
-	/* HTTP/2; what ends is a message, of stream key and n_bytes long, unless it is silent */
+	uint64_t begin; /* offset of the message's first byte; set before that byte is parsed */
+	/* HTTP/2: what ends is a message of stream key with n_bytes bytes, unless silent */
 	bool silent;
 	uint32_t key;
-	uint64_t n_bytes; /* 0: all from begin */
+	uint64_t n_bytes; /* 0: all bytes from begin */
 	struct open_stream *open;
 	unsigned int n_open, cap_open;
 };
 
 enum verdict {
-	MORE,  /* give the next byte */
-	DONE,  /* the byte was the last one of a message */
+	MORE,  /* parse the next byte */
+	DONE,  /* the byte was the last one of the message */
 	WRONG, /* this is not the protocol */
 };
 
 struct protocol {
 	const char *name;
-	/* Could a message begin with these bytes? At least one byte. */
+	/* Whether a message can begin with these bytes. At least one byte. */
 	bool (*plausible)(enum role role, const uint8_t *p, size_t n);
-	/* One byte. May set skip; the verdict then holds after the skipped bytes (last_skip). */
+	/* Parse one byte. If it sets skip, the verdict holds after these bytes (last_skip). */
 	enum verdict (*byte)(struct parser *x, uint8_t c);
-	/* Forget the messages that are open beside the present one; NULL: there are none. */
+	/* Drop the open messages other than the current one; NULL: there are none. */
 	void (*forget)(struct parser *x);
 };
 
@@ -109,7 +109,7 @@ extern const struct protocol memcached, redis, http, postgres, http2;
 struct streams;
 struct streams *streams_new(const struct protocol *protocol, FILE *out, uint16_t server_port);
 void streams_add(struct streams *all, const struct segment *s);
-/* Declare what is missing a hole, deliver the rest, finish every message that ends at the end. */
+/* Declare missing data a hole, deliver the rest, finish every message that ends with the stream. */
 void streams_finish(struct streams *all);
 
 /* Helpers for parsers */
@@ -118,8 +118,8 @@ bool line_byte(struct parser *x, uint8_t c);
 void line_reset(struct parser *x);
 /* Decimal number of 1 to 18 digits that fills the whole text; false otherwise. */
 bool parse_u64(const char *text, size_t n, uint64_t *value);
-/* Copy what may stand in a type: letters, digits, '_', '-', '.', at most 23; upper-case if asked.
- */
+/* Copy what is allowed in a type: letters, digits, '_', '-', '.', at most 23; in upper case if
+ * upper. */
 void set_type(struct parser *x, const char *text, size_t n, bool upper);
 /* The i-th word of the line (words are separated by single spaces); NULL if there is none. */
 const char *line_word(const struct parser *x, int i, size_t *n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The TCP connections of captured packets, and what is known of both directions of each. */
+/* The TCP connections in captured packets, and the state of both directions. */
 #ifndef NSIGHT_FRAMING_CONNECTIONS_H
 #define NSIGHT_FRAMING_CONNECTIONS_H
 
@@ -38,11 +38,11 @@ struct streams {
 	uint16_t server_port;
 	uint32_t n_connections, n_ids;
 	uint64_t pending_bytes;
-	struct connection *first, **last; /* in the order in which they were met */
+	struct connection *first, **last; /* in the order of their first packets */
 	struct connection *bucket[BUCKETS];
 };
 
-/* The connection of the segment and in *end which end sent it; NULL when there is no room. */
+/* The connection of the segment; *end: which end sent it. NULL if there is no room. */
 struct connection *connection_of(struct streams *all, const struct segment *s, int *end);
 
 #endif

@@ -52,7 +52,7 @@ static enum verdict start_line(struct parser *x)
 		if (!word || !is_method(word, n))
 			return WRONG;
 		set_type(x, word, n, false);
-		/* Replies come in the order of requests; one to HEAD has no body. */
+		/* Replies come in the order of the requests; a reply to HEAD has no body. */
 		if (x->n_requests < REQUESTS_MAX) {
 			uint64_t bit = n == 4 && !memcmp(word, "HEAD", 4);
 
@@ -82,7 +82,7 @@ static bool header_is(const struct parser *x, const char *name, const char **val
 	return true;
 }
 
-/* A reply was begun: was its request a HEAD? */
+/* A reply has begun: was its request a HEAD? */
 static bool answers_head(struct parser *x)
 {
 	struct parser *peer = x->peer;
@@ -103,7 +103,7 @@ static enum verdict head_done(struct parser *x)
 		return DONE;
 	}
 	if (x->status && x->status < 200)
-		return DONE; /* interim: the reply proper follows */
+		return DONE; /* interim: the final reply follows */
 	if (x->status && (answers_head(x) || x->status == 204 || x->status == 304))
 		return DONE;
 	if (x->chunked) {
@@ -203,7 +203,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 		return MORE;
 	v = one_line(x);
 	line_reset(x);
-	if (x->skip) /* the limit is on heads and chunk headers, not on bodies */
+	if (x->skip) /* the limit applies to heads and chunk headers, not to bodies */
 		x->head_len = 0;
 	return v;
 }

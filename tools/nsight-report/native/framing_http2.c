@@ -3,9 +3,9 @@
  * HTTP/2: RFC 9113; header fields: RFC 7541. gRPC is the same.
  *
  * A message is what one side sends on a stream, from its first HEADERS frame to the frame that ends
- * the stream in that direction. Frames of other streams may lie between: messages overlap. Of
- * header fields only what stands at the begin is looked at, the method or status, where it is not
- * from the table that the connection builds up.
+ * the stream in that direction. Frames of other streams may lie between: messages overlap. Of the
+ * header fields only the first is read, the method or status, unless it comes from the table that
+ * the connection builds up.
  */
 #include "framing.h"
 #include "util.h"
@@ -37,9 +37,9 @@ enum { FRAME, FRAGMENT };
 
 struct open_stream {
 	uint32_t id;
-	bool ends;	    /* its headers said so, and go on */
+	bool ends;	    /* its headers set END_STREAM, and continue */
 	char type[8];	    /* method or status */
-	uint64_t at, bytes; /* where it began; how much of it there was */
+	uint64_t at, bytes; /* where it began; its length */
 };
 
 static unsigned int n_open_all;
@@ -93,7 +93,7 @@ static struct open_stream *find(struct parser *x, uint32_t id)
 	return NULL;
 }
 
-/* NULL: there are too many. */
+/* NULL: too many streams are open. */
 static struct open_stream *add(struct parser *x, uint32_t id)
 {
 	if (x->n_open == OPEN_MAX || n_open_all == OPEN_ALL) {
@@ -123,7 +123,7 @@ static void forget(struct parser *x)
 	x->n_open = x->cap_open = 0;
 }
 
-/* So many bytes are left of the frame, and with it a message ends or not. */
+/* n bytes of the frame are left; with them a message ends if ended is set. */
 static enum verdict rest(struct parser *x, struct open_stream *ended, uint64_t n)
 {
 	x->silent = !ended;
@@ -141,7 +141,7 @@ static enum verdict rest(struct parser *x, struct open_stream *ended, uint64_t n
 	return n ? MORE : DONE;
 }
 
-/* The stream is over in both directions; whatever is open of it never ends. */
+/* The stream has ended in both directions; an open message on it never ends. */
 static void reset(struct parser *x, uint32_t id)
 {
 	struct parser *const sides[] = {x, x->peer};
@@ -186,7 +186,7 @@ static enum verdict frame(struct parser *x)
 	return MORE;
 }
 
-/* Digits of Huffman code: 0 to 2 have five bits, the others six. */
+/* Decodes digits in Huffman code: 0 to 2 have five bits, the others six. */
 static bool huffman_digits(const uint8_t *p, size_t n, char *text)
 {
 	uint32_t bits = 0;
@@ -208,7 +208,7 @@ static bool huffman_digits(const uint8_t *p, size_t n, char *text)
 	return true;
 }
 
-/* The method or status that header fields begin with; false: it is not there. */
+/* The method or status at the start of the header fields; false: it is not there. */
 static bool type_of(const uint8_t *p, size_t n, char *type)
 {
 	static const char *const words[] = {
@@ -216,7 +216,7 @@ static bool type_of(const uint8_t *p, size_t n, char *type)
 		[11] = "304", [12] = "400", [13] = "404", [14] = "500"};
 	uint8_t name;
 
-	if (n && *p >= 0x20 && *p < 0x3f) { /* another size of the table */
+	if (n && *p >= 0x20 && *p < 0x3f) { /* update of the table size */
 		p++;
 		n--;
 	}
@@ -240,7 +240,7 @@ static bool type_of(const uint8_t *p, size_t n, char *type)
 	       huffman_digits(p + 2, p[1] & 0x7f, type);
 }
 
-/* The begin of header fields, byte by byte. */
+/* The start of header fields, byte by byte. */
 static enum verdict fragment(struct parser *x, uint8_t c)
 {
 	struct open_stream *s = find(x, x->key);
@@ -253,7 +253,7 @@ static enum verdict fragment(struct parser *x, uint8_t c)
 		x->line[x->line_len++] = c;
 	if (x->todo[0] && x->line_len < FRAGMENT_KEPT)
 		return MORE;
-	/* Of what an interim reply begins, the final one follows; trailers have neither. */
+	/* The final reply follows an interim one; trailers have no method or status. */
 	if (s && type_of((const uint8_t *)x->line, x->line_len, type) &&
 	    (!s->type[0] || s->type[0] == '1'))
 		memcpy(s->type, type, sizeof(type));

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define LINE_MAX_LEN (1u << 20) /* a get of many keys is long; a line beyond this is none */
+#define LINE_MAX_LEN (1u << 20) /* a get of many keys is long; a longer line is not memcached */
 
 enum { TEXT, BINARY };
 
@@ -79,7 +79,7 @@ static enum verdict binary_byte(struct parser *x, uint8_t c)
 	return ends_after(x, (uint64_t)h[8] << 24 | h[9] << 16 | h[10] << 8 | h[11]);
 }
 
-/* A block of data whose length is word i of the line, and its \r\n. */
+/* A data block and its \r\n; word i of the line is the length. */
 static enum verdict data_block(struct parser *x, int i, bool last)
 {
 	const char *text;
@@ -115,7 +115,7 @@ static enum verdict text_line(struct parser *x)
 		return data_block(x, 1, true);
 	if (is_word("VALUE", word, n))
 		return data_block(x, 3, false);
-	/* Lists that END closes */
+	/* Lists that are terminated by END */
 	if (is_word("STAT", word, n) || is_word("ITEM", word, n))
 		return MORE;
 	return DONE;
@@ -125,7 +125,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 {
 	enum verdict v;
 
-	if (!x->in_message) { /* also after one that was wrong or cut */
+	if (!x->in_message) { /* also after an invalid or truncated one */
 		line_reset(x);
 		x->state = c == 0x80 || c == 0x81 ? BINARY : TEXT;
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Packets of a pcap file as TCP segments. Format: draft-ietf-opsawg-pcap. */
+/* Reads packets of a pcap file as TCP segments. Format: draft-ietf-opsawg-pcap. */
 #include "framing.h"
 #include "util.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORD_MAX (1u << 20) /* BIG TCP allows half of it; more is a damaged length */
+#define RECORD_MAX (1u << 20) /* BIG TCP allows half of this; larger means a damaged length */
 
 enum {
 	LINK_NULL = 0,
@@ -68,7 +68,7 @@ struct pcap *pcap_open(const char *path)
 	p->swapped = magic == 0xd4c3b2a1 || magic == 0x4d3cb2a1;
 	if (!p->swapped && magic != 0xa1b2c3d4 && magic != 0xa1b23c4d)
 		die(EXIT_BAD_INPUT, hint, "%s: not a pcap file", path);
-	p->link = get32(p, header + 20) & 0x0fffffff; /* the rest says whether there is an FCS */
+	p->link = get32(p, header + 20) & 0x0fffffff; /* the remaining bits describe the FCS */
 	switch (p->link) {
 	case LINK_NULL:
 	case LINK_ETHERNET:
@@ -157,7 +157,7 @@ static bool parse_ip4(struct segment *s, const uint8_t *p, size_t captured, size
 		return false;
 	header = (p[0] & 15) * 4;
 	total = be16(p + 2);
-	if (!total) /* more than 64 KiB, or left to the NIC */
+	if (!total) /* larger than 64 KiB, or left to the NIC */
 		total = wire;
 	if (header < 20 || header > captured || total < header || p[9] != 6)
 		return false;
@@ -231,7 +231,7 @@ bool pcap_next(struct pcap *p, struct segment *s)
 		wire = get32(p, header + 12);
 		if (n != sizeof(header) || captured > RECORD_MAX ||
 		    fread(p->record, 1, captured, p->file) != captured) {
-			/* Cut in a record, or a length that leads nowhere: the rest is lost. */
+			/* Cut in a record, or a wrong length: the rest is lost. */
 			counts.truncated_records++;
 			return false;
 		}

@@ -3,9 +3,9 @@
  * PostgreSQL's frontend/backend protocol, version 3: chapter "Frontend/Backend Protocol" of its
  * manual.
  *
- * A request is what a client sends up to a message that the server answers as a whole (a simple
- * query, Sync, ...), a reply what is sent up to ReadyForQuery, or up to where the client has the
- * turn (authentication, COPY from the client).
+ * A request is everything that a client sends up to a message that the server answers as a whole (a
+ * simple query, Sync, ...). A reply is everything that is sent up to ReadyForQuery, or until it is
+ * the client's turn (authentication, COPY from the client).
  */
 #include "framing.h"
 #include "util.h"
@@ -19,8 +19,7 @@
 enum { HEAD, NAME, WORD, AUTHENTICATION };
 enum { NOTHING, ASKED_SSL };
 
-/* Codes in place of a version in messages without a type, which begin with the 0 of their length.
- */
+/* Codes instead of a version in messages without a type; these begin with the 0 of their length. */
 enum { CANCEL = 80877102, SSL = 80877103, GSS = 80877104 };
 
 static const char client_types[] = "BCDEFHPQSXcdfp", server_types[] = "123ACDEGHIKNRSTVWZdcnstv";
@@ -50,7 +49,7 @@ static void name(struct parser *x, const char *type)
 		set_type(x, type, strlen(type), false);
 }
 
-/* So many bytes are left of a message of the protocol. */
+/* n bytes of a protocol message are left. */
 static enum verdict rest(struct parser *x, uint64_t n)
 {
 	line_reset(x);
@@ -89,7 +88,7 @@ static enum verdict of_server(struct parser *x, char type, uint32_t n)
 {
 	x->ends = type == 'Z' || type == 'G';
 	if (type == 'W') {
-		x->stopped = true; /* replication: both sides send as they like */
+		x->stopped = true; /* replication: both sides send at any time */
 		return DONE;
 	}
 	if (type == 'E')
@@ -158,7 +157,8 @@ static enum verdict authentication(struct parser *x, uint8_t c)
 	if (x->line_len < 4)
 		return MORE;
 	code = be32(x->line);
-	/* It is accepted (0), or the last that the server says of it (12): no answer is due. */
+	/* The client is accepted (0), or this is the server's last message on it (12): no
+	 * answer. */
 	x->ends = code != 0 && code != 12;
 	if (x->ends)
 		name(x, "authenticate");
@@ -170,7 +170,7 @@ static enum verdict byte(struct parser *x, uint8_t c)
 	if (!x->in_message) {
 		line_reset(x);
 		x->state = HEAD;
-		/* One letter answers whether the connection is encrypted from here on. */
+		/* A one-letter answer says whether the connection is encrypted from here on. */
 		if (x->role != ROLE_CLIENT && x->peer && x->peer->status == ASKED_SSL &&
 		    (c == 'S' || c == 'G' || c == 'N')) {
 			x->peer->status = NOTHING;

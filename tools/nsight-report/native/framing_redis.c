@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define LINE_MAX_LEN (64u << 10) /* of inline commands and simple strings */
+#define LINE_MAX_LEN (64u << 10) /* for inline commands and simple strings */
 #define ELEMENTS_MAX (1u << 20)
 #define BULK_MAX     (1u << 30)
 #define COMMAND_KEPT 23
@@ -18,11 +18,11 @@ static bool plausible(enum role role, const uint8_t *p, size_t n)
 		return n >= 6 && memchr(p, '\n', n) && ((p[0] | 32) >= 'a' && (p[0] | 32) <= 'z');
 	if (n < 3 || !p[0] || !strchr("*$+-:_,#(!=%~>|", p[0]))
 		return false;
-	/* +text and -text aside, a number follows, or nothing after '_' */
+	/* Except for +text and -text, a number follows, or nothing after '_'. */
 	return strchr("+-_,#(", p[0]) || p[1] == '-' || (p[1] >= '0' && p[1] <= '9');
 }
 
-/* One element is complete: so may be the ones that contain it. */
+/* One element is complete, and possibly the elements that contain it. */
 static enum verdict element_done(struct parser *x)
 {
 	while (x->depth && !--x->todo[x->depth - 1])
@@ -34,7 +34,7 @@ static enum verdict element_done(struct parser *x)
 
 static enum verdict aggregate(struct parser *x, uint64_t n, bool attribute)
 {
-	/* An attribute precedes the value it belongs to. */
+	/* An attribute comes before the value it belongs to. */
 	if (attribute)
 		n++;
 	if (!n)
@@ -51,7 +51,7 @@ static enum verdict bulk(struct parser *x, uint64_t n)
 
 	if (n > BULK_MAX)
 		return WRONG;
-	/* The first string of a request is the command: its bytes are looked at. */
+	/* The first string of a request is the command: its bytes are parsed. */
 	if (x->role == ROLE_CLIENT && !x->type[0] && n && n <= COMMAND_KEPT) {
 		x->state = COMMAND;
 		return MORE;
@@ -90,7 +90,7 @@ static enum verdict line(struct parser *x)
 	uint64_t value = 0;
 	bool null;
 
-	if (!x->line_len) /* an empty inline command; in a reply it is an error */
+	if (!x->line_len) /* an empty inline command; in a reply it would be an error */
 		return x->role == ROLE_CLIENT ? DONE : WRONG;
 	if (x->line_len > sizeof(x->line))
 		n = sizeof(x->line) - 1;

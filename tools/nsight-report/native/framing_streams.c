@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * TCP segments into byte streams, byte streams into messages: in sequence order, each byte once.
- * What is missing is waited for until too much has piled up behind it; then it is a hole. A parser
- * that was skipping over it does not mind; otherwise the stream is picked up again at the next
- * segment a message can begin with.
+ * Turns TCP segments into byte streams, and byte streams into messages: in sequence order, each
+ * byte once. Missing data is waited for until too much has piled up behind it; then it is a hole. A
+ * parser that was skipping over that place is not affected. Otherwise the stream is picked up again
+ * at the next segment with which a message can begin.
  */
 #include "framing_connections.h"
 #include "util.h"
@@ -87,7 +87,7 @@ static void lose_track(struct streams *all, struct direction *d)
 	forget(all, d->parser);
 }
 
-/* Bytes in order, all of one segment. */
+/* Parse bytes in order, all from one segment. */
 static void feed(struct streams *all, struct connection *c, int end, const uint8_t *p, size_t n)
 {
 	struct direction *d = &c->dir[end];
@@ -148,11 +148,11 @@ static void deliver(struct streams *all, struct connection *c, int end, const ui
 		    uint32_t caplen, uint32_t len)
 {
 	feed(all, c, end, p, caplen);
-	if (len > caplen) /* the recorder cut the packet */
+	if (len > caplen) /* the recorder truncated the packet */
 		hole(all, c, end, len - caplen);
 }
 
-/* Deliver what has become in order; with force, jump over holes. */
+/* Deliver data that is now in order; with force, jump over holes. */
 static void drain(struct streams *all, struct connection *c, int end, bool force)
 {
 	struct direction *d = &c->dir[end];
@@ -277,7 +277,7 @@ static void start(struct streams *all, struct connection *c, int end, const stru
 		role = ROLE_SERVER;
 	else if (all->server_port && s->dport == all->server_port)
 		role = ROLE_CLIENT;
-	else /* servers have the lower port */
+	else /* assume that the server has the lower port */
 		role = s->sport < s->dport ? ROLE_SERVER : ROLE_CLIENT;
 	d->parser->role = role;
 	d->parser->peer = peer;
@@ -301,7 +301,7 @@ void streams_add(struct streams *all, const struct segment *s)
 		bool again = d->started && d->syn_seen && d->base == s->seq + 1;
 		bool answer = (s->flags & TH_ACK) && !d->started && c->dir[!end].syn_seen;
 
-		/* The addresses are used again. */
+		/* The addresses are reused. */
 		if (!again && !answer && (d->started || c->dir[!end].started))
 			finish(all, c);
 	}

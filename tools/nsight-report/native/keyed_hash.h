@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * SipHash-1-3 (Aumasson and Bernstein, 2012) under a key of this process. Who wrote a capture does
- * not know the key, so its names cannot be chosen to fall into one place of a table.
+ * SipHash-1-3 (Aumasson and Bernstein, 2012) with a key of this process. The author of a capture
+ * does not know the key, so names in it cannot be chosen to collide in a hash table.
  */
 uint64_t keyed_hash(const void *data, size_t len);
 

@@ -22,7 +22,7 @@ static void pop_missing(struct builder *b, struct core *core, uint64_t ts)
 	core_pop(core, ts, MISSING);
 }
 
-/* Neither a switch nor a system call can happen inside an interrupt: those are over. */
+/* A switch or a system call cannot happen inside an interrupt: open interrupts have ended. */
 static void pop_irqs(struct builder *b, struct core *core, uint64_t ts)
 {
 	const struct nsight_call *top;
@@ -39,8 +39,8 @@ static void pop_all(struct core *core, uint64_t ts, enum known end_known)
 }
 
 /*
- * Is the thread inside a system call now? Its next event decides where there is one: that
- * repairs lost enters and exits, and finds the call a thread sleeps in when recording starts.
+ * Is the thread inside a system call now? Its next event decides, if there is one. That repairs
+ * lost enters and exits, and finds the call in which a thread sleeps when recording starts.
  */
 static bool in_syscall(struct builder *b, struct thread *th)
 {
@@ -54,7 +54,7 @@ static bool in_syscall(struct builder *b, struct thread *th)
 		th->in_syscall = false;
 	} else if (!th->in_syscall || (next->a != th->syscall && next->a != -1)) {
 		b->repairs.syscall_exit_missing += th->in_syscall;
-		/* a new thread returns from the clone() of its parent: nothing is missing */
+		/* a new thread returns from its parent's clone(): nothing is missing */
 		b->repairs.syscall_enter_missing += !th->forked;
 		th->in_syscall = true;
 		th->syscall = next->a;
@@ -70,7 +70,7 @@ static void push_syscall(struct core *core, const struct thread *th, uint64_t ts
 	core_push(core, ts, C_SYSCALL, SYSCALL_KEY, th->syscall, known)->arg = th->syscall_arg;
 }
 
-/* Thread tid gets the core, whose stack is empty. */
+/* Thread tid gets the core; the core's stack is empty. */
 static void push_base(struct builder *b, struct core *core, uint64_t ts, int32_t tid,
 		      enum known known)
 {
@@ -84,7 +84,7 @@ static void push_base(struct builder *b, struct core *core, uint64_t ts, int32_t
 	call->pid = th->pid;
 	if (tid && in_syscall(b, th)) {
 		push_syscall(core, th, ts, th->syscall_start_known == MISSING ? MISSING : INFERRED);
-		th->syscall_start_known = INFERRED; /* of its later pieces */
+		th->syscall_start_known = INFERRED; /* for its later pieces */
 	}
 }
 
@@ -108,7 +108,8 @@ static void irq_entry(struct builder *b, struct core *core, uint64_t ts, enum co
 		if (core->frame[i].key == key ||
 		    (kind == C_SOFTIRQ && core_call(core, i)->kind == C_SOFTIRQ))
 			open = i;
-	/* no interrupt interrupts itself, no softirq another one: that one is over */
+	/* an interrupt cannot interrupt itself, nor a softirq another one: the open one has
+	 * ended */
 	while (open >= 0 && core->depth > open)
 		pop_missing(b, core, ts);
 	if (core->depth == MAX_DEPTH) {
@@ -159,7 +160,7 @@ static void sys_exit(struct builder *b, struct core *core, const struct nsight_e
 
 	pop_irqs(b, core, ev->ts);
 	th->in_syscall = false;
-	/* rt_sigreturn and execve of another ABI return with number -1 */
+	/* rt_sigreturn, and execve of another ABI, return with number -1 */
 	if (core->depth == 2 && (ev->a == -1 || ev->a == th->syscall)) {
 		core_pop(core, ev->ts, MEASURED);
 		return;
@@ -170,7 +171,7 @@ static void sys_exit(struct builder *b, struct core *core, const struct nsight_e
 	core_insert(core, ev->ts, C_SYSCALL, ev->a);
 }
 
-/* perf lost events of this core between its last event and now: nothing is known of that time. */
+/* perf lost events of this core between the last event and now: nothing is known about it. */
 static void lost(struct builder *b, struct core *core, uint64_t ts)
 {
 	pop_all(core, core->last, INFERRED);
@@ -186,9 +187,9 @@ static void lost(struct builder *b, struct core *core, uint64_t ts)
 }
 
 /*
- * When did the thread of ev get the core, if no switch said so? At ev, the first sign of it.
- * Only a thread whose first sign is that it leaves again must have come earlier: when it was
- * woken, if the core was idle until then. (Some hosts trace nothing on idle cores.)
+ * When did the thread of ev get the core, if no switch showed it? At ev, the first sign of it.
+ * There is one exception: if that sign is that the thread leaves again, it must have come earlier,
+ * when it was woken, if the core was idle until then. (Some hosts trace nothing on idle cores.)
  */
 static uint64_t switch_time(struct builder *b, const struct core *core,
 			    const struct nsight_event *ev)
@@ -201,8 +202,8 @@ static uint64_t switch_time(struct builder *b, const struct core *core,
 }
 
 /*
- * The thread of ev runs, and no switch said so. No switch can happen inside an interrupt: one that
- * is open interrupted this thread already.
+ * The thread of ev runs, but no switch showed it. No switch can happen inside an interrupt: an open
+ * interrupt has already interrupted this thread.
  */
 static void switch_unseen(struct builder *b, struct core *core, const struct nsight_event *ev)
 {
@@ -231,7 +232,7 @@ static void switch_unseen(struct builder *b, struct core *core, const struct nsi
 		core->since = since;
 }
 
-/* The host had taken the core away, for ns: nothing can have changed on it meanwhile. */
+/* The host had taken the core away, for ns: nothing can have changed on it during that time. */
 static void absent(struct core *core, uint64_t ts, int64_t ns)
 {
 	uint64_t since = ns > 0 && (uint64_t)ns < ts ? ts - ns : 0;
@@ -242,7 +243,7 @@ static void absent(struct core *core, uint64_t ts, int64_t ns)
 		since = core->since;
 	core_push(core, since, C_ABSENT, 0, 0, MEASURED)->arg = ns;
 	core_pop(core, ts, MEASURED);
-	core->last = ts; /* what it interrupted cannot end before it */
+	core->last = ts; /* a context that it interrupted cannot end before it */
 }
 
 static void core_event(struct builder *b, const struct nsight_event *ev)
@@ -251,7 +252,7 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 	bool is_switch_record = ev->kind == K_SWITCH_IN || ev->kind == K_SWITCH_OUT;
 
 	if (is_switch_record && b->have_sched_switch)
-		return; /* says the same, a little later */
+		return; /* shows the same, a little later */
 	if (!core) {
 		core = b->cores[ev->cpu] = xrealloc(NULL, 1, sizeof(*core));
 		memset(core, 0, sizeof(*core));
@@ -320,7 +321,7 @@ static void core_event(struct builder *b, const struct nsight_event *ev)
 	core->last = ev->ts;
 }
 
-/* Backwards, so that each thread ends up with what is known of it first. */
+/* Backwards, so that each thread ends up with what is known first about it. */
 static void look_ahead(struct builder *b)
 {
 	for (size_t i = b->n; i-- > 0;) {
@@ -357,7 +358,7 @@ void nest(struct builder *b)
 		if (ev->kind == K_COMM || ev->kind == K_FORK || ev->kind == K_EXIT ||
 		    ev->kind == K_THROTTLE || ev->kind == K_UNTHROTTLE)
 			continue;
-		/* of devices and of the machine: they tell nothing of who ran */
+		/* on devices and on the machine: they do not show which thread ran */
 		if (ev->kind == K_STEAL && ev->b && ev->cpu < NSIGHT_NO_CPU && b->cores[ev->cpu])
 			absent(b->cores[ev->cpu], ev->ts, ev->a);
 		if (ev->kind >= K_BLOCK_IO)

@@ -2,11 +2,11 @@
 /*
  * From decoded events to the contexts of every core.
  *
- * Per core a stack of frames: the thread (tid 0: idle) between two context switches, its
- * system call, softirq, hard interrupts, nested by actual time containment. Events are taken
- * in time order over all cores, since a thread takes its system call along when it moves.
- * Where enters or exits are missing (edges of the recording, losses) the stack is repaired;
- * each repair is counted and marked in the call. nesting.c states the rules where they apply.
+ * Per core a stack of frames: the thread (tid 0: idle) between two context switches, its system
+ * call, softirq, hard interrupts, nested by actual time containment. Events of all cores are
+ * processed in time order, since a thread takes its system call along when it migrates. If enters
+ * or exits are missing (edges of the recording, losses), the stack is repaired; each repair is
+ * counted and marked in the call. nesting.c states the rules where they apply.
  */
 #ifndef NSIGHT_NESTING_H
 #define NSIGHT_NESTING_H
@@ -15,12 +15,12 @@
 #include "events.h"
 #include "thread_table.h"
 
-/* Repairs, as they are called in contexts.json */
+/* Repairs, with their names in contexts.json */
 #define REPAIRS(X)                                                                                 \
 	X(gaps)		      /* intervals of a core in which perf lost events */                  \
 	X(gap_ns)	      /* their sum */                                                      \
-	X(lost_without_place) /* losses whose core or time is not known */                         \
-	X(switch_missing)     /* another thread runs than the last switch said */                  \
+	X(lost_without_place) /* losses with unknown core or time */                               \
+	X(switch_missing)     /* another thread runs than the last switch showed */                \
 	X(syscall_enter_missing)                                                                   \
 	X(syscall_exit_missing)                                                                    \
 	X(softirq_entry_missing)                                                                   \
@@ -29,7 +29,7 @@
 	X(hardirq_exit_missing)                                                                    \
 	X(too_deep)	 /* frames dropped because MAX_DEPTH were open: exits must be missing */   \
 	X(cut_at_start)	 /* contexts already open when their core's recording starts */            \
-	X(cut_at_end)	 /* contexts still open at its end */                                      \
+	X(cut_at_end)	 /* contexts still open when the recording ends */                         \
 	X(cut_by_switch) /* system calls cut where their thread was switched out */
 
 struct repairs {
@@ -48,8 +48,7 @@ struct builder {
 	bool have_sched_switch;
 };
 
-/* Set events and n (events in time order) and zero the rest; then calls and intervals are in cores.
- */
+/* Set events and n (events in time order), zero the rest; then calls and intervals are in cores. */
 void nest(struct builder *b);
 
 #endif

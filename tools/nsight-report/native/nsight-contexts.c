@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-contexts: from decoded events to who ran on which core when. Reads and writes; the
- * work is in nesting.c.
+ * nsight-contexts: turns decoded events into which thread ran on which core, and when. This file
+ * reads and writes; the work is in nesting.c.
  */
 #include "nesting.h"
 #include "output.h"
@@ -13,8 +13,8 @@ static const char usage[] =
 	"usage: nsight-contexts EVENTS OUTDIR\n"
 	"\n"
 	"From EVENTS (perf-events.bin of nsight-perfdata) make OUTDIR/calls.bin, contexts.bin and\n"
-	"contexts.json: who ran on which core when, nested, and how often that had to be "
-	"repaired.\n"
+	"contexts.json: which thread ran on which core and when, nested, and the number of "
+	"repairs.\n"
 	"Exit codes: 0 done, 2 usage, 3 EVENTS cannot be used, 5 OUTDIR or memory.\n";
 
 static void read_events(struct builder *b, const char *path)
@@ -46,7 +46,7 @@ static void write_tables(struct builder *b, const char *dir)
 {
 	FILE *calls = output_create(dir, "calls.bin"),
 	     *intervals = output_create(dir, "contexts.bin");
-	int64_t base = 0; /* indices count per core until now */
+	int64_t base = 0; /* indices have counted per core so far */
 
 	for (size_t i = 0; i < NSIGHT_NO_CPU; i++) {
 		struct core *core = b->cores[i];

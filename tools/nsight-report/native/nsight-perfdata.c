@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-perfdata: decode the tracepoint samples and side-band records of a perf.data file
- * into an array of fixed-size events. perf's own script interface costs 1 to 10 us an event,
- * this about 0.1 us.
+ * nsight-perfdata: decode the tracepoint samples and side-band records of a perf.data file into an
+ * array of fixed-size events. perf's own script interface takes 1 to 10 us per event, this about
+ * 0.1 us.
  */
 #include "formats.h"
 #include "output.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nsight-rawdata: from the record files of the BPF recorder (tools/bpf/record.h) to the events that
- * nsight-perfdata makes of perf.data, and to timestamps of messages.
+ * nsight-rawdata: converts the record files of the BPF recorder (tools/bpf/record.h) to the same
+ * events that nsight-perfdata makes from perf.data, and to timestamps of messages.
  */
 #include "output.h"
 #include "raw_merge.h"
@@ -65,7 +65,7 @@ static int compare(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Cores that have a file, ascending; the machine's own file, NSR_NO_CPU, is the last. */
+/* Cores that have a file, ascending; the machine's own file, NSR_NO_CPU, comes last. */
 static uint32_t *list_cores(const char *path, int dir, size_t *n)
 {
 	uint32_t *cores = NULL;
@@ -92,7 +92,7 @@ static uint32_t *list_cores(const char *path, int dir, size_t *n)
 	return cores;
 }
 
-/* Lines of a number, a tab and a name; others are no loss, since an interrupt has a number too. */
+/* Lines of a number, a tab and a name. Others are no loss, since an interrupt also has a number. */
 static void read_irq_names(struct raw_recording *rec, int dir)
 {
 	const uint64_t max_number = 1ull << (64 - NSR_DUR_BITS);
@@ -179,8 +179,7 @@ static const char *type_name(unsigned int type, char *text, size_t size)
 	return text;
 }
 
-/* Of each core and type what is not in its file: as many as the recorder counted, and more than
- * that */
+/* For each core and type, missing records: those that the recorder counted as lost, and others */
 static void write_lost(FILE *f, const struct raw_recording *rec, uint64_t *missing,
 		       uint64_t *surplus)
 {
@@ -197,7 +196,7 @@ static void write_lost(FILE *f, const struct raw_recording *rec, uint64_t *missi
 
 			if (!file->told[type])
 				continue;
-			/* after the last count records may follow */
+			/* records may follow after the last count */
 			if (file->ended && written < file->present[type])
 				*surplus += file->present[type] - written;
 			if (written > file->present[type])
@@ -247,7 +246,7 @@ static void write_losses(FILE *f, const struct raw_recording *rec, uint64_t miss
 	json_counts(f, "losses", losses, sizeof(losses) / sizeof(*losses));
 }
 
-/* What BPF programs counted of messages, and of what is none */
+/* Counts by the BPF programs: messages, and events that are not messages */
 static void write_probe_counts(FILE *f, const struct raw_recording *rec)
 {
 	struct json_count counts[NSR_N_COUNTS];

@@ -35,7 +35,7 @@ void output_array(const char *dir, const char *name, const void *array, size_t s
 {
 	FILE *f = output_create(dir, name);
 
-	if (n) /* else there may be no array */
+	if (n) /* otherwise the array may be NULL */
 		fwrite(array, size, n, f);
 	output_finish(f, name);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* perf names events, ids and arguments by the thousand at most; more is not a perf.data file */
+/* perf files have thousands of events, ids and arguments at most; more is not a perf.data file */
 #define MAX_EVTS 65536u
 #define MAX_IDS	 (16u << 20)
 #define MAX_ARGV 65536u
@@ -58,7 +58,7 @@ static void add_id(struct perf_file *pf, uint64_t id, uint32_t evt)
 	}
 	for (h = id_hash(pf, id); pf->ids[h].evt; h = (h + 1) & pf->ids_mask)
 		if (pf->ids[h].id == id)
-			return; /* first one wins, as in perf */
+			return; /* the first one wins, as in perf */
 	pf->ids[h] = (struct id_slot){.id = id, .evt = evt};
 	pf->n_ids++;
 }
@@ -66,7 +66,7 @@ static void add_id(struct perf_file *pf, uint64_t id, uint32_t evt)
 static void read_attrs(struct perf_file *pf, const struct perf_header *h)
 {
 	uint64_t attr_size = h->attr_size;
-	/* perf writes one list after the other: together they are not longer than the file */
+	/* perf writes the lists one after the other: together they are not longer than the file */
 	uint64_t n, ids_left = pf->r.size / 8;
 
 	/* a perf_event_attr (64 bytes in its first version) and a file section of ids */
@@ -81,8 +81,7 @@ static void read_attrs(struct perf_file *pf, const struct perf_header *h)
 	pf->evts = xrealloc(NULL, n, sizeof(*pf->evts));
 	memset(pf->evts, 0, n * sizeof(*pf->evts));
 	pf->n_evts = n;
-	add_id(pf, 0,
-	       1); /* records that perf writes itself carry id 0: perf takes the first event */
+	add_id(pf, 0, 1); /* records that perf itself writes have id 0: perf uses the first event */
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct perf_evt *evt = &pf->evts[i];
@@ -171,7 +170,7 @@ static void read_cmdline(struct perf_file *pf)
 	}
 }
 
-/* The features' file sections follow the data, one for each bit that is set, in bit order. */
+/* The features' file sections follow the data, one for each set bit, in bit order. */
 static void read_features(struct perf_file *pf, const struct perf_header *h)
 {
 	uint64_t off = h->data.off + h->data.size;
@@ -254,7 +253,7 @@ void perf_file_open(struct perf_file *pf, const char *path)
 		die(EXIT_BAD_INPUT,
 		    "perf record did not get as far as writing its header: see perf.log",
 		    "%s: empty file", path);
-	/* pipe mode has a header of 16 bytes: look at what there is before asking for the rest */
+	/* pipe mode has a header of 16 bytes: check what there is before reading the rest */
 	p = reader_at(&pf->r, 0, pf->r.size < sizeof(h) ? pf->r.size : sizeof(h));
 	memset(&h, 0, sizeof(h));
 	if (p)

@@ -30,26 +30,26 @@ enum perf_feature {
 struct plan;
 
 enum evt_fate {
-	FATE_UNUSED, /* no tracepoint, or one that no context is made of */
+	FATE_UNUSED, /* not a tracepoint, or one that no context needs */
 	FATE_DECODED,
 	FATE_NO_FORMAT,
-	FATE_BAD_FORMAT, /* lacks a field that is needed */
+	FATE_BAD_FORMAT, /* lacks a required field */
 };
 
-/* One perf_event_attr of the file, and how its records are read. */
+/* One perf_event_attr of the file, and how its records are read */
 struct perf_evt {
 	struct perf_event_attr attr;
 	const struct plan *plan; /* NULL: its samples are only counted */
 	enum evt_fate fate;
-	char name[128]; /* SYSTEM:EVENT of a tracepoint whose format is known */
+	char name[128]; /* SYSTEM:EVENT of a tracepoint with a known format */
 	uint64_t n_samples;
 };
 
 struct perf_file {
 	struct reader r;
 	uint64_t data_start, data_end;
-	bool cut;		  /* perf was killed: it never wrote the size of its data */
-	uint64_t truncated_bytes; /* announced by the header, absent from the file */
+	bool cut;		  /* perf was killed before it wrote the size of its data */
+	uint64_t truncated_bytes; /* announced by the header, but not in the file */
 	uint64_t feature_errors;  /* feature sections that could not be read */
 
 	struct {

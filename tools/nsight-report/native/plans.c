@@ -35,7 +35,7 @@ static bool make_slot(const struct format_field *field, enum slot_dest dest, str
 		slot->size = field->size;
 		return !elsewhere || slot->size == 4;
 	}
-	/* sys_enter: of args[6] the first is wanted */
+	/* sys_enter: only the first of args[6] is needed */
 	slot->type = SLOT_INT;
 	slot->size = size;
 	slot->is_signed = !!(field->flags & FIELD_SIGNED);

@@ -40,8 +40,9 @@ void raw_runs(struct merge *m, struct raw_file *file, int32_t tid)
 }
 
 /*
- * Where system calls were not recorded, a switch in one tells which it is: it is told as if it
- * began when its thread was switched out, and ended when that had the core again.
+ * If system calls were not recorded, a switch in a system call shows which one it is. The call is
+ * then reported as if it began when its thread was switched out, and ended when the thread got the
+ * core again.
  */
 static void put_wait(struct merge *m, struct nsight_event *ev, const unsigned char *p, int32_t tid)
 {
@@ -87,9 +88,9 @@ static void put_switch(struct merge *m, struct raw_file *file, struct nsight_eve
 }
 
 /*
- * Each switch out of a system call has that call, and so has its end, on whatever core. Its begin
- * is made from the first of them that comes at its time; the core is the one on which the thread
- * ran then.
+ * Each switch out of a system call carries that call, and so does the call's end, on whatever core.
+ * The begin event is made from the first of these records, at the time of the begin; its core is
+ * the one on which the thread ran then.
  */
 static void put_enter(struct merge *m, struct raw_file *file, struct nsight_event *ev,
 		      const unsigned char *p, unsigned int type)
@@ -100,7 +101,7 @@ static void put_enter(struct merge *m, struct raw_file *file, struct nsight_even
 
 	if (thread->in_syscall && thread->entered == ev->ts)
 		return;
-	/* of a call that is too long only switches know when it began */
+	/* if a call is too long for a record, only switches have its begin time */
 	if (!by_switch && raw_dur(p) == RAW_DUR_MASK && thread->in_syscall)
 		return;
 	if (file->tid != tid) {
@@ -173,7 +174,7 @@ static void put_pair(struct merge *m, struct raw_file *file, struct nsight_event
 	raw_put(m, ev);
 }
 
-/* Name and process hold from now on; ev->ts 0: told as what was there. */
+/* Name and process are valid from now on; ev->ts 0: existing thread. */
 static void put_task(struct merge *m, struct nsight_event *ev, const unsigned char *p)
 {
 	uint32_t tid = load32(p + 8), pid = load32(p + 12), parent = load32(p + 36);
@@ -184,7 +185,7 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 	thread->name = strings_intern(&rec->strings, (const char *)p + 16, 16);
 	ev->c = thread->name;
 	switch (p[32]) {
-	case NSR_TASK_WAS_THERE: /* its event is among the first */
+	case NSR_TASK_WAS_THERE: /* its event is among the first ones */
 		return;
 	case NSR_TASK_NEW:
 		thread->in_syscall = thread->waits = false;
@@ -206,14 +207,14 @@ static void put_task(struct merge *m, struct nsight_event *ev, const unsigned ch
 		if (!ev->b)
 			break;
 		raw_put(m, ev);
-		/* a thread that is not the first of its process gets the number of that one */
+		/* a thread that is not its process's first takes over the number of the first */
 		ev->kind = K_SCHED_PROCESS_EXEC;
 		ev->b = parent ? parent : tid;
 	}
 	raw_put(m, ev);
 }
 
-/* The first one always: it tells when they were read. */
+/* The first counter always gets an event: it shows when they were read. */
 static void put_counters(struct merge *m, struct nsight_event *ev, const unsigned char *p)
 {
 	ev->kind = K_COUNTER;
@@ -276,11 +277,11 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 		ev->kind = K_NET_DROP;
 		ev->a = (int64_t)((w & 0xffff) | (raw_word(p, 3) >> 48 & 0xff) << 16 |
 				  raw_word(p, 2) >> 32 << 32);
-		/* Code of the kernel: its upper half of the addresses. */
+		/* Kernel code address: in the upper half of the address space. */
 		ev->b = (int64_t)(raw_word(p, 3) << 16) >> 16;
 		ev->c = load32(p + 16);
 		break;
-	case NSR_OTHERS: /* told with the end of the softirq */
+	case NSR_OTHERS: /* reported with the end of the softirq */
 		file->others = w;
 		return;
 	case NSR_QUOTA:
@@ -308,8 +309,8 @@ static void put_one(struct merge *m, struct raw_file *file, struct nsight_event 
 	raw_put(m, ev);
 }
 
-/* The thread that the core must be running, as a record that is no switch says; -1: it says
- * nothing. */
+/* The thread that must be running on the core, according to a record that is not a switch; -1: it
+ * does not show that. */
 static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
 {
 	switch (item->type) {
@@ -319,7 +320,7 @@ static int32_t told_thread(const struct raw_item *item, const unsigned char *p)
 		return raw_prev_tid(p);
 	case NSR_MEMORY:
 		return raw_syscall_tid(p);
-	case NSR_SYSCALL: /* that it begins there is not sure */
+	case NSR_SYSCALL: /* it is not certain that it begins there */
 		return item->role == ROLE_END ? raw_syscall_tid(p) : -1;
 	case NSR_EXIT:
 		return load32(p + 8);
@@ -338,8 +339,8 @@ void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item 
 	const struct raw_gap *gap;
 	int32_t told = -1;
 
-	/* Some machines trace not every switch, to and from idle or their own agent: what follows
-	 * is not of the thread before. */
+	/* Some machines do not trace every switch, to and from idle or their own agent: then the
+	 * next records belong to another thread. */
 	if (item->role < ROLE_GAP && file->cpu != NSR_NO_CPU)
 		told = told_thread(item, raw_at(file, item));
 	if (told >= 0 && told != file->tid)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* From the records of a core to what the other programs read: struct nsight_event, nsight_stamp. */
+/* Converts the records of a core to the other programs' input: struct nsight_event,
+ * nsight_stamp. */
 #ifndef NSIGHT_RAW_EVENTS_H
 #define NSIGHT_RAW_EVENTS_H
 
@@ -11,18 +12,18 @@
 #include <stdio.h>
 
 struct raw_recording {
-	struct raw_file *files; /* by core, that of the machine last */
+	struct raw_file *files; /* by core, the machine's file last */
 	size_t n_files;
 	struct raw_threads threads;
 	struct strings strings;
 	struct raw_losses losses;
 	uint32_t *irq_names;	/* strings by number; 0: not named yet */
-	uint32_t *reader_names; /* the same of ports, protocol << 16 */
+	uint32_t *reader_names; /* the same for ports, protocol << 16 */
 	uint64_t n_events, first_ts, last_ts, n_messages, n_intervals;
 	uint64_t count[K_COUNT];
 };
 
-#define N_READERS (1u << 24) /* ports of every protocol */
+#define N_READERS (1u << 24) /* the ports of every protocol */
 
 struct merge {
 	struct raw_recording *rec;
@@ -50,19 +51,19 @@ static inline void raw_put(struct merge *m, const struct nsight_event *ev)
 		raw_flush(m);
 }
 
-/* The core of file has this thread from now on; -1: unknown. */
+/* From now on the core of file runs this thread; -1: unknown. */
 void raw_runs(struct merge *m, struct raw_file *file, int32_t tid);
-/* The events of an item, whose time has come. */
+/* Write the events of an item whose time has come. */
 void raw_put_item(struct merge *m, struct raw_file *file, const struct raw_item *item);
-/* raw_names.c: x86's number of a vector; strings: of an interrupt, of who reads from a port (where
- * no record tells, the port) */
+/* raw_names.c: x86's vector numbers; strings: for an interrupt, and for the reader of a port (if no
+ * record names it, the port) */
 void raw_name_vectors(struct merge *m);
 int raw_vector_number(uint32_t vector);
 uint32_t raw_irq_name(struct raw_recording *rec, uint32_t number);
 uint32_t raw_reader_name(struct raw_recording *rec, uint32_t port);
-/* The timestamps of one core after the other. */
+/* Write the timestamps, one core after the other. */
 void raw_write_stamps(struct raw_recording *rec, FILE *out);
-/* The same of intervals of threads. */
+/* The same for intervals of threads. */
 void raw_write_intervals(struct raw_recording *rec, FILE *out);
 
 #endif

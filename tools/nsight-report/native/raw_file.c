@@ -10,12 +10,12 @@
 
 #define TIME_MASK ((1ull << NSR_TIME_BITS) - 1)
 #define MAX_TIME  ((uint64_t)INT64_MAX / 2) /* 146 years of ns, as in records.c */
-/* 64 GiB of one core; an item has 32 bits for the place of its record */
+/* 64 GiB for one core; an item has 32 bits for the position of its record */
 #define MAX_UNITS UINT32_MAX
 /*
- * What a compressed block may grow by. Each record differs from the one before, if only in its
- * time, which takes about a byte, and the longest has 112 bytes. More would let a small file fill
- * the memory.
+ * Maximum growth of a compressed block. Each record differs from the one before, if only in its
+ * time, which takes about a byte, and the longest has 112 bytes. A larger factor would let a small
+ * file fill the memory.
  */
 #define MAX_GROWTH 128
 
@@ -31,7 +31,7 @@ static void add_item(struct raw_file *file, uint64_t ts, size_t unit, unsigned i
 	ADD(file, items, .ts = ts, .unit = unit, .type = type, .role = role);
 }
 
-/* A begin that lies dur before the end. */
+/* A begin that is dur before the end. */
 static bool add_pair(struct raw_file *file, uint64_t ts, size_t unit, unsigned int type,
 		     struct raw_losses *losses)
 {
@@ -45,7 +45,7 @@ static bool add_pair(struct raw_file *file, uint64_t ts, size_t unit, unsigned i
 	return true;
 }
 
-/* Threads have numbers below PID_MAX_LIMIT; the idle thread is none. */
+/* Thread numbers are below PID_MAX_LIMIT; the idle thread does not count. */
 static bool add_task(struct raw_file *file, uint64_t ts, unsigned int type, const unsigned char *p)
 {
 	uint32_t tid = load32(p + 8), pid = load32(p + 12);
@@ -65,7 +65,7 @@ static bool add_task(struct raw_file *file, uint64_t ts, unsigned int type, cons
 	return true;
 }
 
-/* Records were lost between the last one and this. */
+/* Records were lost between the last record and this one. */
 static void end_gap(struct raw_file *file, uint64_t ts)
 {
 	uint64_t units = file->pending_units;
@@ -79,7 +79,7 @@ static void end_gap(struct raw_file *file, uint64_t ts)
 		if (file->latest)
 			add_item(file, file->latest, file->n_gaps, NSR_NONE, ROLE_GAP);
 	} else {
-		ts = file->latest; /* of a record that was written late */
+		ts = file->latest; /* the time of a record that was written late */
 	}
 	add_item(file, ts, file->n_gaps++, NSR_NONE, ROLE_LOST);
 }
@@ -149,30 +149,30 @@ static void add_record(struct raw_file *file, uint64_t ts, size_t unit, unsigned
 		file->latest = ts;
 }
 
-/* The time whose lower bits head has, near to that of the block; 0: impossible. */
+/* The full time, whose lower bits are in head, near to that of the block; 0: impossible. */
 static uint64_t full_time(uint64_t head, uint64_t near)
 {
 	uint64_t later = ((head >> 16) - near) & TIME_MASK, ts = near + later;
 
 	if (later >> (NSR_TIME_BITS - 1))
 		ts -= TIME_MASK + 1;
-	return ts <= MAX_TIME ? ts : 0; /* what is before 0 is beyond the other end */
+	return ts <= MAX_TIME ? ts : 0; /* a time before 0 wraps around to a huge one */
 }
 
-/* Units of the record at p; left are in the block; 0: unknown. */
+/* Units of the record at p; left is the rest of the block; 0: unknown. */
 static size_t record_units(const unsigned char *p, unsigned int type, size_t left)
 {
 	if (type != NSR_PAD)
 		return nsr_units(type);
-	/* the padding of a page: more is damage */
+	/* the padding of a page: more means damage */
 	if (left && load32(p + 8) <= NSR_PAGE_UNITS)
 		return load32(p + 8);
 	return 0;
 }
 
 /*
- * The records in the units from first on. cut: the block goes on beyond them. Where a record does
- * not tell where the next one begins, that is the next page.
+ * Reads the records in the units from first on. cut: the block goes on after them. If a record does
+ * not show where the next one begins, reading goes on with the next page.
  */
 static void read_records(struct raw_file *file, size_t first, const struct nsr_block *block,
 			 bool cut, struct raw_losses *losses)
@@ -213,7 +213,7 @@ static void read_records(struct raw_file *file, size_t first, const struct nsr_b
 	}
 }
 
-/* Counts are totals: those of the last block hold. */
+/* Counts are totals: the last block's are valid. */
 static void read_counts(struct raw_file *file, const unsigned char *p, size_t bytes,
 			struct raw_losses *losses)
 {
@@ -242,7 +242,7 @@ static void read_counts(struct raw_file *file, const unsigned char *p, size_t by
 		file->counts[i] = load64(p + 8 * i) & MAX_TIME;
 }
 
-/* Room for bytes more behind the units. */
+/* Make room for bytes more after the units. */
 static unsigned char *make_room(struct raw_file *file, size_t bytes)
 {
 	size_t need = file->n_units + bytes / NSR_UNIT + 1;
@@ -254,7 +254,7 @@ static unsigned char *make_room(struct raw_file *file, size_t bytes)
 	return file->units + file->n_units * NSR_UNIT;
 }
 
-/* The block's contents as they were, behind the units; false: damaged. */
+/* Decompress the block after the units; false: damaged. */
 static bool unpack(struct raw_file *file, const struct nsr_block *block, const unsigned char *p)
 {
 	unsigned char *to = make_room(file, block->bytes);
@@ -281,7 +281,7 @@ static bool sane(const struct nsr_block *block)
 		      : block->stored_bytes == block->bytes;
 }
 
-/* Units that are in the ring and not in the file */
+/* Units that were in the ring but are not in the file */
 static void find_gap(struct raw_file *file, const struct nsr_block *block,
 		     struct raw_losses *losses)
 {
@@ -322,10 +322,10 @@ static void read_block(struct raw_file *file, struct nsr_block *block, const uns
 	read_records(file, first, block, cut, losses);
 }
 
-/* Blocks from off to the end of the file, as far as it goes. */
+/* Read blocks from off to the end of the file, as far as possible. */
 static void read_blocks(struct raw_file *file, struct reader *r, struct raw_losses *losses)
 {
-	/* what a compressor may add to what cannot be compressed */
+	/* incompressible data may grow by this in compression */
 	const uint32_t max_stored = ZSTD_compressBound(NSR_MAX_BLOCK);
 	uint64_t off = sizeof(struct nsr_file);
 
@@ -350,7 +350,7 @@ static void read_blocks(struct raw_file *file, struct reader *r, struct raw_loss
 		if (block.stored_bytes <= left) {
 			p = reader_at(r, off, block.stored_bytes);
 			if (!p)
-				return; /* shrank */
+				return; /* the file shrank */
 			read_block(file, &block, p, false, losses);
 			off += block.stored_bytes;
 			continue;

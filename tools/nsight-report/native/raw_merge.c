@@ -47,7 +47,7 @@ static void sift_down(struct merge *m, size_t at)
 	m->heap[at] = file;
 }
 
-/* Threads that were there have time 0, as in perf.data. */
+/* Threads that already existed have time 0, as in perf.data. */
 static void put_threads(struct merge *m)
 {
 	const struct raw_threads *threads = &m->rec->threads;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The records of all cores in one order of time. */
+/* Merges the records of all cores by time. */
 #ifndef NSIGHT_RAW_MERGE_H
 #define NSIGHT_RAW_MERGE_H
 
 #include "raw_events.h"
 
-/* The events of all files in order of time; what was there before the recording comes first. */
+/* Write the events of all files in order of time, first the threads that existed already. */
 void raw_write_events(struct raw_recording *rec, FILE *out);
 
 #endif

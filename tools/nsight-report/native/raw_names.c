@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Names of what records have as numbers. */
+/* Names for numbers in records. */
 #include "raw_events.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The items of one core in order of time, so that pairs nest. */
+/* Sorts the items of one core by time, with pairs nested. */
 #include "raw_file.h"
 #include "util.h"
 
@@ -10,18 +10,17 @@
 #define N_DIGITS   (1u << DIGIT_BITS)
 #define MAX_BACK   64
 
-/* More switches and calls at one time are damage: where each belongs is not looked for. */
+/* More switches and calls at the same time mean damage: their places are not searched. */
 #define MAX_LOOKED_AT 256
 
-/* How far back a time that the host took is looked for, in items; what its clock and ours may
- * differ by. */
+/* How many items back the place of steal time is searched; how much its clock may differ. */
 #define MAX_LOOKED_BACK 4096
 #define STEAL_SLACK_NS	2000
 
-/* Items of one time, in the order in which they come within a thread's stay on the core */
+/* Items with the same time, in their order within a thread's stay on the core */
 enum rank {
-	RANK_LOST,   /* before it nothing is known */
-	RANK_ABSENT, /* so was the core, whatever goes on */
+	RANK_LOST,   /* nothing before it is known */
+	RANK_ABSENT, /* the core was away, whatever goes on */
 	RANK_END,
 	RANK_AT,
 	RANK_BEGIN,
@@ -31,7 +30,7 @@ enum rank {
 
 struct placed {
 	struct raw_item item;
-	uint64_t key; /* among those of a rank: the least first */
+	uint64_t key; /* within a rank: smallest first */
 	size_t order; /* in the file */
 	uint32_t stay;
 	uint8_t rank;
@@ -48,7 +47,7 @@ static bool is_switch(const struct raw_item *item)
 	       (item->type == NSR_SWITCH || item->type == NSR_SWITCH_SYSCALL);
 }
 
-/* Least digit first, stable: its time does not depend on what is in the file. */
+/* Radix sort, least significant digit first, stable: its time does not depend on the content. */
 static void sort_far(struct raw_item **items, size_t n)
 {
 	struct raw_item *from = *items, *to = xrealloc(NULL, n + 1, sizeof(*to));
@@ -80,8 +79,8 @@ static void sort_far(struct raw_item **items, size_t n)
 }
 
 /*
- * Records are nearly in order, and most pairs are short: an item goes back a few places. What has
- * to go farther (the begin of a call that slept) is sorted apart and merged.
+ * Records are nearly in order, and most pairs are short, so an item moves back a few places. Items
+ * that have to move farther (the begin of a call that slept) are sorted separately and merged.
  */
 static void sort_by_time(struct raw_item *items, size_t n)
 {
@@ -132,8 +131,8 @@ static int32_t caller(const struct raw_item *item, const unsigned char *p)
 }
 
 /*
- * In which of the stays that switches of this time divide it a system call of tid begins or ends:
- * the last for a begin, the first for an end. No other pair goes on over a switch.
+ * Switches at this time divide it into stays. Returns the stay in which a system call of tid begins
+ * (the last one) or ends (the first one). No other pair spans a switch.
  */
 static uint32_t stay_of(const struct raw_file *file, const struct group *group, size_t n,
 			uint32_t n_switches, bool begins, int32_t tid)
@@ -148,7 +147,7 @@ static uint32_t stay_of(const struct raw_file *file, const struct group *group, 
 
 		if (!is_switch(item))
 			continue;
-		/* who left with the first switch had the first stay */
+		/* a thread that left with the first switch had the first stay */
 		if (!stay && raw_prev_tid(raw_at(file, item)) == tid) {
 			found = 0;
 			any = true;
@@ -173,7 +172,7 @@ static void place(const struct raw_file *file, struct group *group, size_t n, ui
 	placed->stay = stay;
 	placed->rank = RANK_AT;
 	placed->key = 0;
-	if (pair) /* a call that a switch has ends at a time unknown here */
+	if (pair) /* the end of a call in a switch record is unknown here */
 		dur = item->type == NSR_SWITCH_SYSCALL ? UINT64_MAX : raw_dur(p);
 	if (item->role == ROLE_LOST) {
 		placed->stay = 0;
@@ -190,20 +189,20 @@ static void place(const struct raw_file *file, struct group *group, size_t n, ui
 				       ? stay_of(file, group, n, n_switches,
 						 item->role == ROLE_BEGIN || !dur, caller(item, p))
 				       : stay;
-		/* one of no length stays together: it ends before others begin */
+		/* a pair of zero length stays together: it ends before others begin */
 		if (dur && item->role == ROLE_END) {
 			placed->rank = RANK_END;
 			placed->key = dur;
 		} else if (dur) {
 			placed->rank = RANK_BEGIN;
 			placed->key = ~dur;
-			/* as long as each other: the outer one was written last */
+			/* equal lengths: the outer one was written last */
 			placed->order = n - placed->order;
 		}
 	}
 }
 
-/* Items of the same time: what was begun last ends first, and all ends come before begins. */
+/* Sort items of the same time: the last one begun ends first, and all ends come before begins. */
 static void order_group(const struct raw_file *file, struct group *group, struct raw_item *items,
 			size_t n)
 {
@@ -226,7 +225,7 @@ static void order_group(const struct raw_file *file, struct group *group, struct
 		items[i] = group->placed[i].item;
 }
 
-/* A thread that a record of a core without any switch names, which ran there all the time */
+/* The thread that a record names on a core without any switch; it ran there all the time */
 static int32_t only_thread(const struct raw_file *file)
 {
 	for (size_t i = 0; i < file->n_items; i++) {
@@ -246,8 +245,8 @@ static int32_t only_thread(const struct raw_file *file)
 	return -1;
 }
 
-/* Until the first switch, and from a gap to the next one, the thread ran that this switch takes
- * away. */
+/* Until the first switch, and from a gap to the next switch, the running thread is the one that
+ * this switch takes away. */
 static void find_threads(struct raw_file *file)
 {
 	int32_t tid = -1;
@@ -261,7 +260,7 @@ static void find_threads(struct raw_file *file)
 			any = true;
 		} else if (item->role == ROLE_LOST) {
 			file->gaps[item->unit].tid = tid;
-			/* before it another one may have run: only switches before it tell */
+			/* before it another one may have run: only earlier switches show that */
 			tid = -1;
 		}
 	}
@@ -269,9 +268,9 @@ static void find_threads(struct raw_file *file)
 }
 
 /*
- * A core that the host took away did nothing meanwhile: it was gone at the end of the longest time
- * without any item since the host's time was last looked at, as it is at each switch, if that was
- * long enough.
+ * A core that the host took away did nothing then. Since the steal time was last read (which
+ * happens at each switch), the core was away at the end of the longest time without any item, if
+ * that was long enough.
  */
 static bool place_steal(struct raw_file *file, size_t at)
 {

@@ -31,7 +31,7 @@ static void fill(struct raw_recording *rec, const struct raw_file *file,
 	};
 	switch (s->kind) {
 	case NSR_ARRIVAL:
-	case NSR_XMIT: /* what the TCP header has for flags is a byte */
+	case NSR_XMIT: /* the TCP header's flags are one byte */
 		s->aux = (int64_t)(uint32_t)m.fd << 8 | (m.aux & 0xff);
 		s->swstamp = m.stamp;
 		break;

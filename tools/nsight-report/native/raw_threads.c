@@ -12,11 +12,11 @@ static int compare(const void *left, const void *right)
 		return a->tid < b->tid ? -1 : 1;
 	if (a->ts != b->ts)
 		return a->ts < b->ts ? -1 : 1;
-	/* an end and what has the number next may have one time */
+	/* an exit, and a new thread with the same number, may have the same time */
 	return b->is_exit - a->is_exit;
 }
 
-/* That a thread ended says nothing of its name. */
+/* The end of a thread does not show its name. */
 static void carry_names(struct raw_task *tasks, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ void raw_threads_at(const struct raw_threads *threads, uint32_t tid, uint64_t ts
 		return;
 	low = thread->first_task;
 	high = low + thread->n_tasks;
-	while (high - low > 1) { /* the last one whose time is not later, else the first */
+	while (high - low > 1) { /* finds the last one that is not later, else the first one */
 		size_t middle = low + (high - low) / 2;
 
 		if (threads->tasks[middle].ts <= ts)

@@ -19,7 +19,7 @@ enum {
 	KERNEL_RECORD_LAST_KNOWN = 22, /* PERF_RECORD_CALLCHAIN_DEFERRED, 6.19 */
 };
 
-/* The trailer that sample_id_all puts behind every record that is not a sample. */
+/* The trailer that sample_id_all adds to every record that is not a sample */
 static bool decode_trailer(struct perf_file *pf, const unsigned char *p, size_t words,
 			   size_t body_words, struct sample_id *id)
 {
@@ -55,11 +55,11 @@ static bool decode_trailer(struct perf_file *pf, const unsigned char *p, size_t 
 	return true;
 }
 
-/* Records that the kernel writes besides samples; p: the body, words u64s long. */
+/* Decodes records other than samples that the kernel writes; p: the body, words u64s long. */
 static void decode_other(struct perf_file *pf, struct decoded *out, uint32_t type, uint16_t misc,
 			 const unsigned char *p, size_t words, struct strings *strings)
 {
-	/* u64s that each record has before its trailer, strings not counted */
+	/* u64s in each record before its trailer, without strings */
 	static const uint8_t body[KERNEL_RECORD_LAST_KNOWN + 1] = {
 		[PERF_RECORD_LOST] = 2,
 		[PERF_RECORD_COMM] = 2,
@@ -81,7 +81,7 @@ static void decode_other(struct perf_file *pf, struct decoded *out, uint32_t typ
 	ev.ts = id.time;
 	ev.pid = id.pid;
 	ev.tid = id.tid;
-	/* perf writes records of its own, with time 0 and cpu 0 or -1: they belong to no core */
+	/* perf itself writes records with time 0 and cpu 0 or -1: they belong to no core */
 	ev.cpu = id.time && id.cpu < NSIGHT_NO_CPU ? id.cpu : NSIGHT_NO_CPU;
 
 	switch (type) {
@@ -176,7 +176,7 @@ void records_read(struct perf_file *pf, struct strings *strings, bool wide, stru
 		uint64_t skip = size;
 
 		if (!p || size > end - off)
-			break; /* cut in the middle of a record */
+			break; /* truncated in the middle of a record */
 		if (size < 8 || size % 8) {
 			/* nothing says where the next record starts */
 			out->undecodable_bytes = end - off;
@@ -206,6 +206,6 @@ void records_read(struct perf_file *pf, struct strings *strings, bool wide, stru
 		}
 		off += skip;
 	}
-	/* what is left of a record that was being written when perf or the copy was cut */
+	/* the rest of a record that was being written when perf or the copy was cut */
 	pf->truncated_bytes += end - off;
 }

@@ -4,8 +4,8 @@
 #include "event_fields.h"
 #include "tracepoint_fields.h"
 
-/* PERF_SAMPLE_READ: a value, or a group of them; returns the u64s it takes, SIZE_MAX if too long.
- */
+/* PERF_SAMPLE_READ: a value, or a group of values; returns its number of u64s, SIZE_MAX if too
+ * long. */
 static size_t read_words(const struct perf_event_attr *attr, const unsigned char *p, size_t words)
 {
 	uint64_t format = attr->read_format, nr = 1;
@@ -25,7 +25,7 @@ static size_t read_words(const struct perf_event_attr *attr, const unsigned char
 	return fixed + nr * each;
 }
 
-/* The event of a sample: files with one event carry no ids, newer ones carry them first. */
+/* The event of a sample: files with one event have no ids, newer files have the id first. */
 static struct perf_evt *sample_evt(const struct perf_file *pf, const unsigned char *p, size_t words)
 {
 	uint64_t type = pf->evts[0].attr.sample_type;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A timestamp of a message: what nsight-rawdata writes to messages.bin and capture/raw_records.py
- * reads. The 24 fields of events.tsv as numbers, 120 bytes, little-endian, no holes;
- * Documentation/formats.md says what the fields mean. Those of one core follow each other in the
- * order in which it wrote them.
+ * A timestamp of a message: nsight-rawdata writes it to messages.bin, capture/raw_records.py reads
+ * it. The 24 fields of events.tsv as numbers, 120 bytes, little-endian, no holes;
+ * Documentation/formats.md describes the fields. Timestamps of one core are together, in the order
+ * in which it wrote them.
  */
 #ifndef NSIGHT_STAMPS_H
 #define NSIGHT_STAMPS_H
@@ -37,15 +37,15 @@ _Static_assert(sizeof(struct nsight_stamp) == 120, "np.fromfile relies on 120 by
 
 #define NSIGHT_STAMP_KINDS "AHRSXTO"
 
-/* An interval of a thread, in the order in which its core wrote it: intervals.bin. */
+/* An interval of a thread in intervals.bin, in the order in which its core wrote it */
 struct nsight_interval {
 	uint64_t start, stop; /* CLOCK_MONOTONIC, ns */
 	uint64_t handover;    /* likewise; 0: none */
 	int32_t pid;	      /* -1: unknown */
-	uint32_t tid;	      /* that ended it */
-	uint32_t begin_tid;   /* that began it; 0: the same */
-	uint32_t comm;	      /* as of a stamp */
-	uint16_t cpu;	      /* of its end */
+	uint32_t tid;	      /* thread that ended it */
+	uint32_t begin_tid;   /* thread that began it; 0: the same */
+	uint32_t comm;	      /* as in a stamp */
+	uint16_t cpu;	      /* at its end */
 	uint16_t begin_cpu;   /* if another thread began it */
 	uint16_t name;	      /* number in the recorder's options */
 	uint16_t unused;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * Strings of the capture (thread, interrupt and device names), each stored once. Index 0 is
- * the empty string, which also stands for "unknown" and for what no longer fits.
+ * Strings of the capture (thread, interrupt and device names), each stored once. Index 0 is the
+ * empty string. It also stands for "unknown" and for strings that no longer fit.
  */
 #define STRINGS_MAX	(1u << 20)
 #define STRINGS_MAX_LEN 255
@@ -21,7 +21,7 @@ struct strings {
 };
 
 void strings_init(struct strings *s);
-/* Index of the string that ends at NUL or after max bytes. */
+/* Index of the string, which ends at NUL or after max bytes. */
 uint32_t strings_intern(struct strings *s, const char *text, size_t max);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What is known about each thread at the present point of the event stream. */
+/* What is known about each thread at the current point of the event stream. */
 #ifndef NSIGHT_THREAD_TABLE_H
 #define NSIGHT_THREAD_TABLE_H
 
@@ -17,7 +17,7 @@ struct thread {
 	bool used, in_syscall, forked;
 	uint8_t syscall_start_known; /* enum known */
 	int64_t syscall, syscall_arg;
-	uint64_t woken;	 /* last time that somebody woke it */
+	uint64_t woken;	 /* when it was last woken */
 	size_t next_sys; /* its next sys_enter or sys_exit in the events, or NO_EVENT */
 };
 
@@ -27,11 +27,11 @@ struct thread_table {
 };
 
 void threads_init(struct thread_table *t);
-/* The thread, made when it is new. The pointer is valid until the next call. */
+/* Find the thread, or create it. The pointer is valid until the next call. */
 struct thread *threads_get(struct thread_table *t, int32_t tid);
-/* Names and processes of threads, from whatever event tells them. */
+/* Take names and processes of threads from every event that has them. */
 void threads_learn(struct thread_table *t, const struct nsight_event *ev);
-/* A thread that execs while it is not the leader goes on under the leader's number. */
+/* A thread that calls exec and is not the leader continues with the leader's number. */
 void threads_exec(struct thread_table *t, const struct nsight_event *ev);
 
 #endif

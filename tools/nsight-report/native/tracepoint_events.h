@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tracepoints that have more to say than struct nsight_event has room for: such as make message
- * events and clock readings of a recording without BPF (kernel-patches/timekeeping and net, and
- * stock ones). nsight-perfdata --wide writes them as perf-wide.bin: 112 bytes each, little-endian,
- * no holes.
+ * Tracepoints with more fields than struct nsight_event has room for. They give the message events
+ * and clock readings of a recording without BPF (kernel-patches/timekeeping and net, and stock
+ * ones). nsight-perfdata --wide writes them to perf-wide.bin: 112 bytes each, little-endian, no
+ * holes.
  */
 #ifndef NSIGHT_TRACEPOINT_EVENTS_H
 #define NSIGHT_TRACEPOINT_EVENTS_H
@@ -13,10 +13,10 @@
 #define WIDE_VALUES 11
 
 struct nsight_wide {
-	uint64_t ts; /* ns, in the clock that perf recorded with */
+	uint64_t ts; /* ns, in perf's recording clock */
 	uint16_t kind;
 	uint16_t cpu;
-	int32_t pid; /* process that was current; -1 unknown */
+	int32_t pid; /* process that was running; -1 unknown */
 	int32_t tid;
 	int32_t order; /* in the file */
 	uint64_t v[WIDE_VALUES];
@@ -55,7 +55,7 @@ enum wide_kind {
 		W_COUNT
 };
 
-/* Of TIMEKEEPING_UPDATE's action: TIMEKEEPING_TRACE_CLOCK_SET */
+/* In TIMEKEEPING_UPDATE's action: TIMEKEEPING_TRACE_CLOCK_SET */
 #define WIDE_CLOCK_SET 2
 
 #endif

@@ -6,7 +6,7 @@
 
 struct wide_want {
 	const char *field;
-	uint32_t at; /* WORD(n): 8 bytes of an array, from its n-th on; 0: the number */
+	uint32_t at; /* WORD(n): 8 bytes of an array from byte n on; 0: the field's number */
 };
 
 #define WORD(n) (1 + (n))
@@ -95,7 +95,7 @@ void wide_clock(struct decoded *out, const unsigned char *p, size_t words)
 	uint32_t mult;
 
 	if (words < CLOCK_WORDS)
-		return; /* of a perf without the patches */
+		return; /* from a perf without the patches */
 	ev.ts = load64(p + 48);
 	mult = load32(p + 88);
 	ev.v[0] = load64(p + 56);

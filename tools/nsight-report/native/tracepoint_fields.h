@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tracepoints and records that struct nsight_wide is made of, and their fields that go into it. */
+/* Tracepoints and records from which struct nsight_wide is made, and the fields that it uses. */
 #ifndef NSIGHT_TRACEPOINT_FIELDS_H
 #define NSIGHT_TRACEPOINT_FIELDS_H
 
@@ -7,7 +7,7 @@
 #include "perf_file.h"
 #include "plans.h"
 
-/* The plan of such a tracepoint; NULL: it is none, or evt->fate says that it lacks a field. */
+/* The plan of such a tracepoint; NULL: it is none, or lacks a field, as evt->fate shows. */
 const struct plan *wide_plan(const struct format *format, struct perf_evt *evt);
 void wide_decode(struct decoded *out, const struct plan *plan, const struct sample_id *id,
 		 const unsigned char *raw, uint32_t raw_len);

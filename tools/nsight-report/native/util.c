@@ -34,8 +34,8 @@ void *xrealloc(void *p, size_t n, size_t size)
 		die(EXIT_IO, "record for a shorter time, or analyse on a machine with more memory",
 		    "out of memory at %zu elements of %zu bytes", n, size);
 	/*
-	 * Faults of small pages cost more than what is done with an event. All of a mapping, since
-	 * mremap() does not move two halves.
+	 * Faults of small pages take longer than the work on an event. Applies to the whole
+	 * mapping, since mremap() does not move two halves.
 	 */
 	if (n * size >= HUGE) {
 		uintptr_t page = sysconf(_SC_PAGESIZE), start = (uintptr_t)q & -page;
@@ -62,7 +62,7 @@ void reader_open(struct reader *r, const char *path)
 {
 	memset(r, 0, sizeof(*r));
 	r->path = path;
-	/* O_NONBLOCK: opening a FIFO that somebody put there must not hang */
+	/* O_NONBLOCK: opening a FIFO that somebody put there must not block */
 	r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	opened(r, "name a perf.data file that you may read",
 	       "name the perf.data file, or the directory of perf --kcore");
@@ -100,7 +100,7 @@ const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len)
 			continue;
 		if (got < 0)
 			die(EXIT_IO, "check the disk", "%s: %s", r->path, strerror(errno));
-		if (!got) { /* shrank since reader_open() */
+		if (!got) { /* the file shrank after reader_open() */
 			r->size = off + r->len;
 			break;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Errors with a fix, checked allocation, bounded reading: shared by the programs. */
+/* Shared by the programs: errors with a fix, checked allocation, bounded reading. */
 #ifndef NSIGHT_UTIL_H
 #define NSIGHT_UTIL_H
 
@@ -27,11 +27,11 @@ void *xrealloc(void *p, size_t n, size_t size);
 	} while (0)
 
 /*
- * A file through a window of READER_WINDOW bytes. Not mmap: a file that shrinks while it is
- * read must give an error, not SIGBUS.
+ * Reads a file through a window of READER_WINDOW bytes. Not mmap: if a file shrinks while it is
+ * read, that must give an error, not SIGBUS.
  */
 #define READER_WINDOW (4u << 20)
-/* Of a place that does not follow what was read last: a file may send its reader to and fro. */
+/* Bytes to read at a place that does not follow the last read: a file may cause many jumps. */
 #define READER_JUMP (64u << 10)
 
 struct reader {
@@ -44,10 +44,10 @@ struct reader {
 };
 
 void reader_open(struct reader *r, const char *path);
-/* A file of a directory, which must be a regular one and no link. */
+/* Open a file in a directory. It must be a regular file, not a link. */
 void reader_open_at(struct reader *r, int dir, const char *name);
 /*
- * The bytes [off, off + len) or NULL when they are not all in the file. len is at most
+ * The bytes [off, off + len), or NULL if not all of them are in the file. len is at most
  * READER_WINDOW. The pointer is valid until the next call.
  */
 const unsigned char *reader_at(struct reader *r, uint64_t off, size_t len);
