@@ -118,7 +118,7 @@ enum nsc_count {
 	NSC_C_TAKEN_OFF,    /* the packet left through a device that is no point */
 	NSC_C_MATCHED,
 	NSC_C_MATCH_LOST,
-	NSC_C_UNMATCHABLE, /* fragments, and packets without TCP or UDP: seen only */
+	NSC_C_UNMATCHABLE, /* fragments, which have no ports */
 	NSC_N_COUNTS
 };
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Only one nsight-capsule at a time may mark connections on this machine: each removes all marks when it
-ends, also those of another one.
+"""Only one nsight-capsule at a time may mark connections on this machine.
 
-Those that change no packet (``--match``) mark none, and can run at the same time.
+Runs that change no packet (``--match``) mark none, and can run at the same time.
 """
 
 from __future__ import annotations

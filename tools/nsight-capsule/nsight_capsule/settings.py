@@ -35,7 +35,7 @@ rate.__name__ = "rate, such as 1/16"
 
 
 def threshold(share: Fraction) -> int:
-    """Of 2^32: a packet is chosen if a random 32-bit number is below it.
+    """Of 2^32: a packet is chosen if a 32-bit number, random or (``--match``) a hash of its fields, is below it.
 
     >>> threshold(Fraction(1, 16))
     268435456

@@ -47,7 +47,7 @@ void pcap_close(struct pcap *p);
 /*
  * A parser of one direction of one connection.
  *
- * skip: this many bytes belong to the message whatever they are; parse() is not called for them.
+ * skip: this many bytes belong to the message whatever they are; byte() is not called for them.
  * Inside them a hole in the stream is harmless; elsewhere the parser loses its state.
  */
 #define LINE_KEPT 512
