@@ -243,7 +243,7 @@ def _standing(made: dict[str, Any]) -> str:
     number = made["message"]["message_id"]
     is_baseline = made["role"] == "baseline"
     what = "it is a baseline message" if is_baseline else "it is not among the slow messages"
-    return f"{what}, so its causes were not searched (slow {made['slow']}; --slow id:{number} explains it)"
+    return f"{what}, so its causes were not analysed (slow {made['slow']}; --slow id:{number} explains it)"
 
 
 def _of_request(r: dict[str, Any]) -> str:
