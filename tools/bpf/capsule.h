@@ -110,7 +110,7 @@ enum nsc_count {
 	NSC_C_END_LOST,
 	NSC_C_LEFT,
 	NSC_C_LEFT_LOST,
-	NSC_C_COPIES,	    /* not taken off here: the receiver's kernel cuts it off */
+	NSC_C_COPIES,	    /* segments that carry the capsule of another packet (TSO) */
 	NSC_C_FOREIGN,	    /* of another session */
 	NSC_C_FORGED,	    /* with a wrong sum, or slots that no point writes to */
 	NSC_C_NOT_WRITTEN,  /* the packet's memory could not be written to */
