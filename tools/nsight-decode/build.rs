@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles libipt, whose sources are in libipt/, to be linked statically.
+//! Compiles libipt from the sources in libipt/, for static linking.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Of the sources: major, minor, patch.
+/// Version of the sources: major, minor, patch.
 const VERSION: [&str; 3] = ["2", "1", "1"];
 
 fn main() {
@@ -19,12 +19,12 @@ fn main() {
     }
     build.include("libipt/include").include("libipt/libipt/internal/include");
     build.include("libipt/libipt/internal/include/posix");
-    // Without FEATURE_THREADS: each thread has an image, sections and decoders of its own.
+    // Without FEATURE_THREADS: each thread has a separate image, sections and decoders.
     build.include(generated).define("_POSIX_C_SOURCE", "200809L").define("pt_export", "");
     build.std("c11").warnings(false).compile("ipt");
 }
 
-/// intel-pt.h, with the version that upstream's CMake would write into it.
+/// Writes intel-pt.h with the version that upstream's CMake would insert.
 fn write_header(directory: &Path) {
     let mut text = fs::read_to_string("libipt/libipt/include/intel-pt.h.in").expect("a header");
     for (name, number) in ["MAJOR", "MINOR", "PATCH"].iter().zip(VERSION) {

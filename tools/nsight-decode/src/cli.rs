@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Arguments, and what each command does with them.
+//! The arguments, and what each command does with them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Calls { decode, out } => {
             let quiet = decode.quiet;
-            // Before hours of decoding.
+            // Fail here, before hours of decoding.
             let pool = decode.pool();
             let mut builder = Builder::new(&out, pool.clone())?;
             let (opened, counts) = decoded(decode, true, &pool, &mut builder)?;
@@ -104,7 +104,7 @@ pub fn run(cli: Cli) -> Result<()> {
                 print_counts(&counts);
                 lost::print(&account.losses);
             }
-            // The program ends: nobody needs its memory in order.
+            // The program ends here: nothing needs its memory to be freed.
             std::mem::forget(opened);
             Ok(())
         }

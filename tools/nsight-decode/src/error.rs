@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What stops a run: what is wrong, and what helps.
+//! Errors that end a run: what is wrong, and what helps.
 
 use std::fmt;
 use std::path::Path;
@@ -10,13 +10,13 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The input cannot be used.
     pub const INPUT: u8 = 3;
-    /// The input is fine, and has nothing that this program decodes.
+    /// The input is fine, but contains nothing that this program decodes.
     pub const NO_PT: u8 = 4;
-    /// Output cannot be written, or memory is short.
+    /// Output cannot be written, or memory ran out.
     pub const OUTPUT: u8 = 5;
 }
 
-/// What lies between two PSB packets is decoded at once.
+/// The data between two PSB packets are decoded at once.
 pub const MEMORY_HINT: &str = "fewer --jobs, a --time window, or a recording with a smaller psb_period";
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Error {
         Self { what: what.to_string(), hint: MEMORY_HINT, code: exit::OUTPUT }
     }
 
-    /// Something that this program should never do.
+    /// Something that must never happen in this program.
     pub fn bug(what: impl fmt::Display) -> Self {
         Self { what: what.to_string(), hint: "a bug: please report it with the file", code: exit::BUG }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Opening files that a recording names, below the root that the user gave: who made the recording may have chosen the names,
-//! and what links below that root lead to.
+//! Opens files that a recording names, below the root that the user gave. The author of the recording may have chosen
+//! both the names and the targets of links below that root.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -10,21 +10,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Text files of a kernel are no larger: 1 GiB.
+/// Text files of a kernel are not larger: 1 GiB.
 const MAX_TEXT: u64 = 1 << 30;
-/// Neither a pipe without writer nor a terminal shall stop us.
+/// Opening a pipe without a writer, or a terminal, must not block the program.
 const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// A regular file of `root`, and where it is: no link on the way to it is left to be followed. Absolute links, and .., stay
-/// below the root, as they did on the recorded machine.
+/// A regular file of `root`, and its path without links. Absolute links and .. stay below the root, as they did on the
+/// recorded machine.
 pub fn open_below(root: &Path, path: &Path) -> io::Result<(File, PathBuf)> {
     let directory = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(root)?;
     let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: zeros are a value of each field.
+    // SAFETY: zeros are valid for each field.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (FLAGS | libc::O_RDONLY) as u64;
     how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: name and structure outlive the call; a new file descriptor is owned by nobody else.
+    // SAFETY: name and structure outlive the call; nothing else owns the new file descriptor.
     let file = unsafe {
         let size = std::mem::size_of::<libc::open_how>();
         let fd = libc::syscall(libc::SYS_openat2, directory.as_raw_fd(), name.as_ptr(), &raw const how, size);
@@ -50,7 +50,7 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-/// All of a text, such as kallsyms, whose length a file below /proc does not tell.
+/// The whole text of a file such as kallsyms; a file below /proc does not report its length.
 pub fn read(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     if file.take(MAX_TEXT + 1).read_to_end(&mut text)? as u64 > MAX_TEXT {

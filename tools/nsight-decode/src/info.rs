@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a recording holds, without decoding it.
+//! Reports the contents of a recording without decoding it.
 
 use nsight_decode::error::Result;
 use nsight_decode::packets::index::runs;
@@ -66,7 +66,7 @@ pub fn print(opened: &Opened, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// One buffer that perf recorded; times in ns of its clock, of the first PSB and when the last data were taken.
+/// One buffer that perf recorded. Times are in ns of perf's clock: of the first PSB, and when the last data were taken.
 struct Buffer {
     owner: Owner,
     bytes: usize,

@@ -37,7 +37,8 @@ pub enum Reach {
 }
 
 named! {
-    /// Instructions that can stop a core for long, the likeliest first. Named as `gap_cause` of the calls table has them.
+    /// Instructions that can stop a core for long, the most likely first. The names appear in `gap_cause` of the calls
+    /// table.
     pub enum Stall {
         Unknown "unknown",
         Halt "HLT",
@@ -58,10 +59,10 @@ pub struct Insn {
     pub stall: Stall,
 }
 
-/// The instruction at the start of `bytes`; None when there is none. `mode`: of the processor, as `libipt::Block` tells it.
+/// The instruction at the start of `bytes`; None if there is none. `mode`: the processor's mode, as in `libipt::Block`.
 pub fn decode(bytes: &[u8], mode: u32) -> Option<Insn> {
     static TABLES: Once = Once::new();
-    // SAFETY: once, before anything else of XED.
+    // SAFETY: called once, before any other XED function.
     TABLES.call_once(|| unsafe { xed_tables_init() });
     let (mode, width) = match mode {
         libipt::MODE_16 => (XED_MACHINE_MODE_LONG_COMPAT_16, XED_ADDRESS_WIDTH_16b),
@@ -133,7 +134,7 @@ unsafe fn stall(x: &xed_decoded_inst_t, transfer: Transfer) -> Stall {
             | Transfer::FarCall
             | Transfer::FarReturn
             | Transfer::FarJump => Stall::FarTransfer,
-            // The stack is in the cache, as a rule: what it does to it makes no instruction special.
+            // The stack is usually in the cache: access to it does not make an instruction special.
             Transfer::Call(_) | Transfer::Return => Stall::Other,
             _ if explicit_memory(x) => Stall::Memory,
             _ => Stall::Other,

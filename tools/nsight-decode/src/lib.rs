@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Intel PT in a perf.data file to edges, and edges to calls.
+//! Decodes the Intel PT data of a perf.data file to edges, and builds calls from edges.
 
 pub mod calls;
 pub mod code;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! libipt (the one in libipt/) as <intel-pt.h> declares it: what the decoder uses, and no more.
+//! Declarations of libipt (the one in libipt/) from <intel-pt.h>: only those that the decoder uses.
 //!
-//! By hand, since bindgen needs libclang at build time. Sizes are checked below and by libipt, which gets them.
+//! Written by hand, since bindgen needs libclang at build time. The sizes are checked below, and by libipt, which
+//! receives them.
 
 use std::os::raw::{c_char, c_int, c_void};
 
@@ -25,7 +26,7 @@ pub struct Config {
     pub cpuid_0x15_ebx: u32,
     pub mtc_freq: u8,
     pub nom_freq: u8,
-    /// Of the block decoder: bit 0 end_on_call, bit 1 enable_tick_events, bit 2 end_on_jump.
+    /// For the block decoder: bit 0 end_on_call, bit 1 enable_tick_events, bit 2 end_on_jump.
     pub flags: [u32; 4],
     filter: [u64; 17],
 }
@@ -36,7 +37,7 @@ const VENDOR_INTEL: u32 = 1;
 
 impl Config {
     pub fn new(trace: &[u8]) -> Self {
-        // SAFETY: libipt wants what is not set to be zeros, and zeros are a value of each field.
+        // SAFETY: libipt requires zeros where nothing is set, and zeros are valid for each field.
         let mut config: Self = unsafe { std::mem::zeroed() };
         config.size = std::mem::size_of::<Self>();
         let range = trace.as_ptr_range();
@@ -44,10 +45,10 @@ impl Config {
         config
     }
 
-    /// Of an Intel CPU; workarounds for its errata are enabled.
+    /// Sets an Intel CPU, and enables the workarounds for its errata.
     pub fn set_cpu(&mut self, family: u16, model: u8, stepping: u8) {
         self.cpu = Cpu { vendor: VENDOR_INTEL, family, model, stepping };
-        // SAFETY: both are of this structure. An unknown CPU leaves no errata.
+        // SAFETY: both belong to this structure. An unknown CPU has no errata.
         unsafe { pt_cpu_errata(self.errata.as_mut_ptr(), &self.cpu) };
     }
 }
@@ -116,13 +117,13 @@ pub const MODE_32: u32 = 2;
 pub const MODE_64: u32 = 3;
 
 impl Block {
-    /// The last instruction's bytes where it lies in two sections.
+    /// The last instruction's bytes if it lies in two sections.
     pub fn truncated(&self) -> Option<&[u8]> {
         (self.bits & 2 != 0).then(|| &self.raw[..usize::from(self.size).min(15)])
     }
 }
 
-/// Classes of the instruction that ends a block: the ones that the decoder asks for.
+/// Classes of the instruction that ends a block: those that the decoder checks.
 pub mod iclass {
     pub const CALL: u32 = 2;
     pub const RETURN: u32 = 3;
@@ -171,7 +172,7 @@ extern "C" {
     pub fn pt_blk_free_decoder(decoder: *mut BlockDecoder);
     pub fn pt_blk_sync_set(decoder: *mut BlockDecoder, offset: u64) -> Status;
     pub fn pt_blk_get_offset(decoder: *const BlockDecoder, offset: *mut u64) -> Status;
-    /// Of libipt/patches.
+    /// Added by libipt/patches.
     pub fn pt_blk_get_ip(decoder: *const BlockDecoder, ip: *mut u64) -> Status;
     pub fn pt_blk_set_image(decoder: *mut BlockDecoder, image: *mut Image) -> Status;
     pub fn pt_blk_time(decoder: *mut BlockDecoder, time: *mut u64, mtc: *mut u32, cyc: *mut u32) -> Status;
@@ -203,7 +204,7 @@ extern "C" {
     pub fn pt_iscache_read(cache: *mut Iscache, to: *mut u8, size: u64, isid: c_int, vaddr: u64) -> Status;
 }
 
-// What libipt 2.1.1's header says on x86-64.
+// The sizes in libipt 2.1.1's header on x86-64.
 const _: () = assert!(std::mem::size_of::<Config>() == 280);
 const _: () = assert!(std::mem::offset_of!(Config, cpuid_0x15_eax) == 112);
 const _: () = assert!(std::mem::offset_of!(Config, flags) == 124);

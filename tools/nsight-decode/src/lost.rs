@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a run lost beside what the edges' events tell, and all of it in words.
+//! What a run lost, including losses that no edge event reports; and its text.
 
 use nsight_decode::losses::{Ledger, Loss};
 use nsight_decode::perfdata::Times;
@@ -11,7 +11,7 @@ use crate::source::Opened;
 /// Objects that are reported one by one.
 const MOST_OBJECTS: usize = 10;
 
-/// All that was lost: what decoding counted, what the file lacks, and the code that was not there.
+/// All losses: those that decoding counted, those of the file, and missing code.
 pub fn of(opened: &Opened, counts: &Counts) -> Ledger {
     let mut ledger = counts.losses.clone();
     of_code(opened, &mut ledger);
@@ -37,7 +37,7 @@ fn of_code(Opened { recording, code }: &Opened, ledger: &mut Ledger) {
     }
 }
 
-/// To stderr.
+/// Prints the losses to stderr.
 pub fn print(losses: &Ledger) {
     for row in losses.rows() {
         let words = row.loss.words();

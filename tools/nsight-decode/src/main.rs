@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    // A reader that ends early (head) is no bug: end as other programs do.
-    // SAFETY: nothing else runs yet.
+    // A reader that ends early (head) is no error: end as other programs do.
+    // SAFETY: no other code has run yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     match cli::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Memory that is short ends the program with the code that says so: Rust's own way is SIGABRT, as if it had crashed.
+//! When memory runs out, the program ends with the exit code for that. Rust's default is SIGABRT, which looks like a
+//! crash.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -10,10 +11,11 @@ static ALLOCATOR: Allocator = Allocator;
 
 struct Allocator;
 
-/// Another thread must not meet this one's locks: no destructors, and no memory.
+/// If there is no memory, ends the process without destructors and without allocation: no other thread must meet the
+/// locks of this one.
 fn checked(pointer: *mut u8) -> *mut u8 {
     if pointer.is_null() {
-        // SAFETY: constant texts; nothing runs behind it.
+        // SAFETY: constant texts; nothing runs afterwards.
         unsafe {
             for text in ["error: no memory\nhint: ", MEMORY_HINT, "\n"] {
                 libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
@@ -24,7 +26,7 @@ fn checked(pointer: *mut u8) -> *mut u8 {
     pointer
 }
 
-// SAFETY: as the system's.
+// SAFETY: as for the system's allocator.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         checked(System.alloc(layout))

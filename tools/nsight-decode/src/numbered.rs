@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Enums whose numbers or names stand in files.
+//! Enums whose numbers or names appear in files.
 
 /// Variants with their numbers; `from_number` finds them.
 macro_rules! numbered {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Numbers as people read them.
+//! Numbers for human readers.
 
 /// 1234567 as 1,234,567.
 pub fn grouped(n: u64) -> String {

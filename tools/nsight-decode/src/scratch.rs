@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A directory for what a test writes. The crate tempfile would change features of what the program itself is built of, and
-//! have all of it compiled a second time.
+//! A directory for files that a test writes. The crate tempfile would change the features of the program's
+//! dependencies, and cause all of them to be compiled a second time.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Gone when it is dropped.
+/// Removed when it is dropped.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -18,7 +18,7 @@ impl Directory {
         Directory(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

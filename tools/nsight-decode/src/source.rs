@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is decoded: a recording, and the code that ran.
+//! The input: a recording, and the code that ran.
 
 use std::path::PathBuf;
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Processes and threads over time: what they had mapped, and how they were called.
+//! Processes and threads over time: their mappings, and their names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::perfdata::{Map, SideBand, TaskEventKind};
 
-/// A mapping and while it was there.
+/// A mapping, and the time during which it existed.
 struct Mapping {
     map: Arc<Map>,
     from: u64,
     to: u64,
 }
 
-/// What a process was forked with, as long as it changed nothing of it.
+/// The mappings that a process inherited by fork, while it has changed none of them.
 struct Inherited {
     maps: Arc<[Arc<Map>]>,
     from: u64,
@@ -24,11 +24,11 @@ struct Inherited {
 struct Process {
     mappings: Vec<Mapping>,
     inherited: Vec<Inherited>,
-    /// What it gives to its children, until it changes.
+    /// The mappings that its children inherit, until they change.
     given: Option<Arc<[Arc<Map>]>>,
-    /// Those that are there, by their begin: while events are taken in order.
+    /// The existing mappings, by their begin: used while events are taken in order.
     live: BTreeMap<u64, usize>,
-    /// When anything changed, in order.
+    /// Times of all changes, in order.
     changes: Vec<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Process {
         self.given = Some(maps);
     }
 
-    /// The mappings that it was forked with and still has.
+    /// Ends the inherited mappings. Returns those that the process still has.
     fn end_inherited(&mut self, time: u64) -> Option<Arc<[Arc<Map>]>> {
         let last = self.inherited.last_mut().filter(|i| i.to == u64::MAX)?;
         last.to = time;
@@ -70,7 +70,7 @@ impl Process {
         for inherited in self.end_inherited(time).iter().flat_map(|maps| maps.iter()) {
             self.insert(inherited.clone(), time);
         }
-        // What it covers is gone; pieces of it that stick out remain.
+        // Covered parts of old mappings end; parts outside the new mapping remain.
         let covered: Vec<u64> = self
             .live
             .range(..map.end)
@@ -99,7 +99,7 @@ impl Process {
     }
 }
 
-/// Names of a thread: since when, and its process.
+/// Names of a thread: begin of each, and its process.
 type Names = Vec<(u64, i32, Arc<str>)>;
 
 #[derive(Default)]
@@ -111,7 +111,7 @@ pub struct Tasks {
 impl Tasks {
     pub fn new(side: &SideBand) -> Self {
         let mut tasks = Self::default();
-        // Ends of processes do not count: what one still executes is in its mappings, and fork clears them.
+        // Ends of processes do not count: code that still runs is in their mappings, and fork clears them.
         for event in &side.tasks {
             let (time, pid) = (event.time, event.pid);
             match &event.kind {
@@ -151,14 +151,15 @@ impl Tasks {
         }
     }
 
-    /// Which of its sets of mappings a process has at a time, and until when. Without any: (0, end).
+    /// The index of the set of mappings that a process has at a time, and the end of that set. Without any mappings:
+    /// (0, end).
     pub fn epoch(&self, pid: i32, time: u64) -> (usize, u64) {
         let Some(process) = self.processes.get(&pid) else { return (0, u64::MAX) };
         let epoch = process.changes.partition_point(|&change| change <= time);
         (epoch, process.changes.get(epoch).copied().unwrap_or(u64::MAX))
     }
 
-    /// What a process has mapped at a time.
+    /// The mappings of a process at a time.
     pub fn maps(&self, pid: i32, time: u64) -> Vec<Arc<Map>> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         let there = |m: &&Mapping| m.from <= time && time < m.to;
@@ -174,12 +175,12 @@ impl Tasks {
         names.get(at.saturating_sub(1)).map(|(_, _, name)| name)
     }
 
-    /// The process of a thread; minus one if no record has it.
+    /// The process of a thread; -1 if no record has it.
     pub fn process_of(&self, tid: i32) -> i32 {
         self.names.get(&tid).and_then(|names| names.last()).map_or(-1, |&(_, pid, _)| pid)
     }
 
-    /// (since, process, thread, name) of all threads.
+    /// (begin, process, thread, name) of all threads.
     pub fn names(&self) -> impl Iterator<Item = (u64, i32, i32, &str)> {
         self.names.iter().flat_map(|(&tid, names)| names.iter().map(move |(t, pid, n)| (*t, *pid, tid, &**n)))
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Threads that decode slices, and in between do what the consumer of slices hands out.
+//! Threads that decode slices and, in between, do jobs for the consumer of the slices.
 //!
-//! Slices are taken in order, and no more of them than the consumer keeps up with: memory depends on
-//! how many threads there are, and not on how long was recorded.
+//! Slices are taken in order, and only as fast as the consumer keeps up: memory depends on the number of threads, not
+//! on the length of the recording.
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Something that any thread may do. Who handed it out learns of its result by itself.
+/// A job that any thread may do. The job itself reports its result.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// How many slices may be ahead of the one that is consumed, for each thread.
+/// How many slices per thread may be ahead of the one that is being consumed.
 const AHEAD: usize = 3;
 
 pub struct ThreadPool {
@@ -23,14 +23,14 @@ pub struct ThreadPool {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// The slice that is to be taken next, and how many there are.
+    /// The next slice to be taken, and the number of slices.
     next: usize,
     n_slices: usize,
     consumed: usize,
     stop: bool,
 }
 
-/// What a thread is to do.
+/// The work of a thread.
 pub enum Work {
     Slice(usize),
     Job(Job),
@@ -49,20 +49,20 @@ impl ThreadPool {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// So many slices are to be decoded now.
+    /// Starts the decoding of `n_slices` slices.
     pub fn begin(&self, n_slices: usize) {
         let jobs = std::mem::take(&mut self.state().jobs);
         *self.state() = State { n_slices, jobs, ..State::default() };
     }
 
-    /// What a thread is to do next; waits for it. None: nothing any more.
+    /// The next work for a thread; waits for it. None: there is no more work.
     pub fn work(&self) -> Option<Work> {
         let mut state = self.state();
         loop {
             if state.stop {
                 return None;
             }
-            // They hold memory that slices would add to.
+            // Jobs come first: they hold memory, and further slices would add to it.
             if let Some(job) = state.jobs.pop_front() {
                 return Some(Work::Job(job));
             }
@@ -86,7 +86,7 @@ impl ThreadPool {
         self.changed.notify_all();
     }
 
-    /// Hands out a job. Where too many wait, one is done here.
+    /// Hands out a job. If too many wait, this thread does one.
     pub fn give(&self, job: Job) {
         let mut state = self.state();
         state.jobs.push_back(job);
@@ -100,7 +100,7 @@ impl ThreadPool {
         self.state().jobs.pop_front()
     }
 
-    /// Does all jobs that are left. No thread is at work any more.
+    /// Does all jobs that are left, after the threads have ended.
     pub fn finish(&self) {
         let left = self.state().jobs.len();
         let all = || {
@@ -110,7 +110,7 @@ impl ThreadPool {
         };
         std::thread::scope(|scope| {
             for _ in 1..self.threads.min(left) {
-                // Without a thread, this one does it.
+                // If no thread can be started, this one does the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, all);
             }
             all();
@@ -118,7 +118,7 @@ impl ThreadPool {
     }
 }
 
-/// Whoever misses the result of one that panicked says so; the thread has others to do.
+/// If a job panics, the code that misses its result reports it; the thread continues with other jobs.
 pub fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Intervals of time that are to be decoded.
+//! The intervals of time that are decoded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// Begin and end in ns, in order, without overlap.
 type Intervals = Vec<(u64, u64)>;
 
-/// Intervals by CPU; under none those of every CPU. Without any map all of the recording is wanted.
+/// Intervals by CPU; key `None`: for every CPU. Without any map, the whole recording is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows(Option<BTreeMap<Option<i32>, Intervals>>);
 
@@ -17,7 +17,7 @@ const FORM: &str = "A-B or A-B:CPU: seconds with decimals, as perf script shows 
 @FILE with one window a line";
 
 impl Windows {
-    /// Of the values of --time.
+    /// From the values of --time.
     pub fn parse(given: &[String]) -> Result<Self> {
         if given.is_empty() {
             return Ok(Self(None));
@@ -50,8 +50,8 @@ impl Windows {
         self.0.is_none()
     }
 
-    /// Whether any of an interval of a CPU is wanted; both ends belong to it. Where it is not known which
-    /// CPU it was, it may have been any.
+    /// Whether any part of an interval of a CPU is selected; both ends belong to the interval. If the CPU is not known,
+    /// it may have been any CPU.
     pub fn touch(&self, cpu: Option<i32>, begin: u64, end: u64) -> bool {
         let Some(windows) = &self.0 else { return true };
         let of = |intervals: &Intervals| {
@@ -127,7 +127,7 @@ mod tests {
         let w = parse(&["5-9:0", "7-20:1", "30-40"]).unwrap();
         assert!(w.contain(Some(0), 9) && !w.contain(Some(0), 10) && w.contain(Some(1), 10));
         assert!(!w.contain(Some(2), 8) && w.contain(Some(2), 30));
-        // A thread's buffer, when nothing tells where it ran.
+        // A thread's buffer, when it is unknown where the thread ran.
         assert!(w.contain(None, 8) && w.contain(None, 20) && !w.contain(None, 21));
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Bytes to a sequence of edges of one core, and what must hold of the calls that they are.
+//! Converts bytes to a sequence of edges of one core, and checks the calls that are built from it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use nsight_decode::calls::fuzz::Step;
 use nsight_decode::calls::Row;
 use nsight_decode::edges::{Code, Edge, Event, Kind};
 
-/// kind, step of time, from, to, thread, symbols.
+/// kind, time step, from, to, thread, symbols.
 const BYTES: usize = 6;
 const FIRST_EVENT: u8 = 16;
 const CUT: u8 = 31;
@@ -31,7 +31,7 @@ pub fn names() -> Vec<(Arc<str>, Arc<str>)> {
     NAMES.iter().map(|name| ((*name).into(), "dso".into())).collect()
 }
 
-/// Few addresses, so that returns find their calls; at both ends those that overflow.
+/// Few addresses, so that returns find their calls. The lowest and the highest addresses can overflow.
 fn address(number: u8) -> u64 {
     match number {
         0 => 0,
@@ -42,7 +42,7 @@ fn address(number: u8) -> u64 {
     }
 }
 
-/// How far time goes on, ns; up to centuries. Code that reads an edge file cannot rely on its order.
+/// Advances time by up to centuries, ns; may also step back. Code that reads an edge file cannot rely on its order.
 fn later(time: u64, step: u8) -> u64 {
     match step {
         0..=199 => time + u64::from(step),
@@ -51,7 +51,7 @@ fn later(time: u64, step: u8) -> u64 {
     }
 }
 
-/// What the bytes tell.
+/// The steps that the bytes encode.
 pub fn steps(bytes: &[u8]) -> Vec<Step> {
     let mut time = 1000;
     let step = |bytes: &[u8]| {
@@ -74,7 +74,7 @@ pub fn steps(bytes: &[u8]) -> Vec<Step> {
     bytes.chunks_exact(BYTES).filter_map(step).collect()
 }
 
-/// Rows nest, begin in order, and each has the time of what it holds.
+/// Rows nest and begin in order, and each row's time for children is the sum of theirs.
 pub fn check(rows: &[Row]) {
     let mut children = vec![0_u64; rows.len()];
     let mut last = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A small ELF file: one segment of code, and its symbols.
+//! A small ELF file: one code segment with its symbols.
 
 const CODE_AT: u64 = 0x1000;
 
-/// A program with `code` at `address`; `symbols`: names, and where they begin in the code.
+/// A program with `code` at `address`; `symbols`: names, and their offsets in the code.
 pub fn program(address: u64, code: &[u8], symbols: &[(&str, u64)]) -> Vec<u8> {
     let (mut table, mut names) = (vec![0; 24], vec![0]);
     for (index, (name, at)) in symbols.iter().enumerate() {
@@ -35,7 +35,7 @@ pub fn program(address: u64, code: &[u8], symbols: &[(&str, u64)]) -> Vec<u8> {
     bytes
 }
 
-/// A section's header; that of symbols (2) has its names in section 3.
+/// A section header; that of symbols (2) has its names in section 3.
 fn header(kind: u32, address: u64, at: u64, size: u64, entry: u64) -> Vec<u8> {
     let mut bytes = [0, kind].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     [0, address, at, size].iter().for_each(|word| bytes.extend(word.to_le_bytes()));

@@ -3,7 +3,7 @@
 
 use crate::program::{KERNEL, USER};
 
-/// What a first byte chooses.
+/// The recording options that a first byte selects.
 #[derive(Clone, Copy)]
 pub struct Options {
     pub ret_compression: bool,
@@ -11,7 +11,7 @@ pub struct Options {
     pub mtc: bool,
     pub per_thread: bool,
     pub snapshot: bool,
-    /// Family 6, this model: its errata.
+    /// Family 6, this model: determines the errata.
     pub model: u8,
 }
 
@@ -41,7 +41,7 @@ fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A record of the kernel: pid, tid, time, CPU follow it.
+/// A kernel record, followed by pid, tid, time and CPU.
 fn event(kind: u32, misc: u16, body: &[u8], time: u64) -> Vec<u8> {
     let mut body = body.to_vec();
     body.extend(numbers(&[PID, PID]));
@@ -93,7 +93,7 @@ fn side_band() -> Vec<u8> {
     .concat()
 }
 
-/// AUXTRACE_INFO, with 2 ticks of TSC a ns.
+/// AUXTRACE_INFO, with 2 ticks of TSC per ns.
 fn info(options: Options) -> Vec<u8> {
     let (shift, mult, zero) = (1, 1, 0);
     let snapshot = options.snapshot.into();
@@ -125,7 +125,7 @@ fn config(options: Options) -> u64 {
         | set(options.mtc, MTC_BIT | 3 << 14)
 }
 
-/// The file. `pieces`: data of one buffer, as perf took them.
+/// The whole file. `pieces`: data of one buffer, as perf took them.
 pub fn of(pieces: &[&[u8]], options: Options) -> Vec<u8> {
     let attributes = attribute(TYPE_PT, config(options));
     let mut data = [info(options), side_band()].concat();

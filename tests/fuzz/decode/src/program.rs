@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The code that runs: a program and a kernel, each with what a decoder has to follow.
+//! The code that runs: a program and a kernel, each with everything that a decoder has to follow.
 
-/// Where the kernel's code begins.
+/// The begin of the kernel's code.
 pub const KERNEL: u64 = 0xffff_ffff_8100_0000;
 pub const USER: u64 = 0x40_0000;
 pub const SIZE: usize = 4096;
 
-/// Where code is, in the image of the kernel or program, its name, and its bytes.
+/// Offset of the code in the image of the kernel or program, its name, and its bytes.
 type Function = (u64, &'static str, &'static [u8]);
 
 pub const KERNEL_CODE: &[Function] = &[
@@ -59,7 +59,7 @@ pub const USER_CODE: &[Function] = &[
     (0xffd, "cut", &[0xe8, 0, 0]),
 ];
 
-/// The image of `functions`; between them are NOPs.
+/// The image of `functions`, with NOPs between them.
 pub fn image(functions: &[Function]) -> Vec<u8> {
     let mut bytes = vec![0x90; SIZE];
     for (at, _, code) in functions {
@@ -68,7 +68,7 @@ pub fn image(functions: &[Function]) -> Vec<u8> {
     bytes
 }
 
-/// It as an ELF file.
+/// The image as an ELF file.
 pub fn elf(address: u64, functions: &[Function]) -> Vec<u8> {
     let symbols: Vec<(&str, u64)> = functions.iter().map(|&(at, name, _)| (name, at)).collect();
     crate::elf::program(address, &image(functions), &symbols)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What nsight-decode does with a recording, in this process.
+//! Does the same as nsight-decode with a recording, in this process.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ use nsight_decode::windows::Windows;
 use crate::program::{self, KERNEL, KERNEL_CODE, USER, USER_CODE};
 use crate::scratch::{directory, Memory};
 
-/// The fixed kernel's vmlinux, and the root of its machine's files.
+/// The fixed kernel's vmlinux, and the root directory with its machine's files.
 fn machine() -> (&'static KernelSource, PathBuf) {
     static MADE: OnceLock<(KernelSource, Memory)> = OnceLock::new();
     let root = directory().join("root");
@@ -35,13 +35,13 @@ fn machine() -> (&'static KernelSource, PathBuf) {
     (source, root)
 }
 
-/// The fixed machine's code as it is for a recording.
+/// The fixed machine's code for a recording.
 pub fn code_of(recording: &Recording) -> Result<Code> {
     let (source, root) = machine();
     Code::new(recording, Some(&root), source)
 }
 
-/// What `info` tells.
+/// Reads what `info` reports.
 pub fn info(recording: &Recording) {
     for bit in [feature::HOSTNAME, feature::OSRELEASE, feature::CPUID] {
         black_box(recording.file.text(bit));
@@ -58,18 +58,18 @@ fn options(slice: usize) -> Options {
     Options { windows, slice, with_context: true, progress: false, bare: false }
 }
 
-/// Decodes all into `sink`, with one thread.
+/// Decodes everything into `sink`, with one thread.
 pub fn decode(recording: &Recording, code: &Code, slice: usize, sink: &mut dyn Sink) -> Result<()> {
     pipeline::run(recording, code, &options(slice), &ThreadPool::new(1), sink)
         .map(|counts| drop(black_box(counts)))
 }
 
-/// Where tables of calls are written.
+/// The directory for tables of calls.
 pub fn tables() -> PathBuf {
     directory().join("calls")
 }
 
-/// Checks what it gets, and has calls made of it if there are any.
+/// Checks its input, and optionally builds calls from it.
 pub struct Checked {
     calls: Option<Builder>,
     last: HashMap<i32, u64>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Files that are gone when the process ends.
+//! Files that are removed when the process ends.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,12 +7,12 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A file in memory, with a name as long as it is open.
+/// A file in memory; it has a name as long as it is open.
 pub struct Memory(pub File);
 
 impl Memory {
     pub fn new(bytes: &[u8]) -> Self {
-        // SAFETY: a constant string; a new file descriptor is owned by nobody else.
+        // SAFETY: a constant string; nothing else owns the new file descriptor.
         let mut file = unsafe {
             let fd = libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0, "{}", std::io::Error::last_os_error());

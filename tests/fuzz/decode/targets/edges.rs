@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An edge file, which `nsight-decode build` makes the tables of calls from.
+//! An edge file, from which `nsight-decode build` makes the tables of calls.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Files with code and symbols. The first byte chooses: a program, a kcore, kallsyms, compiled BPF programs.
+//! Files with code and symbols. The first byte selects: a program, a kcore, kallsyms, compiled BPF programs.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use nsight_decode::perfdata::Recording;
 use nsight_decode_fuzz::perf_data::{self, Options};
 use nsight_decode_fuzz::scratch::{directory, Memory};
 
-/// Of the fixed machine: it changes its kernel.
+/// A recording of the fixed machine, in which the kernel changes.
 fn recording() -> &'static Recording {
     static OPENED: OnceLock<(Recording, Memory)> = OnceLock::new();
     let options = Options {

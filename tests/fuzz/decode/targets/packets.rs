@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Intel PT of a core (or thread) that ran the fixed program.
 //!
-//! Two bytes choose how it was recorded; the others are packets.
+//! Two bytes select how it was recorded; the others are packets.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ fn choose(first: u8, second: u8) -> (Options, usize, usize) {
     (options, SLICES[of(2)], PIECES[of(4)])
 }
 
-/// The same for all: what the trace tells does not change it.
+/// The same code for all inputs: the trace does not change it.
 fn code(recording: &Recording) -> &'static Code {
     static CODE: OnceLock<Code> = OnceLock::new();
     CODE.get_or_init(|| run::code_of(recording).expect("the fixed program"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A perf.data file: what `nsight-decode info` and `calls` do with it, where the recorded machine's code is another one.
+//! A perf.data file: `nsight-decode info` and `calls` read it, with the code of another machine than the recorded one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

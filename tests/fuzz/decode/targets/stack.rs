@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Edges and events of one core to calls, which must nest; and to the columns of the table.
+//! Builds calls, which must nest, from edges and events of one core; then the columns of the table.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -2,10 +2,10 @@
 /*
  * pt-mark - control the observer from a shell in the guest
  *
- *	pt-mark watch ADDRESS...	log registers whenever execution comes there
+ *	pt-mark watch ADDRESS...	log registers whenever execution reaches ADDRESS
  *	pt-mark start NUMBER		begin log NUMBER
  *	pt-mark stop
- *	pt-mark vdso FILE		store the guest's vDSO, which no file of it has
+ *	pt-mark vdso FILE		store the guest's vDSO, which is in no file of the guest
  */
 #include <errno.h>
 #include <stdio.h>

@@ -4,14 +4,14 @@
  *
  *	pt-app ADDRESS PORT CAUSE [EVERY]
  *
- * Serves one request a recv() and echoes it. Each EVERYth (default 10) suffers CAUSE:
+ * Serves one request per recv() and echoes it. Every EVERYth request (default 10) suffers CAUSE:
  *	none	nothing
  *	slow	lookup() takes longer
  *	often	lookup() is called many times
  *	lock	another thread holds the lock that lookup() takes
  *	fault	the pages that lookup() reads were given back
  *	mprotect lookup() changes the protection of a page again and again
- * A mark begins and ends what is different.
+ * Marks enclose the code that is different.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -79,7 +79,7 @@ NOINLINE static void parse_request(const char *bytes, size_t n)
 	sink += sum;
 }
 
-/* Another thread, on the same core, that has the lock when the request wants it. */
+/* Another thread, on the same core, that holds the lock when the request needs it. */
 static void *holder(void *unused)
 {
 	for (;;) {

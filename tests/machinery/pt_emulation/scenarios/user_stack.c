@@ -5,8 +5,8 @@
  *	pt-user-stack INTERFACE ADDRESS PORT [EVERY]
  *
  * Takes packets for ADDRESS, which the kernel does not have, from a ring that it shares with the
- * kernel (AF_PACKET), and polls that ring: no socket of the kernel's gets the message, so there is
- * no hand-off. Each EVERYth (default 10) request is slow, and marked.
+ * kernel (AF_PACKET), and polls that ring: no kernel socket gets the message, so there is
+ * no hand-off. Every EVERYth request (default 10) is slow, and has marks.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -78,7 +78,7 @@ static int open_ring(const char *interface, unsigned char **ring)
 	return fd;
 }
 
-/* The kernel's view of the address and port is not asked for: that is the point. */
+/* On purpose, the kernel's view of the address and port is not used. */
 static bool is_ours(const struct packet *p, size_t n, uint32_t address, uint16_t port)
 {
 	return n >= sizeof(*p) && p->ip.ihl == 5 && p->ip.protocol == IPPROTO_UDP &&
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 		struct tpacket2_hdr *header = (struct tpacket2_hdr *)(ring + (size_t)i * FRAME);
 		const unsigned char *frame;
 
-		/* Whoever shares the core gets it while there is nothing to do. */
+		/* While there is nothing to do, other tasks on the core can run. */
 		while (!(__atomic_load_n(&header->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
 			sched_yield();
 		frame = (const unsigned char *)header + header->tp_mac;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What was built, how finely timed, and what is missing.
+//! What was built, the granularity of its times, and what is missing.
 
 use serde_json::{json, Value};
 
 use crate::losses::Ledger;
 
-/// Steps up to this are counted exactly, ns.
+/// Steps up to this length are counted exactly, ns.
 const FINE: usize = 1 << 12;
 
-/// How far apart the times of consecutive edges are that differ: calls within one such step share
-/// a time, and their order is all that is known.
+/// The time steps between consecutive edges that have different times. Calls within one such step share a time: only
+/// their order is known.
 #[derive(Clone, Debug)]
 pub struct Granularity {
     steps: Vec<u64>,
@@ -25,7 +25,7 @@ impl Default for Granularity {
 }
 
 impl Granularity {
-    /// An edge `step` ns after the one before it, in code that ran without a stop.
+    /// An edge `step` ns after the previous one, in code that ran without a stop.
     pub fn step(&mut self, step: u64) {
         self.edges += 1;
         if step > 0 {
@@ -44,7 +44,7 @@ impl Granularity {
         self.times += other.times;
     }
 
-    /// The step that a part of all steps does not exceed, ns.
+    /// The quantile of all steps, ns: the fraction `part` of them is not longer.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let wanted = (self.times as f64 * part).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -70,7 +70,7 @@ impl Granularity {
 pub struct Account {
     pub rows: u64,
     pub granularity: Granularity,
-    /// Of what the events tell; whoever decoded knows of more.
+    /// Losses that the events report; the decoder knows of more.
     pub losses: Ledger,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A stream of edges to the table of calls.
+//! Builds the table of calls from a stream of edges.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::error::Result;
 use crate::losses::Loss;
 use crate::thread_pool::ThreadPool;
 
-/// Takes edges and events, of each core in order of time, and writes the table.
+/// Takes edges and events, those of each core in time order, and writes the table.
 pub struct Builder {
     texts: Texts,
     table: Table,
     cores: BTreeMap<i32, Core>,
-    /// Threads whose core is not known: each has a buffer of its own, and what it lost is no other's.
+    /// Threads whose core is not known: each has its own buffer, and a loss in it concerns no other thread.
     threads: BTreeMap<i32, Core>,
     saved: Saved,
-    /// Times at which open calls were cut, since too many rows waited for their end.
+    /// How often open calls were cut because too many rows waited for their end.
     cuts: u64,
     pub account: Account,
 }
 
 impl Builder {
-    /// `directory` gets `calls/cpu-<n>.parquet` and `calls.json`. Threads of `pool` make the files' contents.
+    /// `directory` gets `calls/cpu-<n>.parquet` and `calls.json`. The threads of `pool` make the contents of the files.
     pub fn new(directory: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
         Ok(Self {
             texts: Texts::default(),
@@ -61,7 +61,7 @@ impl Sink for Builder {
             self.cores.entry(edge.cpu).or_insert_with(|| Core::new(edge.cpu))
         } else {
             let n = self.threads.len();
-            // More of them share one.
+            // Beyond the limit, further threads share one.
             let full = n >= MOST_THREADS && !self.threads.contains_key(&edge.tid);
             let tid = self.threads.keys().next_back().copied().filter(|_| full).unwrap_or(edge.tid);
             self.threads.entry(tid).or_insert_with(|| Core::of_thread(n as i64, edge.pid, edge.tid))
@@ -80,7 +80,7 @@ impl Sink for Builder {
     fn event(&mut self, event: &Event) -> Result<()> {
         self.account.losses.event(event);
         let of_cpu = self.cores.get_mut(&event.cpu).filter(|_| event.cpu >= 0);
-        // Where the thread is not known either, it may be any.
+        // If the event has no thread either, it may concern any of them.
         let of_threads =
             self.threads.iter_mut().filter(|(&tid, _)| event.cpu < 0 && (event.tid < 0 || event.tid == tid));
         for core in of_cpu.into_iter().chain(of_threads.map(|(_, core)| core)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rows to the columns of one row group.
+//! Converts rows to the columns of one row group.
 
 use bytes::Bytes;
 use parquet::basic::{Encoding, PageType};
@@ -15,28 +15,28 @@ use super::encode::{self, Dictionary};
 use super::row::{Kind, Known, Row};
 use super::texts::Names;
 
-/// Numbers of calls are unique over cores, and ascend in the order of the table.
+/// The numbers of calls are unique over all cores, and ascend in the order of the table.
 const CORE_SHIFT: u32 = 40;
 
-/// A column of a row group, as it is in the file.
+/// A column of a row group, as it is stored in the file.
 pub struct Chunk {
     pub bytes: Bytes,
     pub close: ColumnCloseResult,
 }
 
-/// Values of a column, one a row.
+/// The values of a column, one per row.
 enum Values {
-    /// As differences.
+    /// Stored as differences.
     Long(Vec<i64>),
-    /// Few that differ, of 8 or of 4 bytes.
+    /// Few distinct values, of 8 or of 4 bytes.
     Few(Dictionary, Vec<u32>, usize),
     /// Numbers from 0 up to a small one.
     Small(u32, Vec<u32>),
-    /// Texts, and which of them.
+    /// The texts, and which of them each row has.
     Text(Vec<u8>, u32, Vec<u32>),
 }
 
-/// Names of the columns, and their types, in their order.
+/// The names and types of the columns, in their order.
 pub mod schema {
     use arrow_schema::{DataType, Field, Schema};
 
@@ -69,7 +69,7 @@ pub mod schema {
     }
 }
 
-/// The columns of rows of a core, whose first has the number `first`.
+/// The columns for rows of one core; `first` is the number of the first row.
 pub fn columns(
     schema: &SchemaDescriptor,
     cpu: i32,
@@ -81,8 +81,8 @@ pub fn columns(
     schema.columns().iter().zip(values).map(|(column, values)| chunk(column, &values)).collect()
 }
 
-/// The values of all columns, in the schema's order. Rows are gone through once: they are as large as the
-/// caches, and there are many columns.
+/// The values of all columns, in the order of the schema. One pass over the rows: they are as large as the caches, and
+/// there are many columns.
 fn split(cpu: i32, first: i64, rows: &[Row], names: &Names) -> [Values; 18] {
     let n = rows.len();
     let core = i64::from(cpu) << CORE_SHIFT;
@@ -159,10 +159,10 @@ impl Few {
     }
 }
 
-/// The texts that rows use, numbered anew: a row group's dictionary has no others.
+/// The texts that the rows use, with new numbers: the dictionary of a row group contains no others.
 struct Used<'a> {
     names: &'a Names,
-    /// By a text's number; without: not used. One more for texts without a number.
+    /// Indexed by the number of a text; `u32::MAX`: not used. One additional entry for texts without a number.
     numbers: Vec<u32>,
     bytes: Vec<u8>,
     n: u32,

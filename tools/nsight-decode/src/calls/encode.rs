@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Values to bytes as Parquet has them: indices into a dictionary, and differences.
+//! Encodes values as Parquet bytes: dictionary indices, and differences.
 //!
-//! By hand, because the crate parquet hashes every value, texts as a whole, which took half of the time
-//! of decoding. Here an index costs some ns. apache/parquet-format, Encodings.md.
+//! Written by hand, because the crate parquet hashes every value (texts as a whole), which took half of the decoding
+//! time. Here, an index costs some ns. apache/parquet-format, Encodings.md.
 
 use std::collections::HashMap;
 
-/// Bits that hold every value up to `most`; one at least, since readers are not at ease with none.
+/// The number of bits that hold every value up to `most`; at least one, since some readers have problems with zero.
 pub fn width(most: u32) -> u32 {
     (u32::BITS - most.leading_zeros()).max(1)
 }
 
-/// A run is stored by its length from here on; shorter ones are packed.
+/// Runs of at least this many values are stored by their length; shorter ones are packed.
 const LONG: usize = 16;
-/// Values packed together.
+/// Values that are packed together.
 const GROUP: usize = 8;
-/// Groups in a packed run: the count of them stays one byte.
+/// Groups in a packed run: with at most this many, their count fits one byte.
 const MOST_GROUPS: usize = 63;
 
 /// Indices of `width` bits each: RLE / bit-packing hybrid.
@@ -47,7 +47,7 @@ pub fn indices(values: &[u32], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// How often the first value stands there; beyond `LONG`, counted to its end.
+/// How often the first value repeats; if more than `LONG`, counted to the end of the run.
 fn run_length(values: &[u32]) -> usize {
     let first = values[0];
     values.iter().position(|&v| v != first).unwrap_or(values.len())
@@ -93,9 +93,9 @@ pub fn differences(values: &[i64], out: &mut Vec<u8>) {
     }
 }
 
-/// Values one behind the other, of `width` bits each; together they are whole bytes.
+/// Packs values of `width` bits each, one after the other; together they fill whole bytes.
 fn pack_words<const N: usize>(values: &[u64; N], width: u32, out: &mut Vec<u8>) {
-    // Loops of a known width need no branches.
+    // Loops with a known width need no branches.
     macro_rules! of_width {
         ($($width:literal)*) => {
             match width {
@@ -147,7 +147,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Numbers for the values of a column, in the order in which they come.
+/// Assigns numbers to the values of a column, in the order in which they appear.
 #[derive(Default)]
 pub struct Dictionary {
     numbers: HashMap<i64, u32, ahash::RandomState>,
@@ -175,7 +175,7 @@ impl Dictionary {
 mod tests {
     use super::*;
 
-    /// What the specification says of a hybrid's runs.
+    /// Reads the runs of a hybrid as the specification describes them.
     fn read_indices(bytes: &[u8], width: u32, n: usize) -> Vec<u32> {
         let mut values = Vec::new();
         let mut at = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An edge file, of any route, to calls.
+//! Builds calls from an edge file of any route.
 //!
-//! Routes through perf learn of losses and names elsewhere and write them behind all edges, so the
-//! file is read twice: for those, and for the edges.
+//! Routes through perf get losses and names from another source and write them after all edges. So the file is read
+//! twice: first for losses and names, then for the edges.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -15,18 +15,18 @@ use crate::error::Result;
 use crate::losses::Loss;
 use crate::thread_pool::ThreadPool;
 
-/// What is needed before the edges.
+/// What is needed before the edges are read.
 #[derive(Default)]
 struct First {
     names: Vec<ThreadName>,
     /// By core, to be sorted by time.
     events: BTreeMap<i32, Vec<Placed>>,
-    /// Edges so far: of all cores, and of each.
+    /// Edges so far: of all cores, and of each core.
     edges: u64,
     of_core: BTreeMap<i32, u64>,
 }
 
-/// An event, and what stands before it in the file.
+/// An event, and how many edges precede it in the file.
 struct Placed {
     event: Event,
     edges: u64,
@@ -41,7 +41,7 @@ impl Sink for First {
     }
 
     fn event(&mut self, event: &Event) -> Result<()> {
-        // Edges have their threads, and switches are as many as anything.
+        // Edges name their threads, and switches are very frequent.
         if !matches!(event.code, Code::SwitchIn | Code::SwitchOut) {
             let of_core = self.of_core.get(&event.cpu).copied().unwrap_or_default();
             let placed = Placed { event: *event, edges: self.edges, of_core };
@@ -60,25 +60,25 @@ impl Sink for First {
     }
 }
 
-/// Puts events between the edges of their core.
+/// Inserts events between the edges of their core.
 struct Second<'a> {
     builder: &'a mut Builder,
     events: BTreeMap<i32, VecDeque<Placed>>,
-    /// Edges of all cores in the file.
+    /// Edges of all cores in the whole file.
     n_edges: u64,
-    /// Those of each core so far.
+    /// Edges of each core so far.
     of_core: BTreeMap<i32, u64>,
 }
 
 impl Placed {
-    /// Whether it comes before an edge, which stands behind `of_core` others of its core.
+    /// Whether the event comes before an edge that follows `of_core` other edges of its core.
     fn comes_before(&self, edge: &Edge, of_core: u64, n_edges: u64) -> bool {
         let event = &self.event;
-        // A loss that edges follow stands where it happened.
+        // If edges follow a loss in the file, the loss stands where it happened.
         if event.code.is_loss() && self.edges < n_edges {
             return self.of_core <= of_core;
         }
-        // Behind a loss, trace begins: what else has its time was still decoded.
+        // After a loss, the trace begins again: other edges with the time of the loss were decoded before it.
         event.time < edge.time
             || event.time == edge.time && (edge.kind == Kind::TraceBegin || !event.code.is_loss())
     }

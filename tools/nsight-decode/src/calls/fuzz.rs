@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the fuzz targets in tests/fuzz/decode reach of calls beside their public functions.
+//! What the fuzz targets in tests/fuzz/decode use of calls, besides its public functions.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::edges::{Edge, Event};
 pub enum Step {
     Edge(Edge),
     Event(Event),
-    /// As where too many rows wait for the end of an open call.
+    /// A cut, as it happens when too many rows wait for the end of an open call.
     Cut,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Edges to calls: a stack per thread, cut where its thread leaves the core.
+//! Builds calls from edges: one stack per thread, cut where its thread leaves the core.
 //!
-//! Rows nest per core. At depth 0 is the thread; below it, in the order in which they begin,
-//! functions, system calls, interrupts and exceptions, and gaps.
+//! Rows nest per core. Depth 0 is the thread. Below it are, in the order in which they begin, functions, system calls,
+//! interrupts and exceptions, and gaps.
 
 mod account;
 mod builder;

@@ -23,12 +23,12 @@ named! {
 }
 
 named! {
-    /// How an end of a call is known.
+    /// How the begin or end of a call is known.
     pub enum Known {
         Measured "measured",
         /// Cut at a context switch, or at the begin or end of the trace.
         Inferred "inferred",
-        /// In a loss, or before what was traced.
+        /// Lies in a loss, or before tracing began.
         Missing "missing",
     }
 }
@@ -36,7 +36,7 @@ named! {
 /// One row of `calls`. Times in ns of perf's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Number of the enclosing row of this core; -1: none.
+    /// Number of the enclosing row on this core; -1: none.
     pub parent: i64,
     pub depth: u32,
     pub kind: Kind,
@@ -53,7 +53,7 @@ pub struct Row {
     pub end_known: Known,
     pub arg: i64,
     pub address: u64,
-    /// Gaps and stalls: the last function that was called before, and why.
+    /// Gaps and stalls: the last function that was called before it, and the cause.
     pub before: u32,
     pub cause: u32,
 }

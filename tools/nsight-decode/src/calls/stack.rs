@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What runs on one core: its thread, and the calls that are open.
+//! What runs on one core: its thread, and the open calls.
 
 mod events;
 mod frames;
@@ -13,22 +13,22 @@ use super::texts::{Function, Texts};
 use crate::edges::{Edge, Kind as Way};
 use frames::{context, Entry, Frame};
 
-/// Rows that are done are written in batches of at least this.
+/// Complete rows are written in batches of at least this many.
 const BATCH: usize = 1 << 16;
-/// More rows that wait for the end of an open call are not kept: of one core, and of all together.
+/// Limits for the rows that wait for the end of an open call: for one core, and for all cores together.
 const MOST: usize = 1 << 21;
 const MOST_OF_ALL: usize = 1 << 23;
-/// A core has at most so many open calls. A cut or a switch keeps the innermost: each of them becomes a row again.
+/// Limit for the open calls of a core. A cut or a switch keeps the innermost ones: each of them gets a new row.
 const DEEPEST: usize = 1 << 14;
 const KEPT: usize = 1 << 12;
 /// Cause of a gap.
 const OVERFLOW: &str = "overflow";
-/// Numbers of rows without a core begin with that of their thread.
+/// Rows without a core: their numbers begin with the number of their thread.
 const THREAD_SHIFT: u32 = 28;
-/// As many have room in the numbers of a core's rows.
+/// This many threads fit into the row numbers of a core.
 pub const MOST_THREADS: usize = 1 << 12;
 
-/// Frames of threads that are off their cores, by `thread_key`.
+/// Frames of threads that are off CPU, by `thread_key`.
 pub type Saved = HashMap<i64, Vec<Frame>>;
 
 /// Nothing is known since `start`.
@@ -43,34 +43,34 @@ struct Gap {
 pub struct Core {
     pub cpu: i32,
     rows: Vec<Row>,
-    /// Rows that were taken away already.
+    /// Rows that `take` has already returned.
     base: i64,
-    /// Of `rows`, so many from the begin on are done.
+    /// How many of `rows`, from the begin, are complete.
     done: usize,
     thread: Option<(i64, i32, i32)>,
     stack: Vec<Frame>,
     gap: Option<Gap>,
     /// Time of the last edge or stall.
     last: u64,
-    /// The next edge's distance from the last tells nothing of granularity.
+    /// The distance from the last edge to the next one says nothing about the granularity.
     apart: bool,
     /// Text of the last function that was called.
     before: u32,
     ratio: Option<u64>,
-    /// One that has no row yet.
+    /// A ratio that has no row yet.
     early_ratio: Option<u64>,
-    /// Edges tell which function was jumped to: perf's do not, and any may run.
+    /// Edges show which function was jumped to. Edges from perf do not: there, any function may run.
     tells_jumps: bool,
-    /// The row of an overflow behind which the trace goes on at a time that is not told yet.
+    /// The row of an overflow after which the trace resumes at a time that is not known yet.
     untold: Option<i64>,
-    /// Pid and tid, where the trace is of one thread and its core is not known.
+    /// Pid and tid, if the trace is of one thread and its core is not known.
     owner: Option<(i32, i32)>,
     pub granularity: Granularity,
-    /// Calls whose end is not known, since too many were open.
+    /// Calls whose end is not known because too many were open.
     pub forgotten: u64,
 }
 
-/// Rows of a core that may wait. A batch is kept in any case.
+/// How many rows of one core may wait: at least a batch.
 fn most_rows(n_cores: usize) -> usize {
     (MOST_OF_ALL / n_cores.max(1)).clamp(BATCH, MOST)
 }
@@ -102,12 +102,13 @@ impl Core {
         }
     }
 
-    /// Of a thread whose core is not known. `number`: which one of them, up to `MOST_THREADS`: its rows have numbers apart.
+    /// For a thread whose core is not known. `number` (up to `MOST_THREADS`) identifies it: each such thread has
+    /// separate row numbers.
     pub fn of_thread(number: i64, pid: i32, tid: i32) -> Self {
         Self { base: number << THREAD_SHIFT, owner: Some((pid, tid)), ..Self::new(-1) }
     }
 
-    /// Each core has an idle thread of its own, and all of them are called 0. An edge file may have cores of any number.
+    /// Each core has its own idle thread, and all of them have tid 0. An edge file may contain any core number.
     fn key(&self, tid: i32) -> i64 {
         if tid == 0 {
             i64::MIN + i64::from(self.cpu as u32)
@@ -116,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Any thread that is not known has a negative number: nothing says that the next one goes on with its calls.
+    /// All unknown threads have a negative number: nothing says that the next one continues the same calls.
     fn save(&self, tid: i32, frames: Vec<Frame>, saved: &mut Saved) {
         if tid >= 0 {
             saved.insert(self.key(tid), frames);
@@ -127,12 +128,12 @@ impl Core {
         self.done >= BATCH
     }
 
-    /// Whether calls are to be cut, where there are so many cores.
+    /// Whether calls have to be cut; `n_cores` determines the limit.
     pub fn is_full(&self, n_cores: usize) -> bool {
         self.rows.len() - self.done >= most_rows(n_cores) || self.stack.len() >= DEEPEST
     }
 
-    /// Rows that are done, and the number of the first. `spare`: what rows are to be kept in now.
+    /// The complete rows, and the number of the first. `spare` is the memory for the next rows.
     pub fn take(&mut self, mut spare: Vec<Row>) -> (i64, Vec<Row>) {
         let first = self.base;
         spare.clear();
@@ -200,7 +201,7 @@ impl Core {
         self.push(Frame { row: 0, context: 0, entry, kind, function, address }, time, known);
     }
 
-    /// A function that runs, and whose begin was not seen.
+    /// Opens a function that runs but whose begin was not seen.
     fn find(&mut self, function: Function, address: u64, time: u64) {
         self.enter(Entry::Unknown, Kind::Function, function, address, time, Known::Missing);
     }
@@ -212,7 +213,7 @@ impl Core {
         Some(frame)
     }
 
-    /// Closes frames until `n` are left: those left out by the way back have their end inferred.
+    /// Closes frames until `n` are left. The end of those that the return skips is inferred.
     fn pop_to(&mut self, n: usize, time: u64) {
         while self.stack.len() > n {
             let known = if self.stack.len() == n + 1 { Known::Measured } else { Known::Inferred };
@@ -222,7 +223,7 @@ impl Core {
 
     // -- threads ------------------------------------------------------------------------
 
-    /// The thread leaves the core. Returns its frames.
+    /// The thread leaves the core. Returns the frames of the thread.
     fn suspend(&mut self, time: u64, known: Known) -> Vec<Frame> {
         let frames = self.stack.clone();
         while self.pop(time, known).is_some() {}
@@ -247,7 +248,7 @@ impl Core {
         }
     }
 
-    /// Makes the edge's thread the one that runs, and ends a gap.
+    /// Makes the edge's thread the current one, and ends a gap.
     fn arrive(&mut self, edge: &Edge, time: u64, texts: &mut Texts, saved: &mut Saved) {
         let current = self.thread.map(|t| (t.1, t.2));
         let same = current == Some((edge.pid, edge.tid));
@@ -264,7 +265,8 @@ impl Core {
                 self.save(tid, frames, saved);
             }
             self.gap_row(gap, time, texts);
-            // perf tells where an overflow ends before it tells when: at the time at which the overflow began.
+            // perf reports where an overflow ends before it reports when: the first edge has the time at which the
+            // overflow began.
             let is_untold = gap.cause == OVERFLOW && time <= gap.start;
             self.untold = is_untold.then_some(self.base + self.rows.len() as i64 - 1);
             let frames = if gap.lost || same { None } else { saved.remove(&self.key(edge.tid)) };
@@ -354,13 +356,13 @@ impl Core {
         }
     }
 
-    /// Closes all calls and opens them again, so that their rows are done.
+    /// Closes all calls and opens them again, so that their rows are complete.
     pub fn cut(&mut self, texts: &mut Texts) {
         let Some((_, pid, tid)) = self.thread else { return };
-        // In a gap nothing runs.
+        // Nothing runs during a gap.
         let at = self.gap.map_or(self.last, |gap| gap.start);
         let frames = self.suspend(at, Known::Inferred);
-        // Rows that are done stay as they are.
+        // Complete rows do not change any more.
         self.untold = None;
         self.resume(pid, tid, frames, at, Known::Inferred, texts);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rows to Parquet: one file a core, in row groups, so that memory does not depend on how many there are.
+//! Writes rows as Parquet: one file per core, in row groups, so that memory does not depend on the number of rows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,11 +28,11 @@ pub struct Table {
     files: BTreeMap<i32, (Arc<CoreFile>, u64)>,
     rows: u64,
     pool: Arc<ThreadPool>,
-    /// Memory of rows that are written.
+    /// Memory of rows that were written, to be reused.
     spare: Arc<Mutex<Vec<Vec<Row>>>>,
 }
 
-/// What all files have in common.
+/// What all files share.
 struct Format {
     schema: SchemaDescriptor,
     properties: WriterPropertiesPtr,
@@ -41,13 +41,13 @@ struct Format {
 impl Format {
     fn new(schema: &Schema) -> Encoded<Self> {
         let mut properties = WriterProperties::builder().build();
-        // By which readers of Arrow know texts as dictionaries.
+        // Arrow readers need this to read texts as dictionaries.
         add_encoded_arrow_schema_to_metadata(schema, &mut properties);
         Ok(Self { schema: ArrowSchemaConverter::new().convert(schema)?, properties: properties.into() })
     }
 }
 
-/// The file of a core. Row groups are made by several threads, and written in their order.
+/// The file of a core. Several threads make row groups; they are written in order.
 struct CoreFile {
     path: PathBuf,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ struct CoreFile {
 
 struct State {
     writer: SerializedFileWriter<BufWriter<File>>,
-    /// Row groups that wait for others before them.
+    /// Row groups that wait for earlier ones.
     waiting: BTreeMap<u64, Encoded<Vec<Chunk>>>,
     next: u64,
     failed: Option<String>,
@@ -86,7 +86,7 @@ impl CoreFile {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes the row group with a number, and writes what its turn has come for.
+    /// Takes the row group with a number, and writes all groups whose turn has come.
     fn take(&self, number: u64, group: Encoded<Vec<Chunk>>) {
         let mut state = self.state();
         state.waiting.insert(number, group);
@@ -105,7 +105,7 @@ impl CoreFile {
         self.state().failed.as_ref().map_or(Ok(()), |e| Err(Error::output(&self.path, e)))
     }
 
-    /// All row groups are there.
+    /// All row groups are complete.
     fn finish(&self, n_groups: u64) -> Result<()> {
         self.check()?;
         let mut state = self.state();
@@ -120,7 +120,7 @@ impl Table {
     pub fn create(directory: &Path, pool: Arc<ThreadPool>) -> Result<Self> {
         let calls = directory.join("calls");
         fs::create_dir_all(&calls).map_err(|e| Error::output(&calls, e))?;
-        // Cores of a run before are not this one's.
+        // Files of cores from an earlier run do not belong to this one.
         for entry in fs::read_dir(&calls).map_err(|e| Error::output(&calls, e))?.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -143,7 +143,7 @@ impl Table {
         self.directory.join("calls").join(format!("cpu-{cpu:04}.parquet"))
     }
 
-    /// The file of a core, and how many row groups it was given.
+    /// The file of a core, and how many row groups it has received.
     fn file(&mut self, cpu: i32) -> Result<&mut (Arc<CoreFile>, u64)> {
         if !self.files.contains_key(&cpu) {
             let file = CoreFile::create(self.path(cpu), &self.format)?;
@@ -152,7 +152,7 @@ impl Table {
         Ok(self.files.get_mut(&cpu).expect("it is there now"))
     }
 
-    /// Writes what is done of a core, soon.
+    /// Writes the complete rows of a core, soon.
     pub fn write(&mut self, core: &mut Core, texts: &Texts) -> Result<()> {
         let spare = self.spare.lock().unwrap_or_else(|e| e.into_inner()).pop();
         let (first, mut rows) = core.take(spare.unwrap_or_default());
@@ -176,7 +176,7 @@ impl Table {
         Ok(())
     }
 
-    /// Everything is written; `calls.json` last. Returns how many rows there are.
+    /// Writes everything that is left; `calls.json` last. Returns the number of rows.
     pub fn finish(&mut self, account: &Account) -> Result<u64> {
         if self.files.is_empty() {
             self.file(0)?;

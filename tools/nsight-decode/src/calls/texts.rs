@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Names of functions, objects and threads, each once.
+//! Names of functions, objects and threads, each stored once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::edges::ThreadName;
 
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Texts by their number, shared with threads that write what has them.
+/// Texts by their number, shared with the threads that write rows.
 pub type Names = Vec<Arc<str>>;
 
 #[derive(Default)]
 pub struct Texts {
     pub all: Arc<Names>,
     numbers: HashMap<Arc<str>, u32>,
-    /// By a stream's symbol number: symbol, object, and what its edges lead into.
+    /// By a stream's symbol number: symbol, object, and the kind of code.
     functions: Vec<Function>,
     /// By thread and time.
     threads: HashMap<i32, BTreeMap<u64, u32>>,
@@ -26,24 +26,24 @@ pub struct Texts {
 pub struct Function {
     pub symbol: u32,
     pub dso: u32,
-    /// The symbol of the whole, where the compiler moved a part of a function elsewhere.
+    /// The symbol of the whole function, if the compiler moved a part of it elsewhere.
     whole: u32,
     /// It has a name.
     pub is_known: bool,
-    /// An entry of the kernel's for exceptions: of an interrupt otherwise.
+    /// A kernel entry for exceptions; otherwise, the entry is for an interrupt.
     pub is_exception: bool,
-    /// A retpoline: its return leads on, not back.
+    /// A retpoline: its return leads to a new function, not back.
     pub is_thunk: bool,
-    /// Where functions jump to return.
+    /// A return thunk: functions jump there to return.
     pub is_return_thunk: bool,
     /// Where a program begins after exec.
     pub is_program_start: bool,
-    /// Of the kernel: the old program is gone.
+    /// A kernel function after which the old program no longer exists.
     pub is_exec: bool,
 }
 
 impl Function {
-    /// Whether both are the same one, or parts of it.
+    /// Whether both are the same function, or parts of it.
     pub fn is_with(&self, other: &Self) -> bool {
         (self.whole, self.dso) == (other.whole, other.dso)
     }
@@ -96,7 +96,7 @@ impl Texts {
         }
     }
 
-    /// Name of a thread at a time; before the first, that one.
+    /// Name of a thread at a time; for a time before its first name, the first name.
     pub fn thread(&mut self, tid: i32, time: u64) -> u32 {
         if tid == 0 {
             return self.number("swapper");
@@ -108,12 +108,12 @@ impl Texts {
     }
 }
 
-/// As fs/exec.c names it; the second one before 5.8.
+/// The names in fs/exec.c; the second one before 5.8.
 fn is_exec(name: &str) -> bool {
     matches!(name, "begin_new_exec" | "flush_old_exec")
 }
 
-/// As arch/x86/entry/entry_64.S and, before 5.8, arch/x86/entry/traps name them.
+/// The names in arch/x86/entry/entry_64.S and, before 5.8, in arch/x86/entry/traps.
 fn is_exception(name: &str) -> bool {
     const OLD: [&str; 8] = [
         "page_fault",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiled BPF programs, which perf saves in a header feature: nothing else has their code.
+//! Compiled BPF programs, which perf saves in a header feature: no other file has their code.
 
 use crate::perfdata::layout::{u32_at, u64_at};
 
@@ -10,7 +10,7 @@ pub struct BpfCode {
     pub code: Vec<u8>,
 }
 
-/// Offsets in `struct bpf_prog_info` of include/uapi/linux/bpf.h, which only grows.
+/// Offsets in `struct bpf_prog_info` of include/uapi/linux/bpf.h. New kernels only append fields to it.
 mod info {
     pub const JITED_LEN: usize = 16;
     pub const JITED_INSNS: usize = 24;
@@ -23,7 +23,7 @@ mod info {
 /// `struct perf_bpil` without its variable part.
 const HEADER: usize = 16;
 
-/// The programs of a BPF_PROG_INFO feature, as far as they can be read.
+/// The programs of a BPF_PROG_INFO feature that can be read.
 pub fn programs(feature: &[u8]) -> Vec<BpfCode> {
     let mut found = Vec::new();
     let mut at = 4;
@@ -42,7 +42,7 @@ pub fn programs(feature: &[u8]) -> Vec<BpfCode> {
     found
 }
 
-/// The functions of one program: their code lies one behind the other.
+/// The functions of one program: their code is stored contiguously.
 fn functions(info: &[u8], data: &[u8], found: &mut Vec<BpfCode>) {
     let part = |offset: u64, size: usize| {
         let offset = usize::try_from(offset).ok()?;

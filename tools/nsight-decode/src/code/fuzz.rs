@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the fuzz targets in tests/fuzz/decode reach of code: readers of files that a capture or its machine brings.
+//! What the fuzz targets in tests/fuzz/decode use of code: readers of files from a capture or from its machine.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::symbols::{Interner, Symbols};
 use super::{bpf, kallsyms};
 use crate::perfdata::Recording;
 
-/// Symbols by name, and what lies at some addresses.
+/// Looks up symbols by name, and symbols at some addresses.
 fn look_up(symbols: &Symbols) {
     let interner = Interner::default();
     let named = symbols.address("__switch_to").unwrap_or(0);
@@ -22,7 +22,7 @@ fn look_up(symbols: &Symbols) {
 }
 
 pub fn read_kallsyms(text: &[u8]) {
-    // SAFETY: what refers to the text is gone when this function ends.
+    // SAFETY: everything that refers to the text is dropped when this function ends.
     let text: &'static [u8] = unsafe { std::mem::transmute(text) };
     kallsyms::parse(text).iter().for_each(look_up);
 }
@@ -39,7 +39,7 @@ pub fn read_object(file: &File, path: &Path, root: &Path) {
     look_up(&object.into_symbols(1 << 21));
 }
 
-/// A kcore, changed as the recording says.
+/// Reads a kcore, with the changes that the recording reports.
 pub fn read_kcore(recording: &Recording, file: &File, path: &Path) {
     if let Ok(kernel) = Kernel::of_kcore(recording, file, path) {
         [0, 1, 1 << 40, u64::MAX].map(|time| kernel.pieces(time).count());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Images of libipt: the code of one process at one time, and symbols by address.
+//! libipt images: the code of one process at one time, with symbols by address.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use crate::libipt;
 use crate::perfdata::Map;
 
-/// Images kept for each thread that decodes; beyond, all are made anew.
+/// Images kept for each decoding thread; beyond this limit, all are made again.
 const MAX_IMAGES: usize = 512;
-/// Entries of the cache of symbols: a power of 2. A fuzzer makes it anew for each input.
+/// Entries of the symbol cache: a power of 2. A fuzzer makes the cache again for each input.
 const CACHED: usize = 1 << if cfg!(fuzzing) { 5 } else { 14 };
 
 struct UserMap {
@@ -28,17 +28,17 @@ pub struct Image {
     pointer: *mut libipt::Image,
     maps: Vec<UserMap>,
     number: u32,
-    /// Interval of time in which the kernel's symbols are those.
+    /// The interval of time during which the kernel's symbols do not change.
     kernel: u32,
-    /// Time for which it was made.
+    /// The time for which it was made.
     time: u64,
-    /// It holds until then.
+    /// It is valid until then.
     pub until: u64,
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: decoders that used it have another one, or are gone: they hold an Rc.
+        // SAFETY: decoders hold an Rc. Those that used this image were dropped or have another image now.
         unsafe { libipt::pt_image_free(self.pointer) };
     }
 }
@@ -48,7 +48,7 @@ impl Image {
         self.pointer
     }
 
-    /// What is mapped at an address of user code.
+    /// Name of the mapping at an address of user code.
     pub fn name(&self, address: u64) -> Option<&str> {
         self.map(address).map(|m| m.map.name.as_str())
     }
@@ -62,17 +62,17 @@ impl Image {
 #[derive(Clone, Copy)]
 struct Cached {
     address: u64,
-    /// Whose: of an image's user code, or of an interval of time of the kernel's.
+    /// The owner of the address: user code of an image, or the kernel in an interval of time.
     of: u32,
     found: Found,
 }
 
-/// The images of one thread that decodes. libipt reorders an image's sections while it reads them:
-/// threads cannot share it.
+/// The images of one decoding thread. libipt reorders the sections of an image while it reads them, so threads cannot
+/// share an image.
 pub struct Images<'a> {
     code: &'a Code,
     made: HashMap<(i32, usize, usize), Rc<Image>>,
-    /// Behind the images that use them, so that they are dropped later.
+    /// Declared after the images that use them, so that they are dropped later.
     pub sections: Rc<Sections>,
     n_made: u32,
     cache: Vec<Cached>,
@@ -134,7 +134,7 @@ impl<'a> Images<'a> {
         Ok(image)
     }
 
-    /// The function at an address. Without one: number 0, of that address alone.
+    /// The function at an address. If there is none: number 0, for that address alone.
     pub fn symbol(&mut self, image: &Image, address: u64) -> Found {
         let slot = (address ^ address >> 14) as usize & (CACHED - 1);
         let of = if address >= KERNEL_BEGIN { image.kernel } else { image.number };
@@ -153,7 +153,7 @@ impl<'a> Images<'a> {
             return self.code.kernel.find(address, image.time, interner);
         }
         let UserMap { map, object } = image.map(address)?;
-        // Without symbol, its object is known at least.
+        // Even without a symbol, its object is known.
         let nameless =
             || Found { id: interner.id("", &map.name.as_str().into()), start: address, end: address };
         let Some(object) = object else { return Some(nameless()) };

@@ -11,13 +11,13 @@ pub const KERNEL: &str = "[kernel.kallsyms]";
 /// Where user addresses end.
 pub const KERNEL_BEGIN: u64 = 1 << 63;
 
-/// Symbols by object: of the kernel proper first. Their names stay where they are in the text: the kernel
-/// has more than 100,000; a window needs few of them.
+/// Symbols by object, those of the kernel proper first. Their names stay where they are in the text: the kernel has
+/// more than 100,000, and a window needs few of them.
 pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let mut by_object: BTreeMap<&[u8], Vec<Symbol>> = BTreeMap::new();
     let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
     let mut begin = 0;
-    // A kallsyms has 10 MB: no text is looked at twice.
+    // A kallsyms has 10 MB: read the text only once.
     for end in ends {
         let line = text.get(begin..end).unwrap_or_default();
         begin = end + 1;
@@ -25,7 +25,7 @@ pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
         let (Some(address), Some(&[kind]), Some(name)) = (words.next(), words.next(), words.next()) else {
             continue;
         };
-        // As perf does: no absolute ones, no read-only data.
+        // As perf does: skip absolute symbols and read-only data.
         if !matches!(kind, b't' | b'T' | b'w' | b'W' | b'd' | b'D' | b'b' | b'B') {
             continue;
         }
@@ -45,10 +45,10 @@ pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     let named = kernel.map(|symbols| (KERNEL.as_bytes(), symbols)).into_iter().chain(by_object);
     for (object, symbols) in named {
         let dso: Arc<str> = String::from_utf8_lossy(object).into();
-        // perf gives each the next one's start as its end, and then prefers symbols that are not empty.
+        // perf uses the start of the next symbol as the end of each, and then prefers symbols that are not empty.
         let last = |_: &Symbol, _: &Symbol| true;
         all.push(Symbols::with_aliases(symbols, dso, last, |this, next| {
-            // Between the kernel's parts lies nothing.
+            // There are no symbols between the parts of the kernel.
             if next.start - this.start > 1 << 28 {
                 (this.start / 4096 + 2) * 4096
             } else {
@@ -59,7 +59,7 @@ pub fn parse(text: &'static [u8]) -> Vec<Symbols> {
     all
 }
 
-/// None: no number of at most 64 bits.
+/// None: not a hexadecimal number of at most 64 bits.
 fn hex(text: &[u8]) -> Option<u64> {
     let digit = |&byte: &u8| (byte as char).to_digit(16).map(u64::from);
     let short = !text.is_empty() && text.len() <= 16;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's code over time: a copy of it, with what changed and came meanwhile laid over it.
+//! The kernel's code over time: a copy of it, with changed and added code laid over it.
 //!
-//! A PT decoder needs the code as it was. TEXT_POKE records have the old and the new bytes of
-//! each change, KSYMBOL records say when BPF programs came and went. `epoch` numbers the intervals
-//! of time between these; a section of libipt is made for each page in each state that it had.
+//! A PT decoder needs the code as it was when it ran. TEXT_POKE records have the old and the new bytes of each change.
+//! KSYMBOL records report when BPF programs were added and removed. `epoch` numbers the intervals of time between these
+//! events. Each page gets one libipt section for each state that it had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,13 +22,13 @@ use crate::perfdata::layout::{feature, u16_at, u32_at, u64_at};
 use crate::perfdata::{Ksymbol, Poke, Recording};
 
 const PAGE: u64 = 4096;
-/// A kcore has all memory; of what it maps, code is here.
+/// A kcore maps all memory; kernel code begins at this address.
 const CODE_BEGIN: u64 = 0xffff_ffff_8000_0000;
-/// Larger pieces are no code.
+/// Larger pieces are not code.
 const MAX_SEGMENT: u64 = 1 << 31;
-/// So many bytes of them are copied to be changed.
+/// Limit for the bytes of segments that are copied in order to be changed.
 const MAX_COPY: u64 = 1 << 28;
-/// Changes during the trace that are followed: each takes a page.
+/// How many changes during the trace are followed: each takes a page.
 const MAX_POKES: usize = 1 << 15;
 
 /// Bytes of a file at an address.
@@ -44,7 +44,7 @@ impl Segment {
     }
 }
 
-/// Something that is laid over the base from one time to another.
+/// A piece that is laid over the base from one time to another.
 struct Layer {
     from: u64,
     to: u64,
@@ -58,22 +58,22 @@ pub struct Kernel {
     layers: Vec<Layer>,
     ksymbols: Vec<(Ksymbol, u64, Arc<str>)>,
     changes: Vec<u64>,
-    /// More changes during the trace than are followed.
+    /// Changes during the trace beyond those that are followed.
     pub pokes_left_out: usize,
-    /// Where a thread is replaced by the next one.
+    /// Address at which the next thread replaces the current one.
     pub switch_ip: Option<u64>,
-    /// Keeps the layers' code open.
+    /// Keeps the file with the layers' code open.
     _memory: Option<MemoryFile>,
 }
 
-/// When the trace begins, ns: what is before needs not be told apart.
+/// Begin of the trace, ns: earlier states of the code need not be distinguished.
 fn first_time(recording: &Recording) -> u64 {
     let first = |chunks: &Vec<crate::perfdata::Chunk>| index::first_tsc(chunks, recording);
     let tsc = recording.streams.values().filter_map(first).min();
     tsc.map_or(0, |tsc| recording.info.conv.ns(tsc))
 }
 
-/// Where the kernel's code is to be taken from.
+/// Where the kernel's code is taken from.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSource {
     /// A directory with kcore, kallsyms (and modules): kcore_dir, or /proc.
@@ -91,7 +91,7 @@ impl Kernel {
             let Some(directory) = &directory else { return Ok(Vec::new()) };
             let text =
                 files::open_below(directory, Path::new("kallsyms")).and_then(|(file, _)| files::read(file));
-            // Names of symbols are needed up to the end of the program.
+            // The names of symbols are needed until the program ends.
             Ok(kallsyms::parse(text.map_err(|e| Error::input(&directory.join("kallsyms"), e, hint))?.leak()))
         };
         let mut kernel = Self::default();
@@ -138,7 +138,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Code alone.
+    /// Loads code only.
     #[cfg(fuzzing)]
     pub(super) fn of_kcore(recording: &Recording, file: &File, path: &Path) -> Result<Self> {
         let segments = segments(file, 0).map_err(|e| Error::input(path, e, ""))?;
@@ -173,12 +173,12 @@ impl Kernel {
                 .is_some_and(|s| file.read_exact_at(page, s.offset + (address - s.address)).is_ok())
         });
 
-        // libipt checks that a file is as it was when a section of it was made: write all before.
+        // libipt checks that a file has not changed since a section of it was made: write everything before that.
         let mut memory = MemoryFile::new()?;
         let (mut planned, mut copies, mut whole) = (Vec::new(), Vec::new(), Vec::new());
         let mut copied = 0;
         for segment in segments {
-            // What changed before the trace begins is part of the base: the fewer pieces, the faster.
+            // Changes from before the trace are part of the base: fewer pieces are faster.
             let mut of_this = pages.range(segment.address..segment.address + segment.size).peekable();
             if of_this.peek().is_none() || segment.size > MAX_COPY - copied {
                 self.base.push(segment.piece(path.into(), segment.offset));
@@ -194,7 +194,7 @@ impl Kernel {
             copied += segment.size;
             copies.push((at, segment));
         }
-        // Of segments that are not copied, each page that ever changed is laid over.
+        // For segments that are not copied, each page that ever changed is laid over.
         let uncopied = |address: &u64| whole.iter().any(|range| range.contains(address));
         for (address, versions) in pages.iter().filter(|(at, versions)| versions.len() > 1 || uncopied(at)) {
             for (index, (from, page)) in versions.iter().enumerate() {
@@ -214,7 +214,7 @@ impl Kernel {
         for (offset, segment) in copies {
             self.base.push(segment.piece(memory.path(), offset));
         }
-        // What came later covers what was before.
+        // A later piece covers an earlier one.
         planned.sort_by_key(|p| p.0);
         let mut changes = BTreeSet::new();
         for (from, to, address, offset, size) in planned {
@@ -228,13 +228,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// The interval without change that a time lies in, and when it ends.
+    /// The interval without changes that contains a time, and the end of that interval.
     pub fn epoch(&self, time: u64) -> (usize, u64) {
         let epoch = self.changes.partition_point(|&change| change <= time);
         (epoch, self.changes.get(epoch).copied().unwrap_or(u64::MAX))
     }
 
-    /// Code of the kernel at a time, in the order in which pieces cover each other.
+    /// The kernel's code at a time; a later piece covers an earlier one.
     pub fn pieces(&self, time: u64) -> impl Iterator<Item = &Piece> {
         let layers = self.layers.iter().filter(move |l| l.from <= time && time < l.to).map(|l| &l.piece);
         self.base.iter().chain(layers)
@@ -279,7 +279,8 @@ fn segments(file: &File, slide: u64) -> std::io::Result<Vec<Segment>> {
     if segments.is_empty() {
         return Err(std::io::Error::other("has no kernel code"));
     }
-    // Of a sparse file, each could be copied: together they are what an address space has.
+    // In a sparse file, segments can be much larger than the file, and each could be copied. Without overlap, their sum
+    // is limited by the address space.
     segments.sort_by_key(|s| s.address);
     if segments.windows(2).any(|two| two[1].address - two[0].address < two[0].size) {
         return Err(std::io::Error::other("has segments that overlap: it is damaged"));
@@ -287,8 +288,7 @@ fn segments(file: &File, slide: u64) -> std::io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// How far the kernel was moved when it was loaded: the kernel's MMAP record names a symbol and tells
-/// its address.
+/// How far the kernel was moved when it was loaded: the kernel's MMAP record has the name and the address of a symbol.
 fn slide(recording: &Recording, vmlinux: &super::object::Object) -> Option<u64> {
     let all = recording.side.kernel_maps.iter();
     let mut named = all.filter_map(|m| Some((m, m.name.strip_prefix("[kernel.kallsyms]")?))).peekable();
@@ -298,7 +298,7 @@ fn slide(recording: &Recording, vmlinux: &super::object::Object) -> Option<u64> 
     named.find_map(|(map, symbol)| Some(map.offset.wrapping_sub(vmlinux.symbol_address(symbol)?)))
 }
 
-/// Since when and until when each symbol was there.
+/// The lifetime of each symbol: begin and end.
 fn lifetimes(records: &[Ksymbol]) -> Vec<(Ksymbol, u64, Arc<str>)> {
     let mut all: Vec<(Ksymbol, u64, Arc<str>)> = Vec::new();
     let mut live: BTreeMap<u64, usize> = BTreeMap::new();
@@ -314,8 +314,8 @@ fn lifetimes(records: &[Ksymbol]) -> Vec<(Ksymbol, u64, Arc<str>)> {
     all
 }
 
-/// Pages that were changed, each with (since when, content) in order, those before `settled` as one.
-/// `base` copies a page.
+/// Pages that were changed: for each, its versions (begin, content) in order. Versions from before `settled` are merged
+/// into one. `base` copies a page.
 fn pages(
     pokes: &[Poke],
     settled: u64,
@@ -343,7 +343,7 @@ fn pages(
                 }
             }
         };
-        // Before the first change, whenever the base was copied; later pokes are undone first.
+        // Restores the page before the first change, whenever the base was copied: undo later pokes first.
         for poke in pokes.iter().rev() {
             put(&mut page, poke.address, &poke.old);
         }

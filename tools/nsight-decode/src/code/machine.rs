@@ -16,23 +16,23 @@ use crate::tasks::Tasks;
 
 const MAX_LACKING: usize = 1 << 12;
 
-/// All that is known of the code of a recording; shared by the threads that decode it.
+/// All known code of a recording; shared by the decoding threads.
 pub struct Code {
     pub kernel: Kernel,
     pub tasks: Tasks,
     pub interner: Interner,
     root: Option<PathBuf>,
     objects: Mutex<HashMap<Key, Option<Arc<Object>>>>,
-    /// Why objects are not there.
+    /// Why objects are missing.
     missing: Mutex<BTreeMap<String, String>>,
-    /// How often code of an object was needed and not there.
+    /// How often code of an object was needed but missing.
     lacking: Mutex<BTreeMap<String, u64>>,
 }
 
 type Key = (String, Option<String>);
 
 impl Code {
-    /// `root`: where the recorded machine's files are, / for this one's; None: they are not here.
+    /// `root`: directory with the recorded machine's files, / for this machine's; None: the files are not available.
     pub fn new(recording: &Recording, root: Option<&Path>, source: &KernelSource) -> Result<Self> {
         let kernel = Kernel::load(recording, source)?;
         let code = Self {
@@ -48,7 +48,7 @@ impl Code {
         Ok(code)
     }
 
-    /// The object of a mapping; None, and noted, where there is none, or another one.
+    /// The object of a mapping. None, with a note of the reason, if it is missing or is another version.
     pub(super) fn object(&self, map: &Map) -> Option<Arc<Object>> {
         let wanted = map.build_id.map(|id| id.hex());
         let key: Key = (map.name.clone(), wanted.clone());
@@ -74,7 +74,7 @@ impl Code {
             return Err("of another machine, and no --symfs was given".into());
         };
         let (file, path) = files::open_below(root, Path::new(name)).map_err(|e| {
-            // A directory of links to files elsewhere looks right to whoever made it.
+            // For the user, a directory of links to files elsewhere looks right.
             if root.join(name.trim_start_matches('/')).exists() {
                 return "a link leads out of --symfs: copy the file there, or bind-mount it".into();
             }
@@ -92,7 +92,7 @@ impl Code {
         }
     }
 
-    /// Code at an address was needed, and is not there. `mapped`: what is mapped there of user code.
+    /// Code at an address was needed but is missing. `mapped`: for user code, the name of the mapping there.
     pub fn lacks(&self, mapped: Option<&str>, address: u64) {
         let name = match mapped {
             Some(name) => name.to_owned(),
@@ -100,13 +100,13 @@ impl Code {
             None => "memory that perf knows no mapping of".to_owned(),
         };
         let mut lacking = self.lacking.lock().unwrap_or_else(|e| e.into_inner());
-        // A damaged trace leads anywhere.
+        // A damaged trace can lead anywhere.
         if lacking.len() < MAX_LACKING || lacking.contains_key(&name) {
             *lacking.entry(name).or_default() += 1;
         }
     }
 
-    /// Objects whose code was needed and not there: how often, and why it was not.
+    /// Objects whose code was needed but missing: how often, and why.
     pub fn lacking(&self) -> Vec<(String, u64, String)> {
         let missing = self.missing.lock().unwrap_or_else(|e| e.into_inner());
         let lacking = self.lacking.lock().unwrap_or_else(|e| e.into_inner());

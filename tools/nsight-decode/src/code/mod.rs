@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Code that ran, over time: of the kernel, of each process, with symbols.
+//! The code that ran, over time: of the kernel and of each process, with symbols.
 
 mod bpf;
 #[cfg(fuzzing)]

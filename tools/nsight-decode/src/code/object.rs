@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An ELF file that a process had mapped: its build id, its symbols, its addresses.
+//! An ELF file that a process had mapped: its build id, symbols and addresses.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,21 +23,21 @@ pub struct Object {
     pub path: Arc<Path>,
     name: Arc<str>,
     map: Option<Mmap>,
-    /// (file offset, size, address) of what is loaded.
+    /// (file offset, size, address) of each loaded segment.
     segments: Vec<(u64, u64, u64)>,
     pub build_id: Option<Vec<u8>>,
     symbols: OnceLock<Symbols>,
-    /// Where debug files are looked for: the root of the file system it comes from.
+    /// Where debug files are searched: the root of the file system that the object comes from.
     root: PathBuf,
 }
 
 impl Object {
-    /// A regular file that is at `path`; `name` is what it was called where it ran.
+    /// A regular file at `path`; `name` is its name on the machine where it ran.
     pub fn new(file: &File, path: &Path, name: &str, root: &Path) -> Result<Self, String> {
         if file.metadata().is_ok_and(|m| m.len() == 0) {
             return Err("empty".into());
         }
-        // SAFETY: as for perf.data: programs that are being written while they are read are not.
+        // SAFETY: as for perf.data: a program is not written while it is read.
         let map = unsafe { Mmap::map(file) }.map_err(|e| e.to_string())?;
         let (segments, build_id) = {
             let elf = Elf::parse(&*map).map_err(|_| "no 64-bit ELF file".to_owned())?;
@@ -68,7 +68,7 @@ impl Object {
         self.segments.iter().find(inside).map(|&(begin, _, address)| address.wrapping_add(offset - begin))
     }
 
-    /// How many of `size` bytes from an offset on the file has: a recording may tell any size.
+    /// How many of `size` bytes, beginning at an offset, the file has: a recording may contain any size.
     pub fn held(&self, offset: u64, size: u64) -> u64 {
         let length = self.map.as_ref().map_or(0, |map| map.len() as u64);
         size.min(length.saturating_sub(offset))
@@ -78,7 +78,7 @@ impl Object {
         self.symbols.get_or_init(|| {
             let mut symbols = Vec::new();
             if let Some(elf) = self.map.as_ref().and_then(|map| Elf::parse(&**map).ok()) {
-                // As perf: stripped programs have a table of three symbols beside the dynamic one.
+                // As perf: a stripped program has a table of three symbols in addition to the dynamic one.
                 if table(&elf, elf::SHT_SYMTAB, &mut symbols) || !self.debug_file(&mut symbols) {
                     table(&elf, elf::SHT_DYNSYM, &mut symbols);
                 }
@@ -88,7 +88,7 @@ impl Object {
         })
     }
 
-    /// Address of a symbol of any type, and of any of several at one address.
+    /// Address of a symbol: of any type, and also if it is one of several at the same address.
     pub fn symbol_address(&self, name: &str) -> Option<u64> {
         let elf = Elf::parse(&**self.map.as_ref()?).ok()?;
         let table = elf.elf_section_table().symbols(LE, elf.data(), elf::SHT_SYMTAB).ok()?;
@@ -105,7 +105,7 @@ impl Object {
         }
     }
 
-    /// Symbols of the debug file that the build id names.
+    /// Symbols of the debug file that belongs to the build id.
     fn debug_file(&self, symbols: &mut Vec<Symbol>) -> bool {
         let Some(id) = self.build_id.as_ref().filter(|id| id.len() > 1) else { return false };
         let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
@@ -117,7 +117,7 @@ impl Object {
     }
 }
 
-/// Adds the functions of a symbol table. False: there is none.
+/// Adds the functions of a symbol table. False: there is no such table.
 fn table(elf: &Elf, kind: object::elf::SectionType, symbols: &mut Vec<Symbol>) -> bool {
     let Ok(table) = elf.elf_section_table().symbols(LE, elf.data(), kind) else { return false };
     if table.is_empty() {
@@ -152,13 +152,13 @@ fn table(elf: &Elf, kind: object::elf::SectionType, symbols: &mut Vec<Symbol>) -
     true
 }
 
-/// Names of the procedure linkage table: of what each entry jumps to, as perf and gdb call them.
+/// Names for the procedure linkage table: the target of each entry, in the form that perf and gdb use.
 fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
     let data = elf.data();
     let sections = elf.elf_section_table();
     let section = |name: &[u8]| sections.section_by_name(LE, name).map(|(_, s)| s);
     let Some(relocations) = section(b".rela.plt") else { return };
-    // With indirect branch tracking, calls go to .plt.sec, which has no header.
+    // With indirect branch tracking, calls use .plt.sec, which has no header.
     let (plt, header) = match (section(b".plt.sec"), section(b".plt")) {
         (Some(plt), _) => (plt, 0),
         (None, Some(plt)) => (plt, 1),
@@ -170,7 +170,7 @@ fn plt(elf: &Elf, symbols: &mut Vec<Symbol>) {
     let room = (plt.sh_size(LE) / entry).saturating_sub(header) as usize;
     for (index, relocation) in list.iter().enumerate().take(room.min(MAX_SYMBOLS)) {
         let number = relocation.r_sym(LE, false) as usize;
-        // Without symbol: a target that is chosen when it is loaded.
+        // Without a symbol: the target is chosen when the object is loaded.
         let name = table.symbol(object::SymbolIndex(number)).and_then(|s| table.symbol_name(LE, s));
         let Ok(name) = name else { continue };
         let start = plt.sh_addr(LE).wrapping_add((index as u64 + header) * entry);

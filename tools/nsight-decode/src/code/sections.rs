@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Code as libipt reads it: pieces of files at addresses.
+//! Code in the form that libipt reads: pieces of files at addresses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::libipt;
 
-/// libipt keeps code mapped and its block cache up to so many bytes.
+/// Limit for libipt's mapped code and block cache, bytes.
 const CACHE_LIMIT: u64 = 1 << 30;
-/// Larger pieces are cut: libipt allocates four times its size for one that is used.
+/// Larger pieces are split: for a piece that is used, libipt allocates four times its size.
 const LARGEST: u64 = 8 << 20;
 
 /// Bytes of a file at an address.
@@ -28,12 +28,12 @@ pub struct Piece {
     pub address: u64,
 }
 
-/// libipt's cache of sections, of one thread. Threads could share it, but libipt locks a section
-/// whenever it reads an instruction: two threads were hardly faster than one.
+/// libipt's cache of sections, for one thread. Threads could share it, but libipt locks a section whenever it reads an
+/// instruction: two threads were hardly faster than one.
 pub struct Sections {
     cache: *mut libipt::Iscache,
     known: RefCell<HashMap<Piece, i32>>,
-    /// Memory was short: code seems to be missing.
+    /// libipt ran out of memory: the code only seems to be missing.
     short: Cell<bool>,
 }
 
@@ -51,17 +51,17 @@ impl Sections {
         Ok(Self { cache, known: RefCell::default(), short: Cell::default() })
     }
 
-    /// More sections could not be numbered.
+    /// Whether no more sections can be numbered.
     pub fn is_full(&self) -> bool {
         self.known.borrow().len() >= MOST
     }
 
-    /// What a function of libipt returned.
+    /// Notes the status that a libipt function returned.
     fn told(&self, status: i32) {
         self.short.set(self.short.get() || status == -libipt::error::NOMEM);
     }
 
-    /// Whether there was memory for all that was asked for.
+    /// Whether libipt had enough memory for all requests.
     pub fn check(&self) -> Result<()> {
         match self.short.get() {
             true => Err(Error::memory("libipt: no memory for code")),
@@ -71,7 +71,7 @@ impl Sections {
 
     /// Makes a section part of an image.
     pub(crate) fn add_to(&self, image: *mut libipt::Image, id: i32) {
-        // SAFETY: both exist. Without address space: for all.
+        // SAFETY: both exist. No address space means: for all of them.
         self.told(unsafe { libipt::pt_image_add_cached(image, self.cache, id, std::ptr::null()) });
     }
 
@@ -80,7 +80,7 @@ impl Sections {
         let mut ids = Vec::new();
         let mut done = 0;
         while done < piece.size {
-            // Up to addresses that are multiples, so that neighbours meet at the same places.
+            // Split at addresses that are multiples of `LARGEST`, so that neighbouring pieces meet at the same places.
             let address = piece.address.wrapping_add(done);
             let size = (LARGEST - address % LARGEST).min(piece.size - done);
             let offset = piece.offset.saturating_add(done);
@@ -107,7 +107,7 @@ impl Sections {
         Some(id)
     }
 
-    /// Code of a section. Returns how many bytes there were.
+    /// Reads code of a section. Returns the number of bytes.
     pub fn read(&self, id: i32, address: u64, buffer: &mut [u8]) -> usize {
         // SAFETY: writes at most the buffer's size.
         let n = unsafe {
@@ -120,7 +120,7 @@ impl Sections {
 
 impl Drop for Sections {
     fn drop(&mut self) {
-        // SAFETY: images hold references of their own to what they use.
+        // SAFETY: images hold separate references to what they use.
         unsafe { libipt::pt_iscache_free(self.cache) };
     }
 }
@@ -128,7 +128,7 @@ impl Drop for Sections {
 /// Bytes that are copied at a time.
 const COPIED: u64 = 256 << 10;
 
-/// Code that is in no file: one in memory, which libipt opens by name.
+/// Code that no file contains: a file in memory, which libipt opens by name.
 pub struct MemoryFile {
     file: File,
     end: u64,
@@ -147,7 +147,7 @@ impl MemoryFile {
         Ok(Self { file, end: 0 })
     }
 
-    /// Where the bytes lie.
+    /// Appends bytes. Returns their offset.
     pub fn push(&mut self, bytes: &[u8]) -> Result<u64> {
         let at = self.end;
         self.put(at, bytes)?;
@@ -155,12 +155,12 @@ impl MemoryFile {
         Ok(at)
     }
 
-    /// Writes over what is at an offset.
+    /// Overwrites the bytes at an offset.
     pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at).map_err(Error::memory)
     }
 
-    /// Appends bytes of a file, and tells where they lie: in pieces that the caches hold.
+    /// Appends bytes of a file, and returns their offset. Copies in pieces that fit into the caches.
     pub fn copy(&mut self, from: &File, offset: u64, size: u64) -> std::io::Result<u64> {
         let at = self.end;
         let mut buffer = vec![0; size.min(COPIED) as usize];

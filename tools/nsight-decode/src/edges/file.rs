@@ -24,7 +24,7 @@ const EVENT: usize = 8 + 4 * 4 + 8;
 const NAME: usize = 8 + 4 + 4 + 16;
 /// Rows of a block.
 const ROWS: usize = 1 << 16;
-/// Larger blocks are refused: no writer makes them.
+/// Larger blocks are refused: no writer makes such blocks.
 const MAX_PAYLOAD: u64 = 1 << 28;
 
 pub struct Writer {
@@ -84,7 +84,7 @@ impl Writer {
         self.block(block::EVENTS, rows.len(), payload)
     }
 
-    /// Everything is written.
+    /// Writes everything that is left.
     pub fn finish(mut self) -> Result<()> {
         self.flush_edges()?;
         self.flush_events()?;
@@ -104,7 +104,7 @@ impl Sink for Writer {
     fn event(&mut self, event: &Event) -> Result<()> {
         self.events.push(*event);
         if event.code.is_loss() {
-            // It stands between the edges before and behind it.
+            // An event stands between the edges before and after it.
             self.flush_edges()?;
             self.flush_events()?;
         } else if self.events.len() == ROWS {
@@ -145,7 +145,8 @@ pub struct Reader {
     n_symbols: u64,
     /// The file ends within a block: its writer was killed.
     pub cut: bool,
-    /// Blocks, and events in known ones, of kinds that only newer programs write; skipped.
+    /// Skipped blocks of unknown kinds, and skipped events of unknown kinds in known blocks: only newer programs write
+    /// them.
     pub unknown: u64,
 }
 
@@ -166,7 +167,7 @@ impl Reader {
         Error::input(&self.path, format_args!("damaged: {what}"), WRITER)
     }
 
-    /// Gives the next block's rows to `sink`. False: there is none.
+    /// Gives the rows of the next block to `sink`. False: there is no further block.
     pub fn block(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let mut head = [0; 16];
         match read_up_to(&mut self.input, &mut head) {
@@ -298,7 +299,7 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// The next column; the caller has checked that all are there.
+    /// The next column; the caller has checked that all columns are present.
     fn take(&mut self, size: usize) -> &'a [u8] {
         let (column, rest) = self.rest.split_at(self.rows * size);
         self.rest = rest;
@@ -327,7 +328,7 @@ fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize
     Ok(done)
 }
 
-/// Gives all of a file to `sink`. What it returns says what was not read.
+/// Gives the whole file to `sink`. The returned reader reports what was not read.
 pub fn read(path: &Path, sink: &mut dyn Sink) -> Result<Reader> {
     let mut reader = Reader::open(path)?;
     while reader.block(sink)? {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Edges: taken branches that change the call stack. What all routes from PT to calls have in common.
+//! Edges: taken branches that change the call stack. All routes from PT to calls share this form.
 
 mod file;
 mod stream;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a stream of edges consists of, and who takes it.
+//! The parts of a stream of edges, and the trait of its consumers.
 
 use std::sync::Arc;
 
@@ -60,27 +60,28 @@ numbered! {
         AuxPartial = 10,
         /// The core stood at one instruction; value: for how many ns (bits 0-55), class (56-63).
         Stall = 11,
-        /// Address of that instruction: follows it.
+        /// Address of that instruction: comes directly after the stall.
         StallAt = 12,
-        /// Code of a guest of KVM ran, which is not decoded.
+        /// Code of a KVM guest ran; it is not decoded.
         Guest = 13,
-        /// Not decoded because no --time window asked for it; value: for how many ns.
+        /// Not decoded because no --time window selected it; value: for how many ns.
         Skipped = 14,
     }
 }
 
 impl Code {
-    /// Of what it tells is part of the order of edges: calls do not go on over it.
+    /// Whether the event's place in the order of edges matters: calls do not continue over it.
     pub fn is_loss(self) -> bool {
         use Code::*;
         matches!(self, DecodeError | Overflow | AuxTruncated | AuxPartial | Stall | StallAt | Guest | Skipped)
     }
 }
 
-/// Value of a `Code::DecodeError` that perf does not have: behind a loss, a compressed return whose call was before it.
+/// Value of a `Code::DecodeError` that perf does not have: after a loss, a compressed return whose call was before the
+/// loss.
 pub const COMPRESSED_RETURN: u64 = 100;
 
-/// Bits 56-63 of the value of a `Code::Power` event; what the lower bits hold.
+/// Bits 56-63 of the value of a `Code::Power` event, and what its lower bits hold.
 pub mod power {
     /// hints | extensions << 32
     pub const MWAIT: u64 = 1 << 56;
@@ -101,7 +102,7 @@ pub struct Event {
     pub value: u64,
 }
 
-/// Name of a thread since a time.
+/// Name of a thread from a time on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadName {
     pub time: u64,
@@ -110,12 +111,11 @@ pub struct ThreadName {
     pub name: String,
 }
 
-/// Takes edges and events of all CPUs. Those of one CPU come in order; between CPUs time may step
-/// back by a bit.
+/// Takes edges and events of all CPUs. Those of one CPU come in order; between CPUs, times may step back a little.
 pub trait Sink {
     fn edge(&mut self, edge: &Edge) -> Result<()>;
     fn event(&mut self, event: &Event) -> Result<()>;
-    /// Symbols that edges from now on may name: (symbol, object) of the numbers that follow.
+    /// New symbols that later edges may refer to: (symbol, object) for the next numbers.
     fn symbols(&mut self, new: &[(Arc<str>, Arc<str>)]) -> Result<()>;
     fn names(&mut self, names: &[ThreadName]) -> Result<()>;
 }

@@ -11,7 +11,7 @@ use crate::edges::{Code, Event, COMPRESSED_RETURN};
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     counts: BTreeMap<Loss, u64>,
-    /// Losses that are reported one by one, by what they are about.
+    /// Losses that are reported one by one, each for one object.
     objects: Vec<Lost>,
 }
 
@@ -20,11 +20,11 @@ pub struct Ledger {
 pub struct Lost {
     pub loss: Loss,
     pub count: u64,
-    /// What stands for the words in braces.
+    /// Replacements for the words in braces.
     words: BTreeMap<&'static str, String>,
 }
 
-/// What an event of the edge stream is about.
+/// The loss that an event of the edge stream reports.
 fn loss_of(event: &Event) -> Option<Loss> {
     Some(match event.code {
         Code::DecodeError => of_error(event.value),
@@ -38,7 +38,7 @@ fn loss_of(event: &Event) -> Option<Loss> {
     })
 }
 
-/// By perf's code of the error.
+/// The loss for an error code of perf.
 fn of_error(code: u64) -> Loss {
     match code {
         3 => Loss::PacketsDamaged,
@@ -53,7 +53,7 @@ fn of_error(code: u64) -> Loss {
 }
 
 impl Ledger {
-    /// A count of 0 is not entered; the same loss again adds up.
+    /// Adds a count: 0 adds no row, and counts of the same loss are summed.
     pub fn add(&mut self, loss: Loss, count: u64) {
         if count > 0 {
             let known = self.counts.entry(loss).or_default();
@@ -61,7 +61,7 @@ impl Ledger {
         }
     }
 
-    /// Of something that has a name, and why it was lost.
+    /// Adds a loss of a named object, with the reason.
     pub fn add_object(&mut self, loss: Loss, count: u64, object: String, why: String) {
         let words = BTreeMap::from([("object", object), ("why", why)]);
         self.objects.push(Lost { loss, count, words });
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// In the order of the registry.
+    /// The rows, in the order of the registry.
     pub fn rows(&self) -> Vec<Lost> {
         let plain = |(&loss, &count): (&Loss, &u64)| Lost { loss, count, words: BTreeMap::new() };
         let mut rows: Vec<Lost> = self.counts.iter().map(plain).chain(self.objects.iter().cloned()).collect();
@@ -88,9 +88,9 @@ impl Ledger {
 }
 
 impl Lost {
-    /// With what stands for the words in braces.
+    /// The text with the words in braces replaced.
     pub fn text(&self, text: &str) -> String {
-        // One after the other would look for the second in the first.
+        // Replacing one word after the other would also replace words within the first replacement.
         let found = self.words.iter().find(|(word, _)| text.contains(&format!("{{{word}}}")));
         found.map_or(text.into(), |(word, told)| text.replace(&format!("{{{word}}}"), told))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is missing from a recording or from what was made of it.
+//! What is missing from a recording or from the results.
 
 mod ledger;
 mod registry;

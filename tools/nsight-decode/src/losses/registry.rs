@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every loss that is counted: its key, its severity, and what it means.
 //!
-//! nsight-report's registry, `losses.csv`, has the same rows with `decode_` before their keys; a test compares them.
+//! `losses.csv`, the registry of nsight-report, has the same rows with `decode_` before their keys; a test compares them.
 
 use crate::numbered::named;
 
@@ -16,12 +16,12 @@ named! {
 /// Words in braces stand for the arguments of `Ledger::add_object`.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// Stable: in calls.json and, with `decode_` before it, in tables and JSON of nsight-report.
+    /// Stable: used in calls.json and, with `decode_` before it, in tables and JSON of nsight-report.
     pub key: &'static str,
     pub severity: Severity,
     pub cause: &'static str,
     pub detail: &'static str,
-    /// Empty: nothing helps.
+    /// Empty: there is no remedy.
     pub remedy: &'static str,
 }
 
@@ -91,7 +91,7 @@ registry! {
         "it was not decoded, as requested"
         "",
 
-    // Of the table of calls, and of a file of edges that it is made of
+    // Of the table of calls, and of an edge file that it is made from
     CallsCut: "calls_cut" Info "open calls cut to save memory"
         "a core ran one thread for very long, or calls were nested very deeply; ends marked inferred"
         "",

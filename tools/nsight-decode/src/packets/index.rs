@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where the trace of a CPU can be entered: at each PSB, whose time stands behind it.
+//! Where decoding of a CPU's trace can begin: at each PSB, which is followed by its time.
 
 use std::ops::Range;
 
@@ -10,21 +10,21 @@ use crate::perfdata::{widen, Chunk, Recording};
 pub const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 /// perf pads data to multiples of this.
 const PADDING: u64 = 8;
-/// So many bytes of a snapshot are looked for in the one before, and at so many places.
+/// Limits for the overlap search: this many bytes of a snapshot are searched in the previous one, at this many places.
 const BEGIN: usize = 64;
 const MOST_PLACES: usize = 1000;
 
-/// A PSB packet: where it is in its run, and its TSC.
+/// A PSB packet: its offset in the run, and its TSC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Psb {
     pub offset: usize,
     pub tsc: u64,
 }
 
-/// Data of one CPU or thread without holes.
+/// Data of one CPU or thread, without holes.
 #[derive(Default)]
 pub struct Run {
-    /// With where each begins in the run.
+    /// Each chunk with its offset in the run.
     chunks: Vec<(usize, Chunk)>,
     pub len: usize,
     pub psbs: Vec<Psb>,
@@ -36,7 +36,7 @@ impl Run {
         self.len += chunk.size;
     }
 
-    /// TSC when perf took the data at an offset.
+    /// TSC at which perf took the data at an offset.
     pub fn reference(&self, offset: usize) -> u64 {
         let at = self.chunks.partition_point(|(begin, _)| *begin <= offset);
         self.chunks.get(at.saturating_sub(1)).map_or(0, |(_, chunk)| chunk.reference)
@@ -60,8 +60,8 @@ impl Run {
     }
 }
 
-/// How many bytes at the begin of ``next`` are those at the end of ``last``: of a snapshot, what the one before has
-/// already. perf tells no place of a snapshot that could say it.
+/// How many bytes at the begin of ``next`` repeat the end of ``last``, that is, how much of a snapshot the previous one
+/// already has. perf does not record the position of a snapshot, which would show this.
 fn overlap(last: &[u8], next: &[u8]) -> usize {
     let Some(begin) = next.get(..BEGIN) else { return 0 };
     memmem::find_iter(last, begin)
@@ -71,7 +71,7 @@ fn overlap(last: &[u8], next: &[u8]) -> usize {
         .map_or(0, <[u8]>::len)
 }
 
-/// Data in runs, each with its PSBs.
+/// Splits data into runs, each with its PSBs.
 pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut end = None;
@@ -102,7 +102,7 @@ pub fn runs(chunks: &[Chunk], recording: &Recording) -> Vec<Run> {
     runs
 }
 
-/// TSC of the first PSB that tells it.
+/// TSC of the first PSB that has one.
 pub fn first_tsc(chunks: &[Chunk], recording: &Recording) -> Option<u64> {
     let finder = memmem::Finder::new(&PSB);
     chunks.iter().find_map(|chunk| {
@@ -120,7 +120,7 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
         let mut from = 0;
         while let Some(found) = bytes.get(from..).and_then(|rest| finder.find(rest)) {
             let mut at = from + found;
-            // A packet before it may end as it begins: the last 16 bytes are the PSB.
+            // The packet before it may end with the bytes that begin a PSB: the last 16 bytes are the PSB.
             while bytes[at + PSB.len()..].starts_with(&PSB[..2]) {
                 at += 2;
             }
@@ -131,7 +131,7 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
             run.psbs.push(Psb { offset: begin + at, tsc: last });
         }
     }
-    // A PSB without time has that of the one before; the first ones that of the next.
+    // A PSB without a TSC gets that of the previous PSB; the first ones get that of the next.
     let first = run.psbs.iter().map(|p| p.tsc).find(|&tsc| tsc != 0).unwrap_or(0);
     for psb in run.psbs.iter_mut().take_while(|p| p.tsc == 0) {
         psb.tsc = first;
@@ -141,13 +141,13 @@ fn find_psbs(run: &mut Run, recording: &Recording) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     pub tsc: Option<u64>,
-    /// Offset of the first packet behind it that has a branch.
+    /// Offset of the first packet after the header that has a branch.
     pub branch: usize,
     /// User code ran.
     pub user: bool,
 }
 
-/// Length of a packet that tells nothing of branches. None: it does, or is unknown or cut.
+/// Length of a packet without branch information. None: it has some, or is unknown or cut.
 pub fn status_packet(bytes: &[u8]) -> Option<usize> {
     let &first = bytes.first()?;
     let length = match first {
@@ -179,7 +179,7 @@ fn cyc_length(bytes: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Of a packet with an address, such as TIP and FUP; 0 for others.
+/// Length of a packet with an address, such as TIP and FUP; 0 for others.
 pub fn length(bytes: &[u8]) -> usize {
     match bytes {
         [first, ..] if matches!(first & 0x1f, 0x01 | 0x0d | 0x11 | 0x1d) => address_length(*first),
@@ -187,7 +187,7 @@ pub fn length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Of a CYC packet; 0 for others.
+/// The count of a CYC packet; 0 for others.
 pub fn cycles(bytes: &[u8]) -> u64 {
     let Some(length) = bytes.first().filter(|&b| b & 3 == 3).and_then(|_| cyc_length(bytes)) else {
         return 0;
@@ -197,12 +197,12 @@ pub fn cycles(bytes: &[u8]) -> u64 {
     rest.enumerate().fold(first, |sum, (n, &b)| sum | u64::from(b >> 1) << (5 + 7 * n))
 }
 
-/// Of TIP and FUP packets and their kin.
+/// Length of TIP, FUP and similar packets.
 fn address_length(first: u8) -> usize {
     1 + [0, 2, 4, 6, 6, 0, 8, 0][usize::from(first >> 5)]
 }
 
-/// What stands between a PSB and PSBEND.
+/// Reads the packets between a PSB and its PSBEND.
 pub fn header(bytes: &[u8]) -> Header {
     let mut header = Header::default();
     let mut at = PSB.len();

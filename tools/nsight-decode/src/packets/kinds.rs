@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Packets one by one, by what they mean for where execution is (Intel SDM, volume 3, "Trace Packets and Data Types").
+//! Single packets, classified by what they mean for the position of execution (Intel SDM, volume 3, "Trace Packets and
+//! Data Types").
 
 use super::index::{self, PSB};
 
-/// Packets by what matters here.
+/// Packet kinds, as far as they matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Psb,
     PsbEnd,
-    /// How many branches it has.
+    /// With this number of branches.
     Tnt(u32),
     Tip,
     Enable,
     Disable,
     Fup,
     Overflow,
-    /// Its FUP follows, and is no interrupt's. Of PSB+, PSB.
+    /// A FUP follows that belongs to it and not to an interrupt. Within a PSB+, the kind is PSB.
     Bound,
     Other,
 }
@@ -40,13 +41,13 @@ pub fn packet(bytes: &[u8]) -> Option<(Kind, usize)> {
                 (if second & 0x80 == 0 { Kind::Other } else { Kind::Bound }, length)
                 // PTW
             }
-            // CFE, with a FUP of its own or without
+            // CFE, with or without a FUP
             0x13 => (if bytes.get(2)? & 0x80 == 0 { Kind::Other } else { Kind::Bound }, 4),
             0x53 => (Kind::Other, 11), // EVD
             _ => (Kind::Other, index::status_packet(bytes)?),
         },
-        // MODE.TSX, but of an abort, which is followed as an interrupt is; MODE.Exec has a FUP where it tells of the interrupt
-        // flag, and else a TIP.
+        // MODE.TSX binds its FUP, except at an abort, which is handled like an interrupt. MODE.Exec has a FUP if it reports
+        // the interrupt flag, otherwise a TIP.
         0x99 => (if bytes.get(1)? & 0xe2 == 0x22 { Kind::Other } else { Kind::Bound }, 2),
         _ if first & 1 == 0 && first > 2 => (Kind::Tnt(branches(u64::from(first) >> 1)), 1),
         _ => match first & 0x1f {
@@ -60,7 +61,7 @@ pub fn packet(bytes: &[u8]) -> Option<(Kind, usize)> {
     (length <= bytes.len()).then_some((kind, length))
 }
 
-/// Of a TNT packet without its header: below the highest bit that is set, each bit is a branch.
+/// Number of branches in a TNT packet without its header: each bit below the highest set bit is a branch.
 fn branches(payload: u64) -> u32 {
     payload.checked_ilog2().unwrap_or(0)
 }

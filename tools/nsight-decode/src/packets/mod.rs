@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Packets of Intel PT: what each is, and where a trace of them can be entered.
+//! Intel PT packets: what each one is, and where decoding of a trace can begin.
 
 pub mod index;
 pub mod kinds;

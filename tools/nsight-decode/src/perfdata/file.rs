@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A perf.data file: header, events, features, records.
 //!
-//! The crate linux-perf-data was tried: it reads AUXTRACE payload, but copies all of it through a
-//! queue that sorts whole rounds, gives up at the first damaged or cut record, and knows no
-//! directories. Here the file is mapped, so that PT data are read where they lie.
+//! The crate linux-perf-data was tried. It reads AUXTRACE payload, but copies all of it through a queue that sorts
+//! whole rounds, stops at the first damaged or cut record, and does not support directories. This module maps the file,
+//! so that PT data are read in place.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,17 +28,17 @@ pub struct Attr {
 
 pub struct File {
     pub path: PathBuf,
-    /// The directory of `perf record --kcore`, which has kcore_dir beside the data.
+    /// The directory of `perf record --kcore`, which contains kcore_dir and the data.
     pub directory: Option<PathBuf>,
     map: Mmap,
     pub attrs: Vec<Attr>,
     data: Range<usize>,
     features: BTreeMap<u8, Range<usize>>,
-    /// perf did not end by itself, or the file is shorter than its header says.
+    /// perf did not end normally, or the file is shorter than its header says.
     pub cut: bool,
 }
 
-/// A record: its type, misc and body, and where it begins in the file.
+/// A record: its type, misc and body, and its offset in the file.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     pub at: usize,
@@ -47,7 +47,7 @@ pub struct Record<'a> {
     pub body: &'a [u8],
 }
 
-/// What the kernel adds to each record, as far as it was recorded.
+/// The fields that the kernel adds to each record, as far as they were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleId {
     pub pid: i32,
@@ -73,8 +73,8 @@ impl File {
         if meta.len() < PIPE_HEADER {
             return Err(Error::input(&path, "no perf.data file (too short)", readable));
         }
-        // SAFETY: a mapping of a file that shrinks while it is read ends the process by SIGBUS; a
-        // recording is read after it was made.
+        // SAFETY: if a mapped file shrinks while it is read, SIGBUS ends the process; a recording is read after it was
+        // made.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::input(&path, e, readable))?;
         Self::parse(path, directory, map)
     }
@@ -139,7 +139,7 @@ impl File {
             return Err(damaged());
         }
         let mut attrs = Vec::new();
-        // An id is of one event: lists that overlap could be copied for ever.
+        // Each id belongs to one event. Without this limit, overlapping lists could be copied again and again.
         let mut left = self.map.len();
         for at in section.clone().step_by(size).take(section.len() / size) {
             let bytes = &self.map[at..at + size];
@@ -159,7 +159,7 @@ impl File {
         Ok(attrs)
     }
 
-    /// Best effort: nothing that is decoded depends on features alone but BPF code.
+    /// Best effort: only BPF code depends on features alone.
     fn parse_features(&mut self) {
         let mut table = self.data.end;
         for bit in 0..feature::COUNT {
@@ -200,7 +200,7 @@ impl File {
 pub struct Records<'a> {
     file: &'a File,
     at: usize,
-    /// Bytes behind a damaged or cut record: their meaning is unknown.
+    /// Bytes after a damaged or cut record: their meaning is unknown.
     pub lost_bytes: usize,
 }
 
@@ -220,7 +220,7 @@ impl<'a> Iterator for Records<'a> {
         let found = Record { at: self.at, kind, misc: u16_at(rest, 4), body: &rest[8..size] };
         self.at += size;
         if kind == record::AUXTRACE {
-            // The data follow and are not of the record's size.
+            // The data follow the record and are not part of its size.
             let data = u64_at(found.body, 0).min((self.file.data.end - self.at) as u64);
             self.at += data as usize;
         }
@@ -228,9 +228,9 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Finds the fields that records of each event end with.
+/// Finds the fields at the end of the records of each event.
 pub struct SampleIds {
-    /// By event id, if records tell it; else all events have the same fields.
+    /// By event id, if records have it; otherwise all events have the same fields.
     by_id: BTreeMap<u64, u64>,
     common: u64,
     all: bool,
@@ -247,7 +247,7 @@ impl SampleIds {
         }
     }
 
-    /// The fields, and where in the body they begin.
+    /// The fields, and their offset in the body.
     pub fn of(&self, record: &Record) -> (SampleId, usize) {
         let body = record.body;
         let mut id = SampleId { pid: -1, tid: -1, ..SampleId::default() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Numbers of the perf.data format: tools/perf/Documentation/perf.data-file-format.txt and
+//! Constants of the perf.data format: tools/perf/Documentation/perf.data-file-format.txt and
 //! include/uapi/linux/perf_event.h in the kernel's tree.
 
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -20,18 +20,18 @@ pub mod record {
     pub const SWITCH_CPU_WIDE: u32 = 15;
     pub const KSYMBOL: u32 = 17;
     pub const TEXT_POKE: u32 = 20;
-    /// Records from here on are perf's own, without sample id.
+    /// Record types from here on are perf's, without sample id.
     pub const USER: u32 = 64;
     pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
-    /// The last ones of Linux 6.16: of the kernel, and of perf.
+    /// The last types of Linux 6.16: of the kernel, and of perf.
     pub const LAST_KERNEL: u32 = 22;
     pub const LAST: u32 = 85;
 }
 
-/// A type of record that this program does not know; the file is of a newer perf or kernel.
+/// A record type that this program does not know: the file is from a newer perf or kernel.
 pub fn is_unknown(kind: u32) -> bool {
     kind == 0 || kind > record::LAST || (record::LAST_KERNEL + 1..record::USER).contains(&kind)
 }
@@ -64,7 +64,7 @@ pub mod feature {
     pub const COUNT: u8 = 255;
 }
 
-/// Bits of `perf_event_attr.sample_type` that records other than samples carry too.
+/// Bits of `perf_event_attr.sample_type` that records other than samples have too.
 pub mod sample {
     pub const TID: u64 = 1 << 1;
     pub const TIME: u64 = 1 << 2;
@@ -86,15 +86,15 @@ pub mod attr {
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 }
 
-/// Bits of an Intel PT event's `config` that AUXTRACE_INFO does not tell: arch/x86/events/intel/pt.c.
+/// Bits of an Intel PT event's `config` that AUXTRACE_INFO does not report: arch/x86/events/intel/pt.c.
 pub mod pt {
-    /// BRANCH counts; without it the kernel sets that.
+    /// BRANCH has a meaning; without this bit, the kernel sets BRANCH.
     pub const PASS: u64 = 1 << 0;
     pub const BRANCH: u64 = 1 << 13;
     pub const NO_TNT: u64 = 1 << 55;
 }
 
-/// The u16, u32 or u64 at `at`; 0 behind the end: a short record must not stop the others.
+/// The u16, u32 or u64 at `at`; 0 beyond the end: a short record must not stop the others.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }

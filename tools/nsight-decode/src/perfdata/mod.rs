@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a perf.data file holds: Intel PT data, and the side-band that explains them.
+//! The contents of a perf.data file: Intel PT data, and the side-band that explains them.
 
 mod file;
 pub mod layout;
@@ -18,12 +18,12 @@ pub use time::{widen, TimeConv};
 use crate::error::{Error, Result};
 use layout::{attr, feature, pt, record, u32_at, u64_at};
 
-/// AUXTRACE_INFO of intel_pt, as tools/perf/util/intel-pt.h names its words.
+/// AUXTRACE_INFO of intel_pt; tools/perf/util/intel-pt.h names its words.
 #[derive(Clone, Debug, Default)]
 pub struct PtInfo {
     pub pmu: u32,
     pub conv: TimeConv,
-    /// `conv` tells how perf's clock relates to TSC.
+    /// `conv` gives the relation of perf's clock to TSC.
     pub has_clock: bool,
     pub tsc_bit: u64,
     pub noretcomp_bit: u64,
@@ -37,19 +37,19 @@ pub struct PtInfo {
     pub max_non_turbo: u64,
 }
 
-/// What times of a recording are.
+/// The unit of times in a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
     /// ns of perf's clock.
     #[default]
     Clock,
-    /// Ticks of TSC: how perf's clock relates to them is not told, nor when records beside the trace were made.
+    /// TSC ticks: their relation to perf's clock is not known, nor is the time of records outside the trace.
     Ticks,
-    /// All 0: there are no packets of time, and the order is that of each buffer's packets.
+    /// All 0: there are no timing packets; the order is that of the packets in each buffer.
     Absent,
 }
 
-/// How the event was configured.
+/// The configuration of the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PtConfig {
     pub cyc: bool,
@@ -60,19 +60,19 @@ pub struct PtConfig {
     pub user: bool,
 }
 
-/// PT data as perf took them from one buffer at one time.
+/// PT data that perf took from one buffer at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where the data are in the file.
+    /// Offset of the data in the file.
     pub at: usize,
     pub size: usize,
-    /// Where they were in the buffer's stream of data since the recording began.
+    /// Offset of the data in the buffer's stream since the recording began.
     pub offset: u64,
-    /// TSC when perf took them.
+    /// TSC when perf took the data.
     pub reference: u64,
 }
 
-/// Whose data a buffer holds.
+/// The CPU or thread whose data a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Cpu(i32),
@@ -87,13 +87,13 @@ pub struct Recording {
     pub side: SideBand,
     /// Bytes of records that could not be read.
     pub lost_bytes: usize,
-    /// Records of types that are younger than this program.
+    /// Records whose type is newer than this program.
     pub n_unknown: u64,
-    /// Family, model and stepping, where the file does not tell them.
+    /// Family, model and stepping, if the file does not have them.
     pub cpu: Option<(u16, u8, u8)>,
 }
 
-/// `PERF_AUXTRACE_*`, for those who gave the wrong file.
+/// `PERF_AUXTRACE_*`, for the error text when the file has another kind of trace.
 const AUXTRACE_TYPES: [&str; 7] = [
     "unknown data",
     "Intel PT",
@@ -108,7 +108,7 @@ const RECORD_PT: &str =
     "record with perf record -e intel_pt//; nsight-record does so where the CPU has Intel PT";
 
 impl Recording {
-    /// Whether this machine recorded it, by its host name; true if the recording has none.
+    /// Whether this machine made the recording, by its host name; true if the recording has none.
     pub fn is_of_this_machine(&self) -> bool {
         let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         self.file.text(feature::HOSTNAME).is_none_or(|name| name == own.trim_end())
@@ -180,7 +180,7 @@ impl Recording {
         Ok(Self { config, info, streams, side, lost_bytes, n_unknown, cpu: None, file })
     }
 
-    /// Family, model and stepping of the CPU, as the errata of libipt want them.
+    /// Family, model and stepping of the CPU, as libipt needs them for its errata.
     pub fn cpu_model(&self) -> Option<(u16, u8, u8)> {
         self.cpu.or_else(|| self.told_cpu())
     }

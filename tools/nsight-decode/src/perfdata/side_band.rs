@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Records beside the PT data: who ran, what was mapped, what changed in the kernel, what was lost.
+//! Records outside the PT data: which thread ran, what was mapped, what changed in the kernel, what was lost.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl BuildId {
 pub struct Map {
     pub begin: u64,
     pub end: u64,
-    /// Of `begin` in the file.
+    /// File offset of `begin`.
     pub offset: u64,
     pub name: String,
     pub build_id: Option<BuildId>,
@@ -48,7 +48,7 @@ pub enum TaskEventKind {
     Fork {
         tid: i32,
         parent_pid: i32,
-        /// perf reports a process that ran already; its mappings follow.
+        /// perf reports a process that already existed; its mappings follow.
         synthesized: bool,
     },
 }
@@ -60,15 +60,15 @@ pub struct TaskEvent {
     pub kind: TaskEventKind,
 }
 
-/// A context switch, told on its way out or in.
+/// A context switch record, written on the way out or in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     pub time: u64,
     pub out: bool,
-    /// Who was current when it was told.
+    /// The current thread when the record was written.
     pub pid: i32,
     pub tid: i32,
-    /// The other one, where the record says so.
+    /// The other thread, if the record names it.
     pub other: Option<(i32, i32)>,
 }
 
@@ -81,7 +81,7 @@ pub struct Poke {
     pub new: Vec<u8>,
 }
 
-/// A piece of kernel code that came or went: BPF programs, trampolines.
+/// A piece of kernel code that was added or removed: BPF programs, trampolines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ksymbol {
     pub time: u64,
@@ -93,13 +93,13 @@ pub struct Ksymbol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// PT data, at the end of a buffer that was full; value: flags of the AUX record.
+    /// PT data were lost at the end of a buffer that was full; value: flags of the AUX record.
     AuxTruncated,
-    /// Of old data by new.
+    /// New data overwrote old data.
     AuxOverwritten,
-    /// By KVM, while a guest ran, or another user of the hardware.
+    /// Lost to KVM while a guest ran, or to another user of the hardware.
     AuxPartial,
-    /// Records of the side-band; value: how many.
+    /// Lost side-band records; value: how many.
     Records,
 }
 
@@ -115,17 +115,17 @@ pub struct Loss {
 
 #[derive(Debug, Default)]
 pub struct SideBand {
-    /// In order of time.
+    /// In time order.
     pub tasks: Vec<TaskEvent>,
     pub kernel_maps: Vec<Map>,
-    /// By CPU; by minus one where records do not tell it.
+    /// By CPU; -1 if the records do not name it.
     pub switches: BTreeMap<i32, Vec<Switch>>,
     pub pokes: Vec<Poke>,
     pub ksymbols: Vec<Ksymbol>,
     pub losses: Vec<Loss>,
-    /// perf's totals of lost records at the end of the file, and when it told the last one.
+    /// perf's totals of lost records at the end of the file, and the time of the last such record.
     pub lost_totals: (u64, u64),
-    /// (cpu, pid, tid) of ITRACE_START: who ran when tracing began.
+    /// (cpu, pid, tid) of ITRACE_START: the thread that ran when tracing began.
     pub starts: Vec<(i32, i32, i32)>,
     /// Events of another machine (perf kvm).
     pub guest_records: u64,
@@ -134,7 +134,7 @@ pub struct SideBand {
 const PROT_EXEC: u32 = 4;
 
 impl SideBand {
-    /// Takes what a record says.
+    /// Takes the information of a record.
     pub fn take(&mut self, record: &Record, ids: &SampleIds) {
         let body = record.body;
         let (id, end) = ids.of(record);
@@ -186,7 +186,7 @@ impl SideBand {
                 ];
                 for (flag, kind) in kinds {
                     if flags & flag != 0 {
-                        // The amount is unknown, but not how much of this piece was kept.
+                        // The lost amount is unknown, but the kept amount of this piece is known.
                         self.losses.push(loss(kind, u64_at(own, 8)));
                     }
                 }
@@ -216,7 +216,8 @@ impl SideBand {
         }
     }
 
-    /// Where the trace's times are not those of records: all of these were before it, and nobody knows who ran when.
+    /// For a trace whose times differ from those of records: all records count as earlier than the trace, and the
+    /// running threads are unknown.
     pub fn forget_times(&mut self) {
         self.switches.clear();
         self.tasks.iter_mut().for_each(|e| e.time = 0);
@@ -225,7 +226,7 @@ impl SideBand {
         self.losses.iter_mut().for_each(|l| l.time = 0);
     }
 
-    /// In order of time: each CPU's records are, but not all together.
+    /// Sorts by time: the records of each CPU are in order, but not all together.
     pub fn finish(&mut self) {
         self.add_lost_totals();
         self.tasks.sort_by_key(|e| e.time);
@@ -239,7 +240,7 @@ impl SideBand {
 }
 
 impl SideBand {
-    /// The totals of LOST_SAMPLES include what LOST records have reported. Their core is meaningless: perf writes the first one.
+    /// The totals of LOST_SAMPLES include those of LOST records. Their CPU is meaningless: perf writes the first one.
     fn add_lost_totals(&mut self) {
         let told = self.losses.iter().filter(|l| l.kind == LossKind::Records).map(|l| l.value);
         let (total, time) = std::mem::take(&mut self.lost_totals);
@@ -250,7 +251,7 @@ impl SideBand {
     }
 }
 
-/// A mapping that can be executed. None: of data, or damaged.
+/// An executable mapping. None: data, or a damaged record.
 fn map(record: &Record, own: &[u8]) -> Option<Map> {
     let (begin, length) = (u64_at(own, 8), u64_at(own, 16));
     let (name_at, executable, build_id) = if record.kind == record::MMAP {

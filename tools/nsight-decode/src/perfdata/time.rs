@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! TSC and perf's clock.
+//! Conversion between TSC and perf's clock.
 
-/// The line between them, as the kernel gave it to perf.
+/// The linear relation, as the kernel gave it to perf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeConv {
     shift: u32,
@@ -14,14 +14,14 @@ impl TimeConv {
         Self { shift: (shift & 63) as u32, mult, zero }
     }
 
-    /// ns of perf's clock: tsc_to_perf_time() of tools/perf/util/tsc.c, to the bit.
+    /// ns of perf's clock: tsc_to_perf_time() of tools/perf/util/tsc.c, bit for bit.
     pub fn ns(&self, tsc: u64) -> u64 {
         let (high, low) = (tsc >> self.shift, tsc & ((1 << self.shift) - 1));
         let ns = high.wrapping_mul(self.mult).wrapping_add(low.wrapping_mul(self.mult) >> self.shift);
         self.zero.wrapping_add(ns)
     }
 
-    /// TSC at a time: perf_time_to_tsc(). Times before the TSC began are 0.
+    /// TSC at a time: perf_time_to_tsc(). For times before the TSC began, 0.
     pub fn tsc(&self, ns: u64) -> u64 {
         let t = ns.wrapping_sub(self.zero);
         if t > i64::MAX as u64 || self.mult == 0 {
@@ -32,7 +32,7 @@ impl TimeConv {
     }
 }
 
-/// A packet's TSC has 56 bits: the full one, nearest to the time when perf took the data.
+/// A packet's TSC has 56 bits. Returns the full TSC that is nearest to the time when perf took the data.
 pub fn widen(tsc: u64, reference: u64) -> u64 {
     const TOP: u64 = 1 << 56;
     let near = reference & !(TOP - 1) | tsc & (TOP - 1);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn ns_are_computed_as_perf_does() {
-        // 2 ticks of TSC are 1 ns: mult / 2^shift = 1/2; the low part is rounded down by itself
+        // 2 ticks of TSC are 1 ns: mult / 2^shift = 1/2; the low part is rounded down separately
         let conv = TimeConv::new(4, 8, 1000);
         assert_eq!(conv.ns(0), 1000);
         assert_eq!(conv.ns(33), 1000 + 16);

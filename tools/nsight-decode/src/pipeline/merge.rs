@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Slices of all tracks, which come in the order of their begins, to one sequence of edges.
+//! Joins slices of all tracks, which arrive in the order of their begins, to one sequence of edges.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Counts {
     pub losses: Ledger,
 }
 
-/// Items of consecutive slices, which stay where they were made.
+/// Items of consecutive slices; they stay in the memory where they were made.
 #[derive(Default)]
 struct Queue(VecDeque<std::vec::IntoIter<Item>>);
 
@@ -55,24 +55,24 @@ impl Queue {
     }
 }
 
-/// Decoded and not given on yet.
+/// What was decoded and not passed on yet.
 struct Track {
     items: Queue,
-    /// What the last slice found behind its end, and that end: the next one decides what of it counts.
+    /// What the last slice found after its end, and that end: the next slice decides which part of it counts.
     held: Option<(Output, usize)>,
     task: Task,
     /// Events of the side-band, in order.
     side: VecDeque<Event>,
-    /// Where the last slice ended, in time.
+    /// End time of the last slice.
     last: u64,
-    /// The core:bus ratio: PSBs repeat it.
+    /// The core:bus ratio, because PSBs repeat it.
     ratio: u64,
-    /// Time of what was given on.
+    /// Time of the last item that was passed on.
     clock: u64,
 }
 
 impl Track {
-    /// When the first item's turn is.
+    /// The time at which the first item is due.
     fn head(&self) -> Option<u64> {
         self.items.front().map(|item| item.time.max(self.clock))
     }
@@ -85,7 +85,7 @@ pub struct Merger<'a> {
     sink: &'a mut dyn Sink,
     tracks: Vec<Track>,
     counts: Counts,
-    /// By the interner's number: that of the output, 0 while it has none.
+    /// The output's number for each interner number; 0 while it has none.
     numbers: Vec<u32>,
     n_numbers: u32,
 }
@@ -122,7 +122,7 @@ impl<'a> Merger<'a> {
         Ok(Self { plan, options, code, sink, tracks, counts, numbers: vec![0], n_numbers: 1 })
     }
 
-    /// The slice with a number, in order.
+    /// Takes slice `number`; slices arrive in order.
     pub fn take(&mut self, number: usize, mut output: Output) -> Result<()> {
         self.counts.insns += output.n_insns;
         self.counts.losses.add(Loss::TimesLessExact, output.n_borrowed);
@@ -134,7 +134,7 @@ impl<'a> Merger<'a> {
                 match join(&mut held, end, &mut output) {
                     Joint::Seamless => {
                         seamless = true;
-                        // The slice behind this one may find it, too.
+                        // The slice after this one may find it, too.
                         let beyond = held.items.iter().rposition(|i| i.offset <= place.slice.end);
                         let mut shared = held.items.split_off(beyond.map_or(0, |at| at + 1));
                         if !shared.is_empty() {
@@ -187,12 +187,12 @@ impl<'a> Merger<'a> {
         Ok(self.counts)
     }
 
-    /// Gives on what is before `until`: slices that are still to come begin there.
+    /// Passes on everything before `until`: slices that are still to come begin there.
     fn drain(&mut self, until: u64) -> Result<()> {
         let held = self.tracks.iter().filter_map(|l| l.held.as_ref()?.0.items.first());
         let until = held.map(|i| i.time).min().map_or(until, |time| time.min(until));
         loop {
-            // Equal times in the order of the tracks, however they were cut into slices.
+            // Items with equal times are ordered by track, however the tracks were cut into slices.
             let mut heads =
                 self.tracks.iter().enumerate().filter_map(|(index, track)| Some((track.head()?, index)));
             let Some(first) = heads.next() else { return Ok(()) };
@@ -207,7 +207,7 @@ impl<'a> Merger<'a> {
             if time >= until && until != u64::MAX {
                 return Ok(());
             }
-            // As long as no other track's turn has come.
+            // Until another track's turn comes.
             while let Some(time) = self.tracks[index].head() {
                 if (time, index) > second || time >= until && until != u64::MAX {
                     break;
@@ -217,11 +217,11 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Gives on the first item of a track, and what the side-band tells before it.
+    /// Passes on the first item of a track, after the side-band events that precede it.
     fn give(&mut self, index: usize) -> Result<()> {
         let track = &mut self.tracks[index];
         let Some(mut item) = track.items.pop_front() else { return Ok(()) };
-        // A slice may begin with a TSC before the end of the last one.
+        // A slice may begin with a TSC that is before the end of the previous slice.
         track.clock = track.clock.max(item.time);
         item.time = track.clock;
         let task = track.task;
@@ -265,8 +265,7 @@ impl<'a> Merger<'a> {
         self.sink.event(&event)
     }
 
-    /// The output's number of a symbol, in the order in which edges name them: threads intern them
-    /// in any order.
+    /// The output's number of a symbol, in the order in which edges name symbols: threads intern them in any order.
     fn number(&mut self, id: u32) -> Result<u32> {
         if id == 0 {
             return Ok(0);
@@ -294,9 +293,9 @@ fn known(cpu: i32) -> Option<i32> {
     (cpu >= 0).then_some(cpu)
 }
 
-/// What lies between two slices when the second does not continue the first.
+/// The item between two slices when the second does not continue the first.
 fn hole(all: bool, since: u64, next: Slice) -> Item {
-    // perf's code for trace data that are missing
+    // perf's code for missing trace data
     let lost = (What::Event(Code::DecodeError), 8);
     let skipped = (What::Event(Code::Skipped), next.time.saturating_sub(since));
     let (what, from) = if all { lost } else { skipped };
@@ -310,11 +309,11 @@ fn push_task(track: &mut Track, task: Task, time: u64, offset: usize) {
 
 fn error_item(output: &Output, time: u64, offset: usize) -> Item {
     let time = output.items.first().map_or(time, |i| i.time);
-    // perf's code for a trace that does not fit the code
+    // perf's code for a trace that does not match the code
     Item { time, from: 6, to: 0, from_sym: 0, to_sym: 0, what: What::Event(Code::DecodeError), offset }
 }
 
-/// What the side-band tells, by track.
+/// The side-band's events, by track.
 fn side_events(recording: &Recording, tracks: &[TrackData]) -> Vec<VecDeque<Event>> {
     let side = &recording.side;
     let mut events: Vec<Vec<Event>> = tracks.iter().map(|track| switch_events(side, track.owner)).collect();
@@ -346,7 +345,7 @@ fn loss_event(loss: &SideLoss, track: Option<&TrackData>) -> Event {
     };
     let (time, value) = (loss.time, loss.value);
     match track {
-        // As the edges of that thread have it.
+        // The edges of that thread get their CPU in the same way.
         Some(data) if matches!(data.owner, Owner::Thread(_)) => {
             Event { time, cpu: data.cpu(time), pid: loss.pid, tid: loss.tid, code, value }
         }

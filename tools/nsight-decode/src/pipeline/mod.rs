@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A recording to one sequence of edges: slices in parallel, joined in order, merged by time.
+//! Decodes a recording to one sequence of edges: slices in parallel, joined in order, merged by time.
 
 mod merge;
 mod options;

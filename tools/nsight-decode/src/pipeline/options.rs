@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What of a recording is decoded, and how.
+//! Which part of a recording is decoded, and how.
 
 use crate::windows::Windows;
 
@@ -7,10 +7,10 @@ pub struct Options {
     pub windows: Windows,
     /// Bytes of PT in a slice.
     pub slice: usize,
-    /// Edges before the windows are given too, so that calls around their begin are known.
+    /// Edges before the windows are emitted too, so that calls around the begin of a window are known.
     pub with_context: bool,
     pub progress: bool,
-    /// Only what libipt needs: no edges. For benchmarks.
+    /// Do only the work that libipt needs, without edges. For benchmarks.
     pub bare: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::perfdata::{Owner, Recording};
 use crate::pt::walk::Slice;
 
-/// Bytes behind a slice that may be read to join it with the next one.
+/// Bytes after a slice that may be read to join it with the next one.
 const OVERLAP_BYTES: usize = 32 << 10;
 
 /// A slice and where it belongs.
@@ -15,7 +15,7 @@ pub struct Place {
     pub track: usize,
     pub run: usize,
     pub slice: Slice,
-    /// It goes on where the track's slice before it ends.
+    /// It continues where the previous slice of the track ends.
     pub continues: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Plan {
     pub tracks: Vec<TrackData>,
     /// In order of time.
     pub slices: Vec<Place>,
-    /// Bytes before the first PSB of each run: they cannot be entered.
+    /// Bytes before the first PSB of each run: decoding cannot begin there.
     pub bytes_before_psb: u64,
     /// Tracks without any PSB.
     pub never_entered: usize,
@@ -50,7 +50,7 @@ impl Plan {
                     Owner::Cpu(cpu) => Some(cpu),
                     Owner::Thread(_) => None,
                 };
-                // Wanted intervals from one PSB to the next, with one before for context.
+                // Whether an interval between two PSBs is selected; one more before it gives context.
                 let wanted = |index: usize| {
                     let end = if index + 1 < n { time(index + 1) } else { u64::MAX };
                     options.windows.touch(cpu, time(index), end)
@@ -71,7 +71,7 @@ impl Plan {
                         index += 1;
                     }
                     let (begin, end) = (offset(first), offset(index));
-                    // Behind the last wanted one nothing is to be joined.
+                    // After the last selected interval, there is nothing to join.
                     let joined = index < n && chosen[index];
                     let read_end = if joined { (end + OVERLAP_BYTES).min(run.len) } else { end };
                     let slice = Slice { begin, end, read_end, time: time(first) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How far it is, on stderr, once it takes more than a second.
+//! Progress on stderr, once decoding takes more than a second.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ impl Progress {
     pub fn done(&mut self, bytes: u64) {
         self.done += bytes;
         let terminal = std::io::stderr().is_terminal();
-        // In a log, a line now and then is enough.
+        // In a log, an occasional line is enough.
         let pause = Duration::from_secs(if terminal { 1 } else { 10 });
         if !self.on || self.last.elapsed() < pause {
             return;

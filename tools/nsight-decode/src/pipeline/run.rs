@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Slices of all CPUs are decoded in the order in which they begin, by a pool of threads.
+//! A thread pool decodes the slices of all CPUs in the order in which they begin.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -16,8 +16,8 @@ use crate::perfdata::Recording;
 use crate::pt::walk::{Output, Walker};
 use crate::thread_pool::{self, ThreadPool, Work};
 
-/// Stack of a thread that decodes. libipt recurses for each of up to 65535 instructions of a block, if
-/// a damaged trace leads it through jumps; what is not used costs nothing but address space.
+/// Stack of a decoding thread. If a damaged trace leads libipt through jumps, it recurses for each of up to 65535
+/// instructions of a block. The unused part costs only address space.
 const STACK: usize = 128 << 20;
 
 /// Decodes a recording into `sink`.
@@ -39,7 +39,7 @@ pub fn run(
     pool.begin(plan.slices.len());
     let (send, receive) = mpsc::channel::<(usize, Result<Output>)>();
     std::thread::scope(|scope| {
-        // However this ends, threads that wait end too.
+        // Whatever the result is, waiting threads must end too.
         let _release = Release(pool);
         for _ in 0..pool.threads().clamp(1, plan.slices.len().max(1)) {
             let (plan, send) = (&plan, send.clone());
@@ -52,7 +52,7 @@ pub fn run(
     })
 }
 
-/// What each thread does.
+/// The work of each thread.
 fn decode(
     recording: &Recording,
     code: &Code,
@@ -81,7 +81,7 @@ fn decode(
             walker = Some(ready);
             output
         };
-        // A thread that ends without a word would leave the others waiting.
+        // A thread that ends without a report would leave the others waiting.
         let result = catch_unwind(AssertUnwindSafe(slice))
             .unwrap_or_else(|_| Err(Error::bug(format_args!("slice {number} could not be decoded"))));
         if send.send((number, result)).is_err() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One track for each buffer that was recorded: a CPU's, or a thread's.
+//! One track for each recorded buffer: of a CPU, or of a thread.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct TrackData {
     pub cpus: Vec<(u64, i32)>,
 }
 
-/// Packets' times are exact with cycle counts, and as good as their period without.
+/// With cycle counts, packet times are exact; without them, they are as exact as the packets' period.
 const SLACK_CYC: u64 = 2_000;
 const SLACK_MTC: u64 = 20_000;
 /// From one PSB to the next.
@@ -60,7 +60,7 @@ fn cpus_of(tid: i32, switches: &BTreeMap<i32, Vec<Switch>>) -> Vec<(u64, i32)> {
 }
 
 impl TrackData {
-    /// The CPU at a time; minus one if it is not known.
+    /// The CPU at a time; -1 if it is not known.
     pub fn cpu(&self, time: u64) -> i32 {
         match self.owner {
             Owner::Cpu(cpu) => cpu,

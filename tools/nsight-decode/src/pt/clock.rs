@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The time that packets tell.
+//! Computes time from packets.
 
 use crate::packets::index;
 use crate::packets::kinds::little;
 
-/// How packets tell time.
+/// The rates that packets use for time.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// TSC ticks per CTC tick, as a fraction.
@@ -14,28 +14,28 @@ pub struct Rates {
     pub nominal: u64,
 }
 
-/// TSC (56 bits) at a place among packets.
+/// TSC (56 bits) at a position in the packets.
 #[derive(Clone, Debug)]
 pub struct Clock {
     rates: Rates,
     cbr: Option<[u8; 2]>,
-    /// How often it became another one.
+    /// How often `cbr` has changed.
     n_changes: u32,
-    /// TSC at the last packet that told it, and cycles since.
+    /// TSC at the last packet that gave one, and cycles since then.
     tsc: Option<u64>,
     cycles: u64,
     /// CTC at a known TSC: 16 bits.
     ctc: Option<(u16, u64)>,
-    /// Ticks and cycles up to the next packet that tells a TSC.
+    /// Ticks and cycles up to the next packet that gives a TSC.
     ahead: Option<(u64, u64)>,
     /// That TSC.
     next: Option<u64>,
 }
 
-/// CBR tells a ratio in whole steps: the one between two packets that tell a TSC may differ by one part in so many. By
-/// more, the core was idle between them, or packets are lost.
+/// CBR reports a ratio in whole steps. The ratio between two packets that give a TSC may differ from it by 1/STEP. If
+/// it differs by more, the core was idle between them, or packets were lost.
 const STEP: u64 = 8;
-/// Bits of the CTC that TMA has.
+/// Number of CTC bits in a TMA packet.
 const CTC_BITS: u8 = 16;
 
 impl Clock {
@@ -47,17 +47,17 @@ impl Clock {
         self.rates
     }
 
-    /// Cycles since the last packet that told a TSC.
+    /// Cycles since the last packet that gave a TSC.
     pub fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// How it goes on up to the next packet that tells a TSC: `next` is the clock just behind that one, and `cycles` what
-    /// it had counted before. `lost`: packets are between, and maybe cycles.
+    /// Sets how the clock continues up to the next packet that gives a TSC: `next` is the clock directly after that
+    /// packet, and `cycles` is what it had counted before it. `lost`: packets, and maybe cycles, were lost between.
     pub fn look_ahead(&mut self, next: &Self, cycles: u64, lost: bool) {
         self.next = next.tsc;
         self.ahead = match (self.tsc, next.tsc) {
-            // Behind a PSB, CBR may come after TSC.
+            // After a PSB, CBR may come after TSC.
             (Some(from), Some(to)) if self.n_changes == next.n_changes && !lost => {
                 let (ticks, by_cbr) = (to.saturating_sub(from), next.by_cbr(cycles));
                 let near = cycles > 0 && ticks.abs_diff(by_cbr) <= by_cbr / STEP;
@@ -67,7 +67,7 @@ impl Clock {
         };
     }
 
-    /// Reads a packet, of any kind. Whether it tells a TSC.
+    /// Reads a packet of any kind. Returns whether it gives a TSC.
     pub fn take(&mut self, packet: &[u8]) -> bool {
         match packet {
             [2, 0x03, low, high] => self.set_cbr([*low, *high]),
@@ -86,7 +86,7 @@ impl Clock {
         false
     }
 
-    /// Cycles before it were those of the frequency before it.
+    /// Cycles before this packet have the previous frequency.
     fn set_cbr(&mut self, cbr: [u8; 2]) {
         if self.cycles > 0 && self.cbr.is_some_and(|before| before != cbr) {
             (self.tsc, self.cycles, self.ahead) = (self.now(), 0, None);
@@ -99,14 +99,14 @@ impl Clock {
         (self.tsc, self.cycles, self.ctc, self.ahead, self.next) = (Some(tsc), 0, None, None, None);
     }
 
-    /// An MTC has 8 bits of the CTC, and comes when these change.
+    /// An MTC has 8 bits of the CTC, and is sent when these change.
     fn take_mtc(&mut self, count: u8) -> bool {
         let shift = self.rates.mtc_shift.filter(|&shift| shift < CTC_BITS);
         let (Some(shift), Some((ctc, tsc)), (by @ 1.., of @ 1..)) = (shift, self.ctc, self.rates.tsc_ctc)
         else {
             return false;
         };
-        // Bits that TMA does not have are those of the MTC: the next one comes before they change.
+        // Bits that TMA lacks come from the MTC: the next MTC is sent before they change.
         let mask = (1_u32 << (shift + 8).min(CTC_BITS)) - 1;
         let ticks = (u32::from(count) << shift).wrapping_sub(ctc.into()) & mask;
         let tsc = tsc.saturating_add(u64::from(ticks).saturating_mul(by) / of);
@@ -115,13 +115,13 @@ impl Clock {
         true
     }
 
-    /// Ticks in so many cycles, by the ratio that a packet told.
+    /// Ticks for a number of cycles, by the last ratio from a packet.
     fn by_cbr(&self, cycles: u64) -> u64 {
         let ratio = self.cbr.map_or(self.rates.nominal, |cbr| u64::from(cbr[0])).max(1);
         cycles.saturating_mul(self.rates.nominal) / ratio
     }
 
-    /// At the last packet that was read. None: before the first that tells it.
+    /// TSC at the last packet that was read. None: before the first packet that gives a TSC.
     pub fn now(&self) -> Option<u64> {
         let tsc = self.tsc?;
         let passed = match self.ahead {
@@ -134,7 +134,7 @@ impl Clock {
         Some(tsc.saturating_add(passed).min(self.next.unwrap_or(u64::MAX)))
     }
 
-    /// What a PSB+ says of time; not before TSC `least`.
+    /// The time packets of a PSB+; not before TSC `least`.
     pub fn packets(&self, least: Option<u64>) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Some(tsc) = self.now().max(least) {
@@ -160,7 +160,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// The core runs at half the nominal rate, as CBR says.
+    /// The core runs at half the nominal rate, as CBR reports.
     fn clock() -> Clock {
         let mut clock = Clock::new(Rates { tsc_ctc: (84, 1), mtc_shift: Some(3), nominal: 20 });
         clock.take(&[2, 3, 10, 0]);
@@ -178,7 +178,7 @@ mod tests {
         [n << 3 | 3]
     }
 
-    /// Times at each of ten times ten cycles, where the next TSC is known.
+    /// Times after each of ten steps of ten cycles, when the next TSC is known.
     fn times(next_tsc: u16) -> Vec<u64> {
         let mut now = clock();
         let mut next = now.clone();
@@ -196,12 +196,12 @@ mod tests {
     fn between_two_tscs_time_is_right_at_both() {
         let by_cbr: Vec<_> = (1..=10).map(|n| 1000 + 20 * n).collect();
         assert_eq!(times(1200), by_cbr);
-        // CBR tells whole steps: the core ran 5 % slower, or faster.
+        // CBR reports whole steps: the core ran 5 % slower, or faster.
         assert_eq!(times(1210), (1..=10).map(|n| 1000 + 21 * n).collect::<Vec<_>>());
         assert_eq!(times(1190), (1..=10).map(|n| 1000 + 19 * n).collect::<Vec<_>>());
-        // It slept for a while, at an unknown time: what ran ran at its rate.
+        // It slept for a while, at an unknown time: code ran at the core's rate.
         assert_eq!(times(9000), by_cbr);
-        // Before the next TSC in any case.
+        // Never after the next TSC.
         assert_eq!(times(1050), [1020, 1040, 1050, 1050, 1050, 1050, 1050, 1050, 1050, 1050]);
     }
 
@@ -223,7 +223,7 @@ mod tests {
         for shift in [3, 8, 9, 12, 15] {
             let mut clock = Clock::new(Rates { tsc_ctc: (2, 1), mtc_shift: Some(shift), nominal: 20 });
             clock.take(&tsc(1000));
-            // CTC 0x2fff0; that of MTCs is cut to 8 bits.
+            // CTC 0x2fff0; MTCs have 8 bits of it.
             clock.take(&[2, 0x73, 0xf0, 0xff, 0, 0, 0]);
             let mut at = 0x2fff0_u64;
             for _ in 0..300 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! libipt's block decoder, safe to use.
+//! A safe interface to libipt's block decoder.
 
 use std::os::raw::c_int;
 use std::rc::Rc;
@@ -12,16 +12,16 @@ use crate::perfdata::Recording;
 /// Decodes the packets of one piece of trace.
 pub struct Decoder {
     pointer: *mut libipt::BlockDecoder,
-    /// In use by libipt as long as it is set.
+    /// libipt uses it as long as it is set.
     image: Option<Rc<Image>>,
-    /// Of a `Vec`, as a pointer: libipt reads what `patch` writes.
+    /// From a `Vec`, as a raw pointer: libipt reads what `patch` writes.
     trace: *mut [u8],
 }
 
-/// What libipt's functions return: flags, or an error code as a negative number.
+/// The return values of libipt's functions: flags, or an error code as a negative number.
 pub type Status = c_int;
 
-/// How packets tell time, and the CPU's errata.
+/// The rates for packet times, and the CPU's errata.
 pub fn config(trace: &[u8], recording: &Recording) -> libipt::Config {
     let mut config = libipt::Config::new(trace);
     if let Some((family, model, stepping)) = recording.cpu_model() {
@@ -44,7 +44,7 @@ impl Decoder {
         // SAFETY: the configuration is copied; the trace outlives the decoder.
         let pointer = unsafe { libipt::pt_blk_alloc_decoder(&config(&*trace, recording)) };
         if pointer.is_null() {
-            // SAFETY: as it was made.
+            // SAFETY: the same pointer and layout as at its creation.
             drop(unsafe { Box::from_raw(trace) });
             return Err(Error::memory("libipt: no decoder (out of memory, or its configuration is refused)"));
         }
@@ -52,13 +52,13 @@ impl Decoder {
     }
 
     pub fn trace(&self) -> &[u8] {
-        // SAFETY: `patch`, which writes, wants it for itself.
+        // SAFETY: `patch`, which writes, takes the decoder exclusively.
         unsafe { &*self.trace }
     }
 
-    /// Other packets at an offset. None of them may be in use: the decoder is to be set anew.
+    /// Overwrites packets at an offset. None of them may be in use: synchronize the decoder again afterwards.
     pub fn patch(&mut self, offset: usize, packets: &[u8]) {
-        // SAFETY: libipt reads while it is called, and does not write.
+        // SAFETY: libipt reads the trace only within calls, and never writes to it.
         let trace = unsafe { &mut *self.trace };
         trace[offset..offset + packets.len()].copy_from_slice(packets);
     }
@@ -74,7 +74,7 @@ impl Decoder {
     }
 
     pub fn next(&mut self, block: &mut libipt::Block) -> Status {
-        // libipt leaves the block alone where it fails early.
+        // libipt does not write to the block if it fails early.
         block.ninsn = 0;
         // SAFETY: the decoder and its trace exist.
         unsafe { libipt::pt_blk_next(self.pointer, block, std::mem::size_of::<libipt::Block>()) }
@@ -84,34 +84,34 @@ impl Decoder {
         unsafe { libipt::pt_blk_event(self.pointer, event, std::mem::size_of::<libipt::Event>()) }
     }
 
-    /// Where execution has come to: behind the last block, or where its branch led.
+    /// Where execution is: after the last block, or at the target of its branch.
     pub fn ip(&self) -> u64 {
         let mut ip = 0;
         unsafe { libipt::pt_blk_get_ip(self.pointer, &mut ip) };
         ip
     }
 
-    /// How far the packets are read. 0: nothing yet.
+    /// Offset up to which packets were read. 0: none yet.
     pub fn offset(&self) -> usize {
         let mut offset = 0;
         unsafe { libipt::pt_blk_get_offset(self.pointer, &mut offset) };
         offset as usize
     }
 
-    /// TSC (56 bits) of the last packet that told time. None before the first.
+    /// TSC (56 bits) of the last packet that gave the time. None before the first one.
     pub fn tsc(&mut self) -> Option<u64> {
         let (mut tsc, mut mtc, mut cyc) = (0, 0, 0);
         let status = unsafe { libipt::pt_blk_time(self.pointer, &mut tsc, &mut mtc, &mut cyc) };
-        // Before the first, libipt gives 0 or all bits.
+        // Before the first one, libipt returns 0 or all bits set.
         (status >= 0 && tsc != 0 && tsc >> 56 == 0).then_some(tsc)
     }
 }
 
 impl Drop for Decoder {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. The image is dropped after it.
+        // SAFETY: nothing else uses it. The image is dropped after it.
         unsafe { libipt::pt_blk_free_decoder(self.pointer) };
-        // SAFETY: as `new` made it.
+        // SAFETY: the pointer that `new` made.
         drop(unsafe { Box::from_raw(self.trace) });
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What comes out of the trace of one CPU, in order: edges, events, switches of threads.
+//! The output for one CPU's trace, in order: edges, events, switches of threads.
 
 use crate::edges::{Code, Kind};
 
@@ -10,7 +10,7 @@ pub enum What {
     Event(Code),
     /// Another thread runs: pid and tid are `from_sym` and `to_sym`.
     Task,
-    /// Not an edge: decoding begins here, in the midst of code that ran on.
+    /// Not an edge: decoding begins here, in the middle of running code.
     Entry,
 }
 
@@ -23,12 +23,12 @@ pub struct Item {
     pub from_sym: u32,
     pub to_sym: u32,
     pub what: What,
-    /// How far the run's packets had been read.
+    /// How far the packets of the run had been read.
     pub offset: usize,
 }
 
 impl Item {
-    /// Whether both say that the same happened.
+    /// Whether both report the same occurrence.
     pub fn same(&self, other: &Self) -> bool {
         self.what == other.what && self.from == other.from && self.to == other.to
     }

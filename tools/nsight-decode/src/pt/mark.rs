@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Packets that tell no branch.
+//! Packets that report something other than branches.
 
-/// What packets tell beside branches.
+/// What packets report besides branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     Ptwrite,

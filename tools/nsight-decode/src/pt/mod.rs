@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Packets of Intel PT to edges.
+//! Decodes Intel PT packets to edges.
 
 pub mod clock;
 pub mod decoder;

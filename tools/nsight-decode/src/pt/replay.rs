@@ -1,69 +1,70 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which packet has a branch, and when.
+//! Finds the packet of each branch, and its time.
 //!
-//! libipt tells where execution went. How far it has read ahead meanwhile, and so the time it tells, depends on its
-//! version and on what follows: here the packets are read once more, one for each branch and event that libipt tells.
+//! libipt reports where execution went. How far it has read ahead by then, and so the time that it reports, depends on
+//! its version and on the packets that follow. This module reads the packets a second time: one for each branch and
+//! event that libipt reports.
 
 use super::clock::{Clock, Rates};
 use super::mark::Mark;
 use crate::packets::index;
 use crate::packets::kinds::{packet, Kind};
 
-/// Packets looked at ahead are at most so many times the bytes of a trace. Where code is missing it is done anew from each
-/// packet with an address, up to the same TSC; without TSCs that would be the square of the trace.
+/// The look-ahead reads at most this many packets per byte of trace. If code is missing, it starts again at each packet
+/// with an address, up to the same TSC; without TSCs, the work would be quadratic in the size of the trace.
 const AHEAD: u64 = 2048;
 
-/// What a branch or event needs of the packets.
+/// What a branch or event needs from the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Whether it was taken.
+    /// Whether a branch was taken.
     Taken,
-    /// Where it went.
+    /// Where a branch went.
     Target,
-    /// A return: either of both, if returns are compressed.
+    /// A return: either of these, if returns are compressed.
     Return,
     Interrupt,
     Enable,
     Disable,
-    /// With the address at which tracing goes on, or without.
+    /// With or without the address at which tracing continues.
     Overflow(bool),
     Mark(Mark),
 }
 
-/// What they told.
+/// What the packets showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Another packet than before.
     Packet,
-    /// More of the packet before.
+    /// A further branch from the same packet.
     Rest,
-    /// There is none: it did not happen.
+    /// There is no such packet: the branch or event did not happen.
     Nothing,
-    /// Not what libipt reports.
+    /// The packets contradict libipt's report.
     Contradiction,
 }
 
 #[derive(Clone, Debug)]
 pub struct Replay {
     clock: Clock,
-    /// The first packet that is not used yet, and has more than time.
+    /// The first unused packet that has more than time.
     pub at: usize,
-    /// The first one from there on that tells of a branch or event.
+    /// The first packet from there on that reports a branch or event.
     pub next: usize,
-    /// Branches of the last TNT packet that are still to come.
+    /// Unused branches of the last TNT packet.
     branches: u32,
     /// TSC at the last packet with a branch or event.
     pub tsc: Option<u64>,
-    /// What the first TSC packet behind that one tells, if it stands before the next one.
+    /// TSC of the first TSC packet after that one, if it comes before the next packet with a branch or event.
     pub next_tsc: Option<u64>,
-    /// What the last packet that tells a TSC did tell, and what it told before the last overflow.
+    /// TSC of the last packet that gave one, and its value before the last overflow.
     told_tsc: Option<u64>,
     pub before_overflow: Option<u64>,
     /// TSC at the last CBR packet.
     pub cbr_tsc: Option<u64>,
-    /// A FUP that comes next belongs to a packet that was used.
+    /// If a FUP comes next, it belongs to a used packet.
     bound: bool,
-    /// Packets looked at ahead.
+    /// Packets read by the look-ahead.
     n_ahead: u64,
 }
 
@@ -84,7 +85,7 @@ impl Replay {
         }
     }
 
-    /// Begins at a PSB, whose time it is.
+    /// Begins at a PSB, with its time.
     pub fn begin(&mut self, trace: &[u8], at: usize) {
         let tsc = index::header(&trace[at..]).tsc;
         *self = Self { at, tsc, n_ahead: self.n_ahead, ..Self::new(self.clock.rates()) };
@@ -92,7 +93,8 @@ impl Replay {
         self.next = self.look_beside(trace);
     }
 
-    /// Passes what tells neither: where a PSB lies between, a decoder that begins there comes to the same packet.
+    /// Skips packets that report neither branch nor event. Even if there is a PSB between, a decoder that begins there
+    /// finds the same packet.
     fn look_beside(&self, trace: &[u8]) -> usize {
         let (mut at, mut bound, mut header) = (self.at, self.bound, false);
         while let Some((kind, length)) = trace.get(at..).and_then(packet) {
@@ -111,13 +113,13 @@ impl Replay {
         at
     }
 
-    /// Uses the packet with a branch or event.
+    /// Uses the packet of a branch or event.
     pub fn take(&mut self, trace: &[u8], need: Need) -> Told {
         if self.branches > 0 && matches!(need, Need::Taken | Need::Return) {
             self.branches -= 1;
             return Told::Rest;
         }
-        // As a rule it is the first one.
+        // Usually, it is the first one.
         match (trace.get(self.at..).and_then(packet), need) {
             (Some((Kind::Tnt(n @ 1..), length)), Need::Taken | Need::Return) => {
                 self.branches = n - 1;
@@ -144,7 +146,8 @@ impl Replay {
         told
     }
 
-    /// TSC at a packet that tells no branch, the next of its kind before one that does. Execution need not have come there.
+    /// TSC at a packet that reports no branch: the next of its kind before one that does. Execution may not have
+    /// reached it yet.
     pub fn mark(&mut self, trace: &[u8], mark: Mark) -> Option<u64> {
         let before = self.tsc;
         self.take(trace, Need::Mark(mark));
@@ -189,7 +192,7 @@ impl Replay {
                     self.branches = n - 1;
                     return Told::Packet;
                 }
-                // It may come before a TIP of what ran before.
+                // It may come before a TIP of earlier code.
                 (Kind::Tnt(n), Need::Target) if self.branches == 0 => self.branches = n,
                 (Kind::Tip, Need::Target | Need::Return | Need::Interrupt)
                 | (Kind::Enable, Need::Enable)
@@ -203,7 +206,7 @@ impl Replay {
                 (Kind::Fup, _) if self.bound || !is_branch => self.bound = false,
                 (Kind::Bound, _) => self.bound = true,
                 (Kind::Other | Kind::Psb | Kind::PsbEnd, _) => {}
-                // An event comes first: of the branch there is no packet.
+                // An event comes first: there is no packet for the branch.
                 (Kind::Fup | Kind::Enable | Kind::Disable | Kind::Overflow, _) if is_branch => {
                     return Told::Nothing;
                 }
@@ -212,7 +215,7 @@ impl Replay {
         }
     }
 
-    /// Passes packets of time alone, and PSB+.
+    /// Skips packets that have only time, and PSB+.
     fn pass(&mut self, trace: &[u8]) {
         let mut header = false;
         while let Some((kind, length)) = trace.get(self.at..).and_then(packet) {
@@ -220,9 +223,9 @@ impl Replay {
             let mut told = false;
             match kind {
                 Kind::Psb => header = true,
-                // Nothing that it could end stands before it.
+                // There was no PSB that it could end.
                 Kind::PsbEnd => header = false,
-                // It may end a PSB+, too.
+                // An overflow may also end a PSB+.
                 Kind::Overflow => return,
                 _ if !header && index::status_packet(bytes).is_none() => return,
                 _ => told = self.clock.take(bytes),
@@ -241,7 +244,7 @@ impl Replay {
         }
     }
 
-    /// From one packet that tells a TSC to the next, the clock runs so that it is right at both.
+    /// Adjusts the clock between two packets that give a TSC, so that it is right at both.
     fn look_ahead(&mut self, trace: &[u8]) {
         let (mut clock, mut at, mut lost) = (self.clock.clone(), self.at, false);
         let most = AHEAD * trace.len() as u64;
@@ -274,7 +277,7 @@ mod tests {
     const ONE: &[u8] = &[0x06];
     const THREE: &[u8] = &[0x18];
 
-    /// A cycle of the clock before each packet, and a PSB+ of TSC 1000 in front.
+    /// A CYC packet of one cycle before each packet, and a PSB+ with TSC 1000 in front.
     fn trace(packets: &[&[u8]]) -> Vec<u8> {
         let mut bytes = plus(1000);
         for packet in packets {
@@ -290,7 +293,7 @@ mod tests {
         [&PSB[..], status, FUP, &[2, 0x23]].concat()
     }
 
-    /// What each has, and when.
+    /// The result and the time for each need.
     fn told(bytes: &[u8], needs: &[Need]) -> Vec<(Told, u64)> {
         let mut replay = Replay::new(RATES);
         replay.begin(bytes, 0);
@@ -305,7 +308,7 @@ mod tests {
             told(&bytes, &[Taken, Target, Taken, Taken, Taken, Taken]),
             [
                 (Told::Packet, 1001),
-                // It may come behind branches of what runs later.
+                // It may come after branches of code that runs later.
                 (Told::Packet, 1002),
                 (Told::Rest, 1002),
                 (Told::Rest, 1002),
@@ -324,14 +327,14 @@ mod tests {
             told(&bytes, &[Taken, Target, Interrupt, Disable, Target, Enable, Overflow(true), Target]),
             [
                 (Told::Packet, 1001),
-                // The interrupt comes first: of the call there is no packet.
+                // The interrupt comes first: there is no packet for the call.
                 (Told::Nothing, 1001),
                 (Told::Packet, 1003),
                 (Told::Packet, 1005),
                 (Told::Nothing, 1005),
                 (Told::Packet, 1006),
                 (Told::Packet, 1008),
-                // A FUP that belongs to PTWRITE is no event.
+                // A FUP that belongs to PTWRITE is not an event.
                 (Told::Packet, 1011),
             ]
         );
@@ -363,7 +366,7 @@ mod tests {
         let bytes = trace(&[TIP; 6_000]);
         let mut replay = Replay::new(RATES);
         (0..6_000).for_each(|_| replay.begin(&bytes, 0));
-        // Each time all of it would be 72 million packets.
+        // Reading all packets each time would be 72 million packets.
         assert_eq!(replay.n_ahead, AHEAD * bytes.len() as u64);
     }
 

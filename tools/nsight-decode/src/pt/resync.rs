@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where decoding can be taken up again before the next PSB: at the next packet with an address.
+//! Where decoding can resume before the next PSB: at the next packet with an address.
 //!
-//! libipt enters a trace at a PSB alone. So what a PSB+ would say there is written over the packets in front of
-//! that place, in the slice's copy of the trace: they were read already, or cannot be used, since what
-//! they tell of is code that is missing. Offsets stay what they are.
+//! libipt can enter a trace only at a PSB. So a PSB+ is written over the packets in front of that place, in the slice's
+//! copy of the trace. Those packets were read already, or cannot be used because their code is missing. Offsets do not
+//! change.
 
 use super::clock::{Clock, Rates};
 use crate::packets::index::PSB;
 use crate::packets::kinds::{little, packet, Kind};
 
-/// Where decoding can go on.
+/// A place where decoding can resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Packets from here on are libipt's.
+    /// libipt reads the packets from here on.
     pub offset: usize,
     pub ip: u64,
-    /// An overflow lies between.
+    /// There is an overflow before it.
     pub overflow: bool,
     /// Tracing begins here.
     pub enable: bool,
 }
 
-/// Reads packets on from a PSB, for the address and the time at each.
+/// Reads packets from a PSB on, and follows address and time.
 #[derive(Debug)]
 pub struct Scanner {
     pub at: usize,
     clock: Clock,
     last_ip: u64,
-    /// Payload of MODE.Exec: 64 bits unless told.
+    /// Payload of MODE.Exec; 64 bits by default.
     mode: u8,
     bound: bool,
     overflow: bool,
-    /// A virtual machine runs: addresses are its own.
+    /// A virtual machine runs: addresses belong to the guest.
     guest: bool,
 }
 
@@ -82,7 +82,7 @@ impl Scanner {
         None
     }
 
-    /// What a packet says of address, mode and time; its address.
+    /// Takes address, mode and time from a packet. Returns its address.
     fn take(&mut self, kind: Kind, bytes: &[u8]) -> Option<u64> {
         match (kind, bytes) {
             (Kind::Psb, _) => self.last_ip = 0,
@@ -108,7 +108,7 @@ impl Scanner {
         Some(self.last_ip)
     }
 
-    /// The PSB+ that belongs in front of a place; not before TSC `least`.
+    /// The PSB+ for the packets in front of a place; not before TSC `least`.
     pub fn psb_plus(&self, place: Place, least: Option<u64>) -> Vec<u8> {
         let mut bytes = PSB.to_vec();
         bytes.extend(self.clock.packets(least));
@@ -151,7 +151,7 @@ mod tests {
         let (found, _) = places(&bytes, header);
         let ips: Vec<_> = found.iter().map(|p| p.ip).collect();
         assert_eq!(ips, [0xffff_ffff_8100_1234, 0xffff_ffff_1234_5678, 0xffff_ffff_1234_0001]);
-        // behind a TIP, in front of an interrupt's FUP
+        // after a TIP, before an interrupt's FUP
         let offsets: Vec<_> = found.iter().map(|p| p.offset - header).collect();
         assert_eq!(offsets, [4, 9, 10]);
     }
@@ -182,7 +182,7 @@ mod tests {
         // 8 cycles at half the nominal rate: 16 ticks
         let (_, scanner) = places(&trace(&[&[0x43]]), 0);
         assert_eq!(scanner.clock.now(), Some(65536 + 16));
-        // CTC 0x800 is 2 ticks of 84 behind 0x7fe, which was at 65526; its MTC has 0x00
+        // CTC 0x800 is 2 ticks of 84 after 0x7fe, which was at 65526; its MTC has 0x00
         let (_, scanner) = places(&trace(&[&[0x43], &[0x59, 0]]), 0);
         assert_eq!(scanner.clock.now(), Some(65526 + 2 * 84));
         let (_, scanner) = places(&trace(&[&[0x59, 0], &[0x59, 2], &[0x0b]]), 0);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Return addresses for RET compression: that libipt counts them as the processor does.
+//! Return addresses for RET compression: tests that libipt counts them as the processor does.
 //!
-//! Intel's manual (volume 3, "Indirect Transfer Compression for Returns"): a near CALL pushes the
-//! address behind it, and a near RET pops one, whether it is compressed (a TNT bit) or not (a TIP).
-//! libipt/patches has it so. Otherwise its stack is one entry too high behind each retpoline (CALL, another
-//! address written over the return address, RET) and each switch of stacks, and every return up the stack goes astray.
+//! Intel's manual (volume 3, "Indirect Transfer Compression for Returns"): a near CALL pushes the address after it, and
+//! a near RET pops one, whether it is compressed (a TNT bit) or not (a TIP). libipt/patches implements this. Without
+//! the patch, libipt's stack has one entry too many after each retpoline (CALL, another address written over the return
+//! address, RET) and after each switch of stacks. Then, every return further up the stack goes to the wrong address.
 
 use std::ffi::{c_void, CString};
 use std::os::raw::c_int;
@@ -14,13 +14,13 @@ use crate::libipt::{self, error, status, Status};
 use crate::packets::index::PSB;
 use crate::scratch::Directory;
 
-/// An address that is found nowhere else.
+/// An address that occurs nowhere else.
 const CODE: u64 = 0x5a3c_9e17_d000;
 const SIZE: usize = 0x80;
 
 type Pieces = &'static [(usize, &'static [u8])];
 
-/// A call, within it a retpoline to a function that returns, and the return from the call.
+/// A call; within it, a retpoline to a function that returns; then, the return from the call.
 const RETPOLINE: Pieces = &[
     (0, &[0xe8, 0x0b, 0, 0, 0]),    // call CODE + 0x10
     (0x10, &[0xe8, 0x1b, 0, 0, 0]), // call CODE + 0x30, the thunk
@@ -30,13 +30,13 @@ const RETPOLINE: Pieces = &[
     (0x50, &[0xc3]),
 ];
 
-/// A function that calls itself where a branch is not taken, and returns.
+/// A function that calls itself if a branch is not taken, and returns.
 const RECURSION: Pieces = &[
     (0, &[0x74, 5]),                            // je CODE + 7
     (2, &[0xe8, 0xf9, 0xff, 0xff, 0xff, 0xc3]), // call CODE; ret
 ];
 
-/// Returns that are compressed.
+/// Compressed returns.
 const ONE: &[u8] = &[0x06];
 const TWO: &[u8] = &[0x0e];
 
@@ -48,15 +48,15 @@ fn bytes_of(pieces: Pieces) -> [u8; SIZE] {
     code
 }
 
-/// Memory that is `context` at `CODE`.
+/// Memory that holds `context` at `CODE`.
 extern "C" fn read_code(to: *mut u8, size: usize, _: *const c_void, ip: u64, context: *mut c_void) -> c_int {
-    // SAFETY: `each` gives it.
+    // SAFETY: `each` passes it.
     let code = unsafe { *context.cast::<[u8; SIZE]>() };
     let Some(rest) = ip.checked_sub(CODE).and_then(|at| code.get(at as usize..)) else {
         return -error::NOMAP;
     };
     let n = size.min(rest.len());
-    // SAFETY: libipt gives `size` bytes.
+    // SAFETY: libipt's buffer has `size` bytes.
     unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
     n as c_int
 }
@@ -71,7 +71,7 @@ fn packet(kind: u8, address: u64) -> Vec<u8> {
 const TIP: u8 = 0x0d;
 const ENABLE: u8 = 0x11;
 
-/// A trace that runs from `CODE`, as `packets` tell.
+/// A trace that runs from `CODE` according to `packets`.
 fn trace(packets: &[&[u8]]) -> Vec<u8> {
     let mut trace = PSB.to_vec();
     trace.extend([0x99, 0x01]); // MODE.Exec: 64 bits
@@ -81,10 +81,10 @@ fn trace(packets: &[&[u8]]) -> Vec<u8> {
     trace
 }
 
-/// Where libipt's blocks begin, and what it ends with.
+/// The begins of libipt's blocks, and its last status.
 ///
 /// # Safety
-/// `image` is one of libipt's.
+/// `image` is an image of libipt.
 unsafe fn decoded(image: *mut libipt::Image, trace: &[u8]) -> (Vec<u64>, Status) {
     let mut config = libipt::Config::new(trace);
     config.flags[0] = libipt::END_ON_CALL;
@@ -108,7 +108,7 @@ unsafe fn decoded(image: *mut libipt::Image, trace: &[u8]) -> (Vec<u64>, Status)
     (begins, status)
 }
 
-/// It with code that libipt reads instruction by instruction, with an empty block cache and with a full one.
+/// Checks the result three times: libipt reads instruction by instruction, with an empty block cache, with a full one.
 fn each(pieces: Pieces, packets: &[&[u8]], check: impl Fn(Vec<u64>, Status)) {
     let (mut code, trace) = (bytes_of(pieces), trace(packets));
     let directory = Directory::new();
@@ -134,14 +134,14 @@ fn each(pieces: Pieces, packets: &[&[u8]], check: impl Fn(Vec<u64>, Status)) {
     }
 }
 
-/// The first blocks begin there.
+/// Checks that the first blocks begin at these places.
 fn begin_at(pieces: Pieces, packets: &[&[u8]], expected: &[u64]) {
     each(pieces, packets, |found, status| assert_eq!(found[..expected.len()], *expected, "{status}"));
 }
 
 #[test]
 fn a_return_to_another_address_takes_its_call_from_the_stack() {
-    // one return to an address of its own, then two compressed ones
+    // one return that is not compressed, then two compressed ones
     begin_at(RETPOLINE, &[&packet(TIP, CODE + 0x50), TWO], &[0, 0x10, 0x30, 0x40, 0x50, 0x15, 5]);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Slices to one sequence.
+//! Joins slices to one sequence.
 //!
-//! A slice is decoded into the next one. Where tracing goes on over the PSB between them, both find
-//! the same from the first packet behind it on, and before it the first one alone knows how the
-//! code came there: its last instructions before the PSB tell of no packet. So the first
-//! slice's items count up to that packet, the second one's behind it.
+//! A slice is decoded beyond its end, into the next one. If tracing continues over the PSB between them, both find the
+//! same from the first packet after the PSB on. Before that packet, only the first slice knows how execution came
+//! there: its last instructions before the PSB need no packet. So the first slice's items count up to that packet, and
+//! the second one's after it.
 
 use super::item::{Item, What};
 use super::switches::Task;
@@ -15,20 +15,20 @@ use crate::edges::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joint {
     Seamless,
-    /// Decoding had failed in the first one; it begins anew.
+    /// Decoding had failed in the first slice; the second one is a new start.
     Anew,
-    /// They contradict each other.
+    /// The slices contradict each other.
     Contradiction,
 }
 
-/// What both slices find whatever they knew before.
+/// Whether both slices find the item, whatever they knew before.
 fn counts(item: &Item) -> bool {
     let beside = [Code::Stall, Code::StallAt, Code::Cbr, Code::Ptwrite, Code::Power].map(What::Event);
     !(item.what == What::Task || item.what == What::Entry || beside.contains(&item.what))
 }
 
-/// Joins `next` to `first`, which ends at `end` and may go on beyond it: afterwards one is the
-/// continuation of the other.
+/// Joins `next` to `first`, which ends at `end` and may continue beyond it. Afterwards, `next` is the continuation of
+/// `first`.
 pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
     if first.lost_at_end {
         return Joint::Anew;
@@ -51,17 +51,17 @@ pub fn join(first: &mut Output, end: usize, next: &mut Output) -> Joint {
         return Joint::Contradiction;
     }
     let before_branch = head.iter().take_while(|&&h| known_before(h)).count();
-    // Of the tail, what the first packet behind the PSB did not tell yet.
+    // The part of the tail that comes before the first packet after the PSB.
     let kept = (skip + before_branch).min(tail.len());
     let used = kept - skip;
-    // What does not count is taken from where more is known: from the first one, as far as it saw.
+    // Items that do not count come from the slice that knows more: from the first one, as far as it was decoded.
     let (cut, begin) = match (tail.get(kept), used.checked_sub(1)) {
         (Some(&cut), _) => (cut, head.get(used).copied().unwrap_or(next.items.len())),
         (None, None) => (tail.last().map_or(beyond, |&last| last + 1), 0),
         (None, Some(last)) => (tail.last().map_or(beyond, |&last| last + 1), head[last] + 1),
     };
     let (before, after) = (first.task_at(cut), next.task_at(begin));
-    // Behind an error another entry follows, which stays.
+    // After an error, another entry follows; that one stays.
     let begins = |i: &Item| matches!(i.what, What::Entry | What::Event(Code::DecodeError));
     let entry =
         next.items.iter().position(begins).filter(|&at| at >= begin && next.items[at].what == What::Entry);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_ran_up_to_the_first_packet_is_the_first_ones() {
-        // PSB at 100, its first packet at 140: 3 and 4 need none, the second slice entered behind 3
+        // PSB at 100, its first packet at 140: 3 and 4 need no packet, the second slice entered after 3
         let mut first =
             output(&[edge(1, 90), edge(2, 98), edge(3, 130), edge(4, 130), edge(5, 150), edge(6, 160)], 0);
         let mut next = output(&[entry(140), edge(4, 140), edge(5, 150), edge(6, 160), edge(7, 170)], 140);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_loop_is_aligned_by_its_packets() {
-        // the same call over and over; two of them before the first packet, one per packet then
+        // the same call again and again: two of them before the first packet, then one per packet
         let mut first = output(&[edge(1, 90), edge(1, 130), edge(1, 150), edge(1, 160), edge(1, 170)], 0);
         let mut next = output(&[entry(140), edge(1, 150), edge(1, 160), edge(1, 170), edge(1, 180)], 140);
         assert_eq!(joined(&mut first, &mut next).len(), 6);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who runs on a CPU, switch by switch.
+//! Which thread runs on a CPU, from its context switches.
 //!
-//! The kernel reports a switch shortly before (out) and shortly after (in) it happens. Where PT
-//! shows __switch_to() in between, the threads change there, as in perf; else by time.
+//! The kernel reports a switch shortly before (out) and shortly after (in) it happens. If PT shows __switch_to() in
+//! between, the threads change there, as in perf; otherwise, they change by time.
 
 use crate::perfdata::Switch;
 
@@ -23,7 +23,7 @@ pub struct Pair {
     pub after: Task,
 }
 
-/// The switches of a CPU.
+/// Pairs the switch records of a CPU.
 pub fn pairs(records: &[Switch]) -> Vec<Pair> {
     let mut pairs: Vec<Pair> = Vec::new();
     let mut open: Option<(u64, Task, Option<Task>)> = None;
@@ -38,7 +38,7 @@ pub fn pairs(records: &[Switch]) -> Vec<Pair> {
             open = Some((record.time, own, record.other.map(task)));
         } else {
             let (out, before) = match open.take() {
-                // The halves of two switches: the second half of the first, and the first of the second, were lost.
+                // Halves of two switches: the second half of the first and the first half of the second were lost.
                 Some((out, before, Some(after))) if after.tid != own.tid => {
                     pairs.push(Pair { out, into: out, before, after });
                     (record.time, record.other.map_or(after, task))
@@ -58,21 +58,21 @@ pub fn pairs(records: &[Switch]) -> Vec<Pair> {
     pairs
 }
 
-/// Follows the switches of a CPU through its trace.
+/// Follows the context switches of a CPU through its trace.
 pub struct Cursor<'a> {
     pairs: &'a [Pair],
     next: usize,
     pub task: Task,
     /// How far packets' times may be off.
     slack: u64,
-    /// When the next switch is over in any case.
+    /// The time at which the next switch is certainly over.
     pub deadline: u64,
-    /// It began between the halves of a switch: which thread it is shows later.
+    /// Tracing began between the halves of a switch: the thread becomes known later.
     pub unsure: bool,
 }
 
 impl<'a> Cursor<'a> {
-    /// `start`: who ran when tracing began, if there is no switch to tell.
+    /// `start`: the thread that ran when tracing began, if no switch shows it.
     pub fn new(pairs: &'a [Pair], time: u64, start: Task, slack: u64) -> Self {
         let next = pairs.partition_point(|p| p.into <= time);
         let task = match (next.checked_sub(1), pairs.first()) {
@@ -97,9 +97,9 @@ impl<'a> Cursor<'a> {
         self.set_deadline();
     }
 
-    /// The CPU is in __switch_to(). True: another thread runs now.
+    /// The CPU is in __switch_to(). Returns true if another thread runs now.
     pub fn switch_to(&mut self, time: u64) -> bool {
-        // Where the one behind has begun, this one is over.
+        // If the following switch has begun, this one is over.
         while self.pairs.get(self.next + 1).is_some_and(|p| p.out <= time) {
             self.apply();
         }
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         due
     }
 
-    /// It is `time`; true if that is behind a switch that was not seen.
+    /// Time advances to `time`. Returns true if a switch that was not seen is over.
     pub fn pass(&mut self, time: u64) -> bool {
         let mut passed = false;
         while self.next < self.pairs.len() && time >= self.deadline {
@@ -120,7 +120,7 @@ impl<'a> Cursor<'a> {
         passed
     }
 
-    /// Decoding is taken up again: what happened meanwhile has passed.
+    /// Decoding resumes: all switches up to `time` are over.
     pub fn resume(&mut self, time: u64) -> bool {
         let mut passed = false;
         while self.pairs.get(self.next).is_some_and(|p| p.into <= time) {
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         self.pairs.get(self.next).is_some_and(|p| p.out <= time && time < p.into)
     }
 
-    /// User code runs, which it does not amid a switch.
+    /// User code runs, so no switch is in progress.
     pub fn user(&mut self, time: u64) -> bool {
         let mut passed = false;
         while self.pairs.get(self.next).is_some_and(|p| p.out <= time) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Instructions of a block: direct jumps that leave a function, and what a core may wait at.
+//! Instructions of a block: direct jumps that leave a function, and instructions that a core may wait at.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,7 @@ use crate::code::Sections;
 use crate::insn::{self, Insn, Stall, Transfer};
 use crate::libipt::Block;
 
-/// Entries of a cache; beyond, it is made anew.
+/// Entries of a cache; beyond this limit, the cache is made again.
 const MAX_CACHED: usize = 1 << 16;
 
 /// Direct jumps within a block: from, to. Few blocks have more than one.
@@ -32,8 +32,8 @@ impl Jumps {
     }
 }
 
-/// A multiplication for each word. The caches are asked for a good part of all blocks, and are of bounded
-/// size: addresses that collide on purpose make it slower, and no more.
+/// One multiplication per word. A large part of all blocks needs a lookup. The caches have a limited size: addresses
+/// that collide on purpose only make them slower.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -61,7 +61,7 @@ impl Hasher for Mix {
 
 type Cache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// A section's number stands for its code, and the processor's mode for what that means.
+/// A key for the code: the section's number, and the processor's mode, which determines how the code is decoded.
 fn code(block: &Block) -> i32 {
     block.isid << 2 | (block.mode & 3) as i32
 }
@@ -70,14 +70,14 @@ fn code(block: &Block) -> i32 {
 pub struct Instructions {
     sections: Rc<Sections>,
     ends: Cache<(i32, u64), Transfer>,
-    /// Of blocks, each where its address says; a newer one takes the place of an older one.
+    /// A cache by block address; a newer block replaces an older one.
     jumps: Vec<Option<(JumpsKey, Jumps)>>,
 }
 
-/// Code, first and last instruction, how many there are.
+/// Code, first and last instruction, number of instructions.
 type JumpsKey = (i32, u64, u64, u16);
 
-/// Blocks whose jumps are remembered: a power of 2. A fuzzer makes it anew for each input.
+/// Number of blocks whose jumps are kept: a power of 2. A fuzzer makes this cache again for each input.
 const MAX_JUMPS: usize = 1 << if cfg!(fuzzing) { 5 } else { 13 };
 
 impl Instructions {
@@ -108,7 +108,7 @@ impl Instructions {
         transfer
     }
 
-    /// The jumps that a block follows: it ends behind calls, but not behind those.
+    /// The direct jumps within a block: blocks end after calls, but not after direct jumps.
     pub fn jumps(&mut self, block: &Block) -> Jumps {
         let key = (code(block), block.ip, block.end_ip, block.ninsn);
         let mixed = (block.ip ^ block.end_ip.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -136,19 +136,19 @@ impl Instructions {
                 return;
             }
             ip = ip.wrapping_add(insn.len.into());
-            // A block goes on behind a conditional jump only if it was not taken.
+            // A block continues after a conditional jump only if the jump was not taken.
             if let Transfer::Jump(Some(by)) = insn.transfer {
                 ip = ip.wrapping_add_signed(by.into());
             }
         }
     }
 
-    /// The likeliest of the blocks' instructions to wait at, and its address.
+    /// The instruction of these blocks that the core most likely waited at, and its address.
     pub fn stall(&self, blocks: &[Block]) -> (Stall, u64) {
         let mut best = (Stall::Unknown, 0);
         for block in blocks {
             self.walk(block, |ip, insn| {
-                // The later of equals: the earlier ones are over.
+                // If two are equally likely, take the later one: the earlier one is over.
                 if best.0 == Stall::Unknown || insn.stall <= best.0 {
                     best = (insn.stall, ip);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One slice of trace, block by block.
+//! Decodes one slice of trace, block by block.
 
 mod errors;
 mod events;
@@ -34,13 +34,13 @@ use recent::Recent;
 pub use slice::{Output, Slice, Track};
 use slice::{BYTES_PER_ITEM, OVERLAP_ITEMS, OVERLAP_PACKETS};
 
-/// So many instructions without a packet are a loop that will not end.
+/// This many instructions without a packet are an endless loop.
 const MAX_IDLE: u32 = 1 << 17;
-/// So many of them end a slice: each takes as long as many packets do. A fuzzer has less time.
+/// This many endless loops end a slice: each takes as much time as many packets. A fuzzer has less time.
 const MAX_ENDLESS: u32 = if cfg!(fuzzing) { 2 } else { 8 };
-/// A core that needs longer for an instruction than this many ns waits.
+/// A core that needs longer than this for an instruction waits, ns.
 const STALL_NS: u64 = 1000;
-/// Unless it executes more than one instruction in so many ns meanwhile.
+/// But it does not wait if it executes more than one instruction per this many ns in that time.
 const STALL_RATE: u64 = 20;
 
 pub struct Walker<'a> {
@@ -130,50 +130,50 @@ struct State<'w, 'a> {
     walker: &'w mut Walker<'a>,
     decoder: Decoder,
     reference: u64,
-    /// Offset in the run of the first byte.
+    /// Offset of the first byte in the run.
     base: usize,
     end: usize,
     psbs: Vec<usize>,
     rates: Rates,
-    /// Reads the packets behind an error.
+    /// Reads the packets after an error.
     scanner: Scanner,
-    /// Reads the packets that libipt reports. It does not find them any more if contradicted.
+    /// Reads the packets that libipt reports. `contradicted`: they no longer match.
     replay: Replay,
     contradicted: bool,
-    /// Where the last PSB+ was written for what it found, and up to where its packets are over.
+    /// Where the last PSB+ was written for a place that `scanner` found, and where the packets of that PSB+ end.
     patched: usize,
     scanned: usize,
     cursor: Cursor<'w>,
     image: Rc<Image>,
-    /// Whose code `image` is.
+    /// The process whose code is in `image`.
     process: i32,
-    /// Time of the last packet with a branch or event, and of what runs: ns.
+    /// Time of the last packet with a branch or event, and time of the code that runs: ns.
     packet_time: u64,
     now: u64,
-    /// The time at which processor lost packets, up to the begin of what follows.
+    /// The time at which the processor lost packets, until tracing continues.
     overflowed: Option<u64>,
-    /// Items from here on have a time that is not told yet: an overflow ended with the first.
+    /// Items from here on have no known time yet: the first one ended an overflow.
     untold: Option<usize>,
-    /// Offset of the next packet that has more than time, of the next one that tells of a branch or event, and up to where
-    /// libipt has read.
+    /// Offset of the next packet that has more than time, offset of the next packet that reports a branch or event, and
+    /// offset up to which libipt has read.
     offset: usize,
     next: usize,
     read: usize,
     /// The function that runs.
     function: Found,
     pending: Option<Pending>,
-    /// The next address is where decoding begins.
+    /// Decoding begins at the next address.
     entry: bool,
     in_guest: bool,
     /// Last instruction of the last block.
     end_ip: u64,
-    /// Blocks since time went on.
+    /// Blocks that ran since the time last changed.
     recent: Recent,
     insns_since: u64,
     idle: u32,
-    /// Loops without end that were met.
+    /// Number of endless loops.
     endless: u32,
-    /// Told by packets, and later than what runs.
+    /// Marks from packets that are later than the code that runs.
     marks: Vec<Item>,
     output: Output,
 }
@@ -205,19 +205,20 @@ impl State<'_, '_> {
             if code == error::EOS {
                 return Ok(());
             }
-            // Nothing was decoded behind the last place: libipt has looked ahead, and no packet is used.
+            // Nothing was decoded after the last place: libipt has read ahead, but no packet was used.
             let nowhere = place.is_some() && self.entry;
             if nowhere {
                 self.offset = self.scanned;
             }
             let next = self.next_psb(at);
             if self.offset > self.end && next != Some(self.end) {
-                // What it met belongs to the next slice.
+                // The error belongs to the next slice.
                 return Ok(());
             }
-            // Of an interval without code one error is enough.
+            // One error is enough for an interval without code.
             if !nowhere && code != GUEST {
-                // Where decoding began at a PSB, the processor compresses no return to what was called before.
+                // This comes from a loss only if decoding did not begin at a PSB: after a PSB, the processor compresses no
+                // return to an earlier call.
                 let after_loss = place.is_some() && is_compressed_return(code);
                 let error = if after_loss { COMPRESSED_RETURN } else { perf_error(code) };
                 self.push(What::Event(Code::DecodeError), error, self.end_ip);
@@ -271,7 +272,7 @@ impl State<'_, '_> {
             } else if block.ninsn > 0 {
                 self.arrive(block.ip)?;
                 if last {
-                    // What ran behind the last packet is unknown.
+                    // The code that ran after the last packet is unknown.
                     return Ok(End::Done);
                 }
                 self.block(&block, status)?;
@@ -280,7 +281,7 @@ impl State<'_, '_> {
                 if -status == error::NOMAP {
                     self.walker.code.lacks(self.image.name(block.ip), block.ip);
                     if block.ninsn == 0 && self.pending.is_some() {
-                        // That it went there is known.
+                        // The branch to this address is known.
                         self.arrive(block.ip)?;
                     }
                 }
@@ -294,7 +295,7 @@ impl State<'_, '_> {
         }
     }
 
-    /// As `block`, without edges: libipt needs the right process's code alone.
+    /// Like `block`, but without edges: libipt only needs the code of the right process.
     fn bare_block(&mut self, block: &Block) -> Result<()> {
         self.output.n_insns += u64::from(block.ninsn);
         self.entry = false;
@@ -326,7 +327,7 @@ impl State<'_, '_> {
         }
         self.is_moved();
         if status < 0 {
-            // The way out of the block is unknown.
+            // How execution left the block is unknown.
             return Ok(());
         }
         let transfer = match block.iclass {
@@ -361,13 +362,13 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// Whether an iret may: it ends what a switch cannot lie within, or returns to kernel code, where
-    /// the image does not matter.
+    /// Whether an iret may lead to user code: not during a switch. An iret to user code ends something that no switch
+    /// can lie within; for an iret to kernel code, the image does not matter.
     fn leads_to_user(&self) -> bool {
         !self.cursor.is_amid(self.now)
     }
 
-    /// The block left the function it began in by direct jumps, or by running on.
+    /// The block left the function in which it began, by direct jumps or by running over its end.
     fn leave_within(&mut self, block: &Block) -> Result<()> {
         for &(from, to) in self.walker.insns.jumps(block).iter() {
             if !(self.function.start..self.function.end).contains(&to) {

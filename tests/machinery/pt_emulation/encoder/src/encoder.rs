@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From events to packets: what is told, and what is filtered or lost.
+//! Encodes events as packets: what is traced, and what is filtered or lost.
 
 use pt_events::{Event, Kind};
 use serde::Serialize;
@@ -28,13 +28,13 @@ pub const AUX_FLAG_OVERWRITE: u64 = 2;
 pub struct Injected {
     pub kind: &'static str,
     pub cpu: usize,
-    /// The first branch that is missing is not before this.
+    /// The first missing branch is not earlier than this.
     pub tsc_start: u64,
-    /// From here on a decoder can follow again.
+    /// From this time on, a decoder can follow again.
     pub tsc_end: u64,
 }
 
-/// What one CPU's events became.
+/// The packets for one CPU's events.
 #[derive(Debug, Default)]
 pub struct Encoded {
     pub bytes: Vec<u8>,
@@ -47,10 +47,10 @@ pub struct Encoded {
 #[derive(PartialEq)]
 enum Losing {
     No,
-    /// Since a time, up to a time.
+    /// Start time, end time.
     Overflow(u64, u64),
     Truncated(u64, u64),
-    /// Up to a time.
+    /// End time.
     Off(u64),
 }
 
@@ -69,15 +69,15 @@ struct Encoder<'a> {
     losing: Losing,
     /// TraceEn: between Enable and Disable.
     on: bool,
-    /// PacketEn: and in code that is not filtered out.
+    /// PacketEn: `on`, and in code that is not filtered out.
     telling: bool,
     cr3: u64,
-    /// Where execution is, in straight line from the last branch.
+    /// Where execution is: the begin of the straight-line code after the last branch.
     ip: u64,
     chunk_start: usize,
 }
 
-/// Encode the events of one CPU. Windows of `options` must be in order and apart.
+/// Encode the events of one CPU. Windows of `options` must be in order and must not overlap.
 pub fn encode(cpu: usize, events: &[Event], options: &Options) -> Encoded {
     let mut overflows = options.overflow.iter();
     let mut truncations = options.truncate.iter();
@@ -122,7 +122,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Losses begin at the first branch of their window, which is lost with them.
+    /// A loss begins at the first branch of its window; this branch is lost too.
     fn ip_after_loss(&mut self, tsc: u64, _to: u64) {
         if self.losing != Losing::No || !self.on {
             return;
@@ -144,7 +144,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// After the first branch behind a loss, at `to`, it is over.
+    /// A loss is over after the first branch behind it, which leads to `to`.
     fn resume(&mut self, tsc: u64, to: u64) {
         let (kind, since, until) = match self.losing {
             Losing::Overflow(since, until) => ("overflow", since, until),
@@ -193,8 +193,8 @@ impl Encoder<'_> {
                     self.stream.stamped(tsc, Packet::Exstop);
                 }
             }
-            // As a guest's stream where its host takes the CPU: else branches from before and after
-            // would share a packet, and with it a time.
+            // As in a guest's stream when its host takes the CPU. Otherwise, branches from before and after it would
+            // share a packet, and therefore a time.
             Kind::Pause => {
                 self.stream.tick(tsc);
                 self.stream.flush(tsc);
@@ -236,7 +236,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Execution in straight line can leave a filtered range, or come to one.
+    /// Straight-line execution can leave a filtered range, or enter one.
     fn straight_to(&mut self, tsc: u64, from: u64) {
         if self.options.filter.is_empty() || self.options.traces(from) == self.telling {
             return;
@@ -268,7 +268,7 @@ impl Encoder<'_> {
         if let Kind::Async { .. } = event.kind {
             self.stream.stamped(event.tsc, Packet::Fup(from));
         }
-        // The address is suppressed when it is the privilege level that is not traced.
+        // If the privilege level of the target is not traced, the address is suppressed.
         self.end(event.tsc, self.options.traces_level(to).then_some(to));
     }
 
@@ -293,7 +293,7 @@ impl Encoder<'_> {
                 self.stream.stamped(tsc, Packet::Fup(from));
                 self.stream.stamped(tsc, Packet::Tip(to));
             }
-            _ => {} // a direct jump is told by the code
+            _ => {} // the code shows a direct jump
         }
     }
 
@@ -354,7 +354,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Overwrite mode: what a ring buffer of `size` bytes holds at the end.
+/// Overwrite mode: keeps what a ring buffer of `size` bytes holds at the end.
 fn keep_last(encoded: &mut Encoded, size: usize, cpu: usize, tsc: u64) {
     let cut = encoded.bytes.len().saturating_sub(size);
     encoded.bytes.drain(..cut);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a CPU did, as Intel PT packets.
+//! Encodes what a CPU did as Intel PT packets.
 //!
-//! Pure: events and options in, bytes out. It follows the Intel SDM (volume 3, chapter "Intel
-//! Processor Trace"); where a processor may choose (how far a packet is delayed, when waiting
-//! branches are sent), it sends at once.
+//! Pure: input are events and options, output are bytes. It follows the Intel SDM (volume 3, chapter "Intel Processor
+//! Trace"). Where a processor may choose (how far a packet is delayed, when waiting branches are sent), it sends at
+//! once.
 
 pub mod encoder;
 pub mod options;

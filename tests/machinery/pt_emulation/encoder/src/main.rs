@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! pt-encode: a log of the observer as Intel PT.
+//! pt-encode: encodes a log of the observer as Intel PT.
 
 use std::fs::{self, File};
 use std::io::BufReader;

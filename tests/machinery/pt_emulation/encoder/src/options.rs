@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a recording with Intel PT can be asked for, and what can go wrong in one.
+//! The options of an Intel PT recording, and what can go wrong in one.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::packet::{LONG_TNT, SHORT_TNT};
 
-/// Ticks of TSC in which something is lost: [from, to).
+/// TSC ticks in which something is lost: [from, to).
 pub type Window = Range<u64>;
 
 #[derive(Args, Clone, Debug, Serialize)]
@@ -78,11 +78,11 @@ pub struct Options {
     pub chunk: usize,
 }
 
-/// The core's ratio to the bus, and the highest non-turbo one: equal, so that a cycle is a tick.
+/// The ratio of core to bus, and the highest non-turbo ratio: both are equal, so that a cycle is a tick.
 pub const CBR: u8 = 10;
 
 impl Options {
-    /// `perf_event_attr.config` that asks the kernel's driver for this.
+    /// `perf_event_attr.config` that requests these options from the kernel's driver.
     pub fn config(&self) -> u64 {
         let bit = |set: bool, n: u32| u64::from(set) << n;
         bit(true, 0)
@@ -108,7 +108,7 @@ impl Options {
         }
     }
 
-    /// Ticks of the core crystal clock at a time, and ticks of TSC since the last of them.
+    /// Ticks of the core crystal clock at a time, and TSC ticks since the last of them.
     pub fn ctc(&self, tsc: u64) -> (u64, u64) {
         let n = u64::from(self.tsc_ctc_n);
         (tsc / n, tsc % n)

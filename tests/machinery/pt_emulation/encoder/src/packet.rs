@@ -73,11 +73,11 @@ impl Packet {
 pub const SHORT_TNT: u32 = 6;
 pub const LONG_TNT: u32 = 47;
 
-/// Bytes of packets, with the address that the next one is compressed against.
+/// The bytes of packets, and the address against which the next one is compressed.
 #[derive(Debug, Default)]
 pub struct Buffer {
     pub bytes: Vec<u8>,
-    /// None: after a PSB, which sets it to 0, and after an overflow, where libipt does so too.
+    /// None after a PSB, which sets it to 0, and after an overflow, where libipt also resets it.
     last_ip: Option<u64>,
 }
 
@@ -130,11 +130,11 @@ impl Buffer {
         }
     }
 
-    /// An IP packet, in the shortest form that gives the address back from the last one.
+    /// An IP packet, in the shortest form from which the address can be restored with the last one.
     ///
-    /// The first after a PSB is whole, like that after an overflow: perf (6.1 to 6.12 at least) completes the FUP within PSB+
-    /// with the address from before the PSB, and comes out wrong for one that is shortened
-    /// against 0.
+    /// The first one after a PSB is not shortened, nor is that after an overflow: perf (6.1 to 6.12 at least) completes
+    /// the FUP within PSB+ with the address from before the PSB. For a FUP that is shortened against 0, the result is
+    /// wrong.
     fn ip(&mut self, opcode: u8, ip: Option<u64>) {
         let Some(ip) = ip else {
             self.bytes.push(opcode);
@@ -200,13 +200,13 @@ mod tests {
         let form3 = [0x7d, 0x00, 0x00, 0x00, 0x81, 0xff, 0xff];
         check(&[kernel], &form3);
         check(&[kernel, Packet::Tip(0xffff_ffff_8100_0002)], &[&form3[..], &[0x2d, 2, 0]].concat());
-        // 57-bit addresses are not the extension of 48: whole, then an update of the lower 48
+        // 57-bit addresses are not sign extensions of 48 bits: whole, then an update of the lower 48
         let high = 0x00ff_1122_3344_5566;
         let whole = [0xcd, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xff, 0x00];
         check(&[Packet::Tip(high)], &whole);
         let update = [0x8d, 0x66, 0x55, 0x44, 0x33, 0x23, 0x11];
         check(&[Packet::Tip(high), Packet::Tip(high + (1 << 32))], &[&whole[..], &update].concat());
-        // a suppressed address leaves the last one as it was
+        // a suppressed address does not change the last one
         let bytes = [0x6d, 0x34, 0x12, 0, 0, 0, 0, 0x01, 0x2d, 0x35, 0x12];
         check(&[Packet::Tip(0x1234), Packet::TipPgd(None), Packet::Tip(0x1235)], &bytes);
     }

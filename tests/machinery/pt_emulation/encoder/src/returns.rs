@@ -10,8 +10,8 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// A call to `to` that will return to `next`. A call to the next instruction only reads the
-    /// instruction pointer, and is not kept.
+    /// A call to `to` that will return to `next`. A call to the next instruction only reads the instruction pointer; it
+    /// is not kept.
     pub fn push(&mut self, next: u64, to: u64) {
         if to == next {
             return;
@@ -26,7 +26,7 @@ impl Returns {
         self.stack.pop_back()
     }
 
-    /// A decoder that begins here knows of no calls.
+    /// A decoder that begins here does not know any calls.
     pub fn clear(&mut self) {
         self.stack.clear();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Packets in time: what precedes a packet because of when it is sent.
+//! Packets in time: the packets that must precede a packet because of the time at which it is sent.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ pub struct SyncPoint {
     pub tsc: u64,
 }
 
-/// One CPU's packets, stamped; knows nothing of branches.
+/// One CPU's packets with their times; this type does not know about branches.
 pub struct Stream<'a> {
     options: &'a Options,
     pub buffer: Buffer,
     pub counts: BTreeMap<&'static str, u64>,
     pub syncs: Vec<SyncPoint>,
     last_psb: usize,
-    /// Time that the last CYC or TSC told.
+    /// The time in the last CYC or TSC.
     told: u64,
-    /// The last tick of the core crystal clock that an MTC or TMA told.
+    /// The last tick of the core crystal clock in an MTC or TMA.
     ctc: u64,
     tnt: u64,
     n_tnt: u32,
-    /// Time of the oldest branch that waits for its TNT packet.
+    /// Time of the oldest branch that waits for a TNT packet.
     pub oldest: u64,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Stream<'a> {
         self.buffer.push(packet);
     }
 
-    /// The cycle count before a packet at `tsc`.
+    /// Adds the cycle count before a packet at `tsc`.
     fn cyc(&mut self, tsc: u64) {
         let cycles = tsc.saturating_sub(self.told);
         if self.options.cyc && cycles >= self.options.min_cycles() {
@@ -60,14 +60,14 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// A packet that carries a cycle count.
+    /// Adds a packet with a cycle count.
     pub fn stamped(&mut self, tsc: u64, packet: Packet) {
         self.flush(tsc);
         self.cyc(tsc);
         self.push(packet);
     }
 
-    /// A branch's bit.
+    /// Adds the bit of a branch.
     pub fn bit(&mut self, tsc: u64, taken: bool) {
         if self.n_tnt == 0 {
             self.oldest = tsc;
@@ -79,7 +79,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Send the bits that wait: what follows must come after them.
+    /// Send the waiting bits: later packets must come after them.
     pub fn flush(&mut self, tsc: u64) {
         if self.n_tnt > 0 {
             self.cyc(tsc);
@@ -97,7 +97,7 @@ impl<'a> Stream<'a> {
         (self.tnt, self.n_tnt) = (0, 0);
     }
 
-    /// MTC packets up to `tsc`. They do not make waiting bits leave.
+    /// Adds MTC packets up to `tsc`. Waiting bits stay.
     pub fn tick(&mut self, tsc: u64) {
         if !self.options.mtc {
             return;
@@ -115,9 +115,9 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// A time for a TSC packet: later than what was told. perf counts cycles from the CYC directly
-    /// before it, keeps the later of the two times, and with a CYC that the TSC does not have would be
-    /// ahead by one tick more at each PSB.
+    /// A time for a TSC packet: later than the last time sent. perf counts cycles from the CYC directly before the TSC
+    /// packet, and keeps the later of the two times. With a CYC that the TSC does not include, perf would be ahead by
+    /// one more tick at each PSB.
     fn later(&self, tsc: u64) -> u64 {
         if self.options.cyc {
             tsc.max(self.told + 1)
@@ -126,7 +126,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// TSC and what goes with it. The CYC directly before makes perf count cycles from here.
+    /// TSC and the packets that belong to it. Because of the CYC directly before it, perf counts cycles from here.
     fn time(&mut self, tsc: u64) {
         self.push(Packet::Tsc(tsc));
         self.told = tsc;
@@ -138,7 +138,7 @@ impl<'a> Stream<'a> {
         self.push(Packet::Cbr(CBR));
     }
 
-    /// The clock goes on after the CPU had halted, in which it did not count cycles.
+    /// The clock continues after a halt of the CPU, in which it did not count cycles.
     pub fn wake(&mut self, tsc: u64) {
         self.flush(tsc);
         let tsc = self.later(tsc);
@@ -161,7 +161,7 @@ impl<'a> Stream<'a> {
         self.time(tsc);
         self.push(Packet::ModeExec64);
         if !self.options.user_only {
-            self.push(Packet::Pip { cr3 }); // a matter of the kernel's level
+            self.push(Packet::Pip { cr3 }); // concerns only the kernel's privilege level
         }
         if let Some(ip) = fup {
             self.push(Packet::Fup(ip));
@@ -174,7 +174,7 @@ impl<'a> Stream<'a> {
         self.buffer.bytes.len() - self.last_psb >= self.options.psb_every()
     }
 
-    /// After an overflow. Its cycles are not counted: the next PSB tells the time.
+    /// After an overflow. Its cycles are not counted: the next PSB has the time.
     pub fn overflow(&mut self, tsc: u64, fup: Option<u64>) {
         self.push(Packet::Ovf);
         self.told = tsc;
@@ -184,7 +184,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     pub fn position(&self) -> usize {
         self.buffer.bytes.len()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Every packet, read back by libipt's and by perf's packet decoder.
+//! Every packet, read again by libipt's and by perf's packet decoder.
 //!
 //! Needs `make -C tests/machinery/pt_emulation/guest` (pt-libipt) and a perf with Intel PT on PATH.
 
@@ -10,10 +10,10 @@ use std::process::Command;
 use pt_encoder::{encode, Buffer, Options, Packet};
 use pt_events::{Event, Kind};
 
-/// A packet as both decoders should tell it: offset, name, numbers of its payload.
+/// A packet as both decoders should report it: offset, name, numbers of its payload.
 type Told = (usize, &'static str, Vec<u64>);
 
-/// Numbers that look arbitrary and are the same each time.
+/// Numbers that look random but are the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -71,7 +71,7 @@ fn payload(packet: &Packet) -> Vec<u64> {
     }
 }
 
-/// A PSB+, then 2000 packets of every kind, with a PSB+ now and then.
+/// A PSB+, then 2000 packets of all kinds, with an occasional PSB+.
 fn stream() -> (Vec<u8>, Vec<Told>) {
     let mut numbers = Numbers(1);
     let mut buffer = Buffer::default();
@@ -101,7 +101,7 @@ fn build() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../build/pt_emulation")
 }
 
-/// What libipt's packet decoder reads: offset, name, payload.
+/// The output of libipt's packet decoder: offset, name, payload.
 fn libipt(bytes: &[u8]) -> Vec<(usize, String, Vec<u64>)> {
     let directory = tempfile::tempdir().unwrap();
     let aux = directory.path().join("aux");
@@ -129,7 +129,7 @@ fn libipt_reads_every_packet_as_it_was_meant() {
 
 #[test]
 fn a_tsc_and_the_cycles_before_it_tell_the_same_time() {
-    // perf takes the later of both: what only one of them has would stay in its clock for good.
+    // perf takes the later of both times: a difference between them would stay in its clock for good.
     let ret = |n: u64| Event { tsc: 101 + n, kind: Kind::Ret { from: 0x2000, to: 0x10_0000 * (n + 1) } };
     let begin = Event { tsc: 100, kind: Kind::Enable { ip: 0x1000, cr3: 0x5000 } };
     let events: Vec<_> = std::iter::once(begin).chain((0..200).map(ret)).collect();

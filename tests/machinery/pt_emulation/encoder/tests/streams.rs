@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Short executions and the packets that they must become, one by one.
+//! Short executions and the exact packets that they must give.
 
 #![allow(clippy::single_range_in_vec_init)] // options take several windows
 
@@ -27,7 +27,7 @@ fn enable(ip: u64) -> Event {
     at(100, Kind::Enable { ip, cr3: CR3 })
 }
 
-/// TSC packets alone: no cycle counts between the packets that a test is about.
+/// Only TSC packets: no cycle counts between the packets that a test checks.
 fn plain() -> Options {
     Options { cyc: false, ..Options::default() }
 }
@@ -111,7 +111,7 @@ fn bits_from_before_another_cpus_turn_do_not_wait_for_its_end() {
 
 #[test]
 fn mtc_packets_mark_the_crystal_clock() {
-    // 40 ticks of TSC a tick of the crystal, an MTC each 8: at 320, 640, ...
+    // 40 TSC ticks per tick of the crystal, an MTC every 8 ticks: at 320, 640, ...
     let options = Options { mtc: true, ..plain() };
     let events = [enable(0x1000), ret(700, 0x100c, 0x2000)];
     let tma = Packet::Tma { ctc: 2, fast_counter: 20 }; // 100 = 2 * 40 + 20
@@ -129,7 +129,7 @@ fn compressed_returns_are_taken_bits_until_a_psb_forgets_the_calls() {
         call(101, 0x1000, 0x2000),
         ret(102, 0x2000, 0x1005),
         call(103, 0x1005, 0x2000),
-        ret(104, 0x2000, 0x3000), // not to where it was called from
+        ret(104, 0x2000, 0x3000), // not to the address after the call
     ];
     let options = Options { noretcomp: false, ..plain() };
     let expected = [Packet::TipPge(0x1000), Packet::Tnt { bits: 1, n: 1 }, Packet::Tip(0x3000)];
@@ -153,7 +153,7 @@ fn user_code_alone_is_entered_and_left_without_telling_the_kernels_address() {
     ];
     let options = Options { user_only: true, ..plain() };
     let mut start = psb_plus(100, None);
-    start.remove(4); // PIP is the kernel's
+    start.remove(4); // PIP belongs to the kernel
     let expected = [
         Packet::TipPge(0x1000),
         Packet::TipPgd(None),
@@ -172,8 +172,8 @@ fn a_filter_is_left_by_branches_and_in_straight_line() {
         enable(0x1000),
         ret(101, 0x1004, 0x1800), // a branch out
         ret(102, 0x1804, 0x1ff0), // outside
-        ret(103, 0x2004, 0x2008), // came in at 0x2000 by walking
-        ret(104, 0x2014, 0x1000), // walked out at 0x2010, and a branch in
+        ret(103, 0x2004, 0x2008), // came in at 0x2000 in a straight line
+        ret(104, 0x2014, 0x1000), // left at 0x2010 in a straight line, and a branch in
     ];
     let expected = [
         Packet::TipPge(0x1000),
@@ -204,7 +204,7 @@ fn an_overflow_loses_waiting_bits_and_says_where_it_ends() {
         enable(0x1000),
         cond(105, 0x1002, true), // waits, and is lost with the rest
         ret(111, 0x1008, 0x2000),
-        ret(116, 0x2008, 0x3000), // the first branch behind it
+        ret(116, 0x2008, 0x3000), // the first branch after it
         ret(120, 0x3008, 0x4000),
     ];
     let encoded = encode(2, &events, &options);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What one CPU did, branch by branch: the step between the observer's log and the packets.
+//! What one CPU did, branch by branch: the intermediate form between the observer's log and the packets.
 //!
-//! The walker makes these from a log, the encoder turns them into packets, the gate compares
-//! them with what a decoder makes of the packets. They know nothing of QEMU or of packets.
+//! The walker makes events from a log, the encoder turns them into packets, and the gate compares them with a decoder's
+//! output for the packets. Events do not depend on QEMU or on packets.
 
 /// One thing that one CPU did. Events of a CPU are in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Event {
     pub kind: Kind,
 }
 
-/// Addresses are linear, as the guest used them; the kernel's half has bit 63 set.
+/// Addresses are linear addresses of the guest; those of the kernel's half have bit 63 set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Observation begins before the instruction at `ip`.
@@ -66,7 +66,7 @@ pub enum Kind {
         to: u64,
         vector: u8,
     },
-    /// CR3 was written with a value other than its last one.
+    /// CR3 was written with a value that differs from its last one.
     Cr3 {
         value: u64,
     },
@@ -75,10 +75,10 @@ pub enum Kind {
         ip: u64,
     },
     Wake,
-    /// Another CPU has its turn: until the `Resume` time passes and no instruction retires.
+    /// Another CPU has its turn: until `Resume`, time passes and no instruction of this CPU retires.
     Pause,
     Resume,
-    /// RDTSC gave `value`. For checks: its `tsc` must agree.
+    /// RDTSC returned `value`. For checks: `tsc` of this event must agree.
     Tsc {
         value: u64,
     },
@@ -88,7 +88,7 @@ pub enum Kind {
         rdi: u64,
         rsi: u64,
     },
-    /// Execution came to a watched address; the registers as they were there.
+    /// Execution reached a watched address; the registers at that point.
     Watch {
         ip: u64,
         rdi: u64,
@@ -97,7 +97,7 @@ pub enum Kind {
     },
 }
 
-/// What is seen when observation is on in `ticks` only: from the first branch in it, to the last.
+/// What is seen if observation is on only in `ticks`: from the first branch in them to the last.
 pub fn only(events: &[Event], ticks: &std::ops::Range<u64>) -> Vec<Event> {
     let mut cr3 = 0;
     let mut seen = Vec::new();
@@ -111,7 +111,7 @@ pub fn only(events: &[Event], ticks: &std::ops::Range<u64>) -> Vec<Event> {
         }
         let branch = event.kind.ends();
         if seen.is_empty() {
-            // Tracing begins where the first branch came to.
+            // Tracing begins at the target of the first branch.
             if let Some((_, ip)) = branch.filter(|_| event.tsc >= ticks.start) {
                 seen.push(Event { tsc: event.tsc, kind: Kind::Enable { ip, cr3 } });
             }
@@ -129,13 +129,13 @@ pub fn only(events: &[Event], ticks: &std::ops::Range<u64>) -> Vec<Event> {
     seen
 }
 
-/// Whether an address is the kernel's.
+/// Whether an address belongs to the kernel.
 pub const fn is_kernel(ip: u64) -> bool {
     ip >> 63 != 0
 }
 
 impl Kind {
-    /// How an event is called in reports and listings.
+    /// The name of an event in reports and listings.
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Enable { .. } => "enable",
@@ -159,7 +159,7 @@ impl Kind {
         }
     }
 
-    /// Where a branch, interrupt or exception left and where it came to. None: it is none.
+    /// Source and target of a branch, interrupt or exception. None: the event is something else.
     pub fn ends(&self) -> Option<(u64, u64)> {
         match *self {
             Kind::Cond { from, to, .. }

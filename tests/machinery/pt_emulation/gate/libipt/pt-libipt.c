@@ -6,16 +6,16 @@
  *	pt-libipt --packets AUX
  *
  * AUX: packets of one CPU. CODE: records of { u64 space, u64 address, u64 since, u8 page[4096] }
- * in order: space 0 for the kernel's half, else CR3 without its lower 13 bits; the page was so
- * from TSC value since on.
+ * in order: space 0 for the kernel's half, otherwise CR3 without its lower 13 bits; the page had
+ * this content from TSC value since on.
  *
  * stdout: records of { u64 kind, u64 a, u64 b }:
  *	1  branch or interrupt	from, to
- *	2  error		offset in AUX, libipt's code; decoding goes on at the next PSB
+ *	2  error		offset in AUX, libipt's code; decoding resumes at the next PSB
  *	3  overflow, or decoding begins	offset in AUX, 0
- *	4  packet		time (TSC + CYC), TNT bits, or 0 for TIP and its kin
+ *	4  packet		time (TSC + CYC), TNT bits, or 0 for TIP and similar packets
  *
- * --packets prints a line a packet: offset, name, payload.
+ * --packets prints one line per packet: offset, name, payload.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ struct page {
 	uint8_t bytes[PAGE];
 };
 
-/* The packets' time at an offset in AUX; libipt's own estimate is off where the CPU had halted. */
+/* The packets' time at an offset in AUX; libipt's estimate is wrong after a halt of the CPU. */
 struct stamp {
 	uint64_t offset;
 	uint64_t tsc;
@@ -148,7 +148,7 @@ static int events(struct pt_insn_decoder *decoder, int status, uint64_t *last, u
 		status = pt_insn_event(decoder, &event, sizeof(event));
 		if (status < 0)
 			break;
-		/* What a PSB repeats has not happened there; libipt tells it since 2.1. */
+		/* A PSB repeats the state; nothing happened there. libipt reports it since 2.1. */
 		if (event.status_update)
 			continue;
 		switch (event.type) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is judged: the log, and how it was encoded.
+//! What the gate checks: the log, and how it was encoded.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -83,7 +83,7 @@ impl Capture {
         (self.aux.stats.bytes * 1_000_000).checked_div(self.walk.report.instructions).unwrap_or(0)
     }
 
-    /// Branches of a CPU that decoders list: those that were taken, in code that was traced.
+    /// The branches of a CPU that decoders list: those that were taken, in traced code.
     pub fn expected(&self, cpu: usize) -> Vec<Expected> {
         let mut on = true;
         let expected = |event: &Event| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Two lists of branches: what the log says, and what a decoder made of the packets.
+//! Compares two lists of branches: from the log, and from a decoder of the packets.
 
 use serde::{Deserialize, Serialize};
 
-/// An interval in which branches are missing on purpose: see aux.json.
+/// An interval in which branches are missing on purpose; it comes from aux.json.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Injected {
     pub kind: String,
@@ -18,7 +18,7 @@ pub struct Expected {
     pub tsc: u64,
     pub from: u64,
     pub to: u64,
-    /// Told by the code alone: a decoder sees it only on its way to the next packet.
+    /// Only the code shows it: a decoder sees it only on its way to the next packet.
     pub silent: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Comparison {
     pub compared: u64,
     /// Missing within injected intervals.
     pub missing: u64,
-    /// The first place where the lists differ; nothing behind it was compared.
+    /// The first place where the lists differ; nothing after it was compared.
     pub difference: Option<String>,
 }
 
@@ -37,12 +37,12 @@ impl Comparison {
     }
 }
 
-/// Compares branch by branch as they come.
+/// Compares branches one by one as they arrive.
 pub struct Comparer<'a> {
     expected: &'a [Expected],
     injected: Vec<&'a Injected>,
     at: usize,
-    /// Branches with packets before a loss that a decoder may not come to tell.
+    /// How many branches with packets before a loss a decoder may fail to report.
     edge: usize,
     pub result: Comparison,
 }
@@ -57,7 +57,7 @@ impl<'a> Comparer<'a> {
         Self { edge, ..self }
     }
 
-    /// The end of the injected loss that can be why `at` is missing.
+    /// The end of the injected loss that can explain why `at` is missing.
     fn end_of_loss(&self) -> Option<usize> {
         let missing = self.expected.get(self.at)?;
         for loss in &self.injected {
@@ -65,7 +65,7 @@ impl<'a> Comparer<'a> {
                 continue;
             }
             let rest = &self.expected[self.at..];
-            // What the code alone tells is not seen before the packet that comes after it.
+            // A decoder sees branches without packets only when it reads the packet after them.
             let before = rest.iter().take_while(|e| e.tsc < loss.tsc_start);
             if before.filter(|e| !e.silent).count() > self.edge {
                 return None;
@@ -75,7 +75,7 @@ impl<'a> Comparer<'a> {
         None
     }
 
-    /// The decoder's next branch. Returns the one of the log that it equals.
+    /// Takes the decoder's next branch. Returns the equal branch of the log.
     pub fn next(&mut self, from: u64, to: u64) -> Option<Expected> {
         if self.result.difference.is_some() {
             return None;
@@ -102,7 +102,7 @@ impl<'a> Comparer<'a> {
         Some(self.expected[self.at - 1])
     }
 
-    /// The decoder has no more.
+    /// The decoder has no more branches.
     pub fn finish(mut self) -> Comparison {
         if self.result.difference.is_none() && self.at < self.expected.len() {
             if self.end_of_loss() == Some(self.expected.len()) {
@@ -158,9 +158,9 @@ mod tests {
         let expected = log(&[5, 10, 15, 20, 25]);
         let result = compare(&expected, &[5, 20, 25], &loss(0, 8, 15));
         assert!(result.is_equal() && result.missing == 2, "{result:?}");
-        assert!(!compare(&expected, &[5, 25], &loss(0, 8, 15)).is_equal()); // 20 is behind it
+        assert!(!compare(&expected, &[5, 25], &loss(0, 8, 15)).is_equal()); // 20 is after it
         assert!(!compare(&expected, &[20, 25], &loss(0, 8, 15)).is_equal()); // 5 is before it
-        assert!(!compare(&expected, &[5, 20, 25], &loss(1, 8, 15)).is_equal()); // another CPU's
+        assert!(!compare(&expected, &[5, 20, 25], &loss(1, 8, 15)).is_equal()); // of another CPU
     }
 
     #[test]

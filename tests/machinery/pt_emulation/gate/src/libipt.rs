@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What libipt makes of the packets, and what time they tell.
+//! libipt's result for the packets, and the times in the packets.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -23,7 +23,7 @@ pub struct Judgement {
     pub max_time_difference: u64,
 }
 
-/// The executed pages, as pt-libipt wants them.
+/// Writes the executed pages in the format of pt-libipt.
 pub fn write_code(capture: &Capture, path: &Path) -> Result<()> {
     let mut out = BufWriter::new(File::create(path).with_context(|| path.display().to_string())?);
     for (space, address, since, bytes) in capture.walk.code.versions() {
@@ -35,21 +35,22 @@ pub fn write_code(capture: &Capture, path: &Path) -> Result<()> {
     out.flush().with_context(|| path.display().to_string())
 }
 
-/// libipt tells a branch by where the next instruction is not: one to the next is none to it.
+/// libipt recognizes a branch because execution does not continue at the next instruction: it does not see a branch to
+/// the next instruction.
 fn visible(capture: &Capture, cpu: usize) -> Vec<Expected> {
     let goes_on = |e: &Expected| {
         if e.to <= e.from || e.to - e.from > 15 {
             return false;
         }
         let mut bytes = [0; 15];
-        // Kernel and user pages of every space: any that knows the address says how long it is.
+        // Search all address spaces, kernel and user: any that has the address gives the length.
         let n = capture.walk.code.read_any(e.from, &mut bytes);
         pt_walk::length(&bytes[..n]) == Some(e.to - e.from)
     };
     capture.expected(cpu).into_iter().filter(|e| !goes_on(e)).collect()
 }
 
-/// Events that are told by a bit or packet of their own, and times of RDTSC, in order.
+/// Events that have a bit or packet, and times of RDTSC, in order.
 enum Told {
     Branch(u64),
     Rdtsc { tsc: u64, value: u64 },
@@ -64,17 +65,17 @@ fn told(events: &[Event]) -> impl Iterator<Item = Told> + '_ {
     })
 }
 
-/// Follows the packets through the events.
+/// Matches the packets with the events.
 struct Clock<'a> {
     told: Box<dyn Iterator<Item = Told> + 'a>,
-    /// Guest's TSC less the log's time, at the last RDTSC.
+    /// Guest's TSC minus the log's time, at the last RDTSC.
     guest: Option<u64>,
     readings: u64,
     max_difference: u64,
 }
 
 impl Clock<'_> {
-    /// A packet of `bits` branches, or of one with an address.
+    /// Takes a packet of `bits` branches; 0: a packet with an address.
     fn packet(&mut self, time: u64, bits: u64) {
         let mut fresh = false;
         let mut last = None;
@@ -93,7 +94,7 @@ impl Clock<'_> {
                 }
             }
         }
-        // Addresses are sent at once; bits may wait for others.
+        // Packets with an address are sent at once; bits may wait for further bits.
         if let (Some(guest), Some(tsc), 0, true) = (self.guest, last, bits, fresh) {
             let apart = time.wrapping_sub(tsc.wrapping_add(guest)) as i64;
             self.max_difference = self.max_difference.max(apart.unsigned_abs());
@@ -104,7 +105,7 @@ impl Clock<'_> {
 
 pub fn judge(capture: &Capture, cpu: usize, tool: &Path, code: &Path) -> Result<Judgement> {
     let expected = visible(capture, cpu);
-    // libipt tells of an overflow before the instruction that the last branch led to.
+    // libipt reports an overflow before the instruction that the last branch led to.
     let mut comparer = Comparer::new(cpu, &expected, &capture.aux.injected).with_edge(1);
     let whole = capture.aux.injected.iter().all(|i| i.cpu != cpu) && !capture.aux.options.is_filtered();
     let told: Box<dyn Iterator<Item = Told>> = Box::new(told(capture.events(cpu)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! pt-gate: is a capture what the log says?
+//! pt-gate: checks whether a capture agrees with the log.
 
 mod capture;
 mod compare;
@@ -14,7 +14,7 @@ use capture::Capture;
 use clap::Parser;
 use serde::Serialize;
 
-/// Largest difference of a guest's RDTSC from the time of packets, ns.
+/// Largest allowed difference between a guest's RDTSC and the time of packets, ns.
 const MAX_TIME_DIFFERENCE: u64 = 10;
 
 /// Judge a capture: the log against its code, perf and libipt against the log.
@@ -127,7 +127,7 @@ fn with_libipt(capture: &Capture, tool: &Path) -> Result<Vec<libipt::Judgement>>
     let judged = libipt::write_code(capture, &code).and_then(|()| {
         (0..capture.walk.cpus.len()).map(|cpu| libipt::judge(capture, cpu, tool, &code)).collect()
     });
-    let _ = std::fs::remove_file(&code); // of a failed run it may not be there
+    let _ = std::fs::remove_file(&code); // after a failed run, it may not exist
     judged
 }
 

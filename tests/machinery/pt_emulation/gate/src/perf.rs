@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What stock perf makes of the capture.
+//! The result of stock perf for the capture.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,10 +18,10 @@ pub struct Judgement {
     pub errors: u64,
     /// Errors outside of injected losses.
     pub unexpected_errors: u64,
-    /// Injected losses that perf reported nothing for.
+    /// Injected losses for which perf reported nothing.
     pub silent_losses: u64,
     pub examples: Vec<String>,
-    /// perf's time of a branch less the log's, ns: minimum, p1, median, p99, maximum.
+    /// perf's time of a branch minus the log's, ns: minimum, p1, median, p99, maximum.
     pub time_error_ns: [i64; 5],
 }
 
@@ -107,7 +107,7 @@ pub fn judge(capture: &Capture, perf: &str, perf_data: &Path, symfs: Option<&Pat
             }
             Some(Line::Error { cpu, ns }) => {
                 judgement.errors += 1;
-                // perf dates an error with the last time that it knew.
+                // perf gives an error the last time that it knew.
                 let slack = 10_000;
                 let covers = |i: &crate::compare::Injected| {
                     i.cpu == cpu
@@ -135,7 +135,7 @@ pub fn judge(capture: &Capture, perf: &str, perf_data: &Path, symfs: Option<&Pat
     let status = child.wait().context("perf")?;
     ensure!(status.success(), "{perf} script ended with {status}");
     judgement.branches = comparers.into_iter().map(Comparer::finish).collect();
-    // What a full or overwritten buffer lost is told by AUX records, not by the decoder.
+    // Losses from a full or overwritten buffer are reported by AUX records, not by the decoder.
     let silent = injected.iter().zip(&reported).filter(|(i, &reported)| i.kind == "overflow" && !reported);
     judgement.silent_losses = silent.count() as u64;
     time_errors.sort_unstable();

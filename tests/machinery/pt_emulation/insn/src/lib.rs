@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What an x86-64 instruction means to Intel PT, told by Intel XED.
+//! The meaning of an x86-64 instruction for Intel PT, from Intel XED.
 
 use std::sync::Once;
 
@@ -54,13 +54,13 @@ impl Insn {
         }
     }
 
-    /// The address behind the instruction.
+    /// The address after the instruction.
     pub fn next(&self, ip: u64) -> u64 {
         ip.wrapping_add(self.len.into())
     }
 }
 
-/// The instruction at the start of `bytes`, in 64-bit mode; None when there is none.
+/// The instruction at the start of `bytes`, in 64-bit mode; None if there is none.
 pub fn decode(bytes: &[u8]) -> Option<Insn> {
     static TABLES: Once = Once::new();
     TABLES.call_once(|| unsafe { xed_tables_init() });

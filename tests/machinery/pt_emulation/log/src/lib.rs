@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The observer's log: what the guest's CPUs executed, and nothing of how a trace would say it.
+//! The observer's log: what the guest's CPUs executed. It does not depend on the form of a trace.
 //!
-//! A file is a header of `HEADER_WORDS` little-endian 32-bit words, then records. A word below
-//! `TAG` is a record of its own: the block of that number began to execute. Any other is a tag,
-//! followed by the words of that record; 64-bit values are two words, low half first.
+//! A file is a header of `HEADER_WORDS` little-endian 32-bit words, then records. A word below `TAG` is a complete
+//! record: the block with that number began to execute. Any other word is a tag, followed by the words of that record;
+//! 64-bit values are two words, low half first.
 //!
-//! There is one log for all CPUs: the emulator runs them in turns, and the order in the log is
-//! the order of execution. A log that was cut in the middle of a record is read up to there.
+//! There is one log for all CPUs: the emulator runs them in turns, and the order in the log is the order of execution.
+//! If a log was cut in the middle of a record, it is read up to there.
 
 mod read;
 mod write;
@@ -16,17 +16,17 @@ pub use write::Writer;
 
 pub const MAGIC: [u32; 2] = [0x5450_534e, 0x474f_4c2d]; // "NSPT-LOG"
 pub const VERSION: u32 = 1;
-/// magic (2), version, number of CPUs, TSC frequency in kHz (2), when it was begun (2)
+/// magic (2), version, number of CPUs, TSC frequency in kHz (2), time at which it was begun (2)
 pub const HEADER_WORDS: usize = 8;
 
-/// First word that is a tag and no block number.
+/// The first word that is a tag and not a block number.
 pub const TAG: u32 = 0xffff_0000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub n_cpus: u32,
     pub tsc_khz: u64,
-    /// The emulating machine's clock, ms since 1970: with the file's own time it tells the speed.
+    /// The emulating machine's clock, ms since 1970: together with the file's time, it shows the speed.
     pub begun_ms: u64,
 }
 
@@ -50,7 +50,7 @@ pub enum Record {
     Cr3 { value: u64 },
     /// The rdtsc or rdtscp at the end of the last block gave this value.
     Tsc { value: u64 },
-    /// Records from here on are of this CPU, until the next `Cpu`.
+    /// The records from here on belong to this CPU, until the next `Cpu`.
     Cpu { index: u32 },
     /// The CPU halted. Time may jump before its next record.
     Halt,

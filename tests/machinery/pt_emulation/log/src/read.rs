@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Reading a log, record by record.
+//! Reads a log, record by record.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -70,7 +70,7 @@ impl<R: Read> Reader<R> {
         self.cut
     }
 
-    /// `n` bytes. None: the log ends here; then it is cut unless this was a record's start.
+    /// Reads `n` bytes. None: the log ends here; it was cut, unless this is the start of a record.
     fn bytes(&mut self, buffer: &mut [u8], start: bool) -> Result<Option<()>, Error> {
         let mut n = 0;
         while n < buffer.len() {

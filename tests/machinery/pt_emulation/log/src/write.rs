@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Writing a log.
+//! Writes a log.
 
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// `Record::Block`, without making one: the record that comes millions of times.
+    /// `Record::Block`, without constructing one: this record occurs millions of times.
     #[inline]
     pub fn block(&mut self, id: u32) -> io::Result<()> {
         debug_assert!(id < TAG);

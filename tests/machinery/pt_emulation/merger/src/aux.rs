@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What pt-encode wrote: aux.json and a file of packets per CPU.
+//! The output of pt-encode: aux.json and a file of packets per CPU.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A perf.data file in parts: events, records, header features.
+//! The parts of a perf.data file: events, records, header features.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl File {
         Records { data: &self.data, at: 0 }
     }
 
-    /// The file's bytes. `index`: where the AUXTRACE records lie in `data`, for their feature.
+    /// The bytes of the file. `index`: offsets of the AUXTRACE records in `data`, for their feature.
     pub fn write(&self, index: &[usize]) -> Vec<u8> {
         let attr_size = self.events.iter().map(|e| e.attr.len()).max().unwrap_or(0) + 16;
         let n_ids: usize = self.events.iter().map(|e| e.ids.len()).sum();
@@ -127,7 +127,7 @@ impl File {
     }
 }
 
-/// Bytes of an AUXTRACE record; its data follow and are not of its size.
+/// Bytes of an AUXTRACE record; its data follow and are not part of its size.
 pub const AUXTRACE_SIZE: usize = 48;
 
 fn features(bytes: &[u8]) -> Result<BTreeMap<usize, Vec<u8>>> {
@@ -143,7 +143,7 @@ fn features(bytes: &[u8]) -> Result<BTreeMap<usize, Vec<u8>>> {
     Ok(features)
 }
 
-/// Names of the events of an EVENT_DESC feature, as far as they can be read.
+/// Names of the events in an EVENT_DESC feature, as far as they can be read.
 fn names(desc: &[u8]) -> Vec<String> {
     let attr_size = u32_at(desc, 4) as usize;
     let mut names = Vec::new();

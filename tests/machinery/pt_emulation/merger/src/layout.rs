@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Numbers of the perf.data format: tools/perf/Documentation/perf.data-file-format.txt and
+//! Constants of the perf.data format: tools/perf/Documentation/perf.data-file-format.txt and
 //! include/uapi/linux/perf_event.h in the kernel's tree.
 
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -14,7 +14,7 @@ pub mod record {
     pub const AUX: u32 = 11;
     pub const ITRACE_START: u32 = 12;
     pub const SWITCH_CPU_WIDE: u32 = 15;
-    /// Records from here on are perf's own, without sample id.
+    /// Record types from here on are perf's, without sample id.
     pub const USER: u32 = 64;
     pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
@@ -35,7 +35,7 @@ pub mod feature {
     pub const COUNT: usize = 256;
 }
 
-/// Bits of `perf_event_attr.sample_type` that records other than samples carry too.
+/// Bits of `perf_event_attr.sample_type` that records other than samples have too.
 pub mod sample {
     pub const IP: u64 = 1 << 0;
     pub const TID: u64 = 1 << 1;
@@ -86,7 +86,7 @@ pub fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A record of perf: type, misc 0, size, body.
+/// A perf record: type, misc 0, size, body.
 pub fn record(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RECORD_HEADER + body.len());
     bytes.extend(kind.to_le_bytes());

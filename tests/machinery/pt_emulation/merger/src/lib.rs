@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Intel PT packets and a real recording's side-band as one perf.data that stock perf decodes.
+//! Merges Intel PT packets and a real recording's side-band into one perf.data file that stock perf decodes.
 //!
-//! The side-band is recorded in the guest by perf itself, with dummy events; one of them takes
-//! intel_pt's place. Its records stay as they are; what perf writes for intel_pt is added.
+//! perf records the side-band in the guest, with dummy events; one of them takes the place of intel_pt. The side-band's
+//! records stay as they are; the records that perf writes for intel_pt are added.
 
 pub mod aux;
 pub mod file;

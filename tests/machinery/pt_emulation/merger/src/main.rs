@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! pt-merge: Intel PT packets and a side-band as one perf.data.
+//! pt-merge: merges Intel PT packets and a side-band into one perf.data file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Side-band and AUX data together.
+//! Merges side-band and AUX data.
 
 use anyhow::{ensure, Context, Result};
 
@@ -10,7 +10,7 @@ use crate::side_band::{rename_vdso, SampleId, TimeConv};
 
 /// `PERF_AUXTRACE_INTEL_PT`
 const AUXTRACE_TYPE: u32 = 1;
-/// How the driver's terms lie in `attr.config`.
+/// Positions of the driver's terms in `attr.config`.
 const CONFIG_CYC: u64 = 1 << 1;
 const CONFIG_MTC: u64 = 1 << 9;
 const CONFIG_TSC: u64 = 1 << 10;
@@ -23,14 +23,14 @@ const PERIOD: u64 = 1 << 8;
 /// PERF_RECORD_SWITCH
 const SWITCH: u32 = 14;
 
-/// Merged: the file, and where its AUXTRACE records lie (for `File::write`).
+/// The merged file, and the offsets of its AUXTRACE records (for `File::write`).
 pub struct Merged {
     pub file: File,
     pub index: Vec<usize>,
     pub n_vdso: usize,
 }
 
-/// The dummy event that follows nothing: it becomes the intel_pt event.
+/// The dummy event that tracks nothing: it becomes the intel_pt event.
 fn carrier(events: &[Event]) -> Result<usize> {
     let tracks = attr::MMAP | attr::COMM | attr::KSYMBOL | attr::TEXT_POKE;
     events
@@ -75,7 +75,7 @@ fn add_pmu(file: &mut File) -> u32 {
     pmu
 }
 
-/// AUXTRACE_INFO as tools/perf/util/intel-pt.h names its words.
+/// AUXTRACE_INFO; tools/perf/util/intel-pt.h names its words.
 fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64, per_cpu: bool) -> Vec<u8> {
     let words = [
         pmu.into(),
@@ -102,7 +102,7 @@ fn auxtrace_info(pmu: u32, conv: TimeConv, aux: &Aux, sched_switch: u64, per_cpu
     crate::layout::record(record::AUXTRACE_INFO, &body)
 }
 
-/// How perf follows context switches: by the records that name both tasks, or the plain ones.
+/// How perf follows context switches: by the records that name both tasks, or by the plain ones.
 fn sched_switch(file: &File) -> Result<u64> {
     let mut best = 0;
     for entry in file.records() {
@@ -115,15 +115,15 @@ fn sched_switch(file: &File) -> Result<u64> {
     Ok(best)
 }
 
-/// Whose packets there are.
+/// The buffers' owners.
 pub enum Buffers<'a> {
-    /// Of each CPU.
+    /// Buffers of each CPU.
     Cpus(&'a Aux),
-    /// Of threads, by tid, as `perf record --per-thread` has them: no CPU, and no switches are told.
+    /// Buffers of threads, by tid, as with `perf record --per-thread`: CPUs and switches are not recorded.
     Threads(&'a [(u32, Aux)]),
 }
 
-/// AUX data of one buffer, and when perf took it.
+/// AUX data of one buffer, and the time when perf took it.
 struct Piece<'a> {
     time: u64,
     /// The buffer's number.
@@ -134,7 +134,7 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// The AUX record, then the AUXTRACE record and its data; adds where the latter lies.
+    /// Writes the AUX record, then the AUXTRACE record and its data; adds the latter's offset to `index`.
     fn write(&self, out: &mut Vec<u8>, id: SampleId, event: &Event, index: &mut Vec<usize>) {
         let Chunk { offset, size, tsc, flags } = *self.chunk;
         let mut body: Vec<u8> =
@@ -145,7 +145,7 @@ impl Piece<'_> {
 
         index.push(out.len());
         let padded = size.next_multiple_of(8);
-        // perf sorts by the reference: the TSC when the data were taken; 0 would mean unknown.
+        // perf sorts by the reference, that is, the TSC when the data were taken; 0 would mean unknown.
         let words = [padded as u64, offset as u64, tsc.max(1)];
         let mut body: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let any = u32::MAX;
@@ -158,7 +158,7 @@ impl Piece<'_> {
     }
 }
 
-/// `vdso`: the name that the guest's vDSO gets in records of mappings.
+/// `vdso`: the name of the guest's vDSO in mapping records.
 pub fn merge(mut file: File, aux: &Aux, buffers: Buffers, vdso: Option<&str>) -> Result<Merged> {
     let carrier = carrier(&file.events)?;
     let conv = TimeConv::find(&file)?;
@@ -196,8 +196,8 @@ pub fn merge(mut file: File, aux: &Aux, buffers: Buffers, vdso: Option<&str>) ->
         if !per_cpu && matches!(u32_at(bytes, 0), SWITCH | record::SWITCH_CPU_WIDE) {
             continue;
         }
-        // Before the first record that is younger: perf flushes its queue at ends of rounds, and
-        // would find it out of order behind the next one.
+        // Insert it before the first later record: perf flushes its queue at the ends of rounds, and after the next one
+        // it would be out of order.
         if let Some(time) = id.time(bytes) {
             while let Some(piece) = next.next_if(|piece| piece.time < time) {
                 piece.write(&mut out, id, &event, &mut index);

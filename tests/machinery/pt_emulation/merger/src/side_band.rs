@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Records of the recording: when they were made, and what of them is changed.
+//! Records of the recording: their times, and the parts that are changed.
 
 use anyhow::{Context, Result};
 
@@ -26,7 +26,7 @@ impl TimeConv {
         None.context("its clock is not the TSC (no TIME_CONV record): boot with tsc=reliable clocksource=tsc")
     }
 
-    /// Of a file that has AUX data: TIME_CONV comes before them.
+    /// Of a file that has AUX data: TIME_CONV comes before the data.
     pub fn find_in_merged(bytes: &[u8]) -> Result<Self> {
         Self::find(&File::parse(bytes)?)
     }
@@ -38,7 +38,7 @@ impl TimeConv {
     }
 }
 
-/// The fields that each record of a sample type ends with.
+/// The fields at the end of each record of a sample type.
 #[derive(Clone, Copy)]
 pub struct SampleId {
     sample_type: u64,
@@ -74,7 +74,7 @@ impl SampleId {
         Some(u64_at(bytes, at)).filter(|&time| time != 0)
     }
 
-    /// The fields of a record that the kernel wrote on `cpu` while it ran `tid`.
+    /// The fields of a record that the kernel wrote on `cpu` while `tid` ran.
     pub fn bytes(&self, pid: u32, tid: u32, time: u64, cpu: u32, id: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut put = |bit, value: u64| {
@@ -92,8 +92,8 @@ impl SampleId {
     }
 }
 
-/// An MMAP or MMAP2 record of the guest's vDSO with the name of a file in its place. None: it is
-/// no such record.
+/// An MMAP or MMAP2 record of the guest's vDSO, with the name replaced by that of a file. None: it is not such a
+/// record.
 pub fn rename_vdso(bytes: &[u8], id: SampleId, name: &str) -> Option<Vec<u8>> {
     let name_at = match u32_at(bytes, 0) {
         record::MMAP => RECORD_HEADER + 32,
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn time_is_converted_as_perf_does() {
-        // 2 ticks of TSC are 1 ns: mult / 2^shift = 1/2; the low part is rounded down by itself
+        // 2 ticks of TSC are 1 ns: mult / 2^shift = 1/2; the low part is rounded down separately
         let conv = TimeConv { shift: 4, mult: 8, zero: 1000 };
         assert_eq!(conv.ns(0), 1000);
         assert_eq!(conv.ns(33), 1000 + 16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A side-band by hand: one process whose code is known, on CPUs that run nothing else.
+//! A synthetic side-band: one process with known code, on CPUs that run nothing else.
 
 use crate::file::{Event, File};
 use crate::layout::{attr, feature, put_u32, put_u64, record, sample, string};
@@ -32,7 +32,7 @@ fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// What `perf record -e dummy:u -e dummy:k` would have written. perf's clock is the TSC.
+/// What `perf record -e dummy:u -e dummy:k` would write. perf's clock is the TSC.
 pub fn side_band(n_cpus: u32, code: &[Code]) -> File {
     let ids = |first: u64| (0..u64::from(n_cpus)).map(|cpu| first + cpu).collect();
     let carrier = dummy("dummy:k", attr::EXCLUDE_USER, ids(1));

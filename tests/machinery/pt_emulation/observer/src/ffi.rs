@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The part of QEMU's plugin interface (version 4) that the observer uses, and what QEMU exports
-//! beside it: the CPU that is executing, which the interface gets wrong under round robin.
+//! The part of QEMU's plugin interface (version 4) that the observer uses, and what QEMU exports besides it: the CPU
+//! that is executing. The interface reports a wrong CPU under round robin.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
@@ -87,14 +87,14 @@ extern "C" {
     pub fn g_byte_array_set_size(array: *mut ByteArray, length: c_uint) -> *mut ByteArray;
 }
 
-/// CPUs by number, and a place that holds the one that executes on the calling thread.
+/// CPUs by number, and a pointer to the one that executes on the calling thread.
 pub struct CurrentCpu {
     current: *const *const c_void,
     cpus: Vec<*const c_void>,
 }
 
 impl CurrentCpu {
-    /// To be made on the thread that executes. None: this QEMU does not export what it takes.
+    /// Must be created on the thread that executes. None: this QEMU does not export the needed symbols.
     pub fn new(n_cpus: usize) -> Option<Self> {
         let symbol = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         let current = symbol(c"current_cpu");

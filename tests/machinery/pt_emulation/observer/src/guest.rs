@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Registers and memory of the CPU that executes.
+//! Registers and memory of the executing CPU.
 
 use std::ffi::CStr;
 
 use crate::ffi;
 
-/// Handles of the registers that the observer reads; every CPU has the same.
+/// Handles of the registers that the observer reads; they are the same for every CPU.
 pub struct Registers {
     pub rax: Register,
     pub rdx: Register,
@@ -21,9 +21,9 @@ pub struct Registers {
 pub struct Register(*mut std::ffi::c_void);
 
 impl Registers {
-    /// To be called on a CPU's thread. Err: the name of a register that QEMU does not offer.
+    /// Must be called on a CPU's thread. Err: the name of a register that QEMU does not offer.
     pub fn find() -> Result<Self, &'static str> {
-        // SAFETY: QEMU returns a GArray of descriptors, which is kept for good.
+        // SAFETY: QEMU returns a GArray of descriptors, which is never freed.
         let list = unsafe {
             let array = ffi::qemu_plugin_get_registers();
             std::slice::from_raw_parts((*array).data, (*array).len as usize)
@@ -46,7 +46,7 @@ impl Registers {
         })
     }
 
-    /// Value of a register of the CPU that executes.
+    /// Value of a register of the executing CPU.
     pub fn read(&self, register: Register) -> u64 {
         // SAFETY: the buffer belongs to this thread; QEMU appends the register's bytes.
         unsafe {
@@ -81,7 +81,7 @@ impl Registers {
 /// Where Linux maps the IDT on every x86-64 CPU (CPU_ENTRY_AREA_RO_IDT in the kernel's tree).
 const IDT: u64 = 0xffff_fe00_0000_0000;
 
-/// Handler addresses of the 256 interrupt gates; 0 where there is none.
+/// Handler addresses of the 256 interrupt gates; 0 if there is none.
 pub fn handlers(registers: &Registers) -> Option<Vec<u64>> {
     let gates: [u64; 512] = registers.memory(IDT)?;
     Some(gates.chunks_exact(2).map(gate_offset).collect())

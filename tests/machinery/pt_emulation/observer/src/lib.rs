@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! QEMU TCG plugin that logs what the guest's CPUs execute, while the guest asks for it.
+//! QEMU TCG plugin that logs what the guest's CPUs execute, while the guest requests it.
 //!
-//! `-plugin libpt_observer.so,prefix=PATH`. Marks (see `pt_insn::MARK`) of the guest control it:
-//! START with number k in rdi begins the log `PATH<k>.log`, STOP ends it. Outside of that only
-//! marks are instrumented, and the guest runs at nearly full speed: START and STOP make QEMU
-//! translate all code anew.
+//! `-plugin libpt_observer.so,prefix=PATH`. The guest controls it with marks (see `pt_insn::MARK`): START with number k
+//! in rdi begins the log `PATH<k>.log`, STOP ends it. Outside of a log, only marks are instrumented, and the guest runs
+//! at nearly full speed: START and STOP make QEMU translate all code again.
 //!
 //! CPUs must take turns on one thread (`-icount`, or `-accel tcg,thread=single`).
 
@@ -18,27 +17,27 @@ use std::ffi::{c_char, c_int, c_uint, CStr};
 
 use observer::Observer;
 
-/// QEMU asks a plugin for the version of the interface that it was built for.
+/// From this symbol, QEMU reads the version of the interface that a plugin was built for.
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = ffi::API_VERSION;
 
 struct Cell(UnsafeCell<Option<Observer>>);
 
-// SAFETY: written once in qemu_plugin_install; afterwards only the one thread on which all CPUs
-// take turns uses it, and the thread that ends QEMU after that one has stopped.
+// SAFETY: written once in qemu_plugin_install. Afterwards, only two threads use it: the one on which all CPUs take
+// turns and, after that one has stopped, the thread that ends QEMU.
 unsafe impl Sync for Cell {}
 
 static OBSERVER: Cell = Cell(UnsafeCell::new(None));
 
-/// The observer, in callbacks.
+/// The observer, for use in callbacks.
 #[inline]
 fn observer() -> &'static mut Observer {
     // SAFETY: see Cell.
     unsafe { (*OBSERVER.0.get()).as_mut().unwrap_unchecked() }
 }
 
-/// Recording cannot go on: an incomplete log must not look like a complete one.
+/// Recording cannot continue: an incomplete log must not look like a complete one.
 fn die(message: &str, hint: &str) -> ! {
     eprintln!("pt-observer: error: {message}\nhint: {hint}");
     // SAFETY: ends QEMU without its exit handlers, some of which wait for this thread.
@@ -84,12 +83,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-/// Callbacks that a reset takes away.
+/// Registers the callbacks that a reset removes.
 fn register(id: ffi::Id) {
     unsafe { ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::block) };
 }
 
-/// Make QEMU forget all translated code, to instrument it as the state now asks.
+/// Make QEMU discard all translated code, so that it is instrumented for the current state.
 fn retranslate() {
     extern "C" fn done(id: ffi::Id) {
         unsafe { ffi::qemu_plugin_register_atexit_cb(id, at_exit, std::ptr::null_mut()) };
@@ -103,5 +102,5 @@ extern "C" fn at_exit(_: ffi::Id, _: ffi::Udata) {
     observer().finish();
 }
 
-/// A CPU's number as QEMU passes it, which is wrong when CPUs take turns: see `ffi::CurrentCpu`.
+/// A CPU's number as QEMU passes it; it is wrong when CPUs take turns: see `ffi::CurrentCpu`.
 pub(crate) type VcpuIndex = c_uint;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What was executed, as records of the log.
+//! Writes what was executed as records of the log.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -27,7 +27,7 @@ const UNWATCH: u16 = 3;
 struct Log {
     path: String,
     out: Writer<BufWriter<File>>,
-    /// Blocks that the log has a number for.
+    /// Number of blocks that have a number in the log.
     n_blocks: u32,
 }
 
@@ -66,9 +66,9 @@ impl Log {
 
 #[derive(Clone, Copy)]
 struct Cpu {
-    /// Whether the log has its `Start`.
+    /// Whether the log has the `Start` of this CPU.
     started: bool,
-    /// What its last block left to be read.
+    /// What has to be read after its last block.
     leaves: Leaves,
 }
 
@@ -78,7 +78,7 @@ const FRESH: Cpu = Cpu { started: false, leaves: Leaves::Nothing };
 enum State {
     /// Only marks are instrumented.
     Light,
-    /// Instrumentation of everything was asked for.
+    /// Instrumentation of everything was requested.
     Starting,
     Full,
     /// The STOP mark was executed: its block is the last.
@@ -90,11 +90,11 @@ pub struct Observer {
     id: ffi::Id,
     state: State,
     log: Option<Log>,
-    /// Counts logs, so that a block knows whether its number is of this one.
+    /// Number of logs so far; shows whether a block's number belongs to the current log.
     n_logs: u32,
     cpus: [Cpu; MAX_CPUS],
     n_cpus: usize,
-    /// CPU and block that ran last; null: its end is in the log already.
+    /// CPU and block that ran last; null: the end of the block is already in the log.
     last_cpu: usize,
     last: *const Block,
     current: Option<ffi::CurrentCpu>,
@@ -105,13 +105,13 @@ pub struct Observer {
     started_bytes: *mut u128,
 }
 
-/// The value an instruction stores when it is the `n`th of its block to start. Odd, so that it
-/// can be found again wherever it was stored (see `Observer::take_started`).
+/// The value that an instruction stores when it is the `n`th of its block to start. It is odd, so that it can be found
+/// wherever it was stored (see `Observer::take_started`).
 pub fn started_value(n: u32) -> u64 {
     u64::from(n) << 1 | 1
 }
 
-/// The `n` of the value somewhere in these bytes, all others of which are 0.
+/// The `n` of the value somewhere in these bytes; all other bytes are 0.
 fn started_of(bytes: u128) -> u32 {
     if bytes == 0 {
         return 0;
@@ -121,9 +121,9 @@ fn started_of(bytes: u128) -> u32 {
 
 impl Observer {
     pub fn new(prefix: String, n_cpus: usize, id: ffi::Id) -> Self {
-        // QEMU 10.0 scales the CPU's index by the element's size in place, in a constant that
-        // it shares, so that any other size than 1 ends in wild stores with several CPUs; and
-        // a block stores at the index of the CPU that translated it, whichever executes it.
+        // QEMU 10.0 scales the CPU's index by the element's size in place, in a constant that it shares. With several
+        // CPUs, any other size than 1 therefore ends in wild stores. A block stores at the index of the CPU that
+        // translated it, whichever CPU executes it.
         let score = unsafe { ffi::qemu_plugin_scoreboard_new(1) };
         Self {
             prefix,
@@ -164,7 +164,7 @@ impl Observer {
         self.started
     }
 
-    /// How many instructions of the last block started; 0 when that was asked before.
+    /// How many instructions of the last block started; 0 if this was already called for it.
     #[inline]
     fn take_started(&mut self) -> u32 {
         // SAFETY: the scoreboard has 16 elements of one byte from the beginning.
@@ -226,7 +226,7 @@ impl Observer {
         crate::retranslate();
     }
 
-    /// Nothing translated before is left.
+    /// No earlier translations are left.
     pub fn instrumentation_changed(&mut self) {
         if self.state == State::Starting {
             self.state = State::Full;
@@ -266,7 +266,7 @@ impl Observer {
         }
     }
 
-    /// What the last block's instructions did is known now that another begins.
+    /// Another block begins: now, it is known what the last block's instructions did.
     #[inline]
     fn end_last(&mut self) {
         let started = self.take_started();
@@ -298,7 +298,7 @@ impl Observer {
         }
     }
 
-    /// What the CPU's last instruction left, before anything else runs on it.
+    /// Writes what the CPU's last instruction left, before anything else runs on it.
     fn after(&mut self, cpu: usize) {
         let leaves = std::mem::replace(&mut self.cpus[cpu].leaves, Leaves::Nothing);
         let r = self.registers();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is instrumented, decided when QEMU translates a block.
+//! Decides what is instrumented when QEMU translates a block.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use pt_insn::Class;
 
 use crate::{ffi, observer, VcpuIndex};
 
-/// What the last instruction of a block leaves to be read once it has retired.
+/// The result of a block's last instruction that has to be read once it has retired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Leaves {
     Nothing,
@@ -25,11 +25,11 @@ pub struct Block {
     /// The vector whose handler starts here.
     pub vector: Option<u8>,
     pub watched: bool,
-    /// User code may run at another address than the one it was translated for.
+    /// User code may run at another address than that for which it was translated.
     pub user: bool,
     /// Number in the log that was open when the block last ran.
     pub id: u32,
-    /// Which log that was.
+    /// The log that this number belongs to.
     pub log: u32,
 }
 
@@ -49,7 +49,7 @@ fn bytes_of(insn: *const c_void) -> ([u8; 16], usize) {
     (bytes, n)
 }
 
-/// Marks are seven bytes long: nothing else is worth decoding while nothing is observed.
+/// Marks are seven bytes long: outside of a log, nothing else needs decoding.
 const MARK_BYTES: usize = 7;
 
 pub extern "C" fn block(_: ffi::Id, tb: *mut c_void) {

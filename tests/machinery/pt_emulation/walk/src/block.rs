@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Decoded blocks: where their instructions lie, and what the last one can do.
+//! Decoded blocks: the positions of their instructions, and what the last one can do.
 
 use pt_insn::{Class, Insn};
 
-/// A block as the log defines it, decoded once.
+/// A block from the log's definition, decoded once.
 pub struct Block {
-    /// Address it was defined with; it may run at others.
+    /// The address with which it was defined; it may run at others.
     pub ip: u64,
     /// Offset of each instruction from the start, and of the end.
     offsets: Vec<u16>,
@@ -33,13 +33,13 @@ impl Block {
         self.offsets.len() as u32 - 1
     }
 
-    /// Bytes from the start to instruction `n`; `n_insns` gives the length.
+    /// Bytes from the start to instruction `n`; for `n_insns`, the block's length.
     pub fn offset(&self, n: u32) -> u64 {
         self.offsets[n as usize].into()
     }
 }
 
-/// What a CPU executed last, and how far it came.
+/// The last block that a CPU executed, and how far it came.
 #[derive(Clone, Copy)]
 pub struct Execution {
     pub block: u32,
@@ -60,17 +60,17 @@ impl Ran<'_> {
         self.n_started == self.block.n_insns()
     }
 
-    /// Address of the last instruction that started; that of the block when none did.
+    /// Address of the last instruction that started; if none did, that of the block.
     pub fn last_ip(&self) -> u64 {
         self.ip.wrapping_add(self.block.offset(self.n_started.saturating_sub(1)))
     }
 
-    /// Address behind the last instruction that started.
+    /// Address after the last instruction that started.
     pub fn next_ip(&self) -> u64 {
         self.ip.wrapping_add(self.block.offset(self.n_started))
     }
 
-    /// What the last instruction does when it retires. Only the last of a block can branch.
+    /// Effect of the last instruction when it retires. Only the last one of a block can branch.
     pub fn class(&self) -> Class {
         if self.is_complete() {
             self.block.last.class

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The code that was executed, by address space.
+//! The executed code, by address space.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,10 +17,10 @@ pub fn space(ip: u64, cr3: u64) -> u64 {
     }
 }
 
-/// Bytes of one page that were executed, while they stayed as they were.
+/// Executed bytes of one page, for the time during which they did not change.
 #[derive(Clone)]
 struct Page {
-    /// Which of the changes of code it begins with; 0 is the log's beginning.
+    /// The number of the code change with which it begins; 0 is the log's beginning.
     since: usize,
     bytes: Box<[u8; PAGE as usize]>,
     known: Box<[bool; PAGE as usize]>,
@@ -34,14 +34,13 @@ impl Default for Page {
 
 #[derive(Default)]
 pub struct Code {
-    /// By address space and address: what the page was, one after the other.
+    /// By address space and address: the successive versions of the page.
     pages: BTreeMap<(u64, u64), Vec<Page>>,
-    /// Blocks that are in `pages`: number, address, space, and how often code changed before.
+    /// Blocks that are in `pages`: number, address, space, and number of code changes before.
     seen: HashSet<(u32, u64, u64, usize)>,
-    /// When code changed: the kernel patches itself, and page tables of processes that ended
-    /// are used again.
+    /// When code changed: the kernel patches its code, and page tables of ended processes are used again.
     changes: Vec<Place>,
-    /// The same in TSC, after `date`. The first is the beginning.
+    /// The same times in TSC, after `date`. The first is the beginning.
     dates: Vec<u64>,
     /// Bytes that were executed with more than one value.
     pub n_changed: u64,
@@ -87,8 +86,7 @@ impl Code {
         self.dates.extend(self.changes.iter().map(|&place| times.tsc(place).unwrap_or(0)));
     }
 
-    /// Copies executed bytes from `ip` on, as they were last; returns how many there are without
-    /// a hole.
+    /// Copies executed bytes from `ip` on, in their last version; returns how many there are without a hole.
     pub fn read(&self, ip: u64, cr3: u64, to: &mut [u8]) -> usize {
         let space = space(ip, cr3);
         let mut page: Option<(u64, &Page)> = None;
@@ -107,7 +105,7 @@ impl Code {
         to.len()
     }
 
-    /// Like `read`, in whichever address space has the address.
+    /// Like `read`, in any address space that has the address.
     pub fn read_any(&self, ip: u64, to: &mut [u8]) -> usize {
         let page = ip & !(PAGE - 1);
         let spaces = self.pages.keys().filter(|key| key.1 == page).map(|key| key.0);
@@ -138,8 +136,8 @@ impl Code {
         runs
     }
 
-    /// Every page as it was from a time on: (space, address, TSC, bytes), in this order. Bytes
-    /// that were not executed are 0.
+    /// Every version of every page: (space, address, TSC at which it begins, bytes), in this order. Bytes that were not
+    /// executed are 0.
     pub fn versions(&self) -> impl Iterator<Item = (u64, u64, u64, &[u8])> + '_ {
         self.pages.iter().flat_map(move |(&(space, address), pages)| {
             let tsc = |page: &Page| self.dates.get(page.since).copied().unwrap_or(0);
@@ -179,7 +177,7 @@ mod tests {
         let mut code = Code::default();
         code.add(0, 0x1000, 0, &[1, 2], BEGINNING);
         code.add(1, 0x1000, 0, &[1, 3], Place { interval: 0, count: 7 });
-        code.add(0, 0x1000, 0, &[1, 2], Place { interval: 0, count: 9 }); // and back
+        code.add(0, 0x1000, 0, &[1, 2], Place { interval: 0, count: 9 }); // and back again
         let mut bytes = [0; 2];
         code.read(0x1000, 0, &mut bytes);
         assert_eq!((bytes, code.n_changed), ([1, 2], 2));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! When chosen functions ran: their executions, less the time of other tasks.
+//! When selected functions ran: their executions, without the time of other tasks.
 
 use pt_events::{Event, Kind};
 
-/// An interval of an execution of a function in which its own task ran.
+/// An interval of a function's execution in which the task that called it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub function: u64,
@@ -26,8 +26,8 @@ impl Open {
     }
 }
 
-/// Intervals on one CPU of executions that ended there. `switch` is the address of
-/// __switch_to_asm, watched: its first arguments are the task that leaves and the one that comes.
+/// Intervals of executions that ended on one CPU. `switch` is the address of __switch_to_asm, which is watched: its
+/// first arguments are the previous and the next task.
 pub fn intervals(events: &[Event], switch: u64, functions: &[u64]) -> Vec<Interval> {
     let mut task = 0;
     let mut open: Vec<Open> = Vec::new();

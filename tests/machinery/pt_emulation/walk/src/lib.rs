@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From the observer's log to what each CPU did, branch by branch, with exact times.
+//! Converts the observer's log to what each CPU did, branch by branch, with exact times.
 //!
-//! On the way every transition from one block to the next is held against the code: a log whose
-//! transitions the code does not allow is not the record of an execution.
+//! The walk checks every transition from one block to the next against the code. If the code does not allow a transition,
+//! the log is not the record of an execution.
 
 pub mod block;
 pub mod code;
@@ -25,7 +25,7 @@ pub fn length(bytes: &[u8]) -> Option<u64> {
     pt_insn::decode(bytes).map(|insn| insn.len.into())
 }
 
-/// What a log says.
+/// The contents of a log.
 pub struct Walk {
     pub tsc_khz: u64,
     /// Events of each CPU, in order; times never decrease.
@@ -34,9 +34,9 @@ pub struct Walk {
     pub code: Code,
 }
 
-/// Walk a log from its beginning to its end, or to where it was cut.
+/// Walk a log from its beginning to its end, or to the place where it was cut.
 ///
-/// Err: the log is damaged. A log that contradicts itself is no error here: `report` has it.
+/// Err: the log is damaged. A log that contradicts itself is not an error: see `report`.
 pub fn walk<R: Read>(mut log: Reader<R>) -> Result<Walk, pt_log::Error> {
     let mut walker = walker::Walker::new(log.header());
     for record in log.by_ref() {

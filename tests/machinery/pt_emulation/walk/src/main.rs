@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! pt-walk: look into a log of the observer.
+//! pt-walk: shows the contents of an observer log.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -132,7 +132,7 @@ fn run(args: &Args) -> Result<ExitCode> {
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(code) => code,
-        // A closed pipe is the reader's wish.
+        // The reader closed the pipe on purpose.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pt-walk: error: {error:#}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Figures of a walk, and what was wrong with the log.
+//! Figures of a walk, and the errors of the log.
 
 use std::collections::BTreeMap;
 
@@ -27,19 +27,19 @@ pub struct Report {
     pub events: BTreeMap<&'static str, u64>,
     pub transitions: u64,
     pub n_unexpected: u64,
-    /// The first of them.
+    /// The first unexpected transitions.
     pub unexpected: Vec<Unexpected>,
-    /// Blocks whose bytes are not as many instructions as the emulator says.
+    /// Blocks whose bytes do not decode to the number of instructions that the emulator reports.
     pub undecodable: u64,
     /// Executions of blocks that the log does not define.
     pub undefined: u64,
     pub tsc_readings: usize,
-    /// Largest difference, in ticks, of a TSC reading from the instruction count since the last.
+    /// Largest difference, in ticks, between a TSC reading and the instruction count since the last one.
     pub tsc_max_disagreement: u64,
     pub tsc_disagreements: u64,
     /// Intervals between wake-ups in which nothing read the TSC.
     pub uncertain_intervals: u64,
-    /// Events that would have gone back in time and were held.
+    /// Events that would have gone back in time; their times were raised.
     pub held_back: u64,
     /// Bytes of code that changed after they were executed.
     pub code_changed: u64,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Exact times from instruction counts.
 //!
-//! An instruction takes one tick of the TSC. Only while every CPU is halted does time jump, so
-//! one reading of the TSC between two wake-ups dates everything there, also what came before it.
+//! An instruction takes one tick of the TSC. Time jumps only while every CPU is halted. So one TSC reading between two
+//! wake-ups gives the time of everything in that interval, including what came before the reading.
 
 /// A reading of the TSC: `tsc` after `count` instructions, in interval `interval`.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ struct Anchor {
     offset: u64,
 }
 
-/// Collects readings while instructions are counted; then tells times.
+/// Collects readings while instructions are counted; then returns times.
 #[derive(Debug, Default)]
 pub struct Clock {
     /// Instructions since the log began, of all CPUs.
@@ -20,12 +20,12 @@ pub struct Clock {
     /// Wake-ups so far.
     pub interval: u32,
     anchors: Vec<Anchor>,
-    /// Largest difference between a reading and what the last one before it predicted.
+    /// Largest difference between a reading and the prediction from the previous one.
     pub max_disagreement: u64,
     pub n_disagreements: u64,
 }
 
-/// A place in time, until the readings around it are known.
+/// A place in time, used until the readings around it are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub interval: u32,
@@ -57,7 +57,7 @@ impl Clock {
         self.anchors.push(Anchor { interval: self.interval, count: self.count, offset });
     }
 
-    /// Times of places that are asked in order.
+    /// Times of places; these must be requested in order.
     pub fn times(&self) -> Times<'_> {
         Times { anchors: &self.anchors, at: 0, interval: None, n_uncertain: 0 }
     }
@@ -65,10 +65,10 @@ impl Clock {
 
 pub struct Times<'a> {
     anchors: &'a [Anchor],
-    /// The last anchor that is not after the place asked for.
+    /// The last anchor that is not after the requested place.
     at: usize,
     interval: Option<u32>,
-    /// Intervals without a reading: their times could be later, up to the next interval's.
+    /// Intervals without a reading: their times could be later, up to the times of the next interval.
     pub n_uncertain: u64,
 }
 
@@ -83,7 +83,7 @@ impl Times<'_> {
         }
         let mut anchor = self.anchors.get(self.at)?;
         if anchor.interval != place.interval {
-            // Before the interval's own first reading: count back from it.
+            // Before the first reading of its interval: count back from that reading.
             match self.anchors.get(self.at + 1) {
                 Some(next) if next.interval == place.interval => anchor = next,
                 _ if self.interval != Some(place.interval) => self.n_uncertain += 1,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From one executed block to the next: is it what the code says, and which branch was it?
+//! Checks a transition from one executed block to the next: does the code allow it, and which branch was it?
 
 use pt_events::Kind;
 use pt_insn::Class;
 
 use crate::block::Ran;
 
-/// How execution came from a block to the next one.
+/// How execution reached the next block from a block.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     /// The branch at the end of the block, if it had one and it retired.
@@ -17,7 +17,7 @@ pub struct Step {
     pub retired: bool,
 }
 
-/// The code cannot lead there.
+/// The code does not allow this transition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Impossible;
 
@@ -42,7 +42,7 @@ fn branch_to(ran: &Ran, to: u64) -> Result<Option<Kind>, Impossible> {
     let (from, next) = (ran.last_ip(), ran.next_ip());
     let is_target = ran.target() == Some(to);
     Ok(Some(match ran.class() {
-        // Not taken first: a branch to the next instruction looks the same either way.
+        // Check not taken first: a branch to the next instruction looks the same in both cases.
         Class::Cond { .. } if to == next => Kind::Cond { from, to, taken: false },
         Class::Cond { .. } if is_target => Kind::Cond { from, to, taken: true },
         Class::Jump { .. } if is_target => Kind::Jump { from, to },
@@ -57,7 +57,7 @@ fn branch_to(ran: &Ran, to: u64) -> Result<Option<Kind>, Impossible> {
     }))
 }
 
-/// Without an interrupt or exception.
+/// A transition without interrupt or exception.
 pub fn step(ran: &Ran, to: u64) -> Result<Step, Impossible> {
     let retired = |branch| Step { branch, entry: None, retired: true };
     let again = Step { branch: None, entry: None, retired: false };
@@ -67,15 +67,14 @@ pub fn step(ran: &Ran, to: u64) -> Result<Step, Impossible> {
     if let Ok(branch) = branch_to(ran, to) {
         return Ok(retired(branch));
     }
-    // A `rep` instruction runs a block an iteration; an access to a device runs again, in a
-    // block of its own.
+    // A `rep` instruction runs one block per iteration; a device access runs again, in a separate block.
     if to == ran.last_ip() && matches!(ran.class(), Class::Other) {
         return Ok(again);
     }
     Err(Impossible)
 }
 
-/// With one, to the handler at `to`.
+/// A transition with an interrupt or exception, to the handler at `to`.
 pub fn step_into_handler(ran: &Ran, frame: &Frame, to: u64) -> Result<Step, Impossible> {
     let rip = frame.rip();
     let vector = frame.vector;
@@ -90,8 +89,8 @@ pub fn step_into_handler(ran: &Ran, frame: &Frame, to: u64) -> Result<Step, Impo
         let branch = Some(Kind::Far { from: last, to });
         return Ok(Step { branch, entry: None, retired: true });
     }
-    // A fault saves the address of its own instruction. Jumps do not fault (not even to a page
-    // that is missing: that is the fault of the next instruction), so one to itself retired.
+    // A fault saves the address of the faulting instruction. Jumps do not fault (not even to a missing page: that is
+    // the fault of the next instruction), so a jump to itself retired.
     let jumps = matches!(ran.class(), Class::Cond { .. } | Class::Jump { .. });
     if rip == last && !jumps {
         return Ok(Step { branch: None, entry, retired: false });
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn a_block_left_early_goes_on_where_it_was_left() {
         let block = block(&[0xc3]);
-        // Only the nop started: it runs again (device), or what follows it comes next.
+        // Only the nop started: it runs again (device), or the instruction after it comes next.
         assert!(!step(&ran(&block, 1), 0x1000).unwrap().retired);
         assert!(step(&ran(&block, 1), 0x1001).unwrap().retired);
         assert_eq!(step(&ran(&block, 1), 0x1002), Err(Impossible));
@@ -176,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_fault_keeps_its_instruction_from_retiring() {
-        // A return that faults on the stack: the frame has its own address.
+        // A return that faults on the stack: the frame has the address of the return.
         let ret = block(&[0xc3]);
         let fault = Step { branch: None, entry: async_from(0x1001, 14), retired: false };
         assert_eq!(step_into_handler(&ran(&ret, 2), &frame(14, 0x1001), HANDLER), Ok(fault));

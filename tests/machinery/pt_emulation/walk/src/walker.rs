@@ -25,14 +25,14 @@ struct Cpu {
     /// `Start` was read: the next block begins the observation.
     starts: bool,
     last: Option<Execution>,
-    // What the records before a block say of it.
+    // Set by the records that precede a block.
     alias: Option<u64>,
     frame: Option<Frame>,
     watch: Option<Kind>,
 }
 
 impl Cpu {
-    /// `event.tsc` is a count until `date`.
+    /// `event.tsc` is an instruction count until `date` is called.
     fn push(&mut self, place: Place, kind: Kind) {
         if self.intervals.last().map(|s| s.1) != Some(place.interval) {
             self.intervals.push((self.events.len(), place.interval));
@@ -40,7 +40,7 @@ impl Cpu {
         self.events.push(Event { tsc: place.count, kind });
     }
 
-    /// Counts to times.
+    /// Converts counts to times.
     fn date(&mut self, clock: &Clock, report: &mut Report) {
         let mut times = clock.times();
         let mut intervals = self.intervals.iter().peekable();
@@ -69,7 +69,7 @@ pub struct Walker {
     report: Report,
 }
 
-/// A log numbers its blocks from 0 on; more than this are damage, not code.
+/// A log numbers its blocks from 0 on; a number above this means damage, not code.
 const MAX_BLOCKS: u32 = 1 << 24;
 const MAX_CPUS: u32 = 1024;
 
@@ -190,7 +190,7 @@ impl Walker {
         if let Some(watch) = watch {
             self.push(watch);
         }
-        // Charged as it begins, as the emulator does; what does not execute is given back.
+        // Count all instructions at the begin, as the emulator does; those that do not execute are subtracted later.
         self.clock.count += u64::from(n_insns);
         self.cpus[self.cpu].last = Some(Execution { block: id, ip, n_started: n_insns });
     }
@@ -213,7 +213,7 @@ impl Walker {
             };
             return self.unexpected(to, &what);
         };
-        // A `rep` iteration costs its tick; an instruction that faulted or runs again does not.
+        // A `rep` iteration costs its tick; an instruction that faulted or runs again costs none.
         if !step.retired && started && (step.entry.is_some() || !complete) {
             self.clock.count -= 1;
         }
@@ -234,7 +234,7 @@ impl Walker {
         }
     }
 
-    /// CPUs run one at a time. What the last block of the one that pauses led to is not known yet.
+    /// CPUs run one at a time. For the CPU that pauses, the target of its last block is not known yet.
     fn turn(&mut self, index: usize) {
         if index == self.cpu {
             return;
@@ -249,7 +249,7 @@ impl Walker {
         }
     }
 
-    /// A mark is in the middle of its block, which is charged already.
+    /// A mark is in the middle of its block, whose instructions are already counted.
     fn mark(&mut self, at: u32, kind: Kind) {
         let n_insns = self.ran().map_or(0, |ran| ran.block.n_insns());
         let mut place = self.clock.here();
@@ -257,7 +257,7 @@ impl Walker {
         self.cpus[self.cpu].push(place, kind);
     }
 
-    /// The last block of each CPU is there, where it led to is not.
+    /// The last block of each CPU is known, but not where it led.
     fn stop(&mut self) {
         for cpu in 0..self.cpus.len() {
             self.cpu = cpu;
@@ -274,7 +274,7 @@ impl Walker {
     }
 
     pub fn finish(mut self, was_cut: bool) -> Walk {
-        self.stop(); // does nothing after the log's own
+        self.stop(); // does nothing after the log's own Stop
         let mut report = self.report;
         for cpu in &mut self.cpus {
             cpu.date(&self.clock, &mut report);

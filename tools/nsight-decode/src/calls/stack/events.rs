@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the trace says besides calls: losses, stalls, and marks such as the core's frequency.
+//! Trace events other than calls: losses, stalls, and marks such as the core's frequency.
 
 use super::super::row::{Kind, Known};
 use super::super::texts::Texts;
@@ -14,7 +14,7 @@ impl Core {
             Code::Overflow => self.lose(event.time, OVERFLOW),
             Code::Guest => self.lose(event.time, "virtual machine"),
             Code::Skipped => self.lose(event.time, "outside of the windows"),
-            // What is missing lies between an end and a begin of the trace.
+            // The missing part lies between an end and a begin of the trace.
             Code::AuxTruncated => {
                 if let Some(gap) = &mut self.gap {
                     (gap.lost, gap.cause) = (true, "trace buffer full");
@@ -30,28 +30,28 @@ impl Core {
             Code::Power => _ = self.mark(Kind::Power, event, texts),
             Code::Cbr if self.ratio != Some(event.value) => {
                 self.ratio = Some(event.value);
-                // The one at the begin of a trace comes before what tells who runs.
+                // The CBR at the begin of a trace comes before the thread is known.
                 self.early_ratio = if self.mark(Kind::Frequency, event, texts) { None } else { self.ratio };
             }
             Code::Cbr | Code::LostRecords | Code::SwitchIn | Code::SwitchOut | Code::AuxPartial => {}
         }
     }
 
-    /// Nothing is known from `time` on; what ran up to it, also without an edge, was decoded.
+    /// Nothing is known from `time` on. What ran before it was decoded, even without an edge.
     fn lose(&mut self, time: u64, cause: &'static str) {
         self.last = self.last.max(time);
         let start = self.gap.map_or(self.last, |gap| gap.start);
         self.gap = Some(Gap { start, lost: true, cause });
     }
 
-    /// The time of an overflow's end becomes known: by the first edge, a stop, or what packets tell.
+    /// The end time of an overflow becomes known: from the first edge, a stop, or packets.
     pub(super) fn lasts_until(&mut self, time: u64) {
         // Unless the trace ended again, or was lost, before: what is known then is where it had begun.
         let Some(untold) = self.untold.take().filter(|_| self.gap.is_none()) else { return };
         self.row(untold).end = time;
         let first = (untold - self.base) as usize + 1;
         for row in &mut self.rows[first..] {
-            // The one that returned from there is over already.
+            // A call that already returned has ended: its end moves too.
             (row.start, row.end) = (time, time);
         }
         self.last = time;
@@ -76,7 +76,7 @@ impl Core {
         self.close(row, end, Known::Measured);
     }
 
-    /// A row of its own, without length; none while nobody knows what runs.
+    /// Adds a separate row without length; adds none while the current thread is not known.
     fn mark(&mut self, kind: Kind, event: &Event, texts: &mut Texts) -> bool {
         if self.gap.is_some() || self.thread.is_none() {
             return false;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A call that is open, and the system call or interrupt that it belongs to.
+//! An open call, and the system call or interrupt that it belongs to.
 
 use super::super::row::Kind;
 use super::super::texts::Function;
 
-/// A call instruction is no longer than this, bytes.
+/// Maximum length of a call instruction, bytes.
 const LONGEST_CALL: u64 = 15;
 
-/// How a frame was entered, and with it where it returns to.
+/// How a frame was entered; this also determines where it returns to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// By the call instruction at an address.
@@ -15,10 +15,10 @@ pub enum Entry {
     /// Before it was seen.
     Unknown,
     Syscall(u64),
-    /// By a system call that ran another program.
+    /// By a system call that executed another program.
     Exec,
     Interrupt(u64),
-    /// A handler of a signal; what it interrupted goes on at an address.
+    /// A signal handler; the interrupted code resumes at this address.
     Signal(u64),
 }
 
@@ -32,12 +32,12 @@ impl Entry {
     }
 }
 
-/// A call that is open; while its thread is off the core, without a row.
+/// An open call; it has no row while its thread is off CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     pub row: i64,
-    /// Where what belongs to the system call or interrupt around it begins. To look for that would take as long as calls are
-    /// deep, at each return.
+    /// Index of the first frame that belongs to the enclosing system call or interrupt. Searching for it at each return
+    /// would take time in proportion to the depth of the calls.
     pub context: usize,
     pub entry: Entry,
     pub kind: Kind,
@@ -45,7 +45,7 @@ pub struct Frame {
     pub address: u64,
 }
 
-/// Frames from here on belong to the innermost system call or interrupt.
+/// Index of the first frame that belongs to the innermost system call or interrupt.
 pub fn context(stack: &[Frame]) -> usize {
     match stack.last() {
         Some(frame) if frame.entry.is_boundary() => stack.len(),
@@ -54,7 +54,7 @@ pub fn context(stack: &[Frame]) -> usize {
     }
 }
 
-/// The frame of the outermost system call or interrupt.
+/// Index of the frame of the outermost system call or interrupt.
 pub fn outermost(stack: &[Frame]) -> Option<usize> {
     let around = |&at: &usize| stack[at].context.checked_sub(1);
     std::iter::successors(context(stack).checked_sub(1), around).last()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where a return leads to: which calls end, also by a tail call or a signal.
+//! Where a return leads: which calls end, including by a tail call or a signal.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::frames::{context, outermost};
 use super::{is_kernel, Core, Entry, Frame};
 
 const SYSCALL_LEN: u64 = 2;
-/// A function that left more calls at once is not looked for.
+/// A function is searched for only among this many innermost frames.
 const MOST_LEFT: usize = 1024;
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
         if let Some(at) = self.stack[context..].iter().rposition(|f| f.entry.returns_to(to)) {
             return self.pop_to(context + at, time);
         }
-        // A retpoline's return is a jump: who called the thunk called its target.
+        // The return of a retpoline is a jump: the caller of the thunk called the thunk's target.
         let mut entry = None;
         while self.stack.len() > context && self.stack.last().is_some_and(|f| f.function.is_thunk) {
             entry = self.pop(time, Known::Measured).map(|f| f.entry);
@@ -27,14 +27,14 @@ impl Core {
             self.before = function.symbol;
             return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
         }
-        // A signal's handler returns to code that the kernel chose, which returns to the kernel.
+        // A signal handler returns to code that the kernel chose; that code returns to the kernel.
         let signal = self.stack[context..].iter().rposition(|f| matches!(f.entry, Entry::Signal(_)));
         if let Some(at) = signal.map(|at| at + context) {
             let entry = self.stack[at].entry;
             self.pop_to(at, time);
             return self.enter(entry, Kind::Function, function, to, time, Known::Measured);
         }
-        // An exception of C++ returns into a function that called no part of what throws it.
+        // A C++ exception returns into an outer function, but not to the return address of a call.
         let below = context..self.stack.len().max(context + 1) - 1;
         if let Some(at) = self.innermost(below, function) {
             return self.pop_to(at + 1, time);
@@ -43,7 +43,7 @@ impl Core {
         self.find(function, to, time);
     }
 
-    /// The innermost frame of a function among some.
+    /// The innermost of `frames` that belongs to a function.
     fn innermost(&self, frames: Range<usize>, function: Function) -> Option<usize> {
         let same = |f: &Frame| f.function.is_with(&function);
         let first = frames.start.max(frames.end.saturating_sub(MOST_LEFT));
@@ -54,8 +54,8 @@ impl Core {
             .map(|at| first + at)
     }
 
-    /// `from` runs. A jump into its midst has no edge: where it is not the innermost function, what it called was left by
-    /// longjmp.
+    /// `from` runs. A jump into the middle of a function has no edge: if `from` is not the innermost function, longjmp
+    /// left the functions that it had called.
     pub(super) fn come_back(&mut self, from: Function, time: u64) {
         if self.stack.last().is_none_or(|top| top.function.is_with(&from)) {
             return;
@@ -86,7 +86,7 @@ impl Core {
         }
     }
 
-    /// The system call that runs another program returns to that one.
+    /// The system call that executes another program returns to the new program.
     pub(super) fn exec(&mut self) {
         let syscall = |f: &&mut Frame| matches!(f.entry, Entry::Syscall(_));
         if let Some(frame) = self.stack.iter_mut().rev().find(syscall) {
@@ -94,7 +94,7 @@ impl Core {
         }
     }
 
-    /// Nothing of what was called before goes on.
+    /// None of the earlier calls continues.
     fn begin_program(&mut self, to: u64, function: Function, time: u64) {
         self.pop_to(0, time);
         self.enter(Entry::Unknown, Kind::Function, function, to, time, Known::Measured);
@@ -114,7 +114,7 @@ impl Core {
             _ => None,
         };
         self.pop_to(left, time);
-        // From a signal's handler, by sigreturn, which does not return to where it was called.
+        // A return from a signal handler by sigreturn: it does not return to the place of the system call.
         let interrupted = |f: &Frame| f.entry == Entry::Signal(to);
         if resumes != Some(to) {
             if let Some(at) = self.stack.iter().rposition(interrupted) {

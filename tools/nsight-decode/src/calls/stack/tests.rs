@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Short executions, and the calls that they are.
+//! Short executions, and the calls that they must give.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ mod losses;
 
 const K: u64 = 0xffff_ffff_8100_0000;
 
-/// A core, and a clock that goes on by 10 ns an edge.
+/// A core, and a clock that advances by 10 ns per edge.
 struct Machine {
     core: Core,
     texts: Texts,
@@ -70,7 +70,7 @@ impl Machine {
         self.edge(Way::TraceBegin, 0, "", 0x1000, "main")
     }
 
-    /// depth, kind, symbol, start, end, how both are known (first letters)
+    /// depth, kind, symbol, start, end, how start and end are known (first letters)
     fn rows(&mut self) -> Vec<String> {
         self.core.finish();
         let (_, rows) = self.core.take(Vec::new());
@@ -121,7 +121,7 @@ fn an_exception_within_an_interrupt_returns_into_it() {
     let rows = m.rows();
     assert_eq!(rows[2], "2 hardirq asm_sysvec_timer 110-140 me me");
     assert_eq!(rows[3], "3 exception asm_exc_page_fault 120-130 me me");
-    assert_eq!(rows.len(), 4); // main goes on: no new row
+    assert_eq!(rows.len(), 4); // main continues: no new row
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_program_whose_begin_has_no_name_begins_anew_with_exec() {
     m.main().edge(Way::Call, 0x1010, "main", 0x2000, "read");
     m.edge(Way::Syscall, 0x2010, "read", K, "entry_SYSCALL_64");
     m.edge(Way::Call, K + 8, "entry_SYSCALL_64", K + 0x100, "begin_new_exec");
-    // The thread is off its core meanwhile.
+    // The thread is off CPU meanwhile.
     m.tid = 8;
     m.edge(Way::Call, 0x5010, "handler", 0x6000, "restorer");
     m.tid = 7;
@@ -283,7 +283,7 @@ fn a_stop_at_one_instruction_is_a_row_with_what_came_before() {
     assert_eq!((stall.kind, stall.start, stall.end, stall.address), (Kind::Stall, 120, 620, 0x2004));
     assert_eq!(&*m.texts.all[stall.before as usize], "read");
     assert_eq!(&*m.texts.all[stall.cause as usize], "HLT");
-    assert_eq!(rows[2].children, 500); // read's own time has it not
+    assert_eq!(rows[2].children, 500); // read's self time does not include it
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn rows_that_wait_too_long_are_cut() {
     m.core.finish();
     let (first, rows) = m.core.take(Vec::new());
     assert_eq!((first, rows.len()), (3, 3));
-    assert_eq!(rows[2].parent, 4); // numbers go on
+    assert_eq!(rows[2].parent, 4); // numbers continue
     assert_eq!((rows[2].start_known, rows[2].end_known), (Known::Inferred, Known::Measured));
 }
 

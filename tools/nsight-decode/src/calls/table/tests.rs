@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is written is what another reader finds: that of the crate parquet.
+//! Another reader, the crate parquet, finds what was written.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -38,7 +38,7 @@ fn rows_are_read_as_they_were() {
     let names: Vec<Arc<str>> = ["dso", "a", "bb", "", "read \u{e4}", "x"].map(Arc::from).to_vec();
     let file = CoreFile::create(directory.path().join("f"), &format).unwrap();
     let mut rng = 1;
-    // Groups come in any order.
+    // Groups arrive in any order.
     let groups: Vec<Vec<Row>> =
         [1, 5000, 129].iter().map(|&n| (0..n).map(|n| row(n, &mut rng)).collect()).collect();
     let first = [0, 1, 5001];

@@ -78,7 +78,7 @@ fn an_event_or_block_of_an_unknown_kind_is_skipped_and_counted() {
     }
     w.finish().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // Behind magic, head of the block, times, cpus, pids and tids of two events: code of the first.
+    // After the magic, the block's header, and times, cpus, pids and tids of two events: the code of the first.
     let code = 8 + 16 + 2 * (8 + 4 + 4 + 4);
     assert_eq!(bytes[code], Code::Ptwrite as u8);
     bytes[code] = 99;

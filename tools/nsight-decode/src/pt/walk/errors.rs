@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why decoding failed, in perf's numbers.
+//! Why decoding failed, as perf's error codes.
 
 use crate::error::{Error, Result};
 use crate::libipt::error;
@@ -12,7 +12,8 @@ pub enum End {
 }
 
 impl End {
-    /// With an error of libipt. Without memory, more of the trace would only seem to be damaged.
+    /// Ended with an error of libipt. A lack of memory stops the run: later parts of the trace would only seem to be
+    /// damaged.
     pub fn of(status: Status) -> Result<Self> {
         match -status {
             error::NOMEM => Err(Error::memory("libipt: no memory")),
@@ -21,9 +22,9 @@ impl End {
     }
 }
 
-/// Not of libipt: a loop without end.
+/// Not a libipt code: an endless loop.
 pub const NEVER_ENDING: i32 = 1000;
-/// Nor this: a virtual machine was entered, whose code is not here.
+/// Not a libipt code either: a virtual machine was entered, whose code is not available.
 pub const GUEST: i32 = 1001;
 
 /// A compressed return whose call is not known.
@@ -31,7 +32,7 @@ pub fn is_compressed_return(code: i32) -> bool {
     matches!(code, error::RETSTACK_EMPTY | error::BAD_RETCOMP)
 }
 
-/// What perf would call libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
+/// perf's code for libipt's error: `INTEL_PT_ERR_*` of its intel-pt-decoder.h.
 pub fn perf_error(code: i32) -> u64 {
     match code {
         error::BAD_OPC | error::BAD_PACKET => 3,
@@ -43,7 +44,7 @@ pub fn perf_error(code: i32) -> u64 {
         | error::BAD_STATUS_UPDATE
         | error::NO_ENABLE => 6,
         NEVER_ENDING => 10,
-        // no error: told as such
+        // not an error: reported as `Code::Guest`
         GUEST => 5,
         _ => 9,
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What libipt tells between blocks: interrupts, begin and end of tracing, losses, power.
+//! Events that libipt reports between blocks: interrupts, begin and end of tracing, losses, power.
 
 use super::{Code, Item, Kind, Result, State, What, KERNEL_BEGIN, NOWHERE};
 use crate::edges::power;
@@ -8,10 +8,10 @@ use crate::pt::mark::Mark;
 use crate::pt::replay::Need;
 
 impl State<'_, '_> {
-    /// `ip`: where execution had come to before it.
+    /// `ip`: where execution was before the event.
     pub(super) fn event(&mut self, e: &libipt::Event, ip: u64) -> Result<()> {
         match e.kind {
-            // What a PSB repeats has not happened there; libipt tells it since 2.1.
+            // A PSB repeats the state; nothing happened there. libipt reports such events since 2.1.
             event::ENABLED | event::DISABLED if e.status_update() => {}
             event::ENABLED => {
                 self.recent.clear();
@@ -55,7 +55,7 @@ impl State<'_, '_> {
                 self.leave_at_loss(ip)?;
                 self.recent.clear();
                 self.told_by(Need::Overflow(!e.ip_suppressed()));
-                // It began behind the last packet of time, too.
+                // The overflow began after the last packet of time, too.
                 if let Some(tsc) = self.replay.before_overflow.filter(|_| !self.contradicted) {
                     self.go_on(self.in_ns(tsc))?;
                 }
@@ -113,7 +113,7 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// What an event's packets tell: execution has come there.
+    /// Takes the event's packets: execution has reached the event.
     fn told(&mut self, need: Need) -> Result<()> {
         self.told_by(need);
         self.advance(self.packet_time)
@@ -134,7 +134,7 @@ impl State<'_, '_> {
         self.function = NOWHERE;
     }
 
-    /// Packets are lost from here on. The last branch is known if it was executed, even where no code follows.
+    /// Packets are lost from here on. The last branch is known if it was executed, even if no code follows.
     fn leave_at_loss(&mut self, ip: u64) -> Result<()> {
         if self.pending.as_ref().is_some_and(|p| p.executed) {
             self.arrive(ip)?;
@@ -143,7 +143,7 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// The time of its packet: libipt's own is an estimate.
+    /// The time of the mark's packet: the time that libipt reports is an estimate.
     fn mark_tsc(&mut self, mark: Mark, e: &libipt::Event) -> Option<u64> {
         if self.contradicted {
             return own_tsc(e);
@@ -151,7 +151,8 @@ impl State<'_, '_> {
         self.replay.mark(self.decoder.trace(), mark)
     }
 
-    /// What packets tell beside branches. Those told at the end of a halt come behind what ran up to it.
+    /// Adds a mark, which packets report besides branches. Marks at the end of a halt come after the code that ran
+    /// before it.
     fn mark(&mut self, tsc: Option<u64>, code: Code, from: u64, to: u64) {
         let time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
         let (offset, what) = (self.next, What::Event(code));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whose code runs, and who runs it.
+//! Which process's code runs, and which thread runs it.
 
 use std::rc::Rc;
 
 use super::{Item, Result, State, Task, What};
 
 impl State<'_, '_> {
-    /// Has the decoder read the code of the current process as it is now. `user`: user code follows.
+    /// Gives the decoder the current code of the current process. `user`: user code follows.
     pub(super) fn show_image(&mut self, user: bool) -> Result<()> {
         if user && self.cursor.user(self.now) {
             self.task();
@@ -23,7 +23,7 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// Nothing was seen for a while.
+    /// Decoding resumes after a time without trace.
     pub(super) fn resume(&mut self) {
         if self.cursor.resume(self.now) {
             self.task();

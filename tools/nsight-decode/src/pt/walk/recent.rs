@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The last blocks that ran: the core waited within one of them.
+//! The blocks that ran last: if the core waited, it waited in one of them.
 
 use crate::libipt::Block;
 
-/// Blocks kept to find the instruction it waited at: a power of 2.
+/// Blocks kept to find the instruction that the core waited at: a power of 2.
 const RECENT: usize = 16;
 
 #[derive(Default)]

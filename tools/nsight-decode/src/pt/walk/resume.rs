@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Behind an error: where decoding goes on.
+//! After an error: where decoding resumes.
 
 use super::errors::perf_error;
 use super::{header, Code, Kind, Place, Scanner, State, What};
 use crate::packets::index::PSB;
 
 impl State<'_, '_> {
-    /// Where to take up decoding again, which had begun at `at`: a PSB whose packets were not used.
+    /// The PSB at which decoding can resume if it had begun at `at`: one whose packets were not used.
     pub(super) fn next_psb(&self, at: usize) -> Option<usize> {
         let trace = self.decoder.trace();
         let unused = |&&psb: &&usize| {
@@ -16,9 +16,10 @@ impl State<'_, '_> {
         self.psbs.iter().find(|&&psb| psb > at && psb >= self.scanned && unused(&&psb)).copied()
     }
 
-    /// Behind an error: the next place before `until` whose address packets tell. At `patched` a PSB+ says so.
+    /// After an error: the next place before `until` whose address is in the packets. Writes a PSB+ for it at
+    /// `patched`.
     pub(super) fn next_address(&mut self, code: i32, until: usize) -> Option<Place> {
-        // Where packets are damaged, the next ones are not found.
+        // If packets are damaged, the following ones cannot be found.
         if !matches!(perf_error(code), 5 | 6 | 10) {
             return None;
         }
@@ -40,7 +41,7 @@ impl State<'_, '_> {
         None
     }
 
-    /// Decoding goes on at a place that no PSB told.
+    /// Decoding resumes at a place that has no PSB.
     pub(super) fn begin_at(&mut self, place: Place) {
         self.in_guest = false;
         if place.overflow {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A slice of trace, and what comes out of it.
+//! A slice of trace, and its output.
 
 use crate::pt::item::{Item, What};
 use crate::pt::switches::{Pair, Task};
 
-/// How far a slice is decoded into the next one, for both to be joined.
+/// How far a slice is decoded into the next one, so that both can be joined.
 pub const OVERLAP_ITEMS: usize = 512;
-/// As far in packets, where code has fewer calls: each of them tells both the same.
+/// The same limit in packets, for code with few calls: both slices use each of these packets.
 pub const OVERLAP_PACKETS: usize = 4 << 10;
 
 /// Traces of kernel code have some 6 bytes of packets for each item.
 pub const BYTES_PER_ITEM: usize = 5;
 
-/// What threads that decode have in common for one CPU (or traced thread).
+/// Data of one CPU (or traced thread) that the decoding threads share.
 pub struct Track {
     pub pairs: Vec<Pair>,
     pub start: Task,
@@ -33,23 +33,23 @@ pub struct Slice {
 #[derive(Default)]
 pub struct Output {
     pub items: Vec<Item>,
-    /// Who ran at its begin, and whether that was between the halves of a switch.
+    /// The thread at the begin, and whether the begin was between the halves of a switch.
     pub task: Option<Task>,
     pub unsure: bool,
-    /// Decoding had failed, and is to be taken up again where the next slice begins.
+    /// Decoding had failed, and resumes at the begin of the next slice.
     pub lost_at_end: bool,
-    /// Offset of the first packet that has a branch, and how many items there were before it.
+    /// Offset of the first packet that has a branch, and the number of items before it.
     pub first_branch: usize,
     pub n_before: Option<usize>,
     pub n_insns: u64,
-    /// Up to when it was decoded.
+    /// Decoded up to this time.
     pub until: u64,
-    /// How often the times of packets were libipt's from some place on.
+    /// How often packet times were taken from libipt from some place on.
     pub n_borrowed: u64,
 }
 
 impl Output {
-    /// Who runs before an item.
+    /// The thread that runs before an item.
     pub fn task_at(&self, end: usize) -> Option<Task> {
         let last = self.items[..end].iter().rev().find(|i| i.what == What::Task);
         last.map(|i| Task { pid: i.from_sym as i32, tid: i.to_sym as i32 }).or(self.task)

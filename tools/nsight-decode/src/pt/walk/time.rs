@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The time of what runs.
+//! The time of the code that runs.
 
 use super::{Code, Need, Result, State, What, STALL_NS, STALL_RATE};
 use crate::perfdata::widen;
@@ -16,7 +16,7 @@ impl State<'_, '_> {
         self.go_on(self.packet_time)
     }
 
-    /// What packets tell of a branch or event; that of one that was not used yet has its time in `packet_time`.
+    /// Takes the packet of a branch or event. If it is a new packet, its time is in `packet_time`.
     pub(super) fn told_by(&mut self, need: Need) -> Told {
         if !self.contradicted {
             match self.replay.take(self.decoder.trace(), need) {
@@ -26,7 +26,7 @@ impl State<'_, '_> {
                     return Told::Packet;
                 }
                 told @ (Told::Rest | Told::Nothing) => return told,
-                // libipt goes round an erratum of the processor: it is believed until the next begin.
+                // libipt works around an erratum of the processor: use libipt's result until the next begin.
                 Told::Contradiction => {
                     self.contradicted = true;
                     self.output.n_borrowed += 1;
@@ -44,7 +44,7 @@ impl State<'_, '_> {
         }
     }
 
-    /// Whether libipt has read packets since it was asked last.
+    /// Whether libipt has read packets since the last call.
     pub(super) fn is_moved(&mut self) -> bool {
         let read = self.base + self.decoder.offset();
         let moved = read != self.read;
@@ -63,7 +63,7 @@ impl State<'_, '_> {
         self.packet_time = tsc.map_or(self.packet_time, |tsc| self.in_ns(tsc));
     }
 
-    /// Up to the time that libipt tells.
+    /// Advances to the time that libipt reports.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         self.is_moved();
         (self.offset, self.next) = (self.read, self.read);
@@ -72,15 +72,15 @@ impl State<'_, '_> {
         self.go_on(self.packet_time)
     }
 
-    /// Execution has come to a place whose time is known. What needs no packet since the last one
-    /// happened then: packets that tell of no place, as those at the end of a halt, do not count.
+    /// Execution has reached a place whose time is known. Code that needs no packet has the time of the last
+    /// such place. Packets that report no place, such as those at the end of a halt, do not count.
     pub(super) fn advance(&mut self, time: u64) -> Result<()> {
         self.output.n_before.get_or_insert(self.output.items.len());
         self.go_on(time)
     }
 
     pub(super) fn go_on(&mut self, time: u64) -> Result<()> {
-        // A clock that was ahead of the next TSC stands until it is reached.
+        // If the clock was ahead of the next TSC, it stands still until that TSC is reached.
         if time <= self.now {
             return Ok(());
         }
@@ -104,8 +104,8 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// Tracing begins, behind an overflow or not. Where it goes on behind one may be told before the time is: by a TSC packet
-    /// right behind, or by the next packet that tells of a branch.
+    /// Tracing begins, maybe after an overflow. After an overflow, packets may report the place before the time. The
+    /// time then comes from a TSC packet directly after it, or from the next packet that reports a branch.
     pub(super) fn end_overflow(&mut self) -> Result<()> {
         let Some(since) = self.overflowed.take().filter(|&since| since >= self.now) else { return Ok(()) };
         if let Some(tsc) = self.replay.next_tsc.filter(|_| !self.contradicted) {
@@ -113,7 +113,7 @@ impl State<'_, '_> {
             return self.go_on(self.packet_time);
         }
         if self.now <= since {
-            // Of two that nothing lies between, the first.
+            // If two overflows follow each other with nothing between, keep the first.
             self.untold.get_or_insert(self.output.items.len());
         }
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Transfers out of a function: calls, returns and tail calls, with the switch of threads that one may be.
+//! Transfers out of a function: calls, returns and tail calls, including those that switch threads.
 
 use super::super::item::{Item, What};
 use super::{Pending, State};
@@ -8,7 +8,7 @@ use crate::edges::Kind;
 use crate::error::Result;
 
 impl State<'_, '_> {
-    /// A jump out of a function: a tail call if it leads to another one's start.
+    /// A jump out of a function: a tail call if it leads to the start of another function.
     pub(super) fn jump(
         &mut self,
         from: u64,
@@ -30,7 +30,7 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// Execution is at `ip`: what led there is known now.
+    /// Execution is at `ip`: now, the target of the pending branch is known.
     pub(super) fn arrive(&mut self, ip: u64) -> Result<()> {
         if self.entry {
             self.entry = false;
@@ -38,7 +38,7 @@ impl State<'_, '_> {
             let to_sym = self.function.id;
             self.push_edge(What::Entry, 0, ip, 0, to_sym);
         }
-        // By reference: a copy as a whole would wait for each field to be written.
+        // By reference: a copy of the whole would have to wait until each field is written.
         let Some(&Pending { from, kind, time, offset, .. }) = self.pending.as_ref() else { return Ok(()) };
         self.pending = None;
         let Some(kind) = kind else {

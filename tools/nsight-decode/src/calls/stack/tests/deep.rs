@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Recursion that is deeper than what is followed.
+//! Recursion that is deeper than the limit.
 
 use super::super::frames::outermost;
 use super::*;
 
 impl Machine {
-    /// So many calls of main by main, the first one at 0x1010.
+    /// `calls` calls of main by main, the first one at 0x1010.
     fn recurse(&mut self, calls: usize) -> usize {
         let full = (0..calls).filter(|_| {
             self.edge(Way::Call, 0x1010, "main", 0x1000, "main");
@@ -29,7 +29,7 @@ fn of_calls_that_are_too_deep_the_outer_ones_are_given_up() {
     assert_eq!(m.core.stack.len(), KEPT);
     assert_eq!(m.recurse(3 * (DEEPEST - KEPT) - 1), 2);
     assert_eq!(m.core.forgotten, 3 * (DEEPEST - KEPT) as u64);
-    // The thread's row and each call once, and at each cut what goes on.
+    // The thread's row, one row per call, and at each cut new rows for the calls that continue.
     let expected = (1 + DEEPEST) + 2 * (1 + KEPT + DEEPEST - KEPT) + (1 + KEPT + DEEPEST - KEPT - 1);
     assert_eq!(m.rows().len(), expected);
 }
@@ -59,7 +59,7 @@ fn returns_beyond_what_is_followed_find_who_called() {
     for _ in 0..open {
         m.edge(Way::Return, 0x1030, "main", 0x1015, "main");
     }
-    // From the outermost main that was kept, into one that was not.
+    // From the outermost main that was kept into one that was dropped.
     assert_eq!(m.core.stack.len(), 0);
     m.edge(Way::Return, 0x1030, "main", 0x2015, "read");
     let rows = m.rows();
@@ -100,7 +100,7 @@ fn an_interrupt_in_a_system_call_has_both_around_it() {
 fn a_system_call_of_a_handler_returns_into_it_although_it_interrupted_the_same_place() {
     let mut m = Machine::new();
     m.main();
-    // A signal after a system call at 0x1010, whose handler makes the same one.
+    // A signal after a system call at 0x1010; its handler makes the same system call.
     m.edge(Way::Syscall, 0x1010, "main", K, "entry_SYSCALL_64");
     m.edge(Way::Sysret, K + 0x40, "entry_SYSCALL_64", 0x3000, "handler");
     m.edge(Way::Call, 0x3010, "handler", 0x1000, "main");

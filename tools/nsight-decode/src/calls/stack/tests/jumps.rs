@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Functions left without a return: longjmp, and exceptions of programs.
+//! Functions that are left without a return: longjmp, and C++ exceptions.
 
 use super::*;
 
-/// `main` calls `handler`, which calls `read` and is gone on with by longjmp: three times.
+/// `main` calls `handler`, which calls `read` and is continued by longjmp: three times.
 fn jumps_back(m: &mut Machine) {
     for _ in 0..3 {
         m.edge(Way::Call, 0x1010, "main", 0x8000, "handler");
@@ -45,7 +45,7 @@ fn a_function_that_calls_itself_goes_on_behind_a_part_that_lies_elsewhere() {
     m.main().edge(Way::Call, 0x1010, "main", 0x5000, "vfs_read");
     m.edge(Way::Call, 0x5010, "vfs_read", 0x5000, "vfs_read");
     m.edge(Way::TailCall, 0x5004, "vfs_read", 0x9000, "vfs_read.cold");
-    // It jumped back.
+    // longjmp led back.
     m.edge(Way::Call, 0x5020, "vfs_read", 0x2000, "read").edge(
         Way::Return,
         0x2040,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is not known of a core: losses, their gaps, and what goes on behind them.
+//! What is unknown about a core: losses, their gaps, and what continues after them.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn a_loss_lasts_until_the_time_is_told_again() {
     assert_eq!(
         m.rows()[2..],
         [
-            "0 gap overflow 110-190 me me", // the begin at 110 tells where, the end of the stall when
+            "0 gap overflow 110-190 me me", // the begin at 110 shows where, the end of the stall shows when
             "0 thread tid 7 190-210 mi in",
             "1 function main 190-210 mi in",
             "2 function read 210-210 me in",
@@ -93,7 +93,7 @@ fn a_loss_right_behind_another_begins_where_that_one_ends() {
 fn a_loss_begins_where_decoding_ended_and_ends_where_it_goes_on() {
     let mut m = Machine::new();
     m.main();
-    // A loop of 500 ns without an edge, an error, and behind it a loop of 300 ns.
+    // A loop of 500 ns without an edge, an error, and after it a loop of 300 ns.
     m.time = 600;
     m.event(Code::DecodeError, 5);
     m.time = 700;
@@ -113,7 +113,8 @@ fn a_loss_begins_where_decoding_ended_and_ends_where_it_goes_on() {
     );
 }
 
-/// Whatever comes in whatever order: rows tile time, none ends before it begins, and gaps last as long as nothing is known.
+/// For any events in any order: rows tile time, none ends before it begins, and a gap lasts as long as nothing is
+/// known.
 #[test]
 fn gaps_and_rows_make_up_all_of_time() {
     let mut state = 7_u64;
