@@ -97,8 +97,7 @@ impl Capture {
         self.walk.cpus[cpu].iter().filter_map(expected).collect()
     }
 
-    /// Times of RDTSC on a CPU by the packets: (guest's value, packet's time), the latter carried
-    /// back by instructions from the next packet of a branch of its own.
+    /// The events of a CPU.
     pub fn events(&self, cpu: usize) -> &[Event] {
         &self.walk.cpus[cpu]
     }
