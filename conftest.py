@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Paths for every test, a directory for the run's notes, and the one way to skip; the rest is tests/machinery/harness/plugin.py."""
+"""Paths for every test, a directory for the run's notes, and the only way to skip; the rest: tests/machinery/harness/plugin.py."""
 
 import os
 import sys
@@ -28,12 +28,12 @@ _OWN = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def skip_or_fail(capability: str, why: str) -> NoReturn:
-    """Skip because ``capability`` is absent; harness/plugin.py makes a failure of it if NSIGHT_REQUIRE names it."""
+    """Skip because ``capability`` is absent; harness/plugin.py turns this into a failure if NSIGHT_REQUIRE names the capability."""
     pytest.skip(f"{capabilities.known(capability)}: {why}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mounts of its own; a directory for notes where tests/run has not made one."""
+    """Make private mounts, and a directory for notes if tests/run has not made one."""
     private.mounts()
     if notes.DIRECTORY not in os.environ:
         config.stash[_OWN] = tempfile.TemporaryDirectory(prefix="nsight-tests-")
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove that directory."""
+    """Remove the directory for notes."""
     if own := config.stash.get(_OWN, None):
         own.cleanup()
         del os.environ[notes.DIRECTORY]

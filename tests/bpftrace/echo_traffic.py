@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Known traffic on loopback: TCP and UDP, IPv4 and IPv6, requests of 10, 20 and 30 bytes, echoed.
+"""Known traffic on loopback: TCP and UDP, IPv4 and IPv6, echoed requests of 10, 20 and 30 bytes.
 
 Prints one JSON line: pid and, per connection, family, protocol, ports and file descriptors.
 """
@@ -21,7 +21,7 @@ HANGS_S = 120
 
 
 def tcp(family: int, address: str, port: int) -> dict[str, int]:
-    """A connection that is echoed until it closes."""
+    """A connection whose data is echoed until it closes."""
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
@@ -50,7 +50,7 @@ def tcp(family: int, address: str, port: int) -> dict[str, int]:
 
 
 def wait_closed(port: int, client_port: int) -> None:
-    """Until both ends are closed: the last packets may be processed after the last call."""
+    """Wait until both ends are closed: the last packets may be processed after the last call."""
     deadline = time.monotonic() + HANGS_S
     while open_ends(port, client_port):
         if time.monotonic() > deadline:
@@ -59,7 +59,7 @@ def wait_closed(port: int, client_port: int) -> None:
 
 
 def open_ends(port: int, client_port: int) -> list[str]:
-    """Lines of /proc/net/tcp of a connection's ends that are not closed."""
+    """Lines of /proc/net/tcp for the ends of a connection that are not closed yet."""
     found = []
     for name in ("tcp", "tcp6"):
         path = Path("/proc/net", name)
@@ -91,7 +91,7 @@ def udp(family: int, address: str, port: int) -> dict[str, int]:
 
 
 def main() -> None:
-    """Entry point: argument is the port, which must be this run's own; UDP uses the same one."""
+    """Entry point: the argument is the port, which no other run may use; UDP uses the same port."""
     port = int(sys.argv[1])
     done = [
         kind(family, address, port)

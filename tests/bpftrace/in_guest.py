@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs inside a guest, where function probes work: the three scripts that a locked-down host refuses.
 
-Writes into the directory it is given: legacy.json, events of nsight-record-legacy.bt held against the
+Writes into the given directory: legacy.json, counts of nsight-record-legacy.bt, checked against the
 known traffic; tx.txt, output of nsight-tx-stamp.bt; clock.tsv and timekeeper.txt, the same
-seconds by nsight-clock and by nsight-timekeeper.bt.
+seconds recorded by nsight-clock and by nsight-timekeeper.bt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bpftrace.probe_run import ATTACH_S, BPFTRACE, ROOT, check_counts, check_traffic, record
 from machinery.testbed.interrupt import interrupt
 
-PORT = 7791  # the guest is nobody else's
+PORT = 7791  # nobody else uses the guest
 N_REQUESTS = 3
 N_STAMPS = 3 * N_REQUESTS  # each is scheduled, sent and acknowledged
 FIRST_LINE = re.compile(rb"^(#nsight|K\t).*\n", re.M)
@@ -34,7 +34,7 @@ TX_SOFTWARE, SOFTWARE, TX_SCHED, TX_ACK = 1 << 1, 1 << 4, 1 << 8, 1 << 9
 
 
 def legacy(directory: Path) -> None:
-    """The known traffic, checked here because the events need not leave the guest."""
+    """Record the known traffic, and check it here, so that the events need not leave the guest."""
     output, truth = record("nsight-record-legacy.bt", directory / "legacy.txt", PORT, PORT)
     check_traffic(output, truth)
     check_counts(output)
@@ -42,7 +42,7 @@ def legacy(directory: Path) -> None:
 
 
 def wait_for(condition: Callable[[], bool], child: subprocess.Popen[bytes], what: str) -> None:
-    """Until ``condition()``, while ``child`` runs."""
+    """Wait until ``condition()``, while ``child`` runs."""
     deadline = time.monotonic() + ATTACH_S
     while not condition():
         assert child.poll() is None, f"the probes ended before {what}"
@@ -51,7 +51,7 @@ def wait_for(condition: Callable[[], bool], child: subprocess.Popen[bytes], what
 
 
 def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
-    """bpftrace once it has printed a line of the script's: then every probe is attached (see probe_run.around)."""
+    """bpftrace, once it has printed a line of the script: then every probe is attached (see probe_run.around)."""
     with open(out, "wb") as stdout, open(out.with_suffix(".err"), "wb") as stderr:
         child = subprocess.Popen(["bpftrace", str(BPFTRACE / script), *args], stdout=stdout, stderr=stderr)
     wait_for(lambda: bool(FIRST_LINE.search(out.read_bytes())), child, f"{script} was attached")
@@ -59,7 +59,7 @@ def attached(script: str, out: Path, *args: str) -> subprocess.Popen[bytes]:
 
 
 def transmit(directory: Path) -> None:
-    """Three requests of 10 bytes from a socket that asks for every software stamp."""
+    """Three requests of 10 bytes from a socket that requests every software timestamp."""
     out = directory / "tx.txt"
     probe = attached("nsight-tx-stamp.bt", out, str(PORT))
     with socket.create_server(("127.0.0.1", PORT)) as listener:
@@ -77,7 +77,7 @@ def transmit(directory: Path) -> None:
             for _ in range(N_REQUESTS):
                 client.sendall(bytes(10))
                 client.recv(100)
-            # The last may come after the last answer; and at SIGINT bpftrace drops what it has not read.
+            # The last timestamp may come after the last answer, and at SIGINT bpftrace drops the events that it has not read.
             wait_for(
                 lambda: len(re.findall(rb"^T\t", out.read_bytes(), re.M)) >= N_STAMPS, probe, "all timestamps"
             )
@@ -86,7 +86,7 @@ def transmit(directory: Path) -> None:
 
 
 def timekeeper(directory: Path) -> None:
-    """Five seconds of the timekeeper, polled and probed at once."""
+    """Five seconds of the timekeeper, polled and probed at the same time."""
     probe = attached("nsight-timekeeper.bt", directory / "timekeeper.txt")
     clock = ROOT / "tools/nsight-record/clock/nsight-clock"
     subprocess.run(

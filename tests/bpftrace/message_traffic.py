@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Traffic on loopback of which each case is one difficulty of timestamps that are kept until their message ends.
+"""Traffic on loopback. Each case is one difficulty with timestamps that are kept until their message ends.
 
-Arguments: the port, which must be this run's own, and the cases. Prints one JSON line: of each case the client's port
+Arguments: the port, which no other run may use, and the cases. Prints one JSON line: for each case, the client's port
 and what was read and sent.
 """
 
@@ -22,13 +22,13 @@ from collections.abc import Iterator
 
 N_REQUESTS = 400
 SLOW_S = 0.3
-#: More than one read takes out of the maps, fewer than they hold.
+#: More packets than one read takes out of the maps, fewer than the maps hold.
 N_TOGETHER = 40
 N_BULK = 4 << 20
 
 
 def pair(port: int) -> tuple[socket.socket, socket.socket]:
-    """Server's and client's end of a connection."""
+    """The server's end and the client's end of a connection."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         client = socket.create_connection(("127.0.0.1", port))
         server, _ = listener.accept()
@@ -38,7 +38,7 @@ def pair(port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def send_packet(client: socket.socket, server: socket.socket, n: int) -> None:
-    """A packet of ``n`` bytes of its own: with one on its way the kernel may add to it."""
+    """Send ``n`` bytes as a separate packet: while a packet is on its way, the kernel may add bytes to it."""
     before = unread_bytes(server)
     client.sendall(bytes(n))
     while unread_bytes(server) < before + n:
@@ -46,14 +46,14 @@ def send_packet(client: socket.socket, server: socket.socket, n: int) -> None:
 
 
 def unread_bytes(server: socket.socket) -> int:
-    """What waits to be read."""
+    """The number of bytes that wait to be read."""
     waiting = array.array("i", [0])
     fcntl.ioctl(server, termios.FIONREAD, waiting)
     return waiting[0]
 
 
 def of(client: socket.socket, **counts: int) -> dict[str, int]:
-    """What a case prints."""
+    """The output of a case."""
     port = client.getsockname()[1]
     client.close()
     return {"client_port": port, **counts}
@@ -84,7 +84,7 @@ def datagrams(port: int) -> dict[str, int]:
 
 
 def in_parts(port: int) -> dict[str, int]:
-    """A packet of ten bytes that two reads take, three and seven."""
+    """A packet of ten bytes that two reads take: three bytes and seven bytes."""
     server, client = pair(port)
     client.sendall(bytes(10))
     assert len(server.recv(3)) == 3
@@ -94,7 +94,7 @@ def in_parts(port: int) -> dict[str, int]:
 
 
 def together(port: int) -> dict[str, int]:
-    """Packets of ten bytes that one read takes, then one of seven that another takes."""
+    """Packets of ten bytes that one read takes, then one of seven bytes that another read takes."""
     server, client = pair(port)
     for _ in range(N_TOGETHER):
         send_packet(client, server, 10)
@@ -126,10 +126,10 @@ def one_core() -> Iterator[None]:
 
 
 def dropped(port: int) -> dict[str, int]:
-    """Datagrams beyond what the receiver's buffer holds, then what it holds is read, then one more; on one core.
+    """More datagrams than the receiver's buffer holds, then reads until it is empty, then one more datagram; on one core.
 
-    The script takes a datagram for dropped when the next one arrives on its core: of a sender that moves, the last one
-    before has no line (the script's MISSES).
+    The script takes a datagram for dropped when the next one arrives on the same core. If a sender moves to another
+    core, its last datagram before that has no line (the script's MISSES).
     """
     with (
         one_core(),
@@ -155,7 +155,7 @@ def dropped(port: int) -> dict[str, int]:
 
 
 def bulk(port: int) -> dict[str, int]:
-    """A send of more than the buffers hold, to a slow reader."""
+    """A send of more bytes than the buffers hold, to a slow reader."""
     server, client = pair(port)
 
     def read() -> None:
@@ -173,7 +173,7 @@ def bulk(port: int) -> dict[str, int]:
 
 
 def slow(port: int) -> dict[str, int]:
-    """One request of eleven bytes that waits for its reader, among many that do not."""
+    """One request of eleven bytes that waits for its reader, among many requests that do not wait."""
     server, client = pair(port)
     for number in range(N_REQUESTS):
         client.sendall(bytes(11 if number == N_REQUESTS // 2 else 10))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run a message probe script around a command, and read what it printed."""
+"""Run a message probe script around a command, and parse its output."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ FIELDS = [
     "swstamp",
     "aux",
 ]
-#: Of a line with a whole message.
+#: Fields of a line with a whole message.
 MESSAGE_FIELDS = [
     "kind", "ts", "cores", "thread", "comm0", "comm1", "fd", "call_ts", "sk", "socket", "laddr_hi", "laddr_lo",
     "raddr_hi", "raddr_lo", "ports", "seq", "len", "p_ts", "p_range", "p_hw", "p_sw", "p_aux", "h_ts", "p_laddr_hi",
     "p_laddr_lo", "p_raddr_hi", "p_raddr_lo", "p_peer",
 ]  # fmt: skip
-#: Within which a probe script attaches or ends: an emulated machine that shares its host's cores takes minutes.
+#: Time limit for a probe script to attach or end: an emulated machine that shares its host's cores takes minutes.
 ATTACH_S = 600
 ATTACHED = b"#nsight"
-#: So that nothing is lost while bpftrace waits for a core: all lines of any test's traffic fit.
+#: Large enough for all lines of any test's traffic, so that nothing is lost while bpftrace waits for a core.
 RB_PAGES = 1024
 HEX = {"comm0", "comm1", "sk", "laddr_hi", "laddr_lo", "raddr_hi", "raddr_lo"}
 MESSAGE_HEX = HEX | {
@@ -63,7 +63,7 @@ MESSAGE_HEX = HEX | {
 
 @dataclass
 class Output:
-    """Events as dicts of numbers, the script's own final counts, the raw text, and how many lines had a message."""
+    """Events as dicts of numbers, the script's final counts, the raw text, and how many lines had a message."""
 
     events: list[dict[str, Any]]
     counts: dict[str, int]
@@ -76,16 +76,16 @@ class Output:
         return sorted(found, key=lambda e: e["ts"])
 
     def lines(self) -> Counter[str]:
-        """Events of each kind, those in lines of messages too."""
+        """Number of events of each kind, including those in lines of messages."""
         return Counter(e["kind"] for e in self.events)
 
     def own_lines(self) -> Counter[str]:
-        """Lines that start with each kind."""
+        """Number of lines that start with each kind."""
         return Counter(re.findall(r"^([A-Z])\t", self.text, re.MULTILINE))
 
 
 def parse_message(values: list[str]) -> list[dict[str, Any]]:
-    """The events in the line of a message: packet and hand-off where they are known, and the read or the send."""
+    """The events in the line of a message: packet and hand-off if they are known, and the read or the send."""
     m = {f: int(v, 16 if f in MESSAGE_HEX else 10) for f, v in zip(MESSAGE_FIELDS[1:], values[1:])}
     socket, thread = m["socket"], m["thread"]
     row: dict[str, Any] = {"kind": values[0], "hwstamp": 0, "swstamp": 0, "aux": 0}
@@ -117,7 +117,7 @@ def parse_message(values: list[str]) -> list[dict[str, Any]]:
 
 
 def parse(text: str) -> Output:
-    """Lines to events; a line with another number of fields fails."""
+    """Convert lines to events; a line with another number of fields fails."""
     events, counts, n_messages = [], {}, 0
     for line in text.splitlines():
         if match := re.fullmatch(r"@n\[(\w+)\]: (\d+)", line):
@@ -199,7 +199,7 @@ def check_traffic(output: Output, truth: dict[str, Any]) -> None:
 
 
 def check_counts(output: Output) -> None:
-    """Every produced event was delivered, and the script said so at its end."""
+    """Every produced event was delivered, and the script reported this at its end."""
     lines = output.own_lines()
     assert lines
     assert {k: v for k, v in output.counts.items() if len(k) == 1} == dict(lines)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory with what tests/bpftrace/in_guest.py wrote."""
+    """Directory with the output of tests/bpftrace/in_guest.py."""
     for program in ("qemu-system-x86_64", "busybox", "bpftrace"):
         if not shutil.which(program):
             skip_or_fail("guest", f"{program} is not installed")
@@ -39,7 +39,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_legacy_script_sees_every_stamp_to_the_byte(guest):
-    counts = json.loads((guest / "legacy.json").read_text())  # checked against the traffic inside
+    counts = json.loads((guest / "legacy.json").read_text())  # checked against the traffic inside the guest
     # TCP: 2 families x 3 requests and replies; UDP: client reads 6, server reads 6.
     assert counts["R"] >= 24
     assert {"A", "R", "S", "O"} <= set(counts)
@@ -61,7 +61,7 @@ def test_probed_timekeeper_agrees_with_the_polled_one(guest, tmp_path):
     probed = [line for line in (guest / "timekeeper.txt").read_text().splitlines() if line.startswith("K\t")]
     assert len(probed) > 100
     both = tmp_path / "probed.tsv"
-    # The header and the paired readings stay: they are the cross-check of either map.
+    # The header and the paired readings stay: both maps are checked against them.
     both.write_text("\n".join([polled[0], *probed, *(x for x in polled[1:] if x[0] in "BE")]) + "\n")
     maps = {}
     for name, path in (("polled", guest / "clock.tsv"), ("probed", both)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-record.bt on this kernel: every event kind to the byte, filters, counts."""
+"""nsight-record.bt on this kernel: every event kind exact to the byte, filters, counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def needs() -> None:
 
 @pytest.fixture
 def port(needs: None) -> Iterator[int]:
-    """Of this test's own: the probes see the whole machine."""
+    """A port that only this test uses: the probes see the whole machine."""
     with ports.reserved() as (number,):
         yield number
 
@@ -55,7 +55,7 @@ def test_filter_by_port_leaves_other_ports_out(port, tmp_path):
 def test_filter_by_pid_leaves_reads_and_sends_of_others_out(port, tmp_path):
     output, _ = record("nsight-record.bt", tmp_path / "o", port, port, 1)
     assert output.of("R") == output.of("S") == []
-    assert output.of("A") != []  # a packet knows no process
+    assert output.of("A") != []  # a packet has no process
 
 
 def test_filter_by_namespace_leaves_other_namespaces_out(port, tmp_path):
@@ -107,6 +107,6 @@ def test_filter_by_cgroup_leaves_sockets_of_others_out(port, tmp_path):
     check_traffic(output, truth)
     output, truth = record("nsight-record.bt", tmp_path / "b", port, port, 0, own + 1000)
     assert output.of("R") == output.of("S") == output.of("H") == output.of("O") == []
-    # A packet knows no cgroup: what waited for a read is printed, and so let go, when its connection closes.
+    # A packet has no cgroup: packets that waited for a read are printed, and so freed, when their connection closes.
     for port_of in (c["client_port"] for c in truth["connections"] if c["proto"] == 6):
         assert [e["len"] for e in output.of("A", rport=port_of) if e["len"] > 0] == [10, 20, 30]

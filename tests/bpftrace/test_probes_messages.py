@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-record.bt keeps timestamps until their message ends: one line a message, and no timestamp lost or repeated."""
+"""nsight-record.bt keeps timestamps until their message ends: one line per message, and no timestamp lost or repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conftest import skip_or_fail
 
 pytestmark = pytest.mark.live
 TRAFFIC = Path(__file__).with_name("message_traffic.py")
-#: At least half of what the slow request of the traffic waits, and far more than any other does.
+#: Half of the wait of the traffic's slow request, and far more than any other request waits.
 MIN_LATENCY_US = round(SLOW_S * 1e6 / 2)
 
 
@@ -40,7 +40,7 @@ Cases = dict[str, tuple[Output, dict[str, Any]]]
 
 
 def record(directory: Path, port: int, cases: list[str], *more: int) -> Cases:
-    """The cases' traffic under one run of the script, told apart; ``more``: parameters behind the port."""
+    """Run the cases' traffic under one run of the script, and separate the cases; ``more``: parameters after the port."""
     argv = ["bpftrace", str(BPFTRACE / "nsight-record.bt"), str(port), *map(str, more)]
     output, truth = around(argv, [sys.executable, str(TRAFFIC), str(port), *cases], directory / "o")
     check_counts(output)
@@ -54,7 +54,7 @@ def record(directory: Path, port: int, cases: list[str], *more: int) -> Cases:
 
 
 def ports_of(line: str) -> set[int]:
-    """Local and remote port of an event's or a message's line; of a datagram's, those of its packet."""
+    """Local and remote port of an event's or a message's line; for a datagram, the ports of its packet."""
     fields = line.split("\t")
     if len(fields) == len(MESSAGE_FIELDS):
         both = int(fields[14], 16)
@@ -68,7 +68,7 @@ def recorded(port: int, tmp_path_factory: pytest.TempPathFactory) -> Cases:
 
 
 def lengths(events: list[dict[str, Any]]) -> list[int]:
-    """Payload of events that have some."""
+    """Payload lengths of the events with payload."""
     return [e["len"] for e in events if e["len"] > 0]
 
 
@@ -91,9 +91,9 @@ def test_packet_that_two_reads_take_is_printed_once(recorded):
 
 
 def packets(output, begin):
-    """(bytes, first one) of each packet with some, in order. A stack that waited for its core may send one again."""
+    """(bytes, first byte) of each packet with payload, in order. A stack that waited for its core may retransmit a packet."""
     arrived = [e for e in output.of("A") if e["len"] > 0]
-    # A packet that came again has a time of its own; one that the script prints twice has not.
+    # A retransmitted packet has a different time; a packet that the script prints twice has the same time.
     assert len({(e["seq"], e["ts"]) for e in arrived}) == len(arrived)
     return list(dict.fromkeys((e["len"], (e["seq"] - begin) % 2**32) for e in arrived))
 
@@ -106,7 +106,7 @@ def test_packets_that_one_read_takes_are_all_printed(recorded):
     handed = {(e["seq"] - begin) % 2**32 for e in output.of("H")}
     assert {10 * N_TOGETHER, 10 * N_TOGETHER + 7} <= handed
     line = next(x for x in output.text.splitlines() if x.startswith("R\t") and x.split("\t")[16] == "7")
-    assert int(line.split("\t")[18]) & 0xFFFFFFFF in (0, 7)  # its own packet or none, not one left over
+    assert int(line.split("\t")[18]) & 0xFFFFFFFF in (0, 7)  # its own packet or none, not a leftover one
 
 
 def test_packets_that_nobody_reads_are_printed_at_the_close(recorded):
@@ -123,7 +123,7 @@ def test_dropped_datagrams_do_not_shift_the_stamps_of_others(recorded):
     assert truth["reads"] < 41
     assert sorted(lengths(output.of("A"))) == [7] + [100] * 40
     line = next(x for x in output.text.splitlines() if x.startswith("R\t") and x.split("\t")[16] == "7")
-    assert int(line.split("\t")[18]) & 0xFFFFFFFF == 7  # the packet in its own line is its own
+    assert int(line.split("\t")[18]) & 0xFFFFFFFF == 7  # the line has its own packet
 
 
 def test_bytes_that_leave_after_the_send_call_are_printed(recorded, port):
@@ -135,7 +135,7 @@ def test_bytes_that_leave_after_the_send_call_are_printed(recorded, port):
         if e["len"] > 0
     )
     # The kernel runs no tracepoint program inside another: a burst that interrupts one is not seen (the script's MISSES).
-    # A stack that waited for its core may send bytes again.
+    # A stack that waited for its core may retransmit bytes.
     reached = seen = 0
     for start, length in spans:
         seen += max(0, start + length - max(start, reached))
@@ -153,12 +153,12 @@ def test_minimum_latency_leaves_faster_messages_out_and_counts_them(port, tmp_pa
     (arrival,) = (e for e in output.of("A") if e["len"] > 0)
     assert arrival["seq"] == read["seq"]
     assert read["ts"] - arrival["ts"] >= MIN_LATENCY_US * 1000
-    # All other reads and sends (a send's latency is how long its call took).
+    # All other reads and sends (a send's latency is the duration of its call).
     assert output.counts["fast"] == 2 * truth["reads"] - 1 - len(output.of("S"))
 
 
 def test_sampling_takes_one_of_so_many_and_counts_the_others(port, tmp_path):
     output, truth = record(tmp_path, port, ["requests"], 0, 0, 0, 0, 1, 0, 0, 4)["requests"]
     assert len(output.of("R")) + output.counts["unsampled"] == truth["reads"]
-    # 800 draws of 1 in 4: 200 on average, 12 the standard deviation; nine of them either way.
+    # 800 draws of 1 in 4: 200 on average, with a standard deviation of 12; nine standard deviations either way.
     assert 2 * N_REQUESTS // 4 - 110 < len(output.of("R")) < 2 * N_REQUESTS // 4 + 110

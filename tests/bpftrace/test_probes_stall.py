@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-record.bt behind a reader that stalls: it must still end, and own up to what was lost."""
+"""nsight-record.bt with a reader that stalls: it must still end, and report what was lost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from machinery.testbed import ports
 from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-#: Each is two lines or so of 200 bytes: some fill a ring buffer of 8 pages, many more the pipe too.
+#: Each datagram makes two lines or so of 200 bytes: some fill a ring buffer of 8 pages, many more fill the pipe, too.
 BATCH = 500
 RING_PAGES = 8
-#: Numbers of write and writev, and of standard output, in /proc/PID/syscall of a process that waits in them.
+#: Numbers of write and writev, and of standard output, in /proc/PID/syscall of a process that waits in such a call.
 WRITING = {("1", "0x1"), ("20", "0x1")}
 
 
@@ -31,14 +31,14 @@ def waits_in_write(pid: int) -> bool:
 
 
 def send(port: int, n: int) -> None:
-    """``n`` datagrams over loopback from core 0, each received before the next is sent: none can be dropped."""
+    """Send ``n`` datagrams over loopback from core 0, each received before the next is sent: none can be dropped."""
     cpus = os.sched_getaffinity(0)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         receiver.bind(("127.0.0.1", port))
-        os.sched_setaffinity(0, {0})  # bpftrace's interval probes, and so the hand-shake, run there
+        os.sched_setaffinity(0, {0})  # bpftrace's interval probes, and so the handshake, run there
         try:
             for _ in range(n):
                 sender.sendto(b"x", ("127.0.0.1", port))
@@ -57,7 +57,7 @@ def test_stopping_while_output_is_stalled_still_ends_the_script():
 def stalled(port: int) -> None:
     """Fill pipe and ring buffer, stop the script, and only then read."""
     argv = ["bpftrace", str(BPFTRACE / "nsight-record.bt"), str(port)]
-    # Stderr carries warnings only.
+    # Stderr has only warnings.
     probe = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -76,14 +76,14 @@ def stalled(port: int) -> None:
             assert time.monotonic() < deadline, f"{n_sent} datagrams do not fill the pipe"
             send(port, BATCH)
             n_sent += BATCH
-        # Nobody reads the ring buffer any more. Less than one line is free in it after these.
+        # Nobody reads the ring buffer any more. After these datagrams, less than one line is free in it.
         send(port, BATCH)
         n_sent += BATCH
-        # The small record of each second's print(@n) fills that too. It comes by timer, however busy the core is.
+        # The small record of each second's print(@n) fills that, too. It comes by timer, even if the core is busy.
         time.sleep(10)
         assert waits_in_write(probe.pid)
         probe.send_signal(signal.SIGCONT)
-        time.sleep(1)  # the first hand-shake, at the next of the timer's 100 ms, falls into the full buffer
+        time.sleep(1)  # the first handshake, at the timer's next 100 ms, falls into the full buffer
         rest, _ = probe.communicate(timeout=ATTACH_S)
         assert probe.returncode == 0
     finally:
@@ -92,6 +92,6 @@ def stalled(port: int) -> None:
             probe.wait()
     output = parse((head + rest).decode())
     assert output.text.rstrip().endswith("#end")
-    # One read a datagram was produced; the stall lost lines, and the counts still know of them.
+    # One read per datagram was produced; the stall lost lines, but the counts include them.
     assert output.counts["R"] == n_sent
     assert output.lines()["R"] < n_sent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two hosts of a virtual network with a container each: veth, bridge and VXLAN between them, all in namespaces of this run.
+"""Two hosts of a virtual network with one container each: veth, bridge and VXLAN between them, all in namespaces of this run.
 
 a: eth0 == va :h1: br0, vx0 . u0 == u1 . vx1, br1 :h2: vb == eth0 :b
 """
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 CLONE_NEWNET = 0x40000000
-MTU = 1450  # of the inner packets: 1500 less what VXLAN adds
+MTU = 1450  # of the inner packets: 1500 minus the overhead of VXLAN
 V4 = ("10.98.0.1", "10.98.0.2")
 V6 = ("fd98::1", "fd98::2")
 DEVICES = (
@@ -44,7 +44,7 @@ def run(*words: str) -> str:
 
 @dataclass
 class Bed:
-    """``name("a")`` is the namespace of that place."""
+    """The virtual network; ``name("a")`` is the namespace of place a."""
 
     prefix: str = field(default_factory=lambda: f"nsight-cap-{os.getpid()}")
 
@@ -72,7 +72,7 @@ class Bed:
                 self._neighbour(place, family, n)
 
     def _neighbour(self, place: str, family: int, n: int) -> None:
-        """A fixed one, so that no test waits for its resolution."""
+        """Add a fixed neighbour entry, so that no test waits for address resolution."""
         other = "b" if place == "a" else "a"
         line = self.ip(other, "-o", "link", "show", "eth0")
         address = (V4 if family == socket.AF_INET else V6)[1 - n]
@@ -128,7 +128,7 @@ class Bed:
             run("ip", "netns", "exec", self.name(place), "ethtool", "-K", dev, *words)
 
     def in_place(self, place: str, function: Callable[[], T]) -> T:
-        """``function()`` in a thread that is in the namespace."""
+        """Call ``function()`` in a thread in the namespace."""
         made: list[T] = []
         errors: list[BaseException] = []
 
@@ -199,7 +199,7 @@ def _errors(text: str) -> list[tuple[str, int]]:
 
 
 def exchange(client: socket.socket, server: socket.socket, data: bytes) -> bytes:
-    """Send over TCP what fits no buffer; what came."""
+    """Send data over TCP, even more than the buffers hold; return the received data."""
     sender = threading.Thread(target=client.sendall, args=(data,))
     sender.start()
     got = bytearray()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* bpf(2) of a kernel that knows no TCX. */
+/* bpf(2) of a kernel without TCX. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

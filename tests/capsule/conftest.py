@@ -14,8 +14,8 @@ from conftest import skip_or_fail
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    """The virtual network, built once for a file. TCP gets its options by a program of the whole machine, and runs of
-    nsight-capsule take each other's marks off connections: one at a time.
+    """The virtual network, built once per file. TCP options come from a program that covers the whole machine, and runs of
+    nsight-capsule remove each other's marks from connections, so only one runs at a time.
     """
     if os.geteuid():
         skip_or_fail("root", "network namespaces need root")

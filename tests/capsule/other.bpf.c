@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Another program of TCP sockets: it puts an option of four bytes into the headers of every
+/* Another program for TCP sockets: it puts an option of four bytes into the headers of every
  * connection. */
 #include <linux/bpf.h>
 

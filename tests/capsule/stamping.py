@@ -22,7 +22,7 @@ HANGS_S = 120
 
 
 class Stamping:
-    """From when all is attached. ``end()`` gives the manifest."""
+    """A running nsight-capsule, with all programs attached. ``end()`` returns the manifest."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         if os.geteuid():
@@ -74,17 +74,17 @@ class Stamping:
 
 
 def total(manifest: dict[str, Any], name: str) -> int:
-    """A count of all points."""
+    """The sum of a count over all points."""
     return sum(of.get(name, 0) for of in manifest["counted"]["counts"].values())
 
 
 def skipped(manifest: dict[str, Any]) -> int:
-    """Packets that were chosen and got no capsule."""
+    """Number of packets that were chosen but got no capsule."""
     names = {name for of in manifest["counted"]["counts"].values() for name in of if name.startswith("skip_")}
     return sum(total(manifest, name) for name in names)
 
 
 def first_sent(directory: Path) -> int:
-    """Packets that were collected, without segments that were sent again: a stalled machine sends some twice."""
+    """Number of collected packets, without retransmitted segments: a stalled machine sends some segments twice."""
     packets = hops.load(directory).packets
     return int((packets["arrived"] & ~packets["again"]).sum())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Documentation/capsule-by-hand.md as it is written, in a mount namespace with names of its own."""
+"""The commands of Documentation/capsule-by-hand.md exactly as written, in a mount namespace with private namespace names."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from conftest import ROOT, skip_or_fail
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 PAGE = ROOT / "Documentation/capsule-by-hand.md"
-#: Its namespaces are named like anybody's.
+#: Other programs may use the same names as the page's namespaces.
 PRIVATE = "set -eu\nmount -t tmpfs none /run\nmkdir /run/netns\ncd {}\n"
 
 
 def commands(text: str) -> str:
-    """What is indented, as one shell program, without the output."""
+    """The indented lines as one shell program, without the output."""
     lines = [line[4:] for line in text.splitlines() if line.startswith("    ")]
     return "\n".join(line for line in lines if not re.match(r"\w+:\w+ (in|out) -> ", line)) + "\n"
 
 
 def test_the_commands_of_the_page_find_the_slow_link(tmp_path: Path) -> None:
-    """50 datagrams pass three layers. The last of 30 waits (30 * 1,042 - 2,000) * 8 / 8,000,000 s = 29.3 ms, less what sending them took."""
+    """50 datagrams pass three layers. The last of 30 waits (30 * 1,042 - 2,000) * 8 / 8,000,000 s = 29.3 ms, minus the time to send them."""
     if os.geteuid():
         skip_or_fail("root", "network namespaces need root")
     if why := capabilities.programs("ip", "tc", "clang", "bpftool", "unshare")():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which packets are chosen, by time over all points, and by their fields."""
+"""How packets are chosen: by time across all points, and by their fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.live, pytest.mark.alone]
 def test_one_packet_at_a_time_is_one_of_all_sockets_and_devices(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Segments begin at a socket, datagrams there and back at two devices."""
+    """Segments begin at a socket; datagrams begin at two devices, one for each direction."""
     bed.offloads(True)
     begins, period = [], 20_000_000
     with Stamping(tmp_path / "out", *everywhere, "--every", "20ms", "--port", "7081") as stamping:
@@ -40,7 +40,7 @@ def test_one_packet_at_a_time_is_one_of_all_sockets_and_devices(
         manifest = stamping.end()
     born = np.sort(hops.load(tmp_path / "out").packets["born_ns"].to_numpy())
     assert total(manifest, "born") == len(born) > 1
-    # The send call that began last before a birth chose that packet.
+    # The last send call that began before a birth sent the chosen packet.
     call = np.searchsorted(begins, born) - 1
     begin, end = np.array(begins)[call], np.array(begins)[call + 1]
     assert (end[1:] - begin[:-1] >= period).all()
@@ -49,7 +49,7 @@ def test_one_packet_at_a_time_is_one_of_all_sockets_and_devices(
 def test_short_datagrams_that_differ_in_their_last_byte_are_not_taken_for_each_other(
     bed: Bed, tmp_path: Path
 ) -> None:
-    """IPv6 has no identification, so that only their bytes tell them apart."""
+    """IPv6 has no identification field, so only the bytes of the datagrams differ."""
     point = f"{bed.name('a')}:eth0"
     with Stamping(
         tmp_path / "out", "--point", point, "--rate", "1", "--protocol", "udp", "--port", "7082", "--match"
@@ -63,7 +63,7 @@ def test_short_datagrams_that_differ_in_their_last_byte_are_not_taken_for_each_o
     found = records.read(tmp_path / "out/capsules", 3, Ledger("hops"))
     keys = np.ascontiguousarray(found["capsule"]).view(np.uint8).reshape(len(found), -1)[:, :8]
     different = [len(np.unique(keys[found["length"] == length], axis=0)) for length in range(1, 34)]
-    # The first 32 bytes count.
+    # Only the first 32 bytes count.
     assert different == [2] * 32 + [1]
 
 
@@ -71,7 +71,8 @@ HEAD = {socket.AF_INET: 20 + 8, socket.AF_INET6: 40 + 8}
 
 
 def sizes_born(bed: Bed, path: Path, family: socket.AddressFamily, port: int, limit: int) -> list[int]:
-    """Of datagrams around the one that fills a packet of that many bytes with its capsule, which ones got one; less that one's length."""
+    """Send datagrams with lengths around the one that, with its capsule, fills a packet of ``limit`` bytes; the lengths, minus that one,
+    of the datagrams that got a capsule."""
     full = limit - HEAD[family] - 28
     with Stamping(
         path, "--netns", bed.name("a"), "--rate", "1", "--protocol", "udp", "--port", str(port), "--leave",
@@ -92,7 +93,7 @@ def sizes_born(bed: Bed, path: Path, family: socket.AddressFamily, port: int, li
 def test_a_datagram_with_its_capsule_fits_the_route(
     bed: Bed, tmp_path: Path, family: socket.AddressFamily
 ) -> None:
-    """Whoever made the route knows a link beyond this kernel that takes no more."""
+    """The route's MTU stands for a link beyond this kernel that carries no larger packets."""
     bed.offloads(True)
     address = ("10.98.0.2/32", "fd98::2/128")[family == socket.AF_INET6]
     bed.ip("a", "route", "add", address, "dev", "eth0", "mtu", "1300")
@@ -103,7 +104,7 @@ def test_a_datagram_with_its_capsule_fits_the_route(
 
 
 def too_big(bed: Bed, client: socket.socket, mtu: int) -> None:
-    """What a router says: a datagram of this socket would need that MTU. Then the kernel knows the MTU of the path."""
+    """Send a router's ICMP message: a datagram of this socket is larger than this MTU. Then the kernel knows the path MTU."""
     port = client.getsockname()[1]
     inside = struct.pack(">BBHHHBBH", 0x45, 0, 1400, 1, 0x4000, 64, 17, 0) + b"".join(
         map(socket.inet_aton, V4)

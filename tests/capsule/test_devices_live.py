@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Devices and filters beside those of the other files: macvlan, senders by cgroup, large segments cut on their way."""
+"""Devices and filters that the other files do not cover: macvlan, senders by cgroup, large segments that are split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 @contextmanager
 def macvlan(bed: Bed) -> Iterator[tuple[str, str]]:
-    """One on eth0 of both containers; their addresses."""
+    """A macvlan on eth0 of each container; their addresses."""
     addresses = ("10.97.0.1", "10.97.0.2")
     try:
         for place, address in zip(("a", "b"), addresses):
@@ -42,7 +42,7 @@ def macvlan(bed: Bed) -> Iterator[tuple[str, str]]:
 
 
 def test_packets_of_a_macvlan_have_every_hop(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
-    """up0, eth0 and the six devices between, and the same at the other end: 10 points a datagram, 11 with the sender's socket."""
+    """up0, eth0, the six devices between, and the same at the other end: 10 points per datagram, 11 with the sender's socket."""
     bed.offloads(True)
     before = bed.errors()
     with macvlan(bed) as (_, there):
@@ -75,14 +75,14 @@ def test_packets_of_a_macvlan_have_every_hop(bed: Bed, everywhere: list[str], tm
     collection = replace(
         collection, hops=collection.hops[~collection.packets["again"][collection.hops["packet"]].to_numpy()]
     )
-    # Ingress at b's eth0 comes before its upper device has the packet: both see it, and the address is that of up0.
+    # Ingress at b's eth0 comes before its upper device gets the packet: both see it, and the address is the one of up0.
     counts = collection.hops.groupby("packet").size()
     assert sorted(counts) in ([9, 9, 9, 10], [10, 10, 10, 11])
     assert bed.errors() == before
 
 
 def test_only_senders_of_the_cgroup_are_chosen(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
-    """One process in the cgroup and this one, which is not, send 5 datagrams and 5 segments each."""
+    """One process in the cgroup, and this process outside it, send 5 datagrams and 5 segments each."""
     bed.offloads(True)
     try:
         group = settings.cgroup_root() / f"nsight-cap-{os.getpid()}"
@@ -133,7 +133,7 @@ def test_only_senders_of_the_cgroup_are_chosen(bed: Bed, everywhere: list[str], 
 def test_of_a_segment_that_is_cut_on_its_way_the_first_part_counts(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """tbf cuts what is larger than its bucket: each part has the option, and one end is counted for each birth."""
+    """tbf splits segments larger than its bucket: each part has the option, and one end is counted for each birth."""
     bed.offloads(True)
     run(
         "tc",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What held packets in a layer is named: a program between two taps has no core, or is stopped, or a queue discipline keeps them.
+"""The report names what held packets in a layer: a program between two taps without a core, or stopped, or a queue discipline.
 
-x:ta == switch == tb:y, as a hypervisor is between the taps of its guests, in one kernel: packets are found again by their fields.
+x:ta == switch == tb:y, like a hypervisor between the taps of its guests, in one kernel. Packets are matched by their fields.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.live, pytest.mark.alone]
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
 CPU = "1"
 PORT = 7081
-#: A packet every 2 ms; six times something holds those of 30 ms.
+#: A packet every 2 ms; six times, something holds the packets of 30 ms.
 N, EVERY_S, STALLS, STALL_S = 600, 0.002, 6, 0.03
-#: Of higher priority than any other program: while it runs, the switch does not.
+#: Has a higher priority than any other program: while it runs, the switch does not run.
 HOG = f"""
 import os, time
 open("/proc/self/comm", "w").write("held-by-this")
@@ -51,7 +51,7 @@ for _ in range({STALLS}):
 
 
 class Taps:
-    """Both namespaces and the program between."""
+    """Both namespaces and the program between them."""
 
     def __init__(self) -> None:
         self.x, self.y = (f"nsight-cap-{os.getpid()}-{place}" for place in "xy")
@@ -134,7 +134,7 @@ def _stop(taps: Taps) -> None:
 
 
 def _talk(taps: Taps) -> None:
-    """N datagrams to y, evenly in time, and read there."""
+    """Send N datagrams to y at a constant rate, and read them there."""
     with taps.socket(taps.x) as sender, taps.socket(taps.y) as receiver:
         receiver.bind(("10.96.0.2", PORT))
         receiver.settimeout(30)
@@ -150,7 +150,7 @@ def _talk(taps: Taps) -> None:
 
 
 def _record(taps: Taps, directory: Path, hold: str) -> tuple[Path, Path]:
-    """A directory of nsight-capsule and a capture, while the packets of some intervals are held."""
+    """Record while the packets of some intervals are held; nsight-capsule's directory and the capture."""
     if hold == "queue":
         words = ("root", "tbf", "rate", "500kbit", "burst", "2000", "limit", "100000")
         run("tc", "-n", taps.x, "qdisc", "replace", "dev", "ta", *words)

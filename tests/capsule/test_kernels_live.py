@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packets that leave for another kernel and come from one; and one nsight-capsule at a time.
+"""Packets that leave for another kernel and come from one; and only one nsight-capsule at a time.
 
-The other kernel is this one: u0 and u1 are both given as boundaries, and what their two sides recorded is parted into two directories.
+The other kernel is this one: u0 and u1 are both boundaries, and the records of their two sides are split into two directories.
 The true offset of their clocks is 0.
 """
 
@@ -28,7 +28,7 @@ N = 150
 
 
 def parted(whole: Path, bed: Bed) -> list[Path]:
-    """Two directories: of the points in a and h1, and of those in h2 and b."""
+    """Two directories: one for the points in a and h1, one for the points in h2 and b."""
     points = json.loads((whole / "manifest.json").read_text())["points"]
     first = {p["number"] for p in points if p["netns"] in (bed.name("a"), bed.name("h1"))}
     data = (whole / "capsules").read_bytes()
@@ -84,7 +84,7 @@ def test_a_packet_is_followed_over_the_boundary_and_the_clocks_agree(
 def test_a_datagram_whose_first_device_leads_out_has_a_capsule_only_if_they_may_leave(
     bed: Bed, tmp_path: Path, leave: bool
 ) -> None:
-    """The tap in b sees 28 bytes more, or none."""
+    """The packet socket in b sees 28 bytes more, or none."""
     options = [
         "--netns",
         bed.name("a"),
@@ -106,7 +106,7 @@ def test_a_datagram_whose_first_device_leads_out_has_a_capsule_only_if_they_may_
         while b"datagram" not in frame:
             frame = tap.recv(1 << 16)
         manifest = run.end()
-    # 14 of Ethernet, 20 of IPv4, 8 of UDP, 8 of payload; a frame this short is not padded on a veth.
+    # 14 bytes of Ethernet, 20 of IPv4, 8 of UDP, 8 of payload; a veth does not pad such a short frame.
     assert len(frame) == 50 + (28 if leave else 0)
     assert total(manifest, "drawn") == total(manifest, "born") == total(manifest, "left") == int(leave)
     packets = hops.load(tmp_path / "out").packets
@@ -132,5 +132,5 @@ def test_a_second_one_is_refused_and_so_is_taking_its_marks_off(
         assert said("--match", "-d", "0.1", "--rate", "1", "-o", str(tmp_path / "match"))[0] == 0
         run.process.kill()
         run.process.wait()
-    # nsight-stamp holds the lock until it has ended too.
+    # nsight-stamp holds the lock until it has ended, too.
     assert said("-d", "0.1", "-o", str(tmp_path / "third"))[0] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A layer that delays packets is found: a throttled queue at a known place, by capsules and by fields alone."""
+"""The layer that delays packets is found: a throttled queue at a known place, with capsules and by fields alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from capsule.stamping import Stamping, total
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
-#: A burst of N datagrams of SIZE bytes through RATE, whose bucket holds BURST bytes.
+#: A burst of N datagrams of SIZE bytes through a queue of RATE, whose bucket holds BURST bytes.
 N, SIZE, RATE_BIT, BURST = 40, 1000, 8_000_000, 4_000
 WAITS = {
     ("a", "eth0"): ("a:eth0 out", "h1:va in"),
@@ -31,7 +31,7 @@ WAITS = {
 
 @contextmanager
 def throttled(bed: Bed, place: str, device: str) -> Iterator[None]:
-    """That device lets RATE_BIT through a second."""
+    """The device lets RATE_BIT bits per second through."""
     words = ("root", "tbf", "rate", f"{RATE_BIT}bit", "burst", str(BURST), "limit", "1000000")
     tc(bed, place, "qdisc", "add", "dev", device, *words)
     try:
@@ -47,7 +47,7 @@ def tc(bed: Bed, place: str, *words: str) -> None:
 
 
 def quiet_and_burst(bed: Bed, port: int) -> None:
-    """100 datagrams one after the other's arrival, then N at once."""
+    """Send 100 datagrams, each after the previous one's arrival, then N at once."""
     client, server = bed.datagrams(socket.AF_INET, port)
     for _ in range(100):
         client.send(b"q" * 8)
@@ -59,7 +59,7 @@ def quiet_and_burst(bed: Bed, port: int) -> None:
 
 
 def queued(collection: hops.Collection, bed: Bed, place: tuple[str, str]) -> tuple[Any, Any]:
-    """When each datagram of the burst passed the two points around that queue."""
+    """The times at which each datagram of the burst passed the two points around that queue."""
     burst = collection.packets[collection.packets["length"] == SIZE]["packet"]
     of = collection.hops[collection.hops["packet"].isin(burst)]
     names = [f"{bed.prefix}-{name}" for name in WAITS[place]]
@@ -71,7 +71,7 @@ def queued(collection: hops.Collection, bed: Bed, place: tuple[str, str]) -> tup
 def test_a_throttled_layer_is_named(
     bed: Bed, everywhere: list[str], tmp_path: Path, place: tuple[str, str], match: bool
 ) -> None:
-    """The last of 40,000 bytes leaves no sooner than (40,000 - 4,000) / 1,000,000 s = 36 ms after the first came."""
+    """The last of 40,000 bytes leaves no sooner than (40,000 - 4,000) / 1,000,000 s = 36 ms after the arrival of the first."""
     options = [
         *everywhere,
         "--rate",
@@ -110,7 +110,7 @@ def test_a_throttled_layer_is_named(
 def test_equal_datagrams_of_which_one_is_lost_are_doubtful_by_fields(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """IPv6 has no identification: equal datagrams have one key, and behind a queue for one packet there are fewer of them."""
+    """IPv6 has no identification field: equal datagrams have one key, and a queue for one packet lets fewer of them pass."""
     with Stamping(
         tmp_path / "out", *everywhere, "--rate", "1", "--protocol", "udp", "--port", "7022", "--match"
     ) as run:
@@ -125,7 +125,7 @@ def test_equal_datagrams_of_which_one_is_lost_are_doubtful_by_fields(
         tc(bed, "h2", "qdisc", "del", "dev", "vb", "root")
         run.end()
     collection = hops.load(tmp_path / "out")
-    # 3 packets at 8 points. Of the equal ones that were lost, none can be told from the other at the points that saw both.
+    # 3 packets at 8 points. The two equal datagrams, one of them lost, cannot be distinguished at the points that saw both.
     arrived = collection.packets[collection.packets["length"] < 1000]
     assert len(arrived) == 3
     assert len(collection.hops[collection.hops["packet"].isin(arrived["packet"])]) == 24

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""No capsule leaves the host, whatever became of its packet on the way there: parts, fragments, other headers, other devices."""
+"""No capsule leaves the host, whatever happens to its packet on the way: parts, fragments, other headers, other devices."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ETH_P_ALL = 3
 MAGIC = bytes([254, 28]) + b"NS"
-#: Of a segment's capsule, which is that of 28 NOPs (tools/bpf/capsule.h).
+#: The sum of a segment's capsule: the same as that of 28 NOPs (tools/bpf/capsule.h).
 SUM_TCP = 0x0E0E
 SEQ = 0x12345678
-PAYLOAD = b"leaving."  # whole units of eight bytes, as of a fragment that others follow
+PAYLOAD = b"leaving."  # whole units of eight bytes, as in a fragment that other fragments follow
 HOP_BY_HOP, ROUTING, DESTINATION = 0, 43, 60
 
 
@@ -37,7 +37,7 @@ def words_of(data: bytes) -> int:
 
 
 def capsule(session: int, seq: int) -> bytes:
-    """As nsight-stamp makes one for a segment with this sequence number."""
+    """A capsule as nsight-stamp makes it for a segment with this sequence number."""
     head, tail = MAGIC + b"\0\0", struct.pack(">HHI12x", session, seq & 0xFFFF, 1)
     return head + struct.pack(">H", (SUM_TCP - words_of(head + tail)) % 0xFFFF) + tail
 
@@ -57,7 +57,7 @@ def ipv4(content: bytes, flags: int) -> bytes:
 
 
 def ipv6(content: bytes, *extensions: int) -> bytes:
-    """With these extension headers; the second and later ones are of 16 bytes, padded."""
+    """An IPv6 packet with these extension headers; the second and later ones have 16 bytes, padded."""
     ends = b"".join(socket.inet_pton(socket.AF_INET6, of) for of in V6)
     chain = [*extensions, socket.IPPROTO_TCP]
     for i, kind in reversed(list(enumerate(extensions))):
@@ -91,7 +91,7 @@ def hardware(bed: Bed, place: str) -> bytes:
 
 
 def tap_of(bed: Bed, place: str) -> socket.socket:
-    """What passes eth0 there, from here on."""
+    """A socket that gets all frames that pass eth0 there from now on."""
     tap = bed.socket(place, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     tap.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
     tap.bind(("eth0", ETH_P_ALL))
@@ -100,7 +100,7 @@ def tap_of(bed: Bed, place: str) -> socket.socket:
 
 
 def waiting(tap: socket.socket) -> list[bytes]:
-    """Frames that have come already."""
+    """Frames that have already arrived."""
     tap.setblocking(False)
     frames = []
     try:
@@ -111,7 +111,7 @@ def waiting(tap: socket.socket) -> list[bytes]:
 
 
 def boundary(bed: Bed) -> list[str]:
-    """u0 leads out of the host."""
+    """Options: u0 leads out of the host."""
     return ["--boundary", f"{bed.name('h1')}:u0"]
 
 
@@ -119,7 +119,7 @@ def boundary(bed: Bed) -> list[str]:
 def test_a_segment_leaves_with_nop_in_place_of_its_capsule(
     bed: Bed, everywhere: list[str], tmp_path: Path, form: str
 ) -> None:
-    """The frame that arrives in b is the one that a sent, but for 28 bytes: the checksum, too."""
+    """The frame that arrives in b equals the one that a sent, except for 28 bytes; the checksum is equal, too."""
     with (
         Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "1", *boundary(bed)) as run,
         tap_of(bed, "b") as tap,
@@ -141,7 +141,7 @@ def test_a_segment_leaves_with_nop_in_place_of_its_capsule(
 def test_no_part_of_a_segment_that_was_cut_before_the_boundary_has_a_capsule(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Without offloads a's device cuts large segments: each part has the option, and is the boundary's to take off."""
+    """Without offloads, a's device splits large segments: each part has the option, and the boundary must remove it."""
     bed.offloads(False)
     before, data = bed.errors(), os.urandom(300_000)
     with (
@@ -162,7 +162,7 @@ def test_no_part_of_a_segment_that_was_cut_before_the_boundary_has_a_capsule(
 def test_a_datagram_that_routers_may_cut_gets_no_capsule(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """In fragments nobody finds it again. IP_MTU_DISCOVER decides whether IPv4 has DF; of IPv6 only senders make fragments."""
+    """A capsule cannot be found in fragments. IP_MTU_DISCOVER decides whether IPv4 has DF; in IPv6, only senders fragment."""
 
     def counts(family: socket.AddressFamily, level: int, option: int, value: int) -> tuple[int, ...]:
         out = tmp_path / f"out-{family}-{value}"
@@ -180,14 +180,14 @@ def test_a_datagram_that_routers_may_cut_gets_no_capsule(
     assert counts(socket.AF_INET6, *ip6, 0) == (1, 1, 0)
 
 
-#: bpf(2), and its commands and types.
+#: bpf(2): its number, commands and types.
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
 PROG_LOAD, LINK_CREATE, SCHED_CLS, TCX_EGRESS = 5, 28, 3, 47
 TC_ACT_OK = 0
 
 
 def bpf(command: int, attributes: bytes) -> int:
-    """A descriptor."""
+    """Call bpf(2); the file descriptor."""
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.syscall(SYS_BPF[platform.machine()], command, buffer, len(attributes))
@@ -197,7 +197,7 @@ def bpf(command: int, attributes: bytes) -> int:
 
 @contextmanager
 def accepting(bed: Bed, place: str, device: str) -> Iterator[None]:
-    """Another's program at a device's egress, which lets each packet go: none that comes after it sees one."""
+    """A foreign program at a device's egress that accepts every packet: no program after it sees a packet."""
     code = ctypes.create_string_buffer(
         struct.pack("<BBhi", 0xB7, 0, 0, TC_ACT_OK) + struct.pack("<BBhi", 0x95, 0, 0, 0)
     )
@@ -219,7 +219,7 @@ def accepting(bed: Bed, place: str, device: str) -> Iterator[None]:
 def test_capsules_are_taken_off_before_another_program_lets_the_packet_go(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """As Cilium's does at the device that leads out: it was there first, and ends the chain of programs."""
+    """Cilium's program does this at the device that leads out: it was there first, and ends the chain of programs."""
     with (
         accepting(bed, "h1", "u0"),
         Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7094", *boundary(bed)) as run,
@@ -244,7 +244,7 @@ NOBODY = "02:00:00:00:00:09"
 
 @contextmanager
 def guest(bed: Bed, place: str) -> Iterator[int]:
-    """A tap at that bridge, as of a guest: what comes out of it is read here."""
+    """A tap at that bridge, like a guest's: yields the file descriptor from which its frames are read."""
 
     def opened() -> int:
         fd = os.open("/dev/net/tun", os.O_RDWR)
@@ -263,7 +263,7 @@ def guest(bed: Bed, place: str) -> Iterator[int]:
 
 
 def out_of(tap: int, content: bytes) -> bytes:
-    """The frame with that in it."""
+    """The frame that contains ``content``."""
     frame = b""
     while content not in frame:
         assert select.select([tap], [], [], 30)[0], "nothing came out"
@@ -274,7 +274,7 @@ def out_of(tap: int, content: bytes) -> bytes:
 def test_capsules_are_taken_off_where_packets_leave_by_a_device_that_is_no_point(
     bed: Bed, tmp_path: Path
 ) -> None:
-    """The bridge floods what is for nobody it knows: one copy goes to the guest, and one to b, which drops it."""
+    """The bridge floods frames to unknown addresses: one copy goes to the guest, and one to b, which drops it."""
     address = "10.98.0.9"
     bed.ip("a", "neigh", "replace", address, "lladdr", NOBODY, "dev", "eth0")
     places = ("--netns", bed.name("a"), "--rate", "1", "--port", "7095")
@@ -290,7 +290,7 @@ def test_capsules_are_taken_off_where_packets_leave_by_a_device_that_is_no_point
             raw.send(sent)
         segment = out_of(tap, PAYLOAD)
         manifest = run.end()
-    # 14 of Ethernet, 20 of IPv4, 8 of UDP.
+    # 14 bytes of Ethernet, 20 of IPv4, 8 of UDP.
     assert len(datagram) == 14 + 20 + 8 + len(b"datagram")
     at = sent.index(MAGIC)
     assert segment == sent[:at] + b"\x01" * 28 + sent[at + 28 :]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-record and nsight-capsule at once: each message has its packet's way before it arrived."""
+"""nsight-record and nsight-capsule at once: each message has its packet's path before the arrival."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDER = ROOT / "tools/nsight-record/nsight-record"
 
 
 def talk(bed: Bed) -> None:
-    """N requests of different lengths over TCP, N over UDP; replies of 5 bytes."""
+    """Send N requests of different lengths over TCP, and N over UDP; replies have 5 bytes."""
     client, server = bed.connection(socket.AF_INET, 7051)
     sender, receiver = bed.datagrams(socket.AF_INET6, 7051)
     receiver.connect(bed.in_place("a", sender.getsockname))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nsight-stamp says where the kernel lacks what it needs."""
+"""The error of nsight-stamp on a kernel that lacks something it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def test_a_kernel_without_links_of_tc_programs_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """Linux 6.5 and before know no such kind of program to attach: bpf(2) says EINVAL, as the library put in between does here."""
+    """Linux 6.5 and earlier do not know this kind of attachment: bpf(2) returns EINVAL. Here, a preloaded library does the same."""
     if os.geteuid():
         skip_or_fail("root", "packets are stamped by root")
     if not PROGRAM.exists():
@@ -36,7 +36,7 @@ def test_a_kernel_without_links_of_tc_programs_is_refused_with_the_reason(tmp_pa
     ) as process:  # fmt: skip
         assert process.stdout
         said = process.stdout.readline()
-        process.terminate()  # one that stamps would go on
+        process.terminate()  # an nsight-stamp that works would go on
         _, errors = process.communicate()
     assert said == ""
     assert process.returncode == 1

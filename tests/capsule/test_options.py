@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Options, points and accounting, without a packet."""
+"""Options, points and accounting, without packets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def spaces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_points_of_a_namespace_are_what_packets_pass(spaces: None) -> None:
-    """Not its loopback, not what is down, and no bridge that only forwards: its ports are points."""
+    """Not the loopback, no device that is down, and no bridge that only forwards: its ports are points."""
     found = points.choose([], ["web"])
     assert [d.name for d in found] == ["eth0", "va", "br1", "vx0", "ens1", "tun0"]
     assert [d.name for d in points.choose(["web:lo", "web:off"], [])] == ["lo", "off"]
@@ -76,7 +76,7 @@ def kind(name: str, **data: Any) -> dict[str, Any]:
     "name", ["geneve", "gre", "ipip", "sit", "wireguard", "macsec", "xfrm", "ppp", "a kind of next year"]
 )
 def test_what_goes_out_of_a_device_that_hides_packets_is_seen_no_more(name: str) -> None:
-    """Behind it the capsule is encrypted, or in a packet that no point looks into: it would leave the host."""
+    """After this device, the capsule is encrypted, or in a packet that no point parses: it would leave the host."""
     assert points._device(kind(name), netns.current(), 0).boundary
     assert points._device(kind("vxlan", gpe=True), netns.current(), 0).boundary
 
@@ -89,7 +89,7 @@ def test_packets_pass_from_a_virtual_device_to_the_next(name: str) -> None:
 def test_devices_that_lead_out_and_are_no_points_are_guarded(
     spaces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all namespaces: what is down leads nowhere, and points look into VXLAN at one port."""
+    """In all namespaces: a device that is down leads nowhere, and points parse VXLAN at one port only."""
     web, other = netns.current(), netns.Netns("other", 4026532001, Path("/run/netns/other"))
     gone = netns.Netns("gone", 4026532002, Path("/run/netns/no-such"))
     hidden = netns.Netns("hidden", 4026532003, Path("/"))

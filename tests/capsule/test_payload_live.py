@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Traffic with capsules is what it was: bytes, sizes, checksums; and every packet that was chosen is accounted for."""
+"""Traffic with capsules is unchanged: bytes, sizes, checksums; and every chosen packet is accounted for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAPSULE = 28
 
 
 def bounds(room: int, width: int) -> range:
-    """Sizes around one that is special."""
+    """Sizes around a critical one."""
     return range(room - width, room + width + 1)
 
 
@@ -71,14 +71,14 @@ def test_payload_is_exact_at_every_size_around_the_mtu(
             server.close()
         manifest = run.end()
     assert bed.errors() == before
-    # 18 writes a family, each at least one segment, and 11 datagrams.
+    # Per family: 18 writes, each at least one segment, and 11 datagrams.
     assert total(manifest, "born") >= 2 * (18 + 11)
     assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest)
     assert total(manifest, "born") == total(manifest, "ended")
-    # Of 21 sizes a family: 7 small, and of those around room - 28 the 4 that still fit.
+    # Of 21 sizes per family: 7 small ones, and the 4 around room - 28 that still fit.
     points = {(p["netns"], p["device"], p["direction"]): str(p["number"]) for p in manifest["points"]}
     udp = manifest["counted"]["counts"][points[bed.name("a"), "eth0", "out"]]
-    # Later fragments have no ports, so that a filter does not know them: the first stands for all.
+    # Later fragments have no ports, so a filter cannot match them: the first fragment stands for all.
     assert udp["drawn"] == n_datagrams
     assert udp["born"] == 2 * (7 + 4)
     assert udp["skip_mtu"] == 2 * (3 + 4)
@@ -86,7 +86,7 @@ def test_payload_is_exact_at_every_size_around_the_mtu(
 
 
 def test_a_receiver_without_program_gets_the_exact_payload(bed: Bed, tmp_path: Path) -> None:
-    """Its kernel cuts off what is behind a datagram, and leaves out an option it does not know."""
+    """The receiver's kernel cuts off the bytes after a datagram, and ignores an unknown option."""
     bed.offloads(True)
     before, data = bed.errors(), os.urandom(1400)
     with Stamping(
@@ -102,7 +102,7 @@ def test_a_receiver_without_program_gets_the_exact_payload(bed: Bed, tmp_path: P
                 assert exchange(client, server, data[:size]) == data[:size]
         manifest = run.end()
     assert bed.errors() == before
-    # 43 datagrams and 43 writes, v4 and v6; nobody is there to collect.
+    # 43 datagrams and 43 writes, v4 and v6; nothing collects the capsules.
     assert total(manifest, "born") >= 2 * 43 + 2 * 43
     assert total(manifest, "ended") == total(manifest, "end_lost") == 0
 
@@ -110,7 +110,7 @@ def test_a_receiver_without_program_gets_the_exact_payload(bed: Bed, tmp_path: P
 def test_one_of_eight_is_chosen_and_the_rest_is_untouched(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Of 2000 packets at 1/8 about 250, with a standard deviation of 15: 10 of them are 150."""
+    """1/8 of 2000 packets is about 250, with a standard deviation of 15; ten standard deviations are 150."""
     bed.offloads(True)
     with Stamping(
         tmp_path / "out", *everywhere, "--rate", "1/8", "--protocol", "udp", "--port", "7004"
@@ -127,7 +127,7 @@ def test_one_of_eight_is_chosen_and_the_rest_is_untouched(
 def test_the_filter_chooses_and_can_be_changed_meanwhile(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """An open connection gets capsules when the filter comes to mean it, and none when it no longer does."""
+    """An open connection gets capsules once the filter matches it, and none when it no longer does."""
     bed.offloads(True)
     first, second = bed.connection(socket.AF_INET, 7005), bed.connection(socket.AF_INET, 7006)
 
@@ -145,10 +145,10 @@ def test_the_filter_chooses_and_can_be_changed_meanwhile(
         run.change("--rate", "0")
         tens(second)
         manifest = run.end()
-    # 10 of the first port, then 20 of the second.
+    # 10 from the first port, then 20 from the second.
     assert first_sent(tmp_path / "out") == 10 + 20
     assert total(manifest, "born") == total(manifest, "ended")
-    # Both ends of the first one.
+    # Both ends of the first connection.
     assert manifest["counted"]["existing"] == 2
 
 
@@ -156,7 +156,7 @@ def test_the_filter_chooses_and_can_be_changed_meanwhile(
 def test_one_packet_at_a_time_is_the_first_when_it_is_due(
     kind: socket.SocketKind, bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Births are a period apart, and no packet was sent between when the next one was due and the next birth."""
+    """Births are a period apart, and no packet was sent between the time when the next birth was due and that birth."""
     bed.offloads(True)
     ends = (
         bed.connection(socket.AF_INET, 7010)
@@ -179,18 +179,18 @@ def test_one_packet_at_a_time_is_the_first_when_it_is_due(
     born = np.sort(hops.load(tmp_path / "out").packets["born_ns"].to_numpy())
     early, late = born[:-10], born[-10:]
     assert total(manifest, "born") == total(manifest, "ended") == len(born)
-    # The send call that began last before a birth made that packet.
+    # The last send call that began before a birth sent that packet.
     call = np.searchsorted(begins, early) - 1
     begin, end = np.array(begins)[call], np.array(begins)[call + 1]
     assert len(early) > 1
     assert (end[1:] - begin[:-1] >= period).all()
-    # The call before that was not due yet.
+    # The call before that came before the birth was due.
     assert (np.array(begins)[call[1:] - 1] - end[:-1] < period).all()
     assert late[0] > begins[-1]
 
 
 def test_points_are_chosen_while_it_runs(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
-    """A datagram's birth at a:eth0 and its end at b:eth0 are always there, and of the six devices between the chosen ones."""
+    """A datagram's birth at a:eth0 and its end at b:eth0 are always there; of the six devices between, only the chosen ones are."""
     bed.offloads(True)
     client, server = bed.datagrams(socket.AF_INET, 7008)
     chosen = [word for place in ("h1:u0", "h2:u1") for word in ("--only", bed.name(place))]
@@ -270,7 +270,7 @@ def test_traffic_is_exact_while_programs_come_and_go(bed: Bed, everywhere: list[
 def test_conntrack_and_address_translation_find_nothing_wrong(
     bed: Bed, everywhere: list[str], tmp_path: Path, offloads: bool, stripped: bool
 ) -> None:
-    """conntrack checks a datagram's checksum over all of the packet, with what is behind the datagram."""
+    """conntrack checks a datagram's checksum over the whole packet, including the bytes after the datagram."""
     bed.offloads(offloads)
     name, before = bed.name("b"), bed.errors()
     rules = """add table inet t; add chain inet t c { type filter hook input priority 0; };

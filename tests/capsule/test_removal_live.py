@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Nothing of nsight-capsule stays, however it ends; and what others put into packets is left alone."""
+"""Nothing of nsight-capsule stays, whatever way it ends; and data that others put into packets is left alone."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BPFTOOL = next((p for p in ("/usr/sbin/bpftool", "/usr/bin/bpftool") if os.path.
 
 
 def loaded(pid: int) -> set[int]:
-    """BPF programs that a process has, by id. Another run on this machine has others."""
+    """Ids of the BPF programs that a process holds. Another run on this machine has other programs."""
     texts = (path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
     return {int(n) for text in texts for n in re.findall(r"^prog_id:\s+(\d+)$", text, re.M)}
 
 
 def traces(bed: Bed, programs: set[int]) -> list[str]:
-    """What is left of these programs, and in the network. The kernel frees programs a moment after their last user has gone."""
+    """What is left of these programs, and in the network. The kernel frees programs a moment after their last user ends."""
     deadline = time.monotonic() + 30
     while (
         left := programs & {p["id"] for p in json.loads(run(BPFTOOL, "-j", "prog", "show"))}
@@ -53,7 +53,7 @@ def traces(bed: Bed, programs: set[int]) -> list[str]:
 
 
 def headers(bed: Bed, send: int = 3) -> set[int]:
-    """Lengths of the TCP headers of segments with payload, as they arrive in b, of a new connection."""
+    """Lengths of the TCP headers of a new connection's segments with payload, as they arrive in b."""
     seen: set[int] = set()
     with bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:
         tap.bind(("eth0", ETH_P_ALL))
@@ -74,10 +74,10 @@ def headers(bed: Bed, send: int = 3) -> set[int]:
 
 @pytest.mark.parametrize("how", ["ended", "nsight-stamp killed", "nsight-capsule killed"])
 def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: str) -> None:
-    """With timestamps a TCP header has 32 bytes; with a capsule 60."""
+    """A TCP header has 32 bytes with timestamps; with a capsule, it has 60."""
     with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7011") as run:
         programs = loaded(run.child())
-        # And one or two for the devices of this machine that lead out, if it has any.
+        # Plus one or two programs for the devices of this machine that lead out, if it has any.
         assert len(programs) - (2 * len(DEVICES) + 2) in ((1, 2) if run.manifest()["guards"] else (0,))
         assert headers(bed) == {60}
         if how == "ended":
@@ -97,7 +97,7 @@ def test_nothing_is_left(bed: Bed, everywhere: list[str], tmp_path: Path, how: s
 def test_marks_of_a_killed_one_are_taken_from_connections(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """The kernel asks a program that is not there for each segment of a marked connection."""
+    """For each segment of a marked connection, the kernel calls a program that no longer exists."""
     client, server = bed.connection(socket.AF_INET, 7012)
     with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "7012") as run:
         assert exchange(client, server, b"a") == b"a"
@@ -119,7 +119,7 @@ def test_marks_of_a_killed_one_are_taken_from_connections(
 def test_packets_of_other_runs_and_forged_capsules_pass_unharmed(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Behind a datagram: a capsule of another session, one of this with a wrong sum, and 28 bytes that are none."""
+    """After a datagram: a capsule of another session, one of this session with a wrong sum, and 28 bytes that are no capsule."""
     with Stamping(tmp_path / "out", *everywhere, "--rate", "1", "--port", "1") as run:
         session = run.manifest()["settings"]["session"]
         magic = bytes([254, 28]) + b"NS"
@@ -151,7 +151,7 @@ def test_packets_of_other_runs_and_forged_capsules_pass_unharmed(
 def test_capsules_are_taken_off_where_packets_leave_the_host(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """u0 is the boundary. Behind it a segment has NOP where its capsule was, and a datagram's is zeros or gone."""
+    """u0 is the boundary. After it, a segment has NOPs in place of its capsule, and a datagram's capsule is zeros or cut off."""
     before = bed.errors()
     with Stamping(
         tmp_path / "out", *everywhere, "--rate", "1", "--port", "7014", "--boundary", f"{bed.name('h1')}:u0"
@@ -178,7 +178,7 @@ def test_capsules_are_taken_off_where_packets_leave_the_host(
 
 
 def marked(*places: str) -> str:
-    """What --restore says of these options for points."""
+    """The output of --restore with these options for points."""
     done = subprocess.run(
         [sys.executable, str(TOOL), *places, "--restore"], capture_output=True, text=True, check=True
     )
@@ -186,7 +186,7 @@ def marked(*places: str) -> str:
 
 
 def test_marks_are_taken_in_a_namespace_whose_name_has_gone(bed: Bed, tmp_path: Path) -> None:
-    """A process still is in it, and so are its connections."""
+    """A process is still in the namespace, and so are its connections."""
     name = bed.name("x")
     run("ip", "netns", "add", name)
     holder = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "1000"])
@@ -215,7 +215,7 @@ def test_marks_are_taken_in_a_namespace_whose_name_has_gone(bed: Bed, tmp_path: 
 
 
 def test_marks_are_taken_when_nsight_capsule_is_killed_in_its_own_namespace(bed: Bed, tmp_path: Path) -> None:
-    """Its process was the name of that namespace."""
+    """The process of nsight-capsule was the name of that namespace."""
     stamping = bed.in_place(
         "a", lambda: Stamping(tmp_path / "out", "--point", "eth0", "--rate", "1", "--port", "7016")
     )
@@ -230,7 +230,7 @@ def test_marks_are_taken_when_nsight_capsule_is_killed_in_its_own_namespace(bed:
 def test_marks_are_taken_when_the_manifest_cannot_be_written(
     bed: Bed, everywhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nsight-stamp is asked to end before it is killed."""
+    """nsight-stamp gets a request to end before it is killed."""
     ends = []
 
     def fail(*_: object) -> str:

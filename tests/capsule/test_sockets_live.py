@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Senders' sockets: segments keep to the MTU, other programs of sockets keep their marks, and none of ours stays."""
+"""Senders' sockets: segments stay within the MTU, other socket programs keep their marks, and none of our marks stays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 
 
 def headers(bed: Bed, ends: tuple[socket.socket, socket.socket], size: int = 100) -> set[int]:
-    """Lengths of the TCP headers of three segments with that much payload, as they arrive in b."""
+    """Lengths of the TCP headers of three segments with ``size`` bytes of payload, as they arrive in b."""
     seen: list[int] = []
     port = ends[1].getsockname()[1]
     with bed.socket("b", socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:
@@ -54,7 +54,7 @@ def headers(bed: Bed, ends: tuple[socket.socket, socket.socket], size: int = 100
 
 @contextmanager
 def other_program(tmp_path: Path) -> Iterator[Path]:
-    """A cgroup with that program: sockets that are made in it have it."""
+    """A cgroup with the other program: sockets created in it have this program."""
     if why := capabilities.programs("clang", "bpftool")():
         skip_or_fail("bpf", why)
     try:
@@ -77,7 +77,7 @@ def other_program(tmp_path: Path) -> Iterator[Path]:
 
 
 def connection_within(bed: Bed, group: Path, port: int) -> tuple[socket.socket, socket.socket]:
-    """A connection whose sockets are of a cgroup."""
+    """A connection whose sockets belong to a cgroup."""
     before = Path("/proc/self/cgroup").read_text().splitlines()[-1].partition("::/")[2]
     (group / "cgroup.procs").write_text("0")
     try:
@@ -90,7 +90,7 @@ def connection_within(bed: Bed, group: Path, port: int) -> tuple[socket.socket, 
 def test_connections_that_another_program_marked_stay_marked(
     bed: Bed, everywhere: list[str], tmp_path: Path, port: int
 ) -> None:
-    """With timestamps and that program's option a TCP header has 36 bytes; a capsule besides would have no room."""
+    """With timestamps and the other program's option, a TCP header has 36 bytes; a capsule would not fit."""
     bed.offloads(True)
     with other_program(tmp_path) as group:
         before = connection_within(bed, group, 7071)
@@ -105,7 +105,7 @@ def test_connections_that_another_program_marked_stay_marked(
 
 
 def fragments_failed(bed: Bed, place: str) -> int:
-    """Packets that the kernel dropped since they were too large and may not be fragmented."""
+    """Number of packets that the kernel dropped because they were too large and must not be fragmented."""
     text = run("ip", "netns", "exec", bed.name(place), "cat", "/proc/net/snmp")
     names, values = (line.split() for line in text.splitlines() if line.startswith("Ip:"))
     return int(values[names.index("FragFails")])
@@ -124,14 +124,14 @@ def with_window(frame: bytes) -> bytes:
 def test_segments_keep_to_the_mtu_when_sack_blocks_go(
     bed: Bed, everywhere: list[str], tmp_path: Path
 ) -> None:
-    """Data waits for the receiver's window. A segment that a has comes once more, and opens it: the MSS is computed with the
-    SACK block that says so, which leaves no room for a capsule, and only the first segment has that block.
+    """Data waits for the receiver's window. A segment that a already has comes again, and opens the window. The MSS is computed
+    with the SACK block that reports the duplicate, which leaves no room for a capsule. Only the first segment has that block.
     """
     bed.offloads(True)
     control = ("ip", "netns", "exec", bed.name("a"), "sysctl", "-n", "-w")
     name = "net.ipv4.tcp_congestion_control"
     usual = run(*control[:-1], name).strip()
-    # Several segments in one go: small ones, and no pacing, which sends each from a timer.
+    # To send several segments at once: small ones, and no pacing, which would send each from a timer.
     bed.ip("a", "link", "set", "eth0", "gso_max_segs", "2")
     run(*control, f"{name}=reno")
     try:
@@ -170,7 +170,7 @@ def _open_with_a_copy(bed: Bed, options: list[str], tmp_path: Path) -> None:
 
 
 def test_probes_of_the_mtu_keep_to_it(bed: Bed, everywhere: list[str], tmp_path: Path) -> None:
-    """A probe is one segment, longer than those of its connection, up to the MTU; its length knows nothing of the option."""
+    """A probe is one segment, longer than the connection's others, up to the MTU; its length does not allow for the option."""
     bed.offloads(True)
     control = ("ip", "netns", "exec", bed.name("a"), "sysctl", "-q", "-w")
     chosen = {"tcp_mtu_probing": "2", "tcp_base_mss": "1024", "tcp_probe_interval": "0"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tunnels that no point opens, in datagrams that are stamped: what is inside arrives as it was sent."""
+"""Tunnels that no point parses, in stamped datagrams: the inner packets arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from capsule.stamping import Stamping, skipped, total
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 INSIDE = ("10.96.0.1", "10.96.0.2")
-#: VXLAN at a port that the points do not know, as Geneve would be: what they see are datagrams.
+#: VXLAN at a port that the points do not know, as with Geneve: they see only datagrams.
 TUNNELS = {"v4": ("{v4}",), "v4-checksum": ("{v4}", "udpcsum"), "v6": ("{v6}",)}
 
 
 @contextmanager
 def tunnel(bed: Bed, kind: str) -> Iterator[None]:
-    """Between the two containers, with the addresses INSIDE."""
+    """A tunnel between the two containers, with the addresses INSIDE."""
     try:
         for place, n in (("a", 0), ("b", 1)):
             words = [word.format(v4=V4[1 - n], v6=V6[1 - n]) for word in TUNNELS[kind]]
@@ -57,7 +57,7 @@ def connected(bed: Bed, port: int) -> tuple[socket.socket, socket.socket]:
 @pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
 @pytest.mark.parametrize("kind", list(TUNNELS))
 def test_what_is_in_a_stamped_tunnel_arrives(bed: Bed, tmp_path: Path, kind: str, offloads: bool) -> None:
-    """What has an unfinished checksum inside gets no capsule; what has none gets one."""
+    """A datagram with an unfinished inner checksum gets no capsule; a datagram without one gets a capsule."""
     bed.offloads(offloads)
     before = bed.errors()
     points = [word for place in ("a", "b") for word in ("--point", f"{bed.name(place)}:eth0")]
@@ -78,19 +78,19 @@ def test_what_is_in_a_stamped_tunnel_arrives(bed: Bed, tmp_path: Path, kind: str
                     assert receiver.recv(99) == b"d" * size
             manifest = run.end()
     assert bed.errors() == before
-    # A SYN, 5 segments and 4 datagrams at least.
+    # At least a SYN, 5 segments and 4 datagrams.
     assert total(manifest, "drawn") >= 10
     assert total(manifest, "drawn") == total(manifest, "born") + skipped(manifest)
     assert total(manifest, "skip_tunnel") >= (10 if offloads else 0)
 
 
 def checksum(data: bytes) -> int:
-    """The one's-complement sum of 16-bit words; 0xffff for data with a right checksum in it."""
+    """The one's-complement sum of 16-bit words; 0xffff for data that contains a correct checksum."""
     return sum(struct.unpack(f">{len(data) // 2}H", data)) % 0xFFFF or 0xFFFF
 
 
 def hardware(bed: Bed, place: str) -> bytes:
-    """Address of eth0."""
+    """Hardware address of eth0."""
     text = bed.ip(place, "-o", "link", "show", "eth0").split("link/ether ")[1].split()[0]
     return bytes.fromhex(text.replace(":", ""))
 
@@ -98,17 +98,17 @@ def hardware(bed: Bed, place: str) -> bytes:
 def test_a_checksum_that_the_sender_left_unfinished_behind_its_headers_is_completed_rightly(
     bed: Bed, tmp_path: Path
 ) -> None:
-    """A switch in user space sends a tunnel's frames by a packet socket, and has the kernel complete the checksum inside: it adds
-    all that follows, up to the end of the packet.
+    """A user-space switch sends a tunnel's frames through a packet socket, and lets the kernel complete the inner checksum: the kernel
+    sums all bytes that follow, up to the end of the packet.
     """
-    bed.offloads(False)  # so that it is completed at all on a virtual link
+    bed.offloads(False)  # otherwise a virtual link never completes the checksum
     inside = struct.pack(">HHHH", 1, 2, 28, 28 + 17) + b"inside the tunnel..."
     udp = struct.pack(">HHHH", 4000, 6081, 8 + len(inside), 0)
     head = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(inside), 7, 0x4000, 9, 17, 0) + b"".join(
         map(socket.inet_aton, V4)
     )
     head = head[:10] + struct.pack(">H", 0xFFFF - checksum(head)) + head[12:]
-    # struct virtio_net_hdr: a checksum is needed, from behind the datagram's header on, at its sixth byte.
+    # struct virtio_net_hdr: a checksum is needed; it begins after the datagram's header, and is stored 6 bytes further on.
     need = struct.pack("<BBHHHH", 1, 0, 0, 0, 14 + 20 + 8, 6)
     with (
         Stamping(
@@ -125,6 +125,6 @@ def test_a_checksum_that_the_sender_left_unfinished_behind_its_headers_is_comple
         got = server.recv(99)
         manifest = run.end()
     assert got[8:] == inside[8:]
-    # Its pseudo header is what the sender put in: 28 + 17.
+    # The pseudo header is what the sender put in: 28 + 17.
     assert checksum(got + struct.pack(">H", 28 + 17)) == 0xFFFF
     assert total(manifest, "drawn") == total(manifest, "skip_tunnel") == 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two taps, each in a namespace of its own, and this program between them, as a hypervisor is between guests: NETNS DEV NETNS DEV CPU."""
+"""Connects two taps, each in a separate namespace, like a hypervisor between guests: NETNS DEV NETNS DEV CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def tap(space: str, device: str) -> int:
-    """Its file, from that namespace."""
+    """File descriptor of the tap, opened in the namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/run/netns/{space}").open() as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
@@ -29,7 +29,7 @@ def tap(space: str, device: str) -> int:
 
 
 def pass_on(packet: bytes, to: int) -> None:
-    """Through the other tap; dropped while that is down, as by a switch. A tap that comes up first sends packets at once."""
+    """Send a packet through the other tap; drop it while that tap is down, as a switch does. A tap that comes up first sends at once."""
     try:
         os.write(to, packet)
     except OSError as error:
@@ -38,7 +38,7 @@ def pass_on(packet: bytes, to: int) -> None:
 
 
 def main() -> None:
-    """Until it is ended."""
+    """Run until it is ended."""
     space_a, device_a, space_b, device_b, cpu = sys.argv[1:]
     os.sched_setaffinity(0, {int(cpu)})
     Path("/proc/self/comm").write_text("switch")

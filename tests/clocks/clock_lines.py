@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Clock recordings made by hand, for tests: every number chosen to be checked without a machine."""
+"""Handmade clock recordings for tests: every number is chosen so that it can be checked by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bracket(domain: str, before: int, ns: int, after: int) -> str:
 
 
 def readings(*lines: str) -> clock_readings.Readings:
-    """The lines as a complete recording, parsed."""
+    """The lines, parsed as a complete recording."""
     return clock_readings.parse("\n".join([HEADER, *lines, END, ""]).encode())
 
 

@@ -3,7 +3,7 @@
  * disturb_clock SECONDS: slew and step CLOCK_REALTIME without pause.
  *
  * For throw-away guests only: it ruins the machine's time. It refuses to run
- * unless the environment says NSIGHT_GUEST=1. What it did goes to stdout.
+ * unless the environment says NSIGHT_GUEST=1. It prints its changes to stdout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int step(long ns)
 int main(int argc, char **argv)
 {
 	const char *guest = getenv("NSIGHT_GUEST");
-	/* +-2 ms, +-40 us, +-1 s: what NTP steps by, and what an operator does */
+	/* +-2 ms, +-40 us, +-1 s: steps as made by NTP, and by an operator */
 	static const long steps[] = {2000000, -2000000, 40000, -40000, 1000000000, -1000000000};
 	long n_slew = 0, n_step = 0, n_tick = 0;
 	double seconds = argc > 1 ? atof(argv[1]) : 0;

@@ -3,7 +3,7 @@
  * ordering PAIRS SECONDS [BURST] > FILE: read TSC, CLOCK_REALTIME, TSC, ... and
  * write each pair as two little-endian 64-bit integers (cycles, ns).
  *
- * The pairs come in bursts, back to back within one, and the bursts are spread
+ * The pairs come in bursts, back to back within each burst. The bursts are spread
  * over SECONDS, so that the readings are dense and see many timekeeper updates.
  */
 #include <stdint.h>
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
 	step = (int64_t)(seconds * 1e9 / ((double)pairs / (double)size));
 	start = now_ns(CLOCK_MONOTONIC);
 	for (long n = 0; n * size < pairs; n++) {
-		/* Busy: a sleeping reader would not be there when the clock changes. */
+		/* Busy-wait: a sleeping reader would miss the moment when the clock changes. */
 		while (now_ns(CLOCK_MONOTONIC) < start + n * step)
 			;
 		for (long i = 0; i < size; i++) {

@@ -36,18 +36,18 @@ from nsight_report.clocks.segments import from_table  # noqa: E402
 
 @dataclasses.dataclass
 class Result:
-    """Outcome of one comparison; ``violations`` is what the claim is about.
+    """Outcome of one comparison; the claim is about ``violations``.
 
-    ``undone``: others out of order, between updates of which the poller missed one: nobody knows a step that was
-    undone there.
+    ``undone``: other pairs out of order, in a bracket in which the poller missed an update: a step that was undone
+    there is not known.
     """
 
     n_readings: int
     violations: int
     undone: int
     strict: int  # pairs whose error bound is 0 ns
-    on_either_line: int  # others that agree exactly with the line before or after the update
-    worst_ns: int  # furthest out of order, beyond the bound
+    on_either_line: int  # other pairs that agree exactly with the line before or after the update
+    worst_ns: int  # largest error in the order, beyond the bound
     max_error_ns: int  # largest bound used
     min_interval_ns: int
     median_interval_ns: float
@@ -78,13 +78,13 @@ def compare(pairs: np.ndarray, clock_map: pa.Table, unknown: np.ndarray | None =
     """Check the order of ``pairs`` (tsc, realtime ns read right after it).
 
     A realtime reading was made somewhere between its own TSC and the next pair's. So one of the segments between them
-    must have shown it there, within its own bound. ``unknown``: what ``missed`` says of the recording.
+    must have shown it there, within its own bound. ``unknown``: the result of ``missed`` for the recording.
     """
     tsc, realtime = pairs[:, 0], pairs[:, 1]
     converted, _ = clocks.ClockMap(clock_map).convert(tsc, "tsc", "realtime")
     segments = from_table(clock_map)["realtime"]
     row = np.searchsorted(segments.tsc_start, tsc, side="right") - 1
-    # Every segment of every pair: most have one, a reader that was away meanwhile has many.
+    # Every segment of every pair: most pairs have one, pairs around a pause of the reader have many.
     n_segments = row[1:] - row[:-1] + 1
     first = np.cumsum(n_segments) - n_segments
     pair = np.repeat(np.arange(len(n_segments)), n_segments)
@@ -92,7 +92,7 @@ def compare(pairs: np.ndarray, clock_map: pa.Table, unknown: np.ndarray | None =
     low = segments.ns(np.maximum(segments.tsc_start[of], tsc[pair]), of) - segments.error_ns[of]
     high = segments.ns(np.minimum(segments.tsc_end[of], tsc[pair + 1]), of) + segments.error_ns[of]
     error = np.maximum.reduceat(segments.error_ns[of], first)
-    # By how much no segment allows the reading.
+    # By how much the reading is outside of all segments.
     beyond = np.minimum.reduceat(np.maximum(low - realtime[pair], realtime[pair] - high), first)
     late = converted[:-1] - realtime[:-1]  # > 0: the conversion is later than the reading after it
     early = realtime[:-1] - converted[1:]  # > 0: the next conversion is earlier than the reading before it
@@ -125,7 +125,7 @@ def compare(pairs: np.ndarray, clock_map: pa.Table, unknown: np.ndarray | None =
 
 
 def stale(clock_map: pa.Table) -> pa.Table:
-    """The map as it would be had the first state of each clock been used for everything."""
+    """The map as if the first state of each clock had been used for everything."""
     table = clock_map.to_pandas()
     last = table.groupby("domain", observed=True)["tsc_end"].transform("max")
     first = table.groupby("domain", observed=True)["tsc_start"].transform("min") == table["tsc_start"]
@@ -134,13 +134,13 @@ def stale(clock_map: pa.Table) -> pa.Table:
 
 
 def paired_only(readings: clock_readings.Readings) -> clock_readings.Readings:
-    """The recording as it would be on a machine whose timekeeper cannot be looked at."""
+    """The recording as it would be on a machine whose timekeeper cannot be read."""
     none = readings.polled.take(np.zeros(0, np.int64))
     return dataclasses.replace(readings, polled=none, probed=none)
 
 
 def changes(clock_map: pa.Table) -> tuple[int, int]:
-    """How many updates of the realtime clock there were, and how many changed the conversion."""
+    """The number of updates of the realtime clock, and how many of them changed the conversion."""
     s = from_table(clock_map)["realtime"]
     line = np.column_stack([s.anchor_tsc, s.anchor_ns, s.anchor_frac, s.mult])
     new = np.flatnonzero(np.any(line[1:] != line[:-1], axis=1)) + 1
@@ -150,13 +150,13 @@ def changes(clock_map: pa.Table) -> tuple[int, int]:
 
 
 def record_in_guest(directory: Path, kernel: str, args: argparse.Namespace) -> None:
-    """Record on a stock kernel in an emulator, whose clock may be disturbed at will."""
+    """Record on a stock kernel in an emulator; its clock may be disturbed at will."""
     command = ["env", "NSIGHT_GUEST=1", "python3", str(HERE / "ordering_record.py"), str(directory)]
     command += ["--pairs", str(args.pairs), "--seconds", str(args.seconds), "--poll-us", str(args.poll_us)]
     command += ["--disturb"] if args.disturb else []
     runner = [str(ROOT / "tests/machinery/guest/run"), "--kernel", kernel, "--rw", str(directory)]
     runner += ["--timeout", str(int(args.seconds * 5 + 240)), f"--append={args.guest_append}"]
-    # 125: the guest died. Emulated kernels now and then crash while they patch their own code. With 126 it cannot
+    # 125: the guest died. Emulated kernels now and then crash while they patch their own code. 126: the guest cannot
     # be prepared, and another attempt would not help.
     for attempt in range(1, 4):
         done = subprocess.run([*runner, "--", *command])
@@ -176,7 +176,7 @@ def load(directory: Path) -> tuple[np.ndarray, clock_readings.Readings]:
 
 
 def main() -> int:
-    """Exit code 0 in order, 1 not."""
+    """Exit code 0: in order, 1: not in order."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ordering_record.arguments(parser)
     parser.add_argument("--guest", metavar="KERNEL", help="record in a guest with this kernel, such as 6.12")

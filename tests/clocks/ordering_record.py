@@ -21,11 +21,11 @@ HERE = Path(__file__).resolve().parent
 NSIGHT_CLOCK = HERE.parents[1] / "tools/nsight-record/clock/nsight-clock"
 N_PAIRS = 5_000_000
 SECONDS = 20.0
-POLL_US = 1000  # nsight-clock's, unless asked otherwise
+POLL_US = 1000  # of nsight-clock, unless an option changes it
 
 
 def build() -> None:
-    """Compile what is needed."""
+    """Compile the programs."""
     for place in (NSIGHT_CLOCK.parent, HERE):
         subprocess.run(["make", "-s", "-C", str(place)], check=True)
 
@@ -33,7 +33,7 @@ def build() -> None:
 def record(
     directory: Path, n_pairs: int, seconds: float, poll_us: int = POLL_US, disturb: bool = False
 ) -> None:
-    """Record ``n_pairs`` over ``seconds``; with ``disturb`` (in a guest) on a clock that is bent and stepped."""
+    """Record ``n_pairs`` over ``seconds``; with ``disturb`` (in a guest), the clock is slewed and stepped."""
     # Recorded locally, then moved: in a guest the directory may be a slow share.
     with tempfile.TemporaryDirectory() as scratch:
         _record(Path(scratch), n_pairs, seconds, poll_us, disturb)
@@ -46,7 +46,7 @@ def _record(directory: Path, n_pairs: int, seconds: float, poll_us: int, disturb
     clock = subprocess.Popen([str(NSIGHT_CLOCK), "--poll-us", str(poll_us), "-o", str(readings)])
     disturber = None
     try:
-        while not readings.exists() or readings.read_bytes().count(b"\n") < 6:  # the map has begun
+        while not readings.exists() or readings.read_bytes().count(b"\n") < 6:  # until the map has begun
             if clock.poll() is not None:
                 raise SystemExit("nsight-clock did not start")
             time.sleep(0.01)

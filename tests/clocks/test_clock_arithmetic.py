@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The fixed-point arithmetic equals exact integers, where int64 or float64 would not."""
+"""The fixed-point arithmetic equals exact integer arithmetic where int64 or float64 would not."""
 
 import numpy as np
 from hypothesis import given

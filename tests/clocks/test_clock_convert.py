@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Conversion in both directions, its refusals and its bounds. 2 GHz: see clock_lines."""
+"""Conversion in both directions, its errors and its bounds. 2 GHz: see clock_lines."""
 
 import clock_lines as cl
 import numpy as np
@@ -68,7 +68,7 @@ def test_nothing_is_lost_on_the_way_back() -> None:
     tsc = np.arange(2000, 1000000, 7)
     ns, _ = clock_map.convert(tsc, "tsc", "realtime")
     back, error = clock_map.convert(ns, "realtime", "tsc")
-    # two cycles share a ns; the first of them is given
+    # two cycles share a ns; the result is the first of them
     assert np.all((tsc - back >= 0) & (tsc - back <= 1)) and not error.any()
 
 
@@ -84,7 +84,7 @@ def test_deltas_beyond_what_int64_products_hold() -> None:
 
 
 def stepped(jump_ns: int) -> tuple[str, ...]:
-    """Realtime jumps at TSC 501000 (realtime T0 + 250000), seen at 503000; it ends at TSC 1000000."""
+    """Realtime jumps at TSC 501000 (realtime T0 + 250000), seen at 503000; the recording ends at TSC 1000000."""
     return (
         cl.state(2000, 2000, 100, 1000, T0),
         cl.state(500000, 503000, 102, 501000, T0 + 250000 + jump_ns, monotonic_ns=T0 + 250000 - 1000 * SEC),
@@ -93,7 +93,7 @@ def stepped(jump_ns: int) -> tuple[str, ...]:
 
 
 def test_a_time_shown_twice_is_refused() -> None:
-    # back by 100 us: T0 + 150000 .. 250000 was shown before and after (and 1000 ns more, had the
+    # back by 100 us: T0 + 150000 .. 250000 was shown before and after (and 1000 ns more, if the
     # old state held until the end of the bracket)
     clock_map = cl.clock_map(*stepped(-100000))
     once = cl.ints(T0 + 149999, T0 + 251001)
@@ -102,7 +102,7 @@ def test_a_time_shown_twice_is_refused() -> None:
     assert not clock_map.convert_masked(twice, "realtime", "tsc")[2].any()
     with pytest.raises(clocks.OutOfRange, match="twice or never"):
         clock_map.convert(twice, "realtime", "monotonic")
-    # from TSC there is no doubt, nor in the clock that was not stepped
+    # the conversion from TSC is not ambiguous, nor is the clock that was not stepped
     assert clock_map.convert(cl.ints(401000, 601000), "tsc", "realtime")[0].tolist() == [
         T0 + 200000,
         T0 + 200000,
@@ -112,7 +112,7 @@ def test_a_time_shown_twice_is_refused() -> None:
 
 
 def test_a_time_never_shown_is_refused() -> None:
-    # ahead by 100 us: T0 + 250000 .. 350000 never was
+    # ahead by 100 us: T0 + 250000 .. 350000 was never shown
     clock_map = cl.clock_map(*stepped(100000))
     assert not clock_map.convert_masked(cl.ints(T0 + 300000), "realtime", "tsc")[2].any()
     around = cl.ints(T0 + 249999, T0 + 351001)
@@ -121,7 +121,7 @@ def test_a_time_never_shown_is_refused() -> None:
 
 def test_a_time_that_only_a_late_look_allows_is_refused() -> None:
     # stepped ahead by 1 s at TSC 501000, noticed 40000 cycles (20 us) later: 15 us after the step the
-    # clock showed T0 + 265000 if the old state still held; up to 10 us the bound says so, then it is refused
+    # clock showed T0 + 265000 if the old state still held; up to 10 us the bound covers this, later it is refused
     clock_map = cl.clock_map(
         cl.state(2000, 2000, 100, 1000, T0),
         cl.state(500000, 541000, 102, 501000, T0 + 250000 + SEC),
@@ -134,7 +134,7 @@ def test_a_time_that_only_a_late_look_allows_is_refused() -> None:
 
 
 def test_a_fold_between_exact_states_is_covered_by_the_bound() -> None:
-    # from a probe: no bracket, but back by 200 ns at TSC 501000, so T0 + 249900 was shown twice
+    # states from a probe, so no bracket; back by 200 ns at TSC 501000, so T0 + 249900 was shown twice
     first = cl.state(2000, 2000, 0, 1000, T0, kind="K")
     second = cl.state(501000, 501000, 2, 501000, T0 + 249800, kind="K")
     clock_map = cl.clock_map(first, second, cl.state(900000, 900000, 4, 501000, T0 + 249800, kind="K"))
@@ -143,7 +143,7 @@ def test_a_fold_between_exact_states_is_covered_by_the_bound() -> None:
 
 
 def test_a_small_fold_is_covered_by_the_bound() -> None:
-    # back by 200 ns, as a bend of the clock seen late: allowed, but both answers are within the bound
+    # back by 200 ns, like a slew that was seen late: allowed, but both answers are within the bound
     clock_map = cl.clock_map(*stepped(-200))
     tsc, error = clock_map.convert(cl.ints(T0 + 249900), "realtime", "tsc")
     true = cl.ints(1000 + 2 * 249900, 501000 + 200)  # on the old and on the new line
@@ -192,7 +192,7 @@ def test_an_empty_map_converts_nothing() -> None:
 
 @st.composite
 def slewed(draw: st.DrawFn) -> tuple[list[str], int]:
-    """A clock bent by up to 500 ppm at every tick, continuous as the kernel keeps it."""
+    """A clock slewed by up to 500 ppm at every tick, and continuous, as the kernel keeps it."""
     tsc, ns_frac, mult = 10**6, T0 << cl.SHIFT, cl.MULT
     lines = [cl.state(tsc, tsc, 0, tsc, T0)]
     for i in range(1, draw(st.integers(2, 12))):

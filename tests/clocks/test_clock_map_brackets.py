@@ -53,7 +53,7 @@ def test_a_bend_between_readings_is_inside_the_bound() -> None:
     # +400 ppm from the middle of the third interval on: 10 ms * 400 ppm = 4000 ns an interval, 2000 in that one
     bent = np.array([0, 0, 0, 2000, 6000, 10000])
     table, _ = cl.build(*recording(T0 + 10_000_000 * np.arange(6) + bent))
-    # true: straight until 25 ms, so 0 there; the chord is 1000 ns ahead at its middle
+    # true value: straight until 25 ms, so 0 there; the chord is 1000 ns ahead at its middle
     ns, error = clocks.ClockMap(table).convert(cl.ints(3 * EVERY + EVERY // 2), "tsc", "realtime")
     assert abs(int(ns[0]) - (T0 + 25_000_000 + 1000)) <= 1
     # neighbours differ by 200 ppm of 10 ms = 2000 ns, + 27 and rounding
@@ -77,7 +77,7 @@ def test_a_step_between_readings_is_as_uncertain_as_it_is_high() -> None:
     errors = [s[2] for s in cl.segments(table)]
     assert errors[2] >= SEC and max(errors[:2] + errors[3:]) == 27
     assert cl.losses(losses)["clock stepped between paired readings"] == ("warning", 1)
-    # the line in between is the later one's
+    # the line in between is that of the later reading
     assert clocks.ClockMap(table).convert(cl.ints(4 * EVERY - 4000), "tsc", "realtime")[0].tolist() == [
         T0 + 30_000_000 - SEC - 2000
     ]

@@ -82,7 +82,7 @@ def test_sequence_count_may_wrap() -> None:
 
 
 def test_a_lost_line_makes_everything_since_the_last_state_uncertain() -> None:
-    # what was lost was seen between 2000 and 2010000: the old line is not trusted there
+    # the lost state was seen between 2000 and 2010000: the old line is not trusted there
     table, losses = cl.build(FIRST, "V\t1\tgarbage", cl.state(2009000, 2010000, 104, 9000, T0 + 4000))
     # width 2_008_000 cycles = 1_004_000 ns, 1000 ppm: 1004, and 1 for rounding
     assert cl.segments(table) == [(2000, 2010000, 1005)]
@@ -123,7 +123,7 @@ def test_polled_states_fill_in_where_the_probe_was_silent() -> None:
 
 
 def test_another_clocksource_is_not_taken_for_tsc() -> None:
-    # from 9500 on the kernel kept time with something else; until then the first line held
+    # from 9500 on, the kernel used another clocksource; until then the first line held
     table, losses = cl.build(FIRST, cl.state(9500, 10000, 102, 77, T0 + 4000, mode=2))
     assert cl.segments(table) == [(2000, 9500, 0)]
     assert cl.losses(losses)["clocksource not TSC"] == ("warning", 1)

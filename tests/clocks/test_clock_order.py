@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The order of TSC and realtime readings after conversion (section 6.1 of the paper).
 
-``ordering.py`` makes the claim over ten million readings; here the comparison itself is shown to
-tell a good map from a bad one, on a simulated disciplined clock and briefly on this machine.
+``ordering.py`` makes the claim over ten million readings. The tests here show that the comparison
+can tell a good map from a bad one, on a simulated disciplined clock and briefly on this machine.
 """
 
 import subprocess
@@ -25,10 +25,10 @@ LATE = 1_000_000  # cycles from an update until it is seen: up to 0.5 ms
 
 
 def simulate(n_ticks: int, ppm: int, step_ns: int = 0) -> tuple[list[str], np.ndarray]:
-    """A recording of a clock that, tick by tick, runs true or ``ppm`` fast, and readings of it.
+    """A recording of a clock that at each tick runs exactly or ``ppm`` fast, and readings of it.
 
-    Every eighth tick it is stepped by ``step_ns``, forward and back in turn. Between readings there
-    are 200 cycles; the realtime reading falls 100 cycles after its TSC reading.
+    At every eighth tick it is stepped by ``step_ns``, alternately forward and back. Readings are
+    200 cycles apart; the realtime reading comes 100 cycles after its TSC reading.
     """
     rng = np.random.default_rng(7)
     starts, mults, fracs = [10**6], [cl.MULT], [T0 << cl.SHIFT]
@@ -69,12 +69,12 @@ def test_the_map_keeps_every_reading_in_order(ppm: int, step_ns: int) -> None:
 def test_a_stale_map_does_not(ppm: int, step_ns: int) -> None:
     lines, pairs = simulate(64, ppm, step_ns)
     table, _ = cl.build(*lines)
-    # 1 ppm bends a 4 ms tick by 4 ns, and the readings are 50 ns apart: after some 25 ticks it shows
+    # 1 ppm shifts a 4 ms tick by 4 ns, and the readings are 50 ns apart: after some 25 ticks this is visible
     assert ordering.compare(pairs, ordering.stale(table)).violations > 100
 
 
 def test_one_lost_update_is_noticed() -> None:
-    # As if the recorder had skipped a line and said nothing of it: bracket and state are the line before.
+    # As if the recorder had skipped a line without reporting it: bracket and state follow the line before.
     lines, pairs = simulate(64, 500)
     table, _ = cl.build(*lines)
     rows = table.to_pylist()
@@ -104,16 +104,16 @@ def test_a_step_that_was_undone_between_two_looks_is_told_apart() -> None:
     result = ordering.compare(pairs, table, unknown)
     assert result.violations == 0 and result.undone >= stepped.sum() - 1, result
     assert ordering.compare(pairs, table).violations == result.undone
-    # The same anywhere else is out of order.
+    # The same step anywhere else is out of order.
     pairs[100, 1] += SEC
     assert ordering.compare(pairs, table, unknown).violations == 1
 
 
 def test_two_steps_while_the_reader_was_away_are_in_order() -> None:
-    """The clock goes back a second at ticks 8 and 9, both seen by the poller, and the reader is away from 7 to 10.
+    """The clock goes back a second at ticks 8 and 9. The poller sees both steps; the reader is away from tick 7 to 10.
 
-    The reading before that is then two seconds later than the TSC after it: each step is within the bound of its own
-    segment, and together they are beyond either.
+    The reading before the pause is then two seconds later than the TSC after it: each step is within the bound of its
+    own segment, but together they are beyond either bound.
     """
     lines, pairs = simulate(32, 0)
     start = 10**6 + 8 * TICK
@@ -127,9 +127,9 @@ def test_two_steps_while_the_reader_was_away_are_in_order() -> None:
     result = ordering.compare(pairs[~away], table, ordering.missed(readings))
     assert result.violations == 0 and result.undone == 0, result
     assert 0.99 * SEC < result.max_error_ns < 1.01 * SEC
-    # All of them, with the reader there: each step is within the bound of its own bracket.
+    # All pairs, as if the reader had not paused: each step is within the bound of its own bracket.
     assert ordering.compare(pairs, table, ordering.missed(readings)).violations == 0
-    # And a reading that is another second away is none of these.
+    # A reading that is off by another second is a violation.
     pairs[np.flatnonzero(~away)[100], 1] += SEC
     assert ordering.compare(pairs[~away], table).violations == 1
 
@@ -168,11 +168,11 @@ def test_this_machines_clock_with_paired_readings_only(
 
 @pytest.mark.timing
 def test_a_rate_that_is_off_by_one_ppm_is_noticed(host: tuple[np.ndarray, clock_readings.Readings]) -> None:
-    # This machine's own clock may not be disciplined, so a stale map could be right: spoil a good one.
+    # This machine's clock may not be disciplined, so a stale map could be right: spoil a good one.
     pairs, readings = host
     frame = clocks.build(readings)[0].to_pandas()
     first = frame.groupby("domain", observed=True)["anchor_tsc"].transform("min")
-    # each segment 1 ppm further off the later it is
+    # segments are wrong by 1 ppm, so later ones are further off
     frame["anchor_ns"] += (frame["anchor_tsc"] - first) // 2 // 10**6
     table = pa.Table.from_pandas(frame, schema=clocks.build(readings)[0].schema, preserve_index=False)
     assert ordering.compare(pairs, table).violations > 100

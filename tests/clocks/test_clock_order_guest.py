@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The order of readings on stock kernels whose clock is bent and stepped all the time.
+"""The order of readings on stock kernels whose clock is slewed and stepped all the time.
 
-Both kernels matter: the vvar page has another layout in each (and a third on newer ones).
+Both kernels matter: each has a different layout of the vvar page (newer kernels have a third one).
 """
 
 import shutil
@@ -41,10 +41,10 @@ def test_a_disturbed_clock_is_kept_in_order_and_a_stale_map_is_not(kernel: str, 
     updates, bent = ordering.changes(table)
     assert updates > 300 and bent > 100
     result = ordering.compare(pairs, table, ordering.missed(readings))
-    # A loaded host keeps the poller from some updates; clocks are stepped by up to a second there, and back.
+    # On a loaded host, the poller misses some updates; clocks are stepped by up to a second there, and back.
     assert result.violations == 0 and result.undone < len(pairs) // 50, result
     assert "error" not in [severity for severity, _ in cl.losses(losses).values()]
-    # the first state alone is soon wrong by far more than the readings are apart
+    # the first state alone is soon wrong by far more than the distance of the readings
     assert ordering.compare(pairs, ordering.stale(table)).violations > len(pairs) // 10
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""clock.tsv as a hostile or damaged file: one clear error, or counted and left out."""
+"""clock.tsv as a hostile or damaged file: one clear error, or bad lines are counted and left out."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_a_cut_recording_is_used_up_to_its_last_whole_line() -> None:
 
 
 def test_an_incomplete_number_at_the_end_is_not_taken_for_a_whole_one() -> None:
-    # a line that looks complete, but its last number may have lost digits
+    # the line looks complete, but its last number may have lost digits
     assert len(parse(cl.HEADER, V, V2, end="").polled) == 1
 
 
@@ -127,7 +127,7 @@ def test_every_field_is_where_the_format_says() -> None:
     assert s.perf == (31, 5, -33) and s.end == (1, 2, 3, 4, 5)
 
 
-# plausible and absurd ones: what passes the file's syntax must pass the map's arithmetic or be refused
+# plausible and absurd numbers: those that pass the file's syntax must pass the map's arithmetic or be rejected
 numbers = st.one_of(st.integers(0, 40), st.integers(0, 1 << 34), st.integers(0, 9 * 10**18 - 1))
 
 

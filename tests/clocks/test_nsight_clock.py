@@ -17,7 +17,7 @@ from nsight_report.clocks import clock_readings
 pytestmark = pytest.mark.timing
 PROGRAM = str(ordering_record.NSIGHT_CLOCK)
 HANGS_S = 120
-#: What the program waits for: a bracketed reading is due so long after the one before, a look at the page after a sleep.
+#: The program's intervals: from one bracketed reading until the next is due, and the sleep before it polls the page.
 CHECK_MS, POLL_MS, CALM_POLL_MS = 100, 1, 3
 
 
@@ -31,7 +31,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Until ``condition()``, while the program runs."""
+    """Wait until ``condition()``, while the program runs."""
     deadline = time.monotonic() + HANGS_S
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline
@@ -39,13 +39,13 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 def bracket_lines(path: Path) -> list[list[str]]:
-    """The fields of every whole line with a reading of CLOCK_REALTIME."""
+    """The fields of every complete line with a reading of CLOCK_REALTIME."""
     text = path.read_text() if path.exists() else ""
     return [line.split("\t") for line in text.split("\n")[:-1] if line.startswith("B\trealtime\t")]
 
 
 def late_looks(path: Path, cycles: int) -> list[int]:
-    """For each two bracketed readings: at how many looks in between the second one had been due for ``cycles``."""
+    """For each two successive bracketed readings: the number of polls between them, ``cycles`` or more after the first."""
     found, due = [], None
     for fields in (line.split("\t") for line in path.read_text().splitlines()):
         if fields[:2] == ["B", "realtime"]:
@@ -69,15 +69,15 @@ def test_a_whole_recording_has_every_record_and_says_what_it_cost(tmp_path: Path
     # the first state is no update; all others are, and each missed one counts 2 in the sequence
     seq = readings.polled.seq
     assert updates == len(seq) - 1 and missed == (seq[-1] - seq[0]) // 2 - updates
-    # -d counts TSC cycles, of which the header says how many are a ms: to a thousandth, whatever NTP does.
+    # -d counts TSC cycles. The header says how many are a ms: exact to a thousandth, whatever NTP does.
     assert 0.999e9 < wall_ns < took and 0 < cpu_ns < wall_ns and polls >= updates
-    # It sleeps before each look but those that go with a bracketed reading: no core is kept busy.
+    # It sleeps before each poll, except for polls that belong to a bracketed reading: no core is kept busy.
     n_brackets = len(readings.brackets["realtime"])
     assert polls - n_brackets <= wall_ns / (POLL_MS * 1e6) + 1
     assert f"{polls} polls, {updates} timekeeper updates, {missed} missed; " in done.stderr
     assert set(readings.brackets) == set(clock_readings.TIMEKEEPER_DOMAINS)
-    # Every 100 ms, at the first look after them, and once at the end. Looks that see no update leave no line; of those
-    # that see one, two belong to the reading itself, and one may have been interrupted between the time and the page.
+    # A reading comes at the first poll after every 100 ms, and once at the end. Polls that see no update write no line. Of
+    # the polls that see one, two belong to the reading itself, and one may have been interrupted between time and page.
     assert 2 <= n_brackets <= wall_ns / (CHECK_MS * 1e6) + 2
     assert max(late_looks(path, CHECK_MS * readings.tsc_khz)) <= 3
     _, losses = clocks.build(readings)
@@ -85,7 +85,7 @@ def test_a_whole_recording_has_every_record_and_says_what_it_cost(tmp_path: Path
 
 
 def calm_cycles(readings: clock_readings.Readings) -> int:
-    """TSC cycles of the recording before which the last 64 updates went on along one line."""
+    """The TSC cycles of the recording that follow 64 updates along one line."""
     p, calm, cycles = readings.polled, 0, 0
     for i in range(1, len(p)):
         before, here = p.take(np.array([i - 1])), p.take(np.array([i]))
@@ -98,7 +98,7 @@ def calm_cycles(readings: clock_readings.Readings) -> int:
 
 
 def test_a_clock_that_nobody_disciplines_is_looked_at_every_three_ms(tmp_path: Path) -> None:
-    """A busy core has a tick, and so an update, every few ms: calm after 64 of them, as the states themselves say."""
+    """A busy core has a tick, and so an update, every few ms. The clock is calm after 64 of them, as the states show."""
     path = tmp_path / "clock.tsv"
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as busy:
         done = run("-d", "3", "-o", str(path))
@@ -110,7 +110,7 @@ def test_a_clock_that_nobody_disciplines_is_looked_at_every_three_ms(tmp_path: P
     most = (wall_ns / 1e6 - calm_ms) / POLL_MS + calm_ms / CALM_POLL_MS
     if (
         np.diff(readings.polled.seq) > 2
-    ).sum() < 4:  # else the kernel updates more often, and the usual pace is kept
+    ).sum() < 4:  # otherwise the kernel updates more often, and the usual polling rate is kept
         assert polls - len(readings.brackets["realtime"]) <= most + 2
 
 
@@ -138,7 +138,7 @@ def test_a_killed_recorder_leaves_a_usable_file(tmp_path: Path) -> None:
     assert cl.losses(losses)["clock readings cut"] == ("info", 1)
     assert readings.end is None
     start, end = clocks.ClockMap(table).range_tsc("realtime")
-    # each reading, 100 ms apart at least, says how far the states hold
+    # each reading, at least 100 ms after the last, says how far the states hold
     last = int(bracket_lines(path)[-1][2])
     assert start <= int(bracket_lines(path)[0][2]) and last <= end
     assert (end - start) / readings.tsc_khz > 300

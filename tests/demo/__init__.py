@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo, its load client and its namespaces."""
+"""Tests of the demo, its load client and its namespaces."""

@@ -32,10 +32,10 @@ def tcp_server(answer: Answer, unread_s: float = 0) -> Iterator[int]:
     """A TCP server on 127.0.0.1 that sends ``answer(data)``, piece by piece; yields its port.
 
     For the first ``unread_s`` seconds of a connection it reads nothing and its receive buffer stays small:
-    what fits into the client's send buffer is all that a client can send.
+    a client can send only as much as fits into its send buffer.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        if unread_s:  # a size that was set does not grow; connections inherit it
+        if unread_s:  # an explicit size does not grow; connections inherit it
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
 
         def accept() -> None:

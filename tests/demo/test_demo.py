@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo: ends with a diagnosis, and leaves nothing behind whenever it is interrupted."""
+"""The demo ends with a diagnosis, and leaves nothing behind, whenever it is interrupted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.live
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-demo"
 
-# Stand-ins: one that has recorded at once, and one for either tool that is at it until somebody ends it.
+# Stand-ins: one that finishes its recording at once, and one for either tool that runs until somebody ends it.
 FAKE_RECORD = '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nmkdir -p "$2"\n'
 FAKE_ENDLESS = "#!/bin/sh\nexec sleep 600\n"
 
 
 def left_by(pid: int) -> list[str]:
-    """What testbeds of a process, which need not live any more, have left; other runs have theirs."""
+    """What testbeds of a process, which may have ended, have left; other runs have their own."""
     directories = (NETNS_DIR, RUN_DIR)
     return [str(p) for f in directories if f.is_dir() for p in f.glob(f"{PREFIX}-{pid}-*")]
 
@@ -50,7 +50,7 @@ def own_processes(variable: str) -> list[str]:
 
 
 class Demo:
-    """A demo in its own session with fake or real tools, on a port of its own; ``lines`` collects its stderr."""
+    """A demo in its own session with fake or real tools, on a reserved port; ``lines`` collects its stderr."""
 
     def __init__(self, tmp_path: Path, port: int, fake: bool, record: str = FAKE_RECORD) -> None:
         self.mark = f"NSIGHT_DEMO_TEST={tmp_path}"
@@ -79,7 +79,7 @@ class Demo:
         self.lines.extend(iter(self.child.stderr.readline, ""))
 
     def wait_for_step(self, step: int) -> None:
-        """Until the progress line of ``step`` was printed."""
+        """Wait until the progress line of ``step`` is printed."""
         deadline = time.monotonic() + 300
         while not any(line.startswith(f"[{step}/") for line in list(self.lines)):
             if self.child.poll() is not None or time.monotonic() > deadline:
@@ -87,17 +87,17 @@ class Demo:
             time.sleep(0.01)
 
     def finish(self) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
+        """Wait for the end; exit code, stdout, stderr."""
         assert self.child.stdout
         out = self.child.stdout.read()
         code = self.child.wait(300)
-        self._reader.join()  # the demo has ended, and nobody else has its stderr
+        self._reader.join()  # the demo has ended, and no other process holds its stderr
         return code, out, "".join(self.lines)
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where nobody else's memcached is."""
+    """A port that no other memcached uses."""
     if os.geteuid():
         skip_or_fail("root", "the demo makes network namespaces")
     with ports.reserved() as (number,):
@@ -109,7 +109,7 @@ def port() -> Iterator[int]:
 def test_interrupted_demo_leaves_nothing_running(
     needs: Callable[..., None], tmp_path: Path, port: int, step: int, delay_ms: int
 ) -> None:
-    """Whenever it comes; the demo would stay in its second or third step for ten minutes."""
+    """The interrupt may come at any time; the demo would stay in its second or third step for ten minutes."""
     needs(*demo.PROGRAMS)
     run = Demo(tmp_path, port, fake=True, record=FAKE_RECORD if step == 3 else FAKE_ENDLESS)
     run.wait_for_step(step)

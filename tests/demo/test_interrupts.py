@@ -87,7 +87,7 @@ with Interrupts() as interrupts:
 
 
 def test_a_wait_that_was_interrupted_does_not_hang_the_teardown() -> None:
-    """The interrupt comes where Popen has its lock and would not give it back, or after a second."""
+    """The interrupt comes while Popen holds its lock and would not release it, or after a second."""
     done = subprocess.run(
         [sys.executable, "-c", WAITING, str(TOOL)], capture_output=True, text=True, timeout=50
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The load client: its log is what later tests compare messages with, so it must be right."""
+"""The load client: later tests compare messages with its log, so the log must be right."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_byte_ranges_of_a_connection_are_its_stream_without_holes(tmp_path: Path
     expected = []
     for _, rows in log.groupby("conn"):
         assert rows.byte_start.tolist() == [0, *rows.nbytes.cumsum().tolist()[:-1]]
-        # An echo request begins with its own number, 8 bytes little-endian.
+        # An echo request begins with its number, 8 bytes little-endian.
         numbers = zip(rows.number.tolist(), rows.nbytes.tolist(), strict=True)
         expected.append(b"".join(n.to_bytes(8, "little") + b"e" * (size - 8) for n, size in numbers))
     assert streams == sorted(expected)
 
 
-# A burst a ms while 2000 requests are answered one after the other: some, on however slow a machine.
+# A burst per ms while 2000 requests are answered one after the other: at least some, on a machine of any speed.
 BURSTS = ("-n", "2000", "--burst", "20", "--burst-every", "1")
 
 
@@ -85,7 +85,7 @@ def test_spread_burst_uses_every_burst_connection_once(tmp_path: Path) -> None:
     assert len(bursts) and not set(bursts.conn) & set(log[log.kind == "echo"].conn)
 
 
-# Long enough for a server that waits for a core.
+# Long enough even if the server waits for a core.
 LOST_MS = "3000"
 
 
@@ -104,7 +104,7 @@ def test_late_answers_are_not_taken_for_those_of_later_requests(tmp_path: Path) 
 
 
 def test_send_time_is_that_of_the_call_with_the_first_byte(tmp_path: Path) -> None:
-    """Eight requests of twice a send buffer's size: while nobody reads, the later ones wait for later calls."""
+    """Eight requests, together twice a send buffer's size: while nobody reads, the later ones wait for later calls."""
     send_buffer = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
     with tcp_server(lambda data: [data], unread_s=0.5) as port:
         options = ("--burst", "8", "--burst-every", "1", "--rate", "1", "--fixed", "-n", "2")
@@ -112,7 +112,7 @@ def test_send_time_is_that_of_the_call_with_the_first_byte(tmp_path: Path) -> No
         log = load(port, "echo", tmp_path / "log", *options, *size)
     sent = log[log.kind == "burst"].groupby("intended_ns").send_ns
     assert sent.apply(lambda t: t.is_monotonic_increasing).all()
-    # The first burst met an empty socket; a later one may follow whole on what was still queued.
+    # The first burst met an empty socket; a later one may be sent as a whole after data that was still queued.
     assert sent.max().iloc[0] > sent.min().iloc[0]
     assert (log.recv_ns > log.send_ns).all()
 

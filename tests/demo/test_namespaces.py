@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a killed run left is removed by the next one, whatever mounts either has; what lives is left alone."""
+"""The next run removes what a killed run left, whatever mounts either has; namespaces of living runs are left alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsight_demo.processes import BedError, run
 from conftest import skip_or_fail
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/nsight-demo"
-#: A run that has named a namespace.
+#: A run with a named namespace.
 RUN = f"""
 import sys
 sys.path.insert(0, {str(TOOL)!r})
@@ -35,7 +35,7 @@ print("gone", flush=True)
 
 @pytest.fixture(autouse=True)
 def root() -> None:
-    """Namespaces are root's."""
+    """Only root can create namespaces."""
     if os.geteuid():
         skip_or_fail("root", "network namespaces need root")
 
@@ -68,7 +68,7 @@ def test_namespace_of_a_living_run_is_left_alone(prefix: tuple[str, ...]) -> Non
 def test_namespace_of_a_killed_run_is_removed(prefix: tuple[str, ...]) -> None:
     child, path = start(*prefix)
     child.kill()
-    # Still a zombie: nobody has looked at it, and its pid is not free.
+    # Still a zombie: nobody has waited for it, and its pid is not free.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     namespaces.clean_stale()
     assert not path.exists()
@@ -92,7 +92,7 @@ def test_leftover_that_another_run_removes_at_the_same_time_is_no_error(
 
 
 def test_namespace_that_cannot_be_removed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not a leftover's name: another run on this machine would remove it.
+    # Not the name of a leftover: another run on this machine would remove it.
     path = NETNS_DIR / f"not-of-the-testbed-{os.getpid()}"
 
     def refused(argv: list[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ``make install`` and pip install runs where no source tree is: commands, man pages, completions, a report."""
+"""The results of ``make install`` and pip install work without a source tree: commands, man pages, completions, a report."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ VENV = ROOT / ".venv"
 MANIFEST = Path(__file__).with_name("installed-files")
 DECODER = (ROOT / "build/cargo/release/nsight-decode").exists()
 PREFIX = "/opt/nsight"
-#: Directories of packages, where they are installed: each has what git has of it.
+#: Package directories by package: each installed package has the files that git has for it.
 PACKAGES = {
     "nsight_report": "tools/nsight-report",
     "nsight_record": "tools/nsight-record",
     "nsight_monitor": "tools/nsight-monitor",
 }
-#: Where each is below lib/nsight, and what names a file of any.
+#: The place of each below lib/nsight, and a pattern for the files of all packages.
 DIRECTORIES = {"nsight_report": "report", "nsight_record": "record", "nsight_monitor": "record"}
 INSIDE = re.compile(r"lib/nsight/re\w+/nsight_(re|mon)")
-#: The checkout becomes an empty directory, but for the interpreter with the packages of PyPI and this test's own files, which may
-#: lie in it.
+#: The checkout becomes an empty directory, except for the interpreter with its PyPI packages and this test's files, which may be
+#: inside it.
 HIDE = """
 mount -t tmpfs none /mnt && mkdir /mnt/venv /mnt/kept && mount --bind "$1/.venv" /mnt/venv && mount --bind "$2" /mnt/kept &&
 mount -t tmpfs none "$1" && mkdir -p "$1/.venv" "$2" && mount --bind /mnt/venv "$1/.venv" && mount --bind /mnt/kept "$2" &&
@@ -50,7 +50,7 @@ def make(*words: str) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The prefix of an installation that takes numpy and the like from .venv."""
+    """The prefix of an installation that uses numpy and similar packages from .venv."""
     place = tmp_path_factory.mktemp("installed")
     make(
         "install",
@@ -64,7 +64,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_the_tree(place: Path, *argv: object) -> subprocess.CompletedProcess[str]:
-    """Run a command that cannot open a file of the checkout."""
+    """Run a command that cannot open files of the checkout."""
     if os.geteuid():
         skip_or_fail("root", "only root can hide the checkout")
     words = ["unshare", "--mount", "sh", "-c", HIDE, "sh", ROOT, place.parent, *argv]
@@ -82,7 +82,7 @@ def in_git(*paths: str) -> list[str]:
 
 
 def of_package(name: str) -> set[str]:
-    """Files that a package has when it is installed, with those its links name."""
+    """Files of an installed package, including the files that its links point to."""
     base = PACKAGES[name]
     found = set()
     for path in in_git(f"{base}/{name}"):
@@ -92,7 +92,7 @@ def of_package(name: str) -> set[str]:
 
 
 def test_every_file_is_installed_and_no_other(installed: Path) -> None:
-    """Below packages what git has; the rest as in the list: links with their targets, programs with ``*``."""
+    """Packages have the files that git has; the rest is as in the list: links with their targets, programs with ``*``."""
     found = set()
     for path in (p for p in installed.rglob("*") if p.parent.name != "__pycache__"):
         name = str(path.relative_to(installed))
@@ -143,7 +143,7 @@ def recording(directory: Path) -> Path:
 
 
 def test_the_installed_report_explains_a_recording(installed: Path, tmp_path: Path) -> None:
-    """Its native programs, its tables, its page: what any of them lacked would be in the checkout."""
+    """Its native programs, its tables, its page: if one of them lacked a file, that file would be in the checkout."""
     data = recording(tmp_path)
     report = installed / "bin/nsight-report"
     done = without_the_tree(tmp_path, report, "import", data)
@@ -174,7 +174,7 @@ def test_the_installed_recorder_finds_its_programs(installed: Path, tmp_path: Pa
 
 
 def test_perf_runs_the_installed_script(installed: Path, tmp_path: Path) -> None:
-    """perf's interpreter finds the script's modules; what is wrong is the recording, which has no Intel PT."""
+    """perf's interpreter finds the script's modules; the only error is about the recording, which has no Intel PT."""
     if not shutil.which("perf"):
         skip_or_fail("perf", "perf is not installed")
     data = ROOT / "tests/report/capture/data/loopback.data"
@@ -216,7 +216,7 @@ def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_the_wheel_has_every_file_of_its_package(tmp_path: Path, name: str) -> None:
-    """Built in a copy: setuptools leaves files beside what it builds."""
+    """Built in a copy, because setuptools leaves files beside its results."""
     base = tmp_path / "tree"
     shutil.copytree(
         ROOT / "tools", base / "tools", symlinks=True, ignore=shutil.ignore_patterns("nsight-decode")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The series of the newest base against its pristine sources: git am, checkpatch, recipients, compiled; perf and its tests.
+"""The series of the newest base on its pristine sources: git am, checkpatch, recipients, compilation; perf and its tests.
 
-What ``make kernel-check BASE=...`` does, but perf is built once, after the last patch. Downloads one source package (150 MB).
+Like ``make kernel-check BASE=...``, but perf is built only once, after the last patch. Downloads one source package (150 MB).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).resolve().parents[2] / "kernel-patches"
 NEEDED = ("bison", "flex", "bc", "ccache", "dpkg-deb", "git", "cpio", "perl")
-#: sources.py, when the archive has a newer version than the one that the series is based on.
+#: Message of sources.py when the archive has a newer version than the base of the series.
 DROPPED = "the archive has no "
 
 
@@ -40,7 +40,7 @@ def newest() -> str:
 
 
 def checked(*argv: str) -> str:
-    """What a check prints; the system's Python has what the kernel's own scripts import."""
+    """The output of a check; the system's Python has the modules that the kernel's scripts import."""
     done = subprocess.run(["/usr/bin/python3", *argv], cwd=HERE, capture_output=True, text=True, timeout=3000)
     if DROPPED in done.stderr:
         skip_or_fail("archive", done.stderr.strip())
@@ -60,7 +60,7 @@ def test_kernel_series_apply_pass_checkpatch_and_compile(newest: str) -> None:
 def test_perf_series_applies_builds_and_passes_its_tests(newest: str) -> None:
     said = checked("perf/check", "--fast", newest)
     assert "perf test 'Clock map': 3 passed" in said
-    # Skipped where user space cannot read the clock of events; in the guest of `make boot` it runs.
+    # Skipped if user space cannot read the clock of the events; in the guest of `make boot` it runs.
     assert re.search(
         r"perf test 'Record and convert times of the system clocks': (1 passed|skipped, the clock)", said
     )
@@ -68,7 +68,7 @@ def test_perf_series_applies_builds_and_passes_its_tests(newest: str) -> None:
     assert "files compile for 32 bits" in said
 
 
-#: Directories by which get_maintainer.pl knows a kernel tree; what the series change, and scripts.
+#: Directories by which get_maintainer.pl recognises a kernel tree; the directories that the series change, and scripts.
 EMPTY = ("arch", "drivers", "fs", "init", "ipc", "lib")
 CHANGED = ("Documentation", "include", "kernel", "net", "scripts", "tools/perf", "tools/lib/perf")
 SELFTESTS = ("tools/testing/selftests/net", "tools/testing/selftests/timers")
@@ -76,7 +76,7 @@ SELFTESTS = ("tools/testing/selftests/net", "tools/testing/selftests/timers")
 
 @pytest.fixture(scope="module")
 def clone(newest: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's clone of a kernel tree, with an identity and an editor that must not be started."""
+    """A user's clone of a kernel tree, with an identity, and an editor that must not be started."""
     if not shutil.which("b4"):
         skip_or_fail("kernel-sources", "no b4 (hint: make -C kernel-patches deps-send)")
     import sources

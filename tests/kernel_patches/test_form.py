@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What form.py and sources.py refuse and report, on small repositories; the kernel's scripts are not needed."""
+"""What form.py and sources.py reject and report, on small repositories; the kernel's scripts are not needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def git(tree: Path, *argv: str) -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A clone whose second commit is the one that is looked for, and whose third touches the same words."""
+    """A clone whose second commit is the one to be found, and whose third commit touches the same words."""
     git(tmp_path, "init", "-q")
     source = tmp_path / "net/ipv4/udp.c"
     source.parent.mkdir(parents=True)

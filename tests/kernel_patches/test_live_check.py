@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The check of a live recording finds what it is there for: clocks that are off, data out of order."""
+"""The check of a live recording finds the errors that it looks for: wrong clocks, data out of order."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import pandas as pd
 from live_check import Device, Event, Message
 
 S = 10**9
-#: CLOCK_REALTIME less CLOCK_MONOTONIC, before and behind a step of 5 s at 10 s.
+#: CLOCK_REALTIME minus CLOCK_MONOTONIC, before and after a step of 5 s at 10 s.
 BEFORE, BEHIND = 1000 * S, 1005 * S
 SETS = [(BEFORE, BEFORE), (BEHIND + 10 * S, BEHIND)]
 TRUTH = {"skew_ppb": 0, "delay_ns": 4000, "jitter_ns": 2000}
 
 
 def phc(mono: float) -> int:
-    """A device's clock that is 7 s ahead of CLOCK_REALTIME as it was, and runs 25 ppm too fast."""
+    """A device's clock that is 7 s ahead of CLOCK_REALTIME before the step, and runs 25 ppm too fast."""
     return 1007 * S + round(mono * (1 + 25e-6))
 
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Path:
-    """Readings every 100 ms for 20 s; one of them was interrupted for 1 ms before it read."""
+    """Readings every 100 ms for 20 s; one of them was interrupted for 1 ms before the device was read."""
     lines = ["#nsight-clock 1"]
     for n in range(200):
         mono = n * S // 10
@@ -57,7 +57,7 @@ def test_stamps_are_converted_through_skew_and_step(clock: Path, mono: float) ->
 
 
 def packet(at: int, stamp: int, skb: str, **fields: str) -> list[Event]:
-    """A packet that the driver has from ``at`` to ``at`` + 50 us, and the server 1 ms later."""
+    """A packet that the driver has from ``at`` to ``at`` + 50 us; the server gets it 1 ms later."""
     sock = {
         "skbaddr": skb,
         "sport": "11211",
@@ -89,7 +89,7 @@ def test_a_message_is_joined_from_its_own_packet(clock: Path) -> None:
 
 
 def test_a_segment_that_was_merged_with_an_ack_is_left_out(clock: Path) -> None:
-    """Of the first packet are the address and the events, of the second the stamp."""
+    """The address and the events come from the first packet, the timestamp from the second."""
     ack = packet(3 * S, 0, "0xa")[:2]
     ack[1] = Event(ack[1].ns, ack[1].name, {"skbaddr": "0xa", "len": "66"})
     data = packet(3 * S + 300_000, phc(3 * S + 315_000), "0xa")[2:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel series are complete, say the same on every base, and carry no tag that only a person gives."""
+"""The kernel series are complete, equal in content on every base, and carry no tag that only a person may give."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from nsight_record.perf import TRACEPOINTS  # noqa: E402
 
 BASES = sources.bases()
 KERNEL = [(series, base) for series in sources.SERIES for base in BASES.values()]
-#: With the series of perf, which has a check of its own, on the bases that it exists for.
+#: Also the perf series, which has a separate check, on the bases for which it exists.
 ALL = [*KERNEL, *(("perf", base) for base in BASES.values() if (HERE / "perf" / base.name).exists())]
 
 
 def letters(series: str, base: sources.Base) -> str:
-    """The cover letter, or a patch that stands alone."""
+    """The cover letter, or the patch if there is only one."""
     first = sources.patches(series, base)
     letter = first[0].parent / "0000-cover-letter.patch"
     return (first[0] if len(first) == 1 else letter).read_text()
 
 
 def message(patch: Path) -> str:
-    """What comes before the diff."""
+    """The text before the diff."""
     return patch.read_text().split("\n---\n")[0]
 
 
 def added(patches: list[Path]) -> str:
-    """What the patches add, without the plus signs."""
+    """The lines that the patches add, without the plus signs."""
     lines = [line for p in patches for line in p.read_text().splitlines()]
     return "\n".join(line[1:] for line in lines if line.startswith("+") and not line.startswith("+++"))
 
@@ -98,7 +98,7 @@ def test_timekeeping_exports_the_mask_and_marks_suspend_and_resume(base: sources
 
 
 def test_a_tracepoint_behind_its_static_branch_is_called_without_another() -> None:
-    """trace_*() has a branch of its own; trace_call__*() has none, in kernels that have it."""
+    """trace_*() contains a static branch; trace_call__*() has none, in kernels that have it."""
     text = added([p for s in sources.SERIES for p in sources.patches(s, next(iter(BASES.values())))])
     assert "trace_call__timekeeping_update(tk" in text and "trace_call__sock_data_queued(sk" in text
     for name in re.findall(r"trace_(\w+)_enabled\(\)", text):
@@ -158,7 +158,7 @@ def test_perf_has_no_renaming_no_embedded_python_and_no_inject() -> None:
 
 @pytest.mark.parametrize("series", sources.SERIES)
 def test_records_are_the_same_on_every_base(series: str) -> None:
-    """A recording of one kernel is read with the same code as that of another."""
+    """The same code reads the recordings of all these kernels."""
     layouts = {}
     for base in BASES.values():
         text = added(sources.patches(series, base))
@@ -183,7 +183,7 @@ def test_every_exception_to_checkpatch_has_a_reason() -> None:
 
 @pytest.mark.parametrize("patch", sorted(HERE.glob("*/*/[0-9]*.patch")), ids=lambda p: "/".join(p.parts[-3:]))
 def test_git_can_read_every_hunk(patch: Path) -> None:
-    """A hunk that was edited by hand has another number of lines than its header says."""
+    """A hunk that was edited by hand may not have the number of lines in its header."""
     done = subprocess.run(
         ["git", "apply", "--numstat", str(patch)], capture_output=True, text=True, check=False
     )

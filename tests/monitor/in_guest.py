@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs inside a guest: nsight-monitor beside messages over loopback; writes its lines of JSON into the file that it is given."""
+"""Runs inside a guest: nsight-monitor beside messages over loopback; writes the monitor's JSON lines into the given file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HANGS_S = 300
 
 
 def echo(server: socket.socket) -> None:
-    """Sends back what one connection, or anybody, sends."""
+    """Send back the data of one connection, or of any sender."""
     if server.type == socket.SOCK_DGRAM:
         while True:
             server.sendto(*server.recvfrom(2048))
@@ -26,7 +26,7 @@ def echo(server: socket.socket) -> None:
 
 
 def ask(clients: list[socket.socket]) -> None:
-    """Messages with their replies, for as long as this program runs."""
+    """Exchange messages and replies for as long as this program runs."""
     while True:
         for client in clients:
             client.send(b"x" * 50)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lines as nsight-histograms prints them, made by hand."""
+"""Handmade lines in the format of nsight-histograms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def header(group_by: str = "", **changed: Any) -> str:
 
 
 def histogram(stage: str, group: int, sum_ns: int, **n: int) -> dict[str, Any]:
-    """``b10=3``: three in bucket 10."""
+    """``b10=3``: three latencies in bucket 10."""
     return {"stage": stage, "group": group, "sum_ns": sum_ns, "n": {b[1:]: k for b, k in n.items()}}
 
 

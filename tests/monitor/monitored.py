@@ -29,7 +29,7 @@ now = time.monotonic_ns
 
 @contextlib.contextmanager
 def inside(netns: str) -> Iterator[None]:
-    """What this thread opens meanwhile is of that namespace."""
+    """What this thread opens meanwhile belongs to that namespace."""
     home, there = (os.open(p, os.O_RDONLY) for p in ("/proc/thread-self/ns/net", f"/run/netns/{netns}"))
     try:
         assert _libc.setns(there, CLONE_NEWNET) == 0
@@ -42,7 +42,7 @@ def inside(netns: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_core(number: int) -> Iterator[None]:
-    """This thread, and what it starts meanwhile, runs on one core: that of so many, or the last."""
+    """This thread, and what it starts meanwhile, runs on one core: the one with index ``number``, or the last."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(cores)[min(number, len(cores) - 1)]})
     try:
@@ -64,13 +64,13 @@ def link(name: str, options: LinkOptions | None = None) -> Iterator[Link]:
 
 
 def addresses(v6: bool) -> tuple[str, str]:
-    """The server's, the client's."""
+    """The server's address, the client's address."""
     return (SERVER6, CLIENT6) if v6 else (SERVER4, CLIENT4)
 
 
 @contextlib.contextmanager
 def connected(of: Link, tcp: bool, v6: bool, port: int) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Client and server, joined over the link. Closed with the block, the client first."""
+    """Client and server, connected over the link. They are closed at the end of the block, the client first."""
     family = socket.AF_INET6 if v6 else socket.AF_INET
     kind = socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM
     server_address, client_address = addresses(v6)
@@ -97,7 +97,7 @@ def connected(of: Link, tcp: bool, v6: bool, port: int) -> Iterator[tuple[socket
 
 
 class Watch:
-    """nsight-histograms at work. ``result`` when the block has ended: its last line."""
+    """A running nsight-histograms. ``result``, after the end of the block: its last line."""
 
     def __init__(self, *options: object) -> None:
         if os.geteuid():
@@ -131,18 +131,18 @@ class Watch:
         return self.result.histograms.get((stage, group), Histogram((0,) * N_BUCKETS, 0))
 
     def n(self, stage: str) -> int:
-        """Of all groups."""
+        """Number of latencies of a stage in all groups."""
         return sum(h.count for (name, _), h in self.result.histograms.items() if name == stage)
 
 
 def bucket(ns: int) -> int:
-    """Slowly, by the definition: above 2**(b - 1) and up to 2**b."""
+    """The bucket, computed slowly by the definition: above 2**(b - 1) and up to 2**b."""
     return next(b for b in range(N_BUCKETS) if b == N_BUCKETS - 1 or ns <= 1 << b)
 
 
 def assert_between(h: Histogram, known: list[tuple[int, int]]) -> None:
-    """The latencies are as many as ``known`` (least, most) ones, and may be these: never more of them are below a bound, nor
-    fewer, than of those."""
+    """There are as many latencies as ``known`` (least, most) ones, and the counts fit these: at each bound, no more and no fewer
+    latencies are below it than ``known`` allows."""
     assert h.count == len(known)
     low, high = ([bucket(pair[i]) for pair in known] for i in (0, 1))
     for b in range(N_BUCKETS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Prometheus itself, scraping one exporter."""
+"""A real Prometheus that scrapes one exporter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANGS_S = 120
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
-    """What it is once it is something."""
+    """Wait until the condition returns something true; return that."""
     for _ in range(HANGS_S * 20):
         if found := condition():
             return found
@@ -33,7 +33,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def scraping(directory: Path, target: int, *features: str, rules: str = "") -> Iterator[int]:
-    """Its port; it scrapes port ``target`` and evaluates ``rules`` several times a second."""
+    """The port of a Prometheus that scrapes port ``target`` and evaluates ``rules`` several times a second."""
     if not shutil.which("prometheus"):
         skip_or_fail("prometheus", "prometheus is not installed")
     (directory / "rules.yml").write_text(rules or "groups: []")
@@ -55,7 +55,7 @@ def scraping(directory: Path, target: int, *features: str, rules: str = "") -> I
 
 
 def asked(port: int, path: str, **arguments: str) -> Any:
-    """``data`` of its answer; None while it is not up."""
+    """``data`` of Prometheus's answer; None while it is not up."""
     url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
     try:
         with urllib.request.urlopen(url, timeout=HANGS_S) as answer:
@@ -65,5 +65,5 @@ def asked(port: int, path: str, **arguments: str) -> Any:
 
 
 def values(port: int, query: str) -> list[float]:
-    """Of an instant query."""
+    """Values of an instant query."""
     return [float(row["value"][1]) for row in (asked(port, "query", query=query) or {"result": []})["result"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names of control groups: paths as each program makes them, and the files that have the names."""
+"""Names of control groups: the paths that each program creates, and the files that hold the names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nsight_monitor.containers import Containers
 A, B, C, D = ("abcd" * 16, "0123" * 16, "5" * 64, "f" * 64)
 UID = "1a2b3c4d-0000-1111-2222-333344445555"
 SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
-STATIC = "0123456789abcdef0123456789abcdef"  # a pod of a file: the hash of it, without hyphens
+STATIC = "0123456789abcdef0123456789abcdef"  # a pod from a file: its UID is a hash without hyphens
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What Prometheus gets: names and buckets that promtool accepts, sums that are those of the lines, a process without privileges."""
+"""What Prometheus gets: names and buckets that promtool accepts, and the sums of the lines, from a process without privileges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HANGS_S = 120
 
 
 def test_buckets_are_cumulative_and_end_with_all() -> None:
-    """Bucket 3 is below the first that is exported, bucket 39 above the last one."""
+    """Bucket 3 is below the first exported bucket, bucket 39 is above the last one."""
     h = Histogram(tuple({3: 1, 8: 2, 9: 4, 39: 8}.get(b, 0) for b in range(N_BUCKETS)), 0)
     found = exporter.cumulative(h)
     assert found[0] == ("2.56e-07", 3) and found[1] == ("5.12e-07", 7)
@@ -117,8 +117,8 @@ def test_the_exporter_has_no_privileges(served: tuple[int, int]) -> None:
 def test_prometheus_itself_scrapes_it_and_its_percentile_is_in_our_bucket(
     kind: str, served: tuple[int, int], tmp_path: Path
 ) -> None:
-    """p50 is in (512 ns, 1,024 ns], p90 in (32,768 ns, 65,536 ns], p99 in (524,288 ns, 1,048,576 ns]. Native bounds are 2**-30 s
-    for 1 ns: 6.9 % lower."""
+    """p50 is in (512 ns, 1,024 ns], p90 in (32,768 ns, 65,536 ns], p99 in (524,288 ns, 1,048,576 ns]. Native buckets take
+    2**-30 s for 1 ns, so their bounds are 6.9 % lower."""
     native = kind == "native"
     histogram = snapshots.snapshot(TEXT.splitlines()[1]).histograms["tcp-socket-read", 2]
     features = ["native-histograms"] if native else []

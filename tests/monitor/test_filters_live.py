@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Filters by the length of a socket's queue, triggers, and what goes while it is watched."""
+"""Filters by the length of a socket's queue, triggers, and namespaces or groups that end while they are watched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def port() -> Iterator[int]:
 def test_a_queue_is_as_long_as_datagrams_wait_in_it(
     veth: Link, port: int, least: int, handed_off: int, read: int
 ) -> None:
-    """Four datagrams, then four reads: the queue has 1, 2, 3, 4 of them at the hand-offs and 3, 2, 1, 0 after the reads."""
+    """Four datagrams, then four reads: the queue holds 1, 2, 3, 4 datagrams at the hand-offs and 3, 2, 1, 0 after the reads."""
     with (
         Watch("--netns", inode(veth.server), "--port", port, "--queue", least) as watch,
         Watch("--netns", inode(veth.server), "--port", port) as every,
@@ -67,7 +67,7 @@ def test_a_stream_that_is_read_in_parts_has_a_queue_until_the_last(veth: Link, p
     assert watch.n("tcp-socket-read") == 3
 
 
-PAUSE_S = 0.1  # of the reports of one core
+PAUSE_S = 0.1  # between the reports of one core
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def one_core() -> Iterator[None]:
 def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a_second(
     veth: Link, port: int, one_core: None
 ) -> None:
-    """Stalls with quick reads between them: each is reported or counted as not reported. Of two within a tenth of a second
-    one is not, whichever; one that comes after a pause is.
+    """Stalls with quick reads between them: each stall is reported or counted as not reported. Of two stalls within a tenth of
+    a second, one is not reported, whichever; a stall after a pause is reported.
     """
     options = ("--netns", inode(veth.server), "--port", port, "--interval-ms", 3_600_000)
     with Watch(*options, "--trigger", f"handoff-to-read={int(STALL_S * 1e9)}") as watch:
@@ -89,7 +89,7 @@ def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a
         with connected(veth, False, False, port) as (client, server):
 
             def read(stall: float) -> tuple[int, int]:
-                """One message that waits, from before it is sent until it has been read."""
+                """One message that waits; the times before it is sent and after it has been read."""
                 sent = time.monotonic_ns()
                 client.send(b"x")
                 time.sleep(stall)
@@ -97,7 +97,7 @@ def test_only_latencies_from_the_trigger_on_are_reported_and_one_in_a_tenth_of_a
                 return sent, time.monotonic_ns()
 
             stalls, quick = [read(STALL_S)], []
-            # Something else may have the core for a tenth of a second: then there is nothing to tell apart yet.
+            # Something else may have the core for a tenth of a second: then the two stalls are too far apart, so try again.
             while len(stalls) < 2 or stalls[-1][1] - stalls[-2][0] >= PAUSE_S * 1e9:
                 quick.append(read(0.0))
                 stalls.append(read(STALL_S))
@@ -137,7 +137,7 @@ for _ in range(10):
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[Path]:
-    """Where control groups of version 2 are mounted."""
+    """The mount point of control groups version 2."""
     if os.geteuid():
         skip_or_fail("root", "mounting needs root")
     done = subprocess.run(["mount", "-t", "cgroup2", "none", tmp_path], capture_output=True, text=True)
@@ -174,7 +174,7 @@ def test_a_control_group_that_goes_while_it_is_watched_leaves_its_counts_and_nam
 
 
 def talk(netns: str, port: int, n: int) -> None:
-    """Datagrams of the namespace to itself."""
+    """Send datagrams within the namespace."""
     with inside(netns), socket.socket(type=socket.SOCK_DGRAM) as s:
         s.bind(("127.0.0.1", port))
         s.connect(("127.0.0.1", port))
@@ -184,7 +184,7 @@ def talk(netns: str, port: int, n: int) -> None:
 
 
 class Namespaces(contextlib.AbstractContextManager["Namespaces"]):
-    """Network namespaces that are gone at the end."""
+    """Network namespaces that are removed at the end."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -206,7 +206,7 @@ class Namespaces(contextlib.AbstractContextManager["Namespaces"]):
         subprocess.run(["ip", "netns", "del", name], check=True)
 
     def with_number(self, number: int) -> str:
-        """One that has got a number again, or "": something else of this machine has it."""
+        """A namespace with this reused number, or "" if something else on this machine got the number."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
             if inode(name := self.new()) == number:

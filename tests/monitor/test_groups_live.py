@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Groups that end when nothing is measured in them and most places are taken."""
+"""Groups end when nothing is measured in them and most places are taken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STAGE = "handoff-to-read"
 
 
 def until(watch: Watch, holds: Callable[[Snapshot], bool]) -> Snapshot:
-    """The next sums for which it holds."""
+    """The next sums for which ``holds`` is true."""
     assert watch.process.stdout
     while not holds(found := snapshots.snapshot(watch.process.stdout.readline())):
         pass
@@ -25,14 +25,14 @@ def until(watch: Watch, holds: Callable[[Snapshot], bool]) -> Snapshot:
 
 
 def by_port(of: Snapshot) -> dict[object, int]:
-    """How many latencies."""
+    """Number of latencies per port."""
     return {
         of.groups.get(group, group): h.count for (stage, group), h in of.histograms.items() if stage == STAGE
     }
 
 
 def test_new_groups_get_the_places_of_those_that_ended() -> None:
-    """Four places; three ports fall silent, and three others come. The socket of the first one is used again: it is another group."""
+    """Four places; three ports fall silent, and three others come. The first port's socket is used again: this is a new group."""
     with ExitStack() as stack:
         veth = stack.enter_context(link("groups"))
         pairs: dict[int, tuple[socket, socket]] = {
@@ -51,7 +51,7 @@ def test_new_groups_get_the_places_of_those_that_ended() -> None:
         with watch:
             for port in (7001, 7002):
                 receive(port, 3)
-            # Half of the places: whoever falls silent stays.
+            # Half of the places are taken: a silent group stays.
             before = until(watch, lambda s: len(s.groups) == 2)
             until(watch, lambda s: s.monotonic_ns > before.monotonic_ns + 2_000_000_000)
             receive(7003, 3)

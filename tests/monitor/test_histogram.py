@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Buckets, percentiles and differences of histograms, by hand."""
+"""Buckets, percentiles and differences of histograms, calculated by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_bounds_are_powers_of_two_and_the_last_is_open() -> None:
 
 
 def test_a_percentile_is_the_least_bucket_that_the_share_does_not_exceed() -> None:
-    """Of 1,000: 500 in bucket 5, 400 in 8, 90 in 10, 10 in 12. p50 is the 500th, p90 the 900th, p99 the 990th, p99.9 the 999th."""
+    """500 latencies in bucket 5, 400 in 8, 90 in 10, 10 in 12. p50 is the 500th, p90 the 900th, p99 the 990th, p99.9 the 999th."""
     h = of({5: 500, 8: 400, 10: 90, 12: 10})
     assert [h.percentile(p) for p in (5000, 9000, 9900, 9990)] == [bounds(b) for b in (5, 8, 10, 12)]
     assert h.percentile(5001) == bounds(8)  # the 501st
@@ -38,7 +38,7 @@ def test_no_percentile_of_fewer_latencies_than_it_tells_apart() -> None:
 
 
 def test_percentiles_are_those_of_the_sorted_latencies() -> None:
-    """The bucket of the latency at that place of 5,000 in order, whatever they are."""
+    """The bucket of the latency at that place in the sorted 5,000, whatever their values are."""
     draw = random.Random(7)
     latencies = sorted(int(draw.lognormvariate(10, 3)) for _ in range(5000))
     buckets = [max(ns - 1, 0).bit_length() for ns in latencies]

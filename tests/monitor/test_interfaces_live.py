@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which interface a packet is of, where devices are stacked."""
+"""Which interface a packet belongs to if devices are stacked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
 @pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "udp"])
 @pytest.mark.parametrize("moved", [False, True], ids=["same-namespace", "other-namespace"])
 def test_an_interface_above_another_one_is_that_of_its_packets(port: int, tcp: bool, moved: bool) -> None:
-    """A macvlan of the server's veth, as bonds and VLANs are; in a container its veth is not."""
+    """A macvlan on the server's veth, stacked like bonds and VLANs; in a container, the veth is in another namespace."""
     above, address = f"mac{os.getpid() % 100000}", "198.18.77.3"
     with link("above") as made, contextlib.ExitStack() as stack:
         space = made.server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Latencies that are none: never negative, and never of another packet that once had the same buffer."""
+"""No false latencies: never negative, and never from another packet that once had the same buffer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def port() -> Iterator[int]:
 
 
 def test_two_readers_of_one_socket_make_no_negative_latencies(veth: Link, port: int) -> None:
-    """The one leaves a datagram behind while the other is between its read and its look at the time of that."""
+    """One reader leaves a datagram behind while the other is between its read and the lookup of its time."""
     n, readers = 200_000, []
     with Watch("--netns", inode(veth.server), "--port", port) as watch:
         with connected(veth, False, False, port) as (client, server):
@@ -55,7 +55,7 @@ def test_two_readers_of_one_socket_make_no_negative_latencies(veth: Link, port: 
                 while os.waitpid(pid, os.WNOHANG) == (0, 0):
                     client.send(b"end")
     assert watch.n("head-of-line")
-    # A negative one, and one since the boot, would be above 275 s.
+    # A negative latency, and a latency since boot, would be above 275 s.
     assert [key for key, h in watch.result.histograms.items() if h.n[-1]] == []
 
 
@@ -63,7 +63,7 @@ ETH_P_8021Q, ETH_P_IP = 0x8100, 0x0800
 
 
 def tagged(of: Link, port: int, source: int, data: bytes) -> bytes:
-    """A frame of a datagram to the server with a priority tag: VLAN 0, which each host takes as none."""
+    """A frame with a datagram to the server and a priority tag: VLAN 0, which every host treats as untagged."""
     with inside(of.server):
         there = mac_of(of.interface)
     head = struct.pack(
@@ -86,7 +86,7 @@ def mac_of(interface: str) -> bytes:
 
 
 def test_a_tag_in_the_data_makes_no_earlier_packets_arrival(veth: Link, port: int) -> None:
-    """Untagged and tagged datagrams in turn, with a pause that is in no latency; all have buffers of the same few addresses."""
+    """Untagged and tagged datagrams in turn, with a pause that no latency includes; all have buffers at the same few addresses."""
     took, n = 0, 100
     with contextlib.ExitStack() as stack:
         client, server = stack.enter_context(connected(veth, False, False, port))
@@ -108,7 +108,7 @@ def test_a_tag_in_the_data_makes_no_earlier_packets_arrival(veth: Link, port: in
 
 
 def test_datagrams_that_are_cut_out_of_one_have_its_arrival(veth: Link, port: int) -> None:
-    """The sender hands the kernel five at once, which the receiver's socket takes one by one; then a single one of the same size."""
+    """A single datagram, then five of the same size that the sender passes at once and the receiver's socket takes one by one."""
     took = 0
     with connected(veth, False, False, port) as (client, server):
         with Watch("--netns", inode(veth.server), "--port", port) as watch:
@@ -128,7 +128,7 @@ def test_datagrams_that_are_cut_out_of_one_have_its_arrival(veth: Link, port: in
 
 
 def unacknowledged(of: socket.socket) -> int:
-    """Segments that the other side has not acknowledged."""
+    """Number of segments that the other side has not acknowledged."""
     info = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ACKED_AT + 4)
     return int(struct.unpack_from("I", info, ACKED_AT)[0])
 
@@ -136,7 +136,7 @@ def unacknowledged(of: socket.socket) -> int:
 def test_data_for_a_half_closed_socket_has_not_the_arrival_of_an_earlier_segment(
     veth: Link, port: int
 ) -> None:
-    """The last segment that tcp_probe sees is the acknowledgement of the request: behind FIN it sees none."""
+    """The last segment that tcp_probe sees is the acknowledgement of the request: after FIN it sees none."""
     with on_core(0), Watch("--netns", inode(veth.client), "--port", port) as watch:
         with connected(veth, True, False, port) as (client, server):
             client.send(b"request")
@@ -157,7 +157,7 @@ def test_data_for_a_half_closed_socket_has_not_the_arrival_of_an_earlier_segment
 
 @pytest.mark.parametrize("n", [1, 12], ids=["few", "more-than-are-kept"])
 def test_a_read_behind_spliced_messages_has_its_own_times(veth: Link, port: int, n: int) -> None:
-    """Splice passes no probe. What it took is not what the next recv reads."""
+    """Splice triggers no probe. The next recv does not read the data that splice took."""
     ends = os.pipe()
     try:
         with Watch("--netns", inode(veth.server), "--port", port) as watch:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How nsight-histograms ends is what the monitor says, whatever it shows."""
+"""The monitor reports how nsight-histograms ended, whatever the monitor shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MONITOR = "import sys; from nsight_monitor import cli, loader; loader.find = lam
 
 
 def monitor(directory: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """With a program of its own in the place of nsight-histograms."""
+    """Run the monitor with a program of the test in place of nsight-histograms."""
     if os.geteuid():
         skip_or_fail("root", "the monitor needs root")
     path = directory / "nsight-histograms"
@@ -38,7 +38,7 @@ def monitor(directory: Path, text: str, *options: str) -> subprocess.CompletedPr
 def test_its_own_error_is_said_with_its_code(
     tmp_path: Path, option: str, code: int, expected: int, prints: str
 ) -> None:
-    """It writes more than a pipe holds, as the verifier does, and then why it fails."""
+    """It writes more than a pipe holds, as the verifier does, and then the reason of its failure."""
     error = "error: the kernel refused\nhint: run it as root\n"
     text = f"sys.stdout.write({prints!r}); sys.stdout.flush()\nsys.stderr.write('x' * 200_000 + {error!r}); sys.exit({code})\n"
     done = monitor(tmp_path, text, option)

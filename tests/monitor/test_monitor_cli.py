@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-monitor as a command: intervals and totals from lines, wrong usage, and the end."""
+"""nsight-monitor as a command: intervals and totals from lines, usage errors, and the end."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_groups_stand_in_order_of_their_counts_with_their_names_made_plain() -> 
 
 
 def test_two_groups_never_have_one_name() -> None:
-    """Prometheus would refuse both."""
+    """Prometheus would reject both."""
     groups = {"2": "a\x01", "3": "a\x02", "4": "(others)"}
     found = names.Names("comm").of(snapshots.snapshot(lines.snapshot(1, groups=groups)))
     assert found == {0: "(others)", 1: "(none)", 2: "a?", 3: "a? #3", 4: "(others) #4"}
 
 
 def test_a_group_that_ended_and_came_again_has_its_name_again() -> None:
-    """Also where somebody else finds the names, and tells them before the sums."""
+    """This also holds if another process finds the names and sends them before the sums."""
     first, gone, again = (
         snapshots.snapshot(lines.snapshot(i, groups=g))
         for i, g in enumerate(({"2": "web"}, {}, {"70": "web"}))
@@ -108,7 +108,7 @@ def test_top_draws_the_slowest_first_with_its_history() -> None:
     fast = lines.histogram("ip-start", 0, 1000, b9=100)
     text = lines.header() + lines.snapshot(10, FIRST, fast) + lines.snapshot(20, SECOND, fast)
     screens = monitor("--input", "-", "--top", text=text).stdout.split("\n\n")[:-1]
-    assert "\x1b" not in "".join(screens)  # a file is no terminal
+    assert "\x1b" not in "".join(screens)  # a file is not a terminal
     assert [[row[0] for row in rows(s)] for s in screens] == [
         ["tcp-socket-read", "ip-start"],
         ["tcp-socket-read"],
@@ -117,7 +117,7 @@ def test_top_draws_the_slowest_first_with_its_history() -> None:
 
 
 def on_terminal(columns: int, height: int, path: Path) -> list[list[str]]:
-    """What --top draws there: the lines of each screen."""
+    """What --top draws on a terminal: the lines of each screen."""
     ours, its = os.openpty()
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", height, columns, 0, 0))
@@ -131,7 +131,7 @@ def on_terminal(columns: int, height: int, path: Path) -> list[list[str]]:
                 while part := os.read(ours, 1 << 16):
                     drawn += part
             except OSError:
-                pass  # EIO: it has ended
+                pass  # EIO: the program has ended
         assert process.returncode == 0
     finally:
         os.close(ours)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Triggers for the flight recorder, and which of its windows hold a slow latency."""
+"""Triggers for the flight recorder, and which windows hold a slow latency."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def window(directory: Path, n: int, start_ns: int, stop_ns: int, state: str = "c
 
 
 def found(recorder: flight.Recorder) -> dict[str, list[int]]:
-    """Ends of the slow latencies of each window that came."""
+    """For each new window: the ends of its slow latencies."""
     lines = [snapshots.other(line) for line in recorder.windows()]
     return {w.name: [s.monotonic_ns for s in w.slow] for w in lines if isinstance(w, Window)}
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """Processes that were asked, one set each time."""
+    """Processes that got a request for a window, one set per request."""
     calls: list[set[int]] = []
 
     def ask_all(_root: Path, only: Container[int] | None = None) -> list[int]:
@@ -54,10 +54,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a recorder that runs, which is this process, and one that has ended."""
+    """Directory of a running recorder, which is this process, and of one that has ended."""
     (tmp_path / f".run-{os.getpid()}").mkdir()
-    (tmp_path / ".run-4194305").mkdir()  # beyond the kernel's largest
-    window(tmp_path, 1, 0, 10**18)  # was there before
+    (tmp_path / ".run-4194305").mkdir()  # beyond the kernel's largest PID
+    window(tmp_path, 1, 0, 10**18)  # an older window
     return tmp_path
 
 
@@ -91,7 +91,7 @@ def test_a_directory_that_no_recorder_writes_to_is_refused(tmp_path: Path) -> No
 def test_the_recorder_is_asked_at_once_and_then_not_too_often(
     directory: Path, asked: list[set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """20 an hour: one every 180 s."""
+    """20 requests an hour: one every 180 s."""
     clock = [10**12]
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
     recorder = flight.Recorder(directory, 20)
@@ -151,7 +151,7 @@ def test_what_is_no_window_is_left_alone(directory: Path, asked: list[set[int]],
 
 
 def n_without(recorder: flight.Recorder, last: bool = False) -> int:
-    """As a line of sums has it."""
+    """The count of latencies without a window, from a line of sums."""
     return snapshots.snapshot(recorder.counted(lines.snapshot(1, counts={"peek": 1}, last=last))).counts[
         "slow_without_window"
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-monitor on stock Debian kernels in guests: its programs load, and every stage that the kernel has counts."""
+"""nsight-monitor on stock Debian kernels in guests: its programs load, and every stage that the kernel has is counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conftest import ROOT, skip_or_fail
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
-#: Loopback has no driver's hand-off, no NIC and no queue of a device; nobody retransmits.
+#: Loopback has no driver hand-off, no NIC and no device queue; nobody retransmits.
 SINCE_6_1 = {"ip-start", "tcp-start"}
 SINCE_6_12 = SINCE_6_1 | {"tcp-socket-enqueued", "udp-socket-enqueued", "tcp-socket-read", "udp-socket-read"}
 

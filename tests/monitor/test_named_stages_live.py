@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stages that are measured only if they are named: accept queue, driver to completion."""
+"""Stages that are measured only if the user names them: accept queue, driver to completion."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_connection_waits_from_the_handshakes_end_until_accept_returns_it(
 
 
 def test_a_packet_is_with_its_device_until_the_device_has_done_with_it(veth: Link, port: int) -> None:
-    """A TUN device has sent a packet when its program reads it."""
+    """A TUN device completes a packet when the program behind it reads the packet."""
     name, known = f"tun{os.getpid() % 100000}", []
     with inside(veth.server):
         fd = os.open("/dev/net/tun", os.O_RDWR)
@@ -104,7 +104,7 @@ def test_a_packet_is_with_its_device_until_the_device_has_done_with_it(veth: Lin
                         time.sleep(SLEEP_S)
                         begin = now()
                         while os.read(fd, 2048)[-9:] != bytes([n]) * 9:
-                            pass  # something of IPv6
+                            pass  # some IPv6 packet
                         known.append((begin - sent, now() - before))
         finally:
             os.close(fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""--listen: readers come and go, the counts go on; names of groups come from whoever may find them."""
+"""--listen: readers come and go, the counts continue; group names come from the process that may find them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_reader_that_comes_late_gets_header_windows_names_and_the_newest_sums(
 
 
 def test_the_count_of_windows_does_not_fall_when_the_exporter_begins_anew(tmp_path: Path) -> None:
-    """Of 100 windows it gets the last 64. To Prometheus a smaller count would be a new one, and 64 more windows."""
+    """The exporter gets the last 64 of 100 windows. For Prometheus, a smaller count is a new count, and 64 more windows."""
     if exporter.prometheus_client is None:
         skip_or_fail("prometheus", "prometheus_client is not installed")
     made = relay.Relay(tmp_path / "s")
@@ -110,7 +110,7 @@ def test_a_reader_that_goes_takes_nothing_from_the_next_one(tmp_path: Path) -> N
 
 
 def test_a_reader_that_comes_at_the_end_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread begins when the relay already closes."""
+    """The reader's thread begins when the relay is already closing."""
 
     class Late(threading.Thread):
         def start(self) -> None:
@@ -190,7 +190,7 @@ def test_a_given_name_is_taken_and_still_two_groups_never_have_one() -> None:
 def test_a_long_path_of_a_control_group_ends_no_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may make control groups may make such ones; two of them still have two names."""
+    """A user who may create control groups may create such long paths; two of them still have two names."""
     paths = [tmp_path / ("d" * 150) / ("e" * 150 + last) for last in "ab"]
     for path in paths:
         path.mkdir(parents=True)

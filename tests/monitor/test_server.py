@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The exporter's server: formats by what a scrape accepts, TLS, passwords, many clients; and the files that configure it."""
+"""The exporter's server: the format that a scrape accepts, TLS, passwords, many clients; and the configuration files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slow(ns: int, stage: str = "tcp-socket-read") -> dict[str, object]:
     return {"stage": stage, "group": 0, "ns": ns, "monotonic_ns": 1, "realtime_ns": 1_700_000_000_500_000_000}
 
 
-#: 50 reads of up to 1,024 ns, 10 of up to 1,048,576 ns; one of these, of 1 ms, is in a window.
+#: 50 reads of up to 1,024 ns, 10 of up to 1,048,576 ns; one of the latter, of 1 ms, is in a window.
 TEXT = [
     lines.header(),
     lines.snapshot(10, lines.histogram("tcp-socket-read", 0, 5_000_000, b10=50, b20=10)),
@@ -109,10 +109,10 @@ def test_exemplars_of_groups_that_ended_take_no_room(monkeypatch: pytest.MonkeyP
 
 
 def test_native_histograms_have_every_latency_in_sparse_buckets() -> None:
-    """Bucket 10 becomes that of up to 2**-20 s, bucket 20 that of up to 2**-10 s; between them nine are empty."""
+    """Bucket 10 becomes the bucket of up to 2**-20 s, bucket 20 the one of up to 2**-10 s; nine between them are empty."""
     if native.descriptor_pb2 is None:
         skip_or_fail("prometheus", "protobuf is not installed")
-    assert collector().answer(PROTOBUF)[1].startswith("text/plain")  # not unless they are asked for
+    assert collector().answer(PROTOBUF)[1].startswith("text/plain")  # not unless requested
     body, kind = collector(native_too=True).answer(PROTOBUF)
     assert kind == native.CONTENT_TYPE
     assert body == collector(native_too=True).answer(PROTOBUF.replace(";", "; "))[0]
@@ -150,7 +150,7 @@ def test_only_a_user_with_the_right_password_gets_metrics() -> None:
     config = WebConfig(users={"ann": hashed(b"secret"), "bob": hashed(b"other")})
     url = f"http://127.0.0.1:{served(config)}"
     assert status(f"{url}/metrics", "ann:secret") == 200
-    assert status(f"{url}/metrics", "ann:secret") == 200  # remembered
+    assert status(f"{url}/metrics", "ann:secret") == 200  # the password check is cached
     for wrong in ("", "ann:other", "ann:", "bob:secret", "eve:secret", "ann", "ann:secret\0"):
         assert status(f"{url}/metrics", wrong) == 401, wrong
         assert status(f"{url}/", wrong) == 401, wrong
@@ -165,7 +165,7 @@ def test_who_guesses_passwords_holds_up_nobody_who_knows_one() -> None:
     assert config.admits(basic("ann:secret"))
     admitted: list[bool] = []
     asking = threading.Thread(target=lambda: admitted.append(config.admits(basic("ann:secret"))), daemon=True)
-    with config._lock:  # as while bcrypt runs for another one
+    with config._lock:  # as while bcrypt runs for another client
         asking.start()
         asking.join(10)
         assert admitted == [True]
@@ -214,7 +214,7 @@ def test_tls_and_passwords_are_those_of_the_file(certificate: Path) -> None:
     assert status(url, "ann:secret", trusting) == 200
     assert status(url, "ann:wrong", trusting) == 401
     with pytest.raises(urllib.error.URLError):
-        status(url, "ann:secret", ssl.create_default_context())  # nobody vouches for it
+        status(url, "ann:secret", ssl.create_default_context())  # the certificate is not trusted
     with pytest.raises((OSError, http.client.HTTPException)):
         status(url.replace("https", "http"), "ann:secret")
 
@@ -235,7 +235,7 @@ def test_clients_without_a_certificate_are_refused_where_one_is_needed(certifica
 def test_a_client_that_sends_a_byte_now_and_then_is_closed(
     tls: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With TLS within the handshake, too: one byte of a record each time."""
+    """Also within a TLS handshake: one byte of a record each time."""
     monkeypatch.setattr(server, "LONGEST_S", 1.0)
     port = served(web_config.load(written(certificate, TLS)) if tls else None)
     said = b"\x16\x03\x01\x40\x00" if tls else b"GET /metrics HTTP/1.1\r\nX: "
@@ -301,7 +301,7 @@ def test_fifty_clients_at_once_get_the_same_and_none_waits_for_one_that_says_not
 def test_connections_beyond_the_limit_are_closed_and_later_ones_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server._Handler, "timeout", 2 * HANGS_S)  # silent ones stay
+    monkeypatch.setattr(server._Handler, "timeout", 2 * HANGS_S)  # silent clients stay
     port = served()
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(server.MOST_CONNECTIONS)]
     one_more = socket.create_connection(("127.0.0.1", port))
@@ -309,7 +309,7 @@ def test_connections_beyond_the_limit_are_closed_and_later_ones_served(
     assert one_more.recv(1) == b""
     for s in (*silent, one_more):
         s.close()
-    while True:  # until the server has seen them go
+    while True:  # until the server has noticed that the clients left
         try:
             assert status(f"http://127.0.0.1:{port}/") == 200
             break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is shipped beside the programs: Grafana's dashboard, Prometheus's rules, systemd's units."""
+"""Files shipped beside the programs: Grafana dashboard, Prometheus rules, systemd units."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOOL = ROOT / "tools/nsight-monitor"
 DASHBOARD = json.loads((TOOL / "prometheus/nsight-dashboard.json").read_text())
 RULES = (TOOL / "prometheus/nsight-rules.yml").read_text()
 UNITS = ("nsight-monitor.service", "nsight-monitor-exporter.service")
-#: What Grafana puts in place of its variables.
+#: Values that Grafana substitutes for its variables.
 VARIABLES = {
     "$__rate_interval": "5m",
     "$__range": "1h",
@@ -34,12 +34,12 @@ VARIABLES = {
     "$stage": "ip-start",
     "$group": "port",
 }
-#: systemd's own measure, in tenths: 0 is no exposure. A loader of BPF programs has CAP_SYS_ADMIN.
+#: systemd's exposure level, in tenths: 0 is no exposure. A loader of BPF programs has CAP_SYS_ADMIN.
 MOST_EXPOSURE = dict(zip(UNITS, (40, 15), strict=True))
 
 
 def queries(of: Any) -> Iterator[str]:
-    """All below some part of the dashboard."""
+    """All queries below some part of the dashboard."""
     if isinstance(of, dict):
         if isinstance(of.get("expr"), str):
             yield of["expr"]
@@ -65,7 +65,7 @@ def series() -> set[str]:
 
 
 def used(text: str) -> set[str]:
-    """Names of the exporter's in queries; those of recording rules have colons."""
+    """The exporter's names in queries; names of recording rules have colons."""
     return set(re.findall(r"(?<![\w:])nsight_\w+(?!\w*:)", text))
 
 
@@ -107,7 +107,7 @@ def test_the_dashboard_has_heat_map_percentiles_and_a_table_by_every_group() -> 
 
 
 def at_home(directory: Path) -> list[str]:
-    """The units as files, with the programs of this tree."""
+    """The units as files, with paths to the programs of this tree."""
     for name in UNITS:
         text = (TOOL / name).read_text()
         assert text.count("/usr/local/bin/nsight-monitor ") == 1
@@ -138,8 +138,8 @@ def of_unit(name: str, key: str) -> str:
 @pytest.mark.live
 @pytest.mark.tools
 def test_loader_and_exporter_work_with_the_privileges_of_their_units(tmp_path: Path) -> None:
-    """The loader with the capabilities that the unit leaves it; the exporter as somebody with none, with nothing but the socket that
-    systemd connects. When the exporter has gone, the next one gets the same counts and more."""
+    """The loader has the capabilities that its unit allows; the exporter runs as a user without any, and gets only the socket that
+    systemd connects. After the exporter ends, the next one gets the same counts and more."""
     if os.geteuid():
         skip_or_fail("root", "BPF programs need root")
     if exporter.prometheus_client is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The lines of nsight-histograms: what they say, and what is refused."""
+"""The lines of nsight-histograms: how they are read, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nsight-stacklat.bt beside nsight-monitor: on the same traffic both count the same messages."""
+"""nsight-stacklat.bt beside nsight-monitor: both count the same messages of the same traffic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES = ("tcp-socket-enqueued", "udp-socket-enqueued", "handoff-to-read")
 
 
 class Script:
-    """The script at work; ``counts`` by stage when the block has ended."""
+    """The running script; after the end of the block, ``counts`` by stage."""
 
     def __init__(self, port: int, netns: int) -> None:
         if not shutil.which("bpftrace"):

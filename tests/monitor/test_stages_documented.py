@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stages and counts: the list that the programs are built from, and the document."""
+"""Stages and counts: the document agrees with the list from which the programs are built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listed(macro: str) -> str:
 
 
 def table(heading: str) -> set[str]:
-    """What stands in the first column of the table below it, each in backquotes."""
+    """The backquoted words in the first column of the table below the heading."""
     part = DOCUMENT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return {word for row in re.findall(r"^\|([^|]+)\|", part, re.M) for word in re.findall(r"`([^`]+)`", row)}
 

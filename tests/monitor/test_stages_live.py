@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stages of nsight-histograms over veth: every message is counted once, in the bucket of a delay that is known."""
+"""Stages of nsight-histograms over veth: every message is counted once, in the bucket of a known delay."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_message_is_counted_once_at_each_stage(veth: Link, port: int, tcp:
     assert watch.n("handoff-to-read") == N
     assert watch.n("request") == N
     assert watch.n("head-of-line") == 0
-    # The first read of a thread tells only how long it had waited in run queues so far.
+    # A thread's first read shows only how long the thread had waited in run queues so far.
     assert watch.n("run-queue") == N - 1
     assert watch.result.counts["read_by_new_thread"] == 1
     assert watch.n("ip-start") >= N
@@ -105,7 +105,7 @@ def test_messages_that_wait_behind_another_one_are_head_of_line(veth: Link, port
         with connected(veth, tcp, False, port) as (client, server):
             for _ in range(3):
                 client.send(b"x" * 100)
-            time.sleep(0.1)  # until the last one is there, however busy the core
+            time.sleep(0.1)  # until the last one is there, even on a busy core
             server.recv(100)
             for _ in range(2):
                 left = now()
@@ -121,7 +121,7 @@ def test_messages_that_wait_behind_another_one_are_head_of_line(veth: Link, port
 
 
 def test_times_of_messages_beyond_those_that_are_kept_are_counted_as_lost(veth: Link, port: int) -> None:
-    """Of twelve that wait the first and eight behind it are known; the other three have the times of the last one."""
+    """Of twelve waiting messages, the times of the first nine are known; the other three have the times of the last one."""
     with Watch("--netns", inode(veth.server), "--port", port) as watch:
         with connected(veth, True, False, port) as (client, server):
             for _ in range(12):
@@ -163,7 +163,7 @@ def test_filters_leave_out_everything_else(veth: Link) -> None:
                     echo(*first, 30)
                     echo(*second, 40)
     assert by_port.n("tcp-socket-read") == 60 and by_port.n("udp-socket-read") == 0
-    # Before a thread of the process has read from a socket nobody knows whose that is.
+    # Until a thread of the process has read from a socket, the socket's process is not known.
     assert by_pid.n("tcp-socket-read") == 30 and by_pid.n("udp-socket-read") == 40
     assert by_pid.n("tcp-socket-enqueued") == 29 and by_pid.n("udp-socket-enqueued") == 39
     assert by_pid.n("ip-start") == 0
@@ -202,7 +202,7 @@ def test_groups_beyond_the_limit_are_counted_together(veth: Link) -> None:
     assert {groups[g]: h.count for (_, g), h in watch.result.histograms.items() if g > 1} == {
         ports[0]: 1, ports[1]: 2, ports[2]: 3,
     }  # fmt: skip
-    assert watch.of("udp-socket-read", 0).count == 4 + 5  # the others
+    assert watch.of("udp-socket-read", 0).count == 4 + 5  # the other ports
 
 
 def test_groups_are_those_of_socket_reader_and_device(veth: Link, port: int) -> None:
@@ -229,7 +229,7 @@ TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
 
 
 def datagram(source: str, destination: str, port: int) -> bytes:
-    """An IPv4 packet of 33 bytes, without a checksum of UDP."""
+    """An IPv4 packet of 33 bytes, without a UDP checksum."""
     head = struct.pack(
         ">BBHHHBBH4s4s", 0x45, 0, 33, 0, 0, 64, 17, 0, socket.inet_aton(source), socket.inet_aton(destination)
     )
@@ -249,7 +249,7 @@ def datagram(source: str, destination: str, port: int) -> bytes:
 def test_a_packet_of_a_device_has_the_kernels_stamp_or_is_counted_as_without(
     veth: Link, port: int, stamps: bool
 ) -> None:
-    """Packets come in through a TUN device, which nobody on this machine sent them to."""
+    """Packets that nobody on this machine sent come in through a TUN device."""
     import fcntl
 
     name = f"tun{os.getpid() % 100000}"
@@ -275,7 +275,7 @@ def test_a_packet_of_a_device_has_the_kernels_stamp_or_is_counted_as_without(
     assert counts["stamp_kernel"] == watch.n("ip-start")
     if stamps:
         assert counts["stamp_kernel"] == 20
-        assert watch.of("ip-start").sum_ns <= took  # the two clocks are joined rightly
+        assert watch.of("ip-start").sum_ns <= took  # the two clocks are aligned correctly
     assert watch.n("udp-socket-enqueued") == watch.n("udp-socket-read") == 20
     assert watch.of("udp-socket-read").sum_ns <= took
 
@@ -305,9 +305,9 @@ def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int)
         finally:
             leave.set()
             traffic.join()
-    # The one began before the other, and ended after it.
+    # ``one`` began before ``other``, and ended after it.
     assert one.n("tcp-socket-read") >= other.n("tcp-socket-read") > 0
-    for _ in range(HANGS_S):  # the kernel frees them when no core can be in one any more
+    for _ in range(HANGS_S):  # the kernel frees the programs when no core can be running one any more
         if not in_kernel(held):
             return
         time.sleep(1)
@@ -315,15 +315,15 @@ def test_two_watch_at_once_under_load_and_nothing_is_left(veth: Link, port: int)
 
 
 def udp_counters(netns: str) -> dict[str, int]:
-    """The kernel's own, of a namespace."""
+    """The kernel's UDP counters of a namespace."""
     with inside(netns), open("/proc/thread-self/net/snmp") as f:
         names, values = (line.split()[1:] for line in f if line.startswith("Udp:"))
     return dict(zip(names, map(int, values), strict=True))
 
 
 def test_sums_are_those_of_the_kernels_own_counters(veth: Link, port: int) -> None:
-    """20,000 datagrams in bursts of 50, which fit into the socket: InDatagrams counts them when they are read. On one core, nobody
-    reads a datagram between its arrival and its hand-off."""
+    """20,000 datagrams in bursts of 50, which fit into the socket: InDatagrams counts them when they are read. On a single core,
+    nobody reads a datagram between its arrival and its hand-off."""
     before = udp_counters(veth.server)
     with on_core(0), Watch("--netns", inode(veth.server)) as watch:
         with connected(veth, False, False, port) as (client, server):
@@ -340,7 +340,7 @@ def test_sums_are_those_of_the_kernels_own_counters(veth: Link, port: int) -> No
 
 
 def test_what_another_core_reads_before_its_hand_off_is_counted(veth: Link, port: int) -> None:
-    """A reader on one core and the receive softirq on another: each datagram is in the histogram, or in the count beside it."""
+    """The reader is on one core, the receive softirq on another: each datagram is in the histogram, or in the count beside it."""
     n, before = 20_000, udp_counters(veth.server)
     with (
         Watch("--netns", inode(veth.server)) as watch,

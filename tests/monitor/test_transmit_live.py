@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stages of sending: a packet is counted once, by its own times, and not at all if no driver gets it."""
+"""Transmit stages: a packet is counted once, by its own times, and not at all if no driver gets it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def veth() -> Iterator[Link]:
 
 
 def segments(of: socket.socket) -> int:
-    """That it has sent."""
+    """Number of segments that the socket has sent."""
     info = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SEGS_OUT_AT + 4)
     return int(struct.unpack_from("I", info, SEGS_OUT_AT)[0])
 
 
 def test_a_segment_that_passes_stacked_devices_is_counted_once(port: int) -> None:
-    """The server's address is a bridge's, whose port is the veth."""
+    """The server's address belongs to a bridge whose port is the veth."""
     with link("stack", LinkOptions(bridge_rps_cpu=0)) as made, connected(made, True, False, port) as ends:
         client, server = ends
         with inside(made.server):
@@ -80,7 +80,7 @@ QDISC = ("tc", "qdisc")
 
 
 def run(of: Link, *command: object) -> str:
-    """In the client's namespace."""
+    """Run a command in the client's namespace; its output."""
     done = subprocess.run(
         ["ip", "netns", "exec", of.client, *map(str, command)], capture_output=True, text=True
     )
@@ -89,7 +89,7 @@ def run(of: Link, *command: object) -> str:
 
 
 def queue_all_but_first(of: Link) -> None:
-    """Some 1.6 kB pass at once, and what comes then waits for minutes."""
+    """Some 1.6 kB pass at once, and all later data waits for minutes."""
     run(of, *QDISC, "add", "dev", of.peer, "root", "tbf", "rate", "100bit", "burst", 1600, "limit", 1_000_000)
 
 
@@ -98,7 +98,7 @@ def is_queued(of: Link) -> bool:
 
 
 def test_what_a_queueing_discipline_drops_has_no_latency_when_it_is_sent_again(veth: Link, port: int) -> None:
-    """The segment waits behind the first one; its queue is removed, and TCP sends it again past no queue."""
+    """The segment waits behind the first one. Its queue is removed, and TCP retransmits it without a queue."""
     with connected(veth, True, False, port) as (client, server):
         with (
             Watch("--netns", inode(veth.client), "--port", port, "--stages", "qdisc") as watch,

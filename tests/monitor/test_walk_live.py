@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From a firing alert to the named cause, as Documentation/monitor.md walks: monitor, flight recorder, Prometheus, report."""
+"""From a firing alert to the named cause, as in Documentation/monitor.md: monitor, flight recorder, Prometheus, report."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MONITOR = ROOT / "tools/nsight-monitor/nsight-monitor"
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
 REPORT = ROOT / "tools/nsight-report/nsight-report"
 RULES = ROOT / "tools/nsight-monitor/prometheus/nsight-rules.yml"
-#: The server sleeps so long with one request in STALL_EVERY waiting: more than 1 % of the reads are later than 10 ms.
+#: The server sleeps for STALL_S while one request in STALL_EVERY waits: more than 1 % of the reads are later than 10 ms.
 STALL_S, STALL_EVERY = 0.03, 40
 
 
 @contextlib.contextmanager
 def running(*argv: object, until: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A program that has said ``until`` on its standard error. It is ended with the block, as Ctrl-C does."""
+    """A program that has printed ``until`` on its standard error. It is ended with SIGTERM at the end of the block."""
     process = subprocess.Popen(list(map(str, argv)), stderr=subprocess.PIPE, text=True)
     assert process.stderr
     said = []
@@ -54,7 +54,7 @@ def running(*argv: object, until: str = "") -> Iterator[subprocess.Popen[str]]:
 
 @contextlib.contextmanager
 def stalling(veth: Link, port: int) -> Iterator[None]:
-    """Requests one after the other; the server sleeps while each STALL_EVERYth waits."""
+    """Requests, one after the other; the server sleeps while every STALL_EVERYth one waits."""
     leave, waits, sent = threading.Event(), threading.Event(), threading.Event()
     with connected(veth, True, False, port) as (client, server):
 
@@ -93,13 +93,13 @@ def stalling(veth: Link, port: int) -> Iterator[None]:
 
 
 def quickened(rules: str) -> str:
-    """The rules that are shipped, seconds for minutes."""
+    """The shipped rules, with seconds instead of minutes."""
     return re.sub(r"for: 5m", "for: 1s", rules.replace("[5m]", "[5s]"))
 
 
 @pytest.fixture
 def walk(tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """A namespace whose server stalls, the recorder, the monitor and Prometheus: its port, and the windows' directory."""
+    """A namespace whose server stalls, recorder, monitor and Prometheus; yields Prometheus's port and the windows' directory."""
     if os.geteuid():
         skip_or_fail("root", "BPF programs need root")
     if exporter.prometheus_client is None:

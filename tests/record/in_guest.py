@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs inside a guest: recordings by the BPF recorder, into the directory it is given.
+"""Runs inside a guest: makes recordings with the BPF recorder and leaves them in the given directory.
 
-They are made in the guest's memory and moved there at the end: a read() of a file of the host's never returns where
-the file is replaced by a longer one while it is open (9p of 6.12 goes on for what is beyond the end), as the manifest is.
+The recordings are made in the guest's memory and moved to the directory at the end. A read() of a host file never returns if
+a longer file replaces it while it is open (9p of 6.12 keeps reading beyond the end), and the manifest is replaced in this way.
 
 in_guest.py DIR records      plain.nsight, 50 requests; offline.nsight, 40 requests while core 1 is off for the second
                              half and on again at the end; flight, a directory with one window; kernel-text.json: sizes of
                              the kernel's text and symbols as a window of Intel PT has them, and perf record --kcore
-                             memory.nsight and memory.calls: memory_work.py, where there are two memory nodes
-in_guest.py DIR preflight    preflight.json: exit code and words of --preflight, by --recorder
+                             memory.nsight and memory.calls: memory_work.py, if there are two memory nodes
+in_guest.py DIR preflight    preflight.json: exit code and output of --preflight, by --recorder
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HANGS_S = 300
 
 
 def at(where: str) -> None:
-    """How far it came, for whoever waits outside in vain."""
+    """Report the progress, in case the host waits in vain."""
     print(f"{time.monotonic():7.1f} s: {where}", file=sys.stderr, flush=True)
 
 
@@ -44,7 +44,7 @@ def offline(cpu: int, off: bool) -> None:
 
 
 def recorded(directory: Path, name: str) -> tuple[EchoServer, Running]:
-    """A server with its recorder at work."""
+    """A server and a recorder that records it."""
     server = EchoServer()
     running = Running(directory / name, "--port", str(server.port), "--clients", "--syscalls", "messages")
     running.wait_recording()
@@ -91,12 +91,12 @@ def records(directory: Path) -> None:
     memory(directory)
     if os.uname().release.startswith(
         "6.12."
-    ):  # perf is the same on the others, and an emulated processor takes a minute
+    ):  # perf does the same on the other kernels, and an emulated processor takes a minute
         kernel_text(directory)
 
 
 def flight(directory: Path, server: EchoServer) -> None:
-    """A window that is asked for."""
+    """A window that the user requests."""
     argv = [str(RECORDER), "--flight", "-o", str(directory), "--port", str(server.port), "--before", "30"]
     process = subprocess.Popen([*argv, "--memory", "16M"], stderr=subprocess.PIPE, text=True)
     assert process.stderr
@@ -117,7 +117,7 @@ def flight(directory: Path, server: EchoServer) -> None:
 
 
 def kernel_text(directory: Path) -> None:
-    """Sizes of the files in kcore_dir, by how they were made."""
+    """Sizes of the files in kcore_dir, by the way in which they were made."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
         copied = Path(own) / "copied"
         assert copy_kernel_text(copied, None), os.listdir(copied)
@@ -130,7 +130,7 @@ def kernel_text(directory: Path) -> None:
 
 
 def preflight(directory: Path) -> None:
-    """What the recorder says of this kernel."""
+    """What the recorder reports about this kernel."""
     said = {}
     for recorder in ("bpf", "auto"):
         argv = [str(RECORDER), "--preflight", "--recorder", recorder, "-o", str(directory / "none.nsight")]
@@ -143,6 +143,6 @@ if __name__ == "__main__":
     faulthandler.dump_traceback_later(2 * HANGS_S)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as own:
         {"records": records, "preflight": preflight}[sys.argv[2]](Path(own))
-        for old in Path(sys.argv[1]).iterdir():  # of a guest that was started before, in vain
+        for old in Path(sys.argv[1]).iterdir():  # left by an earlier guest that failed
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(own, sys.argv[1], dirs_exist_ok=True)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * In each step, which is between two marks, this thread touches new memory: 512 pages in every
- * eighth step, 32 in the others. It prints a line for each step: the step's number, the thread,
- * and the page faults that the kernel counted.
+ * Each step lies between two marks. In each step, this thread touches new memory: 512 pages in
+ * every eighth step, 32 in the others. It prints a line for each step: the step's number, the
+ * thread, and the page faults that the kernel counted.
  */
 #include <nsight/interval.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Orders that one thread makes and another one finishes, several at a time, and what this program's
- * own clock said: for each a line of its number, both threads, and the times before and after its
- * begin, its hand-over and its end. Marks have the order's key as their argument; functions have it
- * as their second one. Keys repeat once their order is finished. One order has a key that is begun
- * twice, and one is ended that was never begun.
+ * One thread makes orders and another one finishes them, several at a time. For each order, the
+ * program prints a line: the order's number, both threads, and the times by this program's clock
+ * before and after its begin, its hand-over and its end. Marks take the order's key as their
+ * argument; functions take it as their second one. Keys repeat once their order is finished. One
+ * order has a key that is begun twice, and one order is ended that was never begun.
  */
 #include <nsight/interval.h>
 #include <pthread.h>
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 	at = calloc(n_orders, sizeof(*at));
 	sem_init(&queued, 0, 0);
 	sem_init(&room, 0, AT_ONCE);
-	NSIGHT_BEGIN_KEY(order, 1); /* given up at the next one */
+	NSIGHT_BEGIN_KEY(order, 1); /* abandoned at the next begin */
 	NSIGHT_BEGIN_KEY(order, 1); /* without an end */
 	NSIGHT_END_KEY(order, 2);   /* without a begin */
 	for (int i = 0; i < 2; i++)

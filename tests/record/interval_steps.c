@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Steps of work between two marks, and what this program's own clock said around them: for each
- * step a line of its number, thread, and the time before and after its begin, before and after its
- * end. Every eighth step sleeps for 3 ms. Two threads do steps at the same time; a third one
- * begins one that it never ends, and ends one that it never began.
+ * Steps of work between two marks. For each step, the program prints a line: the step's number, the
+ * thread, and the times by this program's clock before and after the begin, and before and after
+ * the end. Every eighth step sleeps for 3 ms. Two threads do steps at the same time; a third thread
+ * begins a step that it never ends, and ends a step that it never began.
  */
 #include <nsight/interval.h>
 #include <pthread.h>
@@ -61,7 +61,7 @@ static void *steps(void *unused)
 static void *halves(void *unused)
 {
 	NSIGHT_END(step);   /* without a begin */
-	NSIGHT_BEGIN(step); /* given up at the next one */
+	NSIGHT_BEGIN(step); /* abandoned at the next begin */
 	NSIGHT_BEGIN(step); /* without an end */
 	return unused;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A wake-up each millisecond, as cyclictest has them; for each a line: when it was due, and when it
- * was there. */
+/* A wake-up each millisecond, as in cyclictest. For each one, a line: when it was due, and when the
+ * thread ran. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

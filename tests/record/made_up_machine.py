@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A file tree that looks like a machine on which everything is there, for preflight to judge."""
+"""A file tree for preflight that looks like a machine on which nothing is missing."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes the kernel reclaim, compact and move memory, and writes for each time: what, begin, end, and the core time of this thread, in ns.
+"""Makes the kernel reclaim, compact and move memory. Writes for each time: what, begin, end, and this thread's time on a core, in ns.
 
-memory_work.py FILE [GROUP]   GROUP: a control group's directory, which it enters; without one nothing is reclaimed. Pages are
-                              moved where there are two memory nodes.
+memory_work.py FILE [GROUP]   GROUP: directory of a control group, which the program enters; without it, nothing is reclaimed.
+                              Pages are moved if there are two memory nodes.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def timed(what: str, act: Callable[[], object]) -> str:
 
 
 def reclaim(group: Path) -> None:
-    """Of mapped pages of a file, as far as there are any."""
+    """Reclaim mapped pages of a file, as far as there are any."""
     ask = group / "memory.reclaim"
     fd = os.open(ask if ask.exists() else group / "memory.force_empty", os.O_WRONLY)
     try:
         os.write(fd, b"16M")
-    except BlockingIOError:  # it found less
+    except BlockingIOError:  # it reclaimed less than requested
         pass
     finally:
         os.close(fd)
 
 
 def compact() -> None:
-    """All memory."""
+    """Compact all memory."""
     Path("/proc/sys/vm/compact_memory").write_text("1")
 
 
 def move(libc: ctypes.CDLL, to: int) -> None:
-    """Every page of this process from the other one of two nodes."""
+    """Move every page of this process here from the other one of two nodes."""
     sets = [ctypes.c_ulong(1 << node) for node in (1 - to, to)]
     libc.syscall(_MIGRATE_PAGES, 0, ctypes.c_ulong(8), *map(ctypes.byref, sets))
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record the same traffic with both recorders at once, and compare what nsight-report makes of the two captures.
+"""Record the same traffic with both recorders at once, and compare nsight-report's results for the two captures.
 
     .venv/bin/python tests/record/parity.py                  memcached, 2,000 requests/s for 3 s
     .venv/bin/python tests/record/parity.py --server nginx --rate 500
 
-Prints how many messages are the same (connection and bytes), how far the timestamps of each are apart, in what share of the
-cores' time both say the same context, and what each counted as lost or not seen. Exit codes: 0 the messages are the
-same, 1 they are not, 2 usage.
+Prints how many messages are the same (connection and bytes), how far apart their timestamps are, in what share of the
+cores' time both recorders show the same context, and what each recorder counted as lost or not seen. Exit codes: 0 the
+messages are the same, 1 they are not, 2 usage.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ REPORT = ROOT / "tools/nsight-report/nsight-report"
 RECORDERS = ("bpf", "bpftrace")
 IDENTITY = ["direction", "netns", "laddr", "lport", "raddr", "rport", "byte_start", "byte_end"]
 STAMPS = ["arrival_ns", "handoff_ns", "app_ns"]
-#: Where the two differ for less than this, they saw the same change at times that their probes put apart.
+#: If the two differ for less time than this, they saw the same change, and their probes took different timestamps.
 NEAR_NS = 20_000
 HANGS_S = 600
 
 
 @dataclass
 class Tables:
-    """What one recorder's capture says."""
+    """The tables from one recorder's capture."""
 
     messages: pd.DataFrame
     contexts: pd.DataFrame
@@ -51,10 +51,10 @@ class Tables:
 
 @dataclass
 class Parity:
-    """``messages``: of bpf, of bpftrace, of both. ``apart``: by timestamp, ns between the two for every message of both.
+    """``messages``: from bpf, from bpftrace, in both. ``apart``: per timestamp, the ns between the two for every message in both.
 
-    ``same``: share of the time of all cores in which both say the same context, where perf saw one; ``untraced``: by
-    recorder, context switches and wake-ups that its contexts lack.
+    ``same``: share of the time of all cores in which both show the same context, where perf saw one; ``untraced``: per
+    recorder, the context switches and wake-ups that are missing from its contexts.
     """
 
     messages: tuple[int, int, int]
@@ -63,7 +63,7 @@ class Parity:
     untraced: dict[str, dict[str, int]]
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Readable text."""
         ours, theirs, both = self.messages
         lines = [f"messages: bpf {ours}, bpftrace {theirs}, the same {both}"]
         for name, ns in self.apart.items():
@@ -81,7 +81,7 @@ class Parity:
 
 
 def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, Path]:
-    """Both recorders at once, around one load; the captures by recorder."""
+    """Run both recorders at once, around one load; the captures by recorder."""
     captures = {name: directory / f"{name}.nsight" for name in RECORDERS}
     with Testbed() as bed:
         server = bed.start_server(kind)
@@ -89,7 +89,7 @@ def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, P
         load = bed.load_argv(
             server, ["-c", "4", "-r", str(rate), "-d", f"{seconds:g}", "--start-delay", "300"], log
         )
-        # The one inside begins after the other and ends before it: each sees every byte of the load.
+        # The inner recorder begins after the outer one and ends before it: each sees every byte of the load.
         argv = load
         for name in RECORDERS:
             argv = [str(RECORD), "-q", "-f", "-o", str(captures[name]), "--fix", "--port", str(server.port), "--rx",
@@ -100,7 +100,7 @@ def record(directory: Path, kind: str, rate: int, seconds: float) -> dict[str, P
 
 
 def tables(capture: Path) -> Tables:
-    """What nsight-report makes of a capture."""
+    """The tables that nsight-report computes from a capture."""
     done = subprocess.run(
         [sys.executable, REPORT, capture, "--json"], capture_output=True, text=True, timeout=HANGS_S
     )
@@ -112,10 +112,10 @@ def tables(capture: Path) -> Tables:
 
 
 def same_context(ours: pd.DataFrame, theirs: pd.DataFrame) -> float:
-    """Share of the time that both cover in which the innermost context is the same.
+    """Share of the time covered by both in which the innermost context is the same.
 
-    System calls count as their thread's: not those of every process are recorded by both. Where theirs has a gap,
-    and at changes that both saw at slightly different times, nothing is compared.
+    System calls count as their thread: the two recorders do not both record the system calls of every process. Gaps in
+    ``theirs``, and changes that both saw at slightly different times, are not compared.
     """
     same = total = 0
     for cpu in np.unique(theirs.cpu):
@@ -147,7 +147,7 @@ def _intervals(frame: pd.DataFrame) -> _Stretches:
 
 
 def compare(ours: Tables, theirs: Tables) -> Parity:
-    """bpf's tables with bpftrace's."""
+    """Compare bpf's tables with bpftrace's."""
     both = ours.messages.merge(theirs.messages, on=IDENTITY, suffixes=("", "_2"))
     apart = {}
     for stamp in STAMPS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running the real recorder from a test, and traffic of a known size beside it."""
+"""Run the real recorder from a test, and traffic of a known size beside it."""
 
 import contextlib
 import json
@@ -22,12 +22,12 @@ from nsight_record import clock, collect
 from conftest import ROOT, skip_or_fail
 
 RECORDER = ROOT / "tools/nsight-record/nsight-record"
-#: What takes longer hangs. Nothing that works comes near them, on however busy a machine.
+#: A step that takes longer than this hangs. A step that works never comes near it, even on a very busy machine.
 START_S, END_S = 300, 300
 
 
 def require_live(recorder: str = "bpf"):
-    """Skip, with the reason, where nothing can be recorded."""
+    """Skip, with the reason, if nothing can be recorded."""
     if os.geteuid() != 0:
         skip_or_fail("root", "recording needs root")
     if recorder == "bpftrace":
@@ -70,7 +70,7 @@ class Running:
         return self._manifest()
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Until ``condition()``, while the recorder runs."""
+        """Wait until ``condition()``, while the recorder runs."""
         deadline = time.monotonic() + START_S
         while not condition():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -84,7 +84,7 @@ class Running:
         return {}
 
     def end(self, timeout: float = END_S) -> tuple[str, str]:
-        """Wait for its end; kill it if it does not come."""
+        """Wait for its end; kill it if it does not end."""
         try:
             return self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -96,7 +96,7 @@ class Running:
 def record(
     directory: Path, *options: str, prefix: tuple[str, ...] = (), recorder: str = "bpf"
 ) -> tuple[int, str]:
-    """Run a recording to its end; (exit code, what it said)."""
+    """Run a recording to its end; (exit code, output)."""
     running = Running(directory, *options, prefix=prefix, recorder=recorder)
     out, err = running.end()
     return running.process.returncode, out + err
@@ -129,7 +129,7 @@ exec "$@"
 
 
 def fill(file, rest):
-    """Take the disk's space but for ``rest`` bytes, while others write to it."""
+    """Fill the disk up to the last ``rest`` bytes, while others write to it."""
     with open(file, "wb", buffering=0) as f:
         while True:
             space = os.statvfs(file.parent)
@@ -141,7 +141,7 @@ def fill(file, rest):
 
 
 def owners(directory):
-    """((uid, gid), mode) of the capture and all that is in it, its own first."""
+    """((uid, gid), mode) of the capture and of everything in it, the capture first."""
     found = [p.lstat() for p in (directory, *directory.rglob("*"))]
     return [((s.st_uid, s.st_gid), stat.S_IMODE(s.st_mode)) for s in found]
 
@@ -168,9 +168,9 @@ with socket.create_connection(("127.0.0.1", port)) as s:
 
 
 class EchoServer:
-    """A TCP echo on loopback, on a port of its own: the recorder sees the whole machine.
+    """A TCP echo server on loopback, on a reserved port because the recorder sees the whole machine.
 
-    One request is 64 bytes; each is read and answered by one call. Its thread is called COMM, as no other test's is.
+    One request is 64 bytes; one call reads it and one call answers it. Only this server's thread is called COMM.
     """
 
     SIZE = 64
@@ -192,7 +192,7 @@ class EchoServer:
                         connection.sendall(data)
 
     def requests(self, n: int) -> None:
-        """Send ``n`` requests, one after the other, each after the answer to the one before."""
+        """Send ``n`` requests, each after the answer to the previous one."""
         with socket.create_connection(("127.0.0.1", self.port)) as s:
             for _ in range(n):
                 s.sendall(b"x" * self.SIZE)
@@ -208,7 +208,7 @@ class EchoServer:
 
 
 def perf_script(directory: Path, *options: str) -> str:
-    """perf's own reading of the recording."""
+    """What perf script prints of the recording."""
     with tempfile.NamedTemporaryFile() as readable:
         readable.write(without_ksymbols((directory / "perf.data").read_bytes()))
         readable.flush()
@@ -222,16 +222,16 @@ def perf_script(directory: Path, *options: str) -> str:
     return done.stdout
 
 
-# Records in perf.data: one that tells of the code of a BPF program, and one that perf skips.
+# Record types in perf.data: one describes the code of a BPF program, perf skips the other.
 KSYMBOL, FINISHED_INIT = 17, 82
 
 
 def without_ksymbols(data: bytes) -> bytes:
     """perf.data with the records of BPF programs' code disguised. No option of perf record leaves them out.
 
-    Where another perf records the whole machine, too, as that of another test run, they end with garbage: the kernel
-    counts their identification twice (perf_event_ksymbol_output() does not put header.size back), and perf script gives
-    up at "failed to process type: 17". Of two recordings that overlap, one was so in 4 of 5 trials.
+    If another perf records the whole machine too (for example another test run), these records end with garbage: the
+    kernel counts their identification twice (perf_event_ksymbol_output() does not restore header.size), and perf script
+    gives up with "failed to process type: 17". In 4 of 5 trials, one of two overlapping recordings was affected.
     """
     found = bytearray(data)
     at, size = struct.unpack_from("<QQ", data, 40)  # struct perf_file_header, data

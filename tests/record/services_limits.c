@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reads "LATENCY_NS N" from stdin, messages of one service; with the argument MINUTES ages them,
- * and prints each minute whether the service is still there, its messages, and its limit at the
- * 90th percentile.
+ * Reads "LATENCY_NS N" lines from stdin, the messages of one service. With the argument MINUTES, it
+ * ages them and prints for each minute whether the service is still there, its messages, and its
+ * limit at the 90th percentile.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server whose accepting thread is away for 20 ms after every 20th connection, and its client: PORT threads|pool.
+"""A server whose accepting thread pauses for 20 ms after every 20th connection, and its client: PORT threads|pool.
 
-Each connection carries one request. ``threads``: a new thread serves it; ``pool``: one that waits for work.
+Each connection carries one request. ``threads``: a new thread serves it; ``pool``: a thread that waits for work serves it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CONNECTIONS, EVERY, AWAY_S = 400, 20, 0.02
 
 
 def serve(connection: socket.socket) -> None:
-    """One request."""
+    """Serve one request."""
     with connection:
         connection.sendall(connection.recv(64))
 
 
 def ask(port: int) -> None:
-    """One connection after the other."""
+    """Open one connection after the other."""
     for _ in range(CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(b"request")
@@ -33,7 +33,7 @@ def ask(port: int) -> None:
 
 
 def main() -> None:
-    """Until the client is done."""
+    """Run until the client is done."""
     port, kind = int(sys.argv[1]), sys.argv[2]
     listener = socket.create_server(("127.0.0.1", port))
     child = os.fork()

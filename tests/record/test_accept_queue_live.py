@@ -29,15 +29,15 @@ def test_late_accept_is_the_cause(tmp_path: Path, kind: str):
     received = messages[(messages["direction"] == "rx") & (messages["lport"] == port)]
     assert len(received) == CONNECTIONS
     print(capture.causes[["cause", "share", "n_messages"]].head(3).to_string())
-    # Of the 20 requests that come while nobody accepts. On a busy machine a client that waits for a core itself comes too late for
-    # that, and a thread waits for one when it has the connection: half of them are enough, and of each half of its time.
+    # 20 requests come while nobody accepts. On a busy machine, a client can wait for a core itself and come too late, and a thread
+    # can wait for a core once it has the connection. So half of the requests are enough, each with half of its time.
     found = capture.anomalies
     found = found[(found["subject"] == "in the accept queue") & (found["deviation_ns"] > AWAY_S * 1e9 / 4)]
     assert len(found) >= CONNECTIONS / EVERY / 2
     waited = received[received["message_id"].isin(found["message_id"])]
     assert waited["unaccepted"].all()
     assert set(found["category"]) == {"Accept queue"}
-    # A request begins with its message.
+    # A request begins when its message begins.
     of_requests = nsight_report.open(tmp_path / "a.nsight", direction="request", slow="10ms-").anomalies
     assert set(found["message_id"]) <= set(
         of_requests.loc[of_requests["subject"] == "in the accept queue", "message_id"]

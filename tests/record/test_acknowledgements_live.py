@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When the peer acknowledged a reply is what the sender's socket says of its unacknowledged bytes."""
+"""The time when the peer acknowledged a reply agrees with the unacknowledged bytes of the sender's socket."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ def connection(listener: socket.socket) -> tuple[socket.socket, socket.socket]:
 
 
 def exchange(client: socket.socket, server: socket.socket, read_first: bool) -> tuple[int, int]:
-    """A request and its reply: since when, and until when, the reply can have been acknowledged."""
+    """Exchange a request and its reply; the earliest and the latest time at which the reply can have been acknowledged."""
     client.send(b"request")
     server.recv(99)
     early = now()
@@ -51,8 +51,8 @@ def exchange(client: socket.socket, server: socket.socket, read_first: bool) -> 
 
 
 def test_replies_are_acknowledged_when_nothing_of_them_is_left_in_the_socket(tmp_path: Path) -> None:
-    """Of a connection from before the recording and of one that is made meanwhile. On one core, acknowledgements interrupt the
-    thread, so that what the socket says before and after is before and after."""
+    """One connection is older than the recording, one is made meanwhile. On one core, acknowledgements interrupt the thread, so
+    the socket's state before and after really is the state before and after."""
     require_live()
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
@@ -89,5 +89,5 @@ def test_replies_are_acknowledged_when_nothing_of_them_is_left_in_the_socket(tmp
     requests = capture.requests
     assert sorted(requests["acked_ns"].tolist()) == sorted(sent["acked_ns"].tolist())
     assert (requests["acked_ns"] >= requests["last_ns"]).all()
-    # One round trip at least was put off, as receivers do that wait for data to send.
+    # At least one acknowledgement was delayed, as a receiver does that waits for data to send with it.
     assert (requests["acked_ns"] - requests["last_ns"]).max() > 1_000_000

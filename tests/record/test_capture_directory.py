@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The capture directory: the manifest is whole at every moment, nothing foreign is removed."""
+"""The capture directory: the manifest is complete at every moment, and no foreign file is removed."""
 
 import errno
 import json
@@ -107,7 +107,7 @@ def test_force_does_not_take_a_link_or_a_pipe_for_a_manifest(tmp_path, kind):
     if kind == "link":
         manifest.symlink_to(tmp_path / "a.nsight/manifest.json")
     elif kind == "pipe":
-        os.mkfifo(manifest)  # which blocks whoever opens it without care
+        os.mkfifo(manifest)  # blocks a program that opens it without care
     else:
         manifest.mkdir()
     with pytest.raises(OutputError, match="not a capture"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whose a capture is: private from the beginning, the user's at the end, and never somewhere else."""
+"""Ownership of a capture: private from the beginning, the user's at the end, and never somewhere else."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ def root():
 
 @pytest.fixture
 def open_umask():
-    """What is made is everybody's, unless somebody takes care."""
+    """New files are open to everybody, unless the program restricts them."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -108,7 +108,7 @@ def test_force_replaces_captures_of_root_and_of_the_invoking_user_alone(tmp_path
             os.chown(tmp_path / "a.nsight", 0, 0)
     os.chown(tmp_path / "a.nsight", NOBODY.uid, NOBODY.gid)
     with pytest.raises(OutputError, match="belongs to another user"):
-        Capture(tmp_path / "a.nsight", force=True)  # nobody called sudo
+        Capture(tmp_path / "a.nsight", force=True)  # sudo was not used
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -145,7 +145,7 @@ def test_links_that_lead_in_a_circle_are_an_error(tmp_path):
 
 
 def test_what_is_put_in_place_of_the_capture_gets_nothing(tmp_path):
-    """The parent's owner renames the capture, and puts a link to something valuable there."""
+    """The parent's owner renames the capture, and puts a link to something valuable in its place."""
     (tmp_path / "victim").mkdir()
     with Capture(tmp_path / "a.nsight") as c:
         (tmp_path / "a.nsight").rename(tmp_path / "moved")
@@ -174,7 +174,7 @@ def test_link_in_place_of_a_file_is_not_followed(tmp_path):
 
 
 def test_directory_that_somebody_uses_is_not_taken(tmp_path, monkeypatch):
-    """Between mkdir and open the parent's owner can put another of the directories there."""
+    """Between mkdir and open, the parent's owner can put another directory there."""
     (tmp_path / "other").mkdir(mode=0o700)
     (tmp_path / "other/file").touch()
     real = os.mkdir

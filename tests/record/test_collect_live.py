@@ -38,7 +38,7 @@ HANGS_S = 120
 
 @dataclass
 class File:
-    """What a file of records holds: ``present`` records by type, the last ``counts`` (produced, lost) by type."""
+    """Contents of a file of records: ``present`` records by type, the last ``counts`` (produced, lost) by type."""
 
     present: Counter[int]
     counts: dict[int, tuple[int, int]]
@@ -53,7 +53,7 @@ class File:
 
 
 def read(path: Path, killed: bool = False) -> File:
-    """Read a file that nobody damaged. That of a ``killed`` collector may end within a block, whose whole records count."""
+    """Read an undamaged file. The file of a ``killed`` collector may end within a block; its complete records count."""
     data, at = path.read_bytes(), 32
     assert data[:8] == b"NSIGHTR1"
     file = File(Counter(), {}, False)
@@ -120,7 +120,7 @@ class Collector:
         skip_or_fail("bpf", self.process.communicate()[1])
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Exit code and what it wrote to stdout at the end."""
+        """Exit code and final stdout."""
         self.process.send_signal(sig)
         out, err = self.process.communicate(timeout=HANGS_S)
         assert self.process.returncode != 1, err
@@ -134,7 +134,7 @@ class Collector:
 
 @contextmanager
 def datagrams() -> Iterator[tuple[int, Callable[[], None]]]:
-    """Datagrams to oneself on the loopback interface, as fast as two threads can: the port, and what ends them."""
+    """Two threads send datagrams to themselves over loopback as fast as they can: the port, and a function that ends them."""
     with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", port))
         server.settimeout(0.1)
@@ -176,7 +176,7 @@ def traffic() -> Iterator[int]:
 
 
 def wait_for_records(directory: Path, n_bytes: int) -> None:
-    """Until the files of the cores have grown by ``n_bytes`` together."""
+    """Wait until the files of the cores have grown by ``n_bytes`` together."""
 
     def size() -> int:
         return sum(p.stat().st_size for p in directory.glob("cpu-*.records"))
@@ -203,7 +203,7 @@ def test_every_record_is_in_the_file(tmp_path: Path, traffic: int, options: list
         assert sum(lost for _, lost in file.counts.values()) == 0
         assert (file.compressed > 0) == bool(options)
     total = sum((f.present for f in files.values()), Counter())
-    # Hand-off and read of every datagram, and switches and softirqs of this very test.
+    # Hand-off and read of every datagram, and context switches and softirqs of this test itself.
     assert total[SWITCH] > 0 and total[MESSAGE | 1 << 2] > 1000 and total[MESSAGE | 2 << 2] > 1000
     summary = json.loads(out)
     for core, file in files.items():
@@ -213,7 +213,7 @@ def test_every_record_is_in_the_file(tmp_path: Path, traffic: int, options: list
 def test_what_does_not_fit_while_the_reader_is_stopped_is_counted_exactly(
     tmp_path: Path, traffic: int
 ) -> None:
-    """A ring of 64 KiB holds a thousandth of what comes meanwhile."""
+    """A ring of 64 KiB holds a thousandth of the data that arrives meanwhile."""
     run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "64")
     wait_for_records(run.directory, 64 << 10)
     for _ in range(3):
@@ -234,8 +234,8 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
     run = Collector(tmp_path / "records", "--port", str(traffic), "--ring-kb", "65536", *options)
     wait_for_records(run.directory, 64 << 10)
     run.process.send_signal(signal.SIGSTOP)
-    # Two cores fill some 50 MB a second where nothing else runs: the ring lasts for twice as long, and a block (1 MiB) is full
-    # on a machine that is ten times slower.
+    # Two cores fill some 50 MB a second when nothing else runs. The ring lasts for twice as long, and even a machine that is ten
+    # times slower fills a block (1 MiB).
     threading.Event().wait(0.5)
     run.process.send_signal(signal.SIGCONT)
     wait_for_records(run.directory, 2 << 20)
@@ -243,7 +243,7 @@ def test_what_came_while_the_reader_was_away_is_written_in_blocks_that_are_not_t
     files = run.files().values()
     assert all(f.ended and f.missing() == {} for f in files)
     assert sum(lost for f in files for _, lost in f.counts.values()) == 0
-    # Nor too small: a chunk of this ring has half of it.
+    # Nor are the blocks too small: a chunk of this ring has half of it.
     assert max(f.largest for f in files) > (1 << 20) - 4096
 
 
@@ -263,7 +263,7 @@ def test_killed_reader_leaves_readable_files(tmp_path: Path, traffic: int) -> No
     files = run.files(killed=True).values()
     for file in files:
         assert not file.ended
-        # Counts are of an earlier time than the last records.
+        # The last counts are older than the last records.
         assert all(n <= 0 for n in file.missing().values())
     assert sum(f.present.total() for f in files) > 10_000
 

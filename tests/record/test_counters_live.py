@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Performance counters between the marks of an interval are what the kernel itself counted of the thread.
+"""Performance counters between the marks of an interval equal what the kernel itself counted for the thread.
 
-Virtual machines have no hardware counters; the kernel's count of page faults goes the same way.
+Virtual machines have no hardware counters; the kernel's count of page faults takes the same path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_page_faults_between_marks_are_those_that_the_kernel_counts(tmp_path: Pa
     of = dict(zip(steps["message_id"], told, strict=True))
     assert set(counts["role"].astype(str)) == {"slow", "baseline"}
     compared = [(of[number], count) for number, count in counts["count"].items()]
-    # The rest was while an interrupt had the core, in proportion.
+    # The rest fell into the time when an interrupt had the core, in proportion.
     close = [0.9 * expected <= count <= expected + 1 for expected, count in compared]
     assert sum(close) >= 0.9 * len(close), compared
     by_role = counts.groupby(counts["role"].astype(str))["count"].median()

@@ -70,7 +70,7 @@ def test_windows_that_are_there_count_for_the_disk() -> None:
 
 
 def test_what_killed_recorders_left_counts_for_the_disk_and_is_told(tmp_path: Path) -> None:
-    gone = 4_194_305  # beyond the kernel's largest
+    gone = 4_194_305  # beyond the kernel's largest PID
     for path, size in ((".run-{}/perf.data", 3000), (".run-{}/records/.window-7/cpu-0.records", 200)):
         for pid in (gone, 1):
             file = tmp_path / path.format(pid)
@@ -111,7 +111,7 @@ def test_clock_readings_are_those_of_the_last_seconds_and_unseen_states_are_coun
         b"V\t1\t2\t4\trest",
         b"V\t1\t2\t10\trest",
         b"V\t1\t2\t12\trest",
-        b"E\t3\t3\t2\t0\t10000000000",  # of 4 to 10 two were not seen
+        b"E\t3\t3\t2\t0\t10000000000",  # two of 4 to 10 were not seen
     ]
 
 
@@ -143,7 +143,7 @@ def test_only_recorders_that_live_are_asked(tmp_path: Path, monkeypatch: pytest.
         fcntl.flock(held, fcntl.LOCK_EX)
         assert flight_directory.ask_all(tmp_path) == [88]
         with pytest.raises(RecordError, match="no flight recorder runs"):
-            flight_directory.ask_all(tmp_path, only={89})  # whoever writes elsewhere is left alone
+            flight_directory.ask_all(tmp_path, only={89})  # a recorder that writes elsewhere is left alone
     assert asked == [(88, signal.SIGUSR1)]
     assert not (state / "flight-77").exists()
     with pytest.raises(RecordError, match="no flight recorder runs"):

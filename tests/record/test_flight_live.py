@@ -36,7 +36,7 @@ SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 
 class StallingServer:
-    """An echo on loopback that sleeps while the request after some waits in its socket."""
+    """An echo server on loopback that sleeps while a request, after some others, waits in its socket."""
 
     def __init__(self) -> None:
         self._reserved = Port()
@@ -58,14 +58,14 @@ class StallingServer:
                     sleep, self._sleep = self._sleep, False
                     connection.sendall(data)
                     if sleep:
-                        # However late the client gets its core.
+                        # However late the client gets a core.
                         select.select([connection], [], [])
                         begin = time.monotonic_ns()
                         time.sleep(STALL_S)
                         self.stalls.append((begin, time.monotonic_ns()))
 
     def requests(self, n: int, stall: bool = False) -> None:
-        """``n`` requests, one after the other; the last one meets a server that sleeps."""
+        """Send ``n`` requests, one after the other; with ``stall``, the server sleeps when the last one comes."""
         with socket.create_connection(("127.0.0.1", self.port)) as s:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for i in range(n):
@@ -87,7 +87,7 @@ def server() -> Iterator[StallingServer]:
 
 
 class Flying:
-    """nsight-record --flight in the background; ``end`` returns what it said."""
+    """nsight-record --flight in the background; ``end`` returns its output."""
 
     def __init__(self, directory: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> None:
         self.directory = directory
@@ -106,7 +106,7 @@ class Flying:
             self.said += line
 
     def wait_for_windows(self, n: int) -> None:
-        """Until so many are whole."""
+        """Wait until ``n`` windows are complete."""
         deadline = time.monotonic() + END_S
         while len(self.windows()) < n:
             assert time.monotonic() < deadline, f"{len(self.windows())} windows of {n}"
@@ -114,7 +114,7 @@ class Flying:
             time.sleep(0.02)
 
     def windows(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Whole ones, in the order in which they were written."""
+        """Complete windows, in the order in which they were written."""
         found = []
         for path in self.directory.glob("*.nsight"):
             if (path / "manifest.json").exists() and manifest(path)["state"] != "recording":
@@ -133,7 +133,7 @@ Begin = Callable[..., Flying]
 
 @pytest.fixture
 def flying() -> Iterator[Begin]:
-    """Begins a flight recorder; those of a test that fails are ended, too."""
+    """Begins a flight recorder; recorders of a failed test are ended, too."""
     runs: list[Flying] = []
 
     def begin(directory: Path, port: int, *options: str, prefix: tuple[str, ...] = ()) -> Flying:
@@ -148,7 +148,7 @@ def flying() -> Iterator[Begin]:
 
 
 def whole(path: Path) -> bool:
-    """Whether every record that the window counts is there, and the other way round."""
+    """Whether every record that the window counts is there, and every record there is counted."""
     files = [read(p) for p in (path / "records").glob("*.records")]
     return all(f.ended and not f.missing() and set(f.present) == set(f.counts) for f in files)
 
@@ -233,10 +233,10 @@ def test_beyond_the_hours_limit_only_what_is_asked_for_is_written(
 def test_a_message_beyond_its_services_percentile_is_a_trigger(
     tmp_path: Path, server: StallingServer, flying: Begin, more: tuple[str, ...]
 ) -> None:
-    """Also if there is a limit for messages of any service."""
+    """This also holds if there is a limit for messages of any service."""
     options = ("--trigger", "latency=p99", "--windows-per-hour", "3600", *more)
     run = flying(tmp_path / "f", server.port, *options)
-    # The limit is known a second after there were enough messages, and follows what came.
+    # The limit is known a second after enough messages came, and follows the messages that came.
     deadline = time.monotonic() + END_S
     while (
         not any(t["latency_ns"] > 20_000_000 for _, m in run.windows() for t in m["flight"]["triggers"])
@@ -293,7 +293,7 @@ def test_window_begins_before_the_oldest_message_that_joins_it(tmp_path: Path) -
 
 
 def test_slow_messages_that_come_too_fast_to_be_looked_at_are_counted(tmp_path: Path, flying: Begin) -> None:
-    """64 are kept until the next look, 10 ms later; each of these is slow when it is read."""
+    """64 are kept until the next poll, 10 ms later; each of these messages is slow when it is read."""
     require_live("bpf")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
@@ -337,7 +337,7 @@ def test_recorder_outlives_a_disk_that_is_full_when_a_window_ends(tmp_path: Path
 
 
 def test_recorder_outlives_a_disk_that_takes_no_more_files(tmp_path: Path, flying: Begin) -> None:
-    """There is room for bytes all the time."""
+    """The disk has free bytes all the time."""
     require_live("bpf")
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -371,7 +371,7 @@ def test_recorder_outlives_a_disk_that_takes_no_more_files(tmp_path: Path, flyin
 def test_recorder_outlives_a_file_of_a_window_that_cannot_be_made(
     tmp_path: Path, server: StallingServer, flying: Begin
 ) -> None:
-    """It may open one file more: the directory; the window says that it lacks something, the next one lacks nothing."""
+    """The recorder may open only one more file: the directory. The window reports that it is cut; the next one is complete."""
     run = flying(tmp_path / "f", server.port, "--memory", "8M", "--after", "0.1")
     children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
     (collector,) = (int(pid) for pid in children if "nsight-collect" in Path(f"/proc/{pid}/comm").read_text())
@@ -415,7 +415,7 @@ def test_programs_that_take_too_much_do_without_system_calls(
     assert told[1] == "none"
 
 
-# In a mount namespace of its own: a machine into which more cores could be plugged.
+# In a new mount namespace: a machine into which more cores could be plugged.
 WITH_POSSIBLE_CORES = """
 set -e
 echo "$1" >"$2"
@@ -426,12 +426,12 @@ exec "$@"
 
 
 def with_possible_cores(tmp_path: Path, cores: str) -> tuple[str, ...]:
-    """A command's prefix."""
+    """Prefix of a command."""
     return ("unshare", "-m", "sh", "-c", WITH_POSSIBLE_CORES, "sh", cores, str(tmp_path / "possible"))
 
 
 def test_cores_that_could_be_plugged_in_have_their_part_of_the_memory(tmp_path: Path, flying: Begin) -> None:
-    """The kernel gives every one of them a ring: together they have the memory that was asked for."""
+    """The kernel gives each of them a ring: together, the rings have the requested memory."""
     require_live("bpf")
     run = flying(tmp_path / "f", 1, "--memory", "8M", prefix=with_possible_cores(tmp_path, "0-63"))
     run.process.send_signal(signal.SIGUSR1)
@@ -443,7 +443,7 @@ def test_cores_that_could_be_plugged_in_have_their_part_of_the_memory(tmp_path: 
 
 
 def test_cores_that_could_be_plugged_in_take_no_part_of_the_processor_time(tmp_path: Path) -> None:
-    """0.0001 per cent of the cores here are some microseconds a second, and of 1024 cores a millisecond."""
+    """0.0001 per cent is some microseconds a second for the cores here, and a millisecond for 1024 cores."""
     options = ("--flight", "--messages", "--ring-kb", "64", "--most-cpu", "0.0001")
     prefix = with_possible_cores(tmp_path, "0-1023")
     with reserved() as (port,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -461,7 +461,7 @@ def test_cores_that_could_be_plugged_in_take_no_part_of_the_processor_time(tmp_p
 
 
 def read_after(s: socket.socket, seconds: float) -> None:
-    """A datagram to oneself, read when it has waited so long."""
+    """Send a datagram to oneself, and read it when it has waited for ``seconds``."""
     s.sendto(b"x", s.getsockname())
     time.sleep(seconds)
     s.recv(1)
@@ -488,7 +488,7 @@ def test_recorder_that_is_paused_says_so_and_forgets_what_had_begun(tmp_path: Pa
         lines = iter(run.process.stdout.readline, "")
         s.sendto(b"x", s.getsockname())
         assert json.loads(next(lines))["now"] == "paused"
-        s.recv(1)  # it came before, and was read while nobody watched
+        s.recv(1)  # it came before the pause, and is read during it
         read_after(s, STALL_S)
         os.kill(run.process.pid, signal.SIGUSR1)
         paused = json.loads(next(lines))
@@ -564,10 +564,10 @@ def test_write_window_finds_the_recorder_that_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, goes_on: bool) -> None:
-    """64 KiB hold far less than the second that is asked for: the window says so, and what it has is in order.
+    """64 KiB hold far less than the requested second: the window reports this, and its records are in order.
 
-    Where traffic goes on, a reader that has to wait for its core finds all of so small a ring overwritten: how much the
-    window has is certain only behind the traffic's end.
+    While traffic goes on, a reader that has to wait for a core finds such a small ring completely overwritten. Only after
+    the traffic's end is it certain how much the window holds.
     """
     options = ("--flight", "--ring-kb", "64", "--before-ms", "1000", "--after-ms", "0", "--all-syscalls")
     with datagrams() as (port, stop):
@@ -591,7 +591,7 @@ def test_rings_that_went_round_give_what_they_hold(tmp_path: Path, goes_on: bool
     assert files["machine.records"].present[TASK] > 0
     if not goes_on:
         assert present > 100
-        # In the last milliseconds of a core that works in system calls there need not be a switch.
+        # A core that works in system calls may have no context switch in its last milliseconds.
         assert sum(f.present[kind] for f in files.values() for kind in (SWITCH, SWITCH_SYSCALL, SYSCALL)) > 0
 
 
@@ -608,7 +608,7 @@ def test_recorder_that_is_killed_leaves_its_windows(
     assert whole(path)
 
 
-# In a mount namespace of its own: a machine that offers Intel PT, and a perf that then takes a software event. All else is
+# In a new mount namespace: a machine that offers Intel PT, and a perf that records a software event instead. All else is
 # the real perf: signals, files, context switches, memory maps. It has no AUX buffers, so its snapshots hold none.
 WITH_INTEL_PT = r"""
 set -e
@@ -655,7 +655,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(
     for path, m in windows:
         assert (m["mode"], m["recorder_kind"], m["flight"]["options"]["after"]) == ("intel-pt", "bpf", 0.02)
         assert whole(path)
-        # There is no /proc/kcore to be read under lockdown: a window without it says so.
+        # /proc/kcore cannot be read under lockdown; a window without it reports this.
         has_text = (path / "perf.data/kcore_dir/kcore").exists()
         assert m["state"] == ("complete" if has_text else "cut")
         assert [text for text in m["cut"] if has_text or "/proc/kcore" not in text] == []
@@ -663,7 +663,7 @@ def test_window_of_intel_pt_has_what_perf_wrote_for_it(
         done = subprocess.run(shlex.split(script), capture_output=True, text=True, timeout=END_S)
         assert done.returncode == 0, done.stderr
         assert "PERF_RECORD_SWITCH" in done.stdout
-        # perf wrote the file after this window ended; below, each window has a file of its own.
+        # perf wrote the file after this window ended; the check below shows that each window has a separate file.
         assert (path / "perf.data/data").stat().st_mtime_ns > m["stop"]["realtime_ns"] - 50_000_000
     written = [(path / "perf.data/data").stat().st_mtime_ns for path, _ in windows]
     assert written == sorted(set(written))

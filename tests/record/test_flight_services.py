@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The flight recorder's limit of each service: how it follows from latencies, and how old ones go."""
+"""The flight recorder's limit for each service: how it follows from latencies, and how old latencies fade out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = ("--flight", "--messages", "--ring-kb", "64", "--percentile", "99", "-
 
 
 def aged(tmp_path: Path, messages: list[tuple[int, int]], minutes: int) -> list[tuple[int, ...]]:
-    """Of each minute whether the service has its place, its messages, its limit; ``messages``: ns, how many."""
+    """For each minute: whether the service has its place, its messages, its limit; ``messages``: ns, how many."""
     if not shutil.which("gcc"):
         skip_or_fail("compiler", "gcc is not installed")
     sources = [Path(__file__).with_name("services_limits.c"), COLLECT / "services.c"]
@@ -42,7 +42,7 @@ def aged(tmp_path: Path, messages: list[tuple[int, int]], minutes: int) -> list[
 
 
 def test_old_messages_count_half_and_the_last_of_them_go(tmp_path: Path) -> None:
-    """A tenth of 215 is 21, and 15 are above the bucket of 960 to 1023 ns. Of 54 it is 5: too few to know better."""
+    """A tenth of 215 is 21, and 15 are above the bucket of 960 to 1023 ns. A tenth of 54 is 5: too few for a better limit."""
     numbers = [n for _, n, _ in aged(tmp_path, [(1_000, 200), (16_000, 15)], 11)]
     assert numbers == [215, 108, 54, 27, 13, 7, 3, 2, 1, 1, 0, 0]
     there = [(place, limit) for place, _, limit in aged(tmp_path, [(1_000, 200), (16_000, 15)], 11)]
@@ -55,7 +55,7 @@ def test_slow_messages_each_of_their_own_bucket_count_half_too(tmp_path: Path) -
 
 
 def keys(collector: Collector) -> list[int]:
-    """Of the services of a flight recorder."""
+    """Keys of the services of a flight recorder."""
     if not shutil.which("bpftool"):
         skip_or_fail("bpftool", "bpftool is not installed")
     for info in Path(f"/proc/{collector.process.pid}/fdinfo").iterdir():
@@ -67,7 +67,7 @@ def keys(collector: Collector) -> list[int]:
     raise AssertionError("it has no services")
 
 
-# In a network namespace of its own: datagrams to oneself, read at once. Of one alone nothing may be left when a minute begins.
+# In a new network namespace: datagrams to oneself, read at once. Two, because a single one may vanish when a minute begins.
 ELSEWHERE = """
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a window has of a core that has written nothing for long: it is off, or isolated."""
+"""What a window contains for a core that has written nothing for a long time because it is off, or isolated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST = (1 << 40) - 1  # 18 minutes
         (SECOND // 2, [(SWITCH, 0), (IDLE, SECOND // 2)]),
         (2 * SECOND, [(IDLE, 2 * SECOND)]),
         (HOUR, [(IDLE, LONGEST)]),
-        (50 * HOUR, [(IDLE, LONGEST)]),  # more than half of what 48 bits tell: as if in the future
+        (50 * HOUR, [(IDLE, LONGEST)]),  # more than half of the range of 48 bits: looks like the future
         (2**48 + SECOND // 2, [(IDLE, LONGEST)]),  # 78 hours before the window
     ],
 )

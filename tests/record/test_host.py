@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the manifest says of the machine, from made-up files of the kernel."""
+"""What the manifest says about the machine, from made-up kernel files."""
 
 from __future__ import annotations
 

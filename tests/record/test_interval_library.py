@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Marks of programs in C, C++ and Python, and the queue between two threads, whose statistics are those of the intervals it writes."""
+"""Marks in C, C++ and Python programs, and the queue between two threads: its statistics agree with the intervals that it writes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_queues_statistics_are_those_of_the_intervals_that_it_writes(tmp_pat
     assert len(stamps) == 5000
     assert (np.diff(stamps[:, 0]) >= 0).all()  # packets come out in the order in which they went in
     ns = np.sort(stamps[:, 1] - stamps[:, 0])
-    limit = ns[3750] + 3 * (ns[3750] - ns[1250])  # of whole ns, as several intervals can be as long as that
+    limit = ns[3750] + 3 * (ns[3750] - ns[1250])  # in whole ns, so several intervals can be exactly this long
     us, usual = ns / 1000, ns[ns <= limit] / 1000
     expected = [us.mean(), usual.mean(), us[0], us[-1], 5000 - len(usual), limit / 1000, us.std(ddof=1)]
     assert said == pytest.approx([*expected, usual.std(ddof=1)], abs=0.0006)
@@ -108,7 +108,7 @@ print(switched)
 
 
 def test_a_mark_in_python_lets_no_other_thread_run(tmp_path: Path) -> None:
-    """Some 350 of them did, whose wait for the interpreter was then part of the interval."""
+    """Some 350 of them did, and their wait for the interpreter was then part of the interval."""
     shutil.copy(TOOLS / "python/nsight_interval.py", tmp_path)
     library = ["gcc", "-O2", "-fPIC", "-shared", TOOLS / "python/slots.c", "-o", tmp_path / "slots.so"]
     subprocess.run(library, check=True)
@@ -136,5 +136,5 @@ def test_a_python_programs_intervals_are_recorded_by_their_name(tmp_path: Path) 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = nsight_report.open(tmp_path / "x.nsight", direction="interval").messages
-    rows = rows[rows["direction"].astype(str) == "interval"]  # there are messages of others, too
+    rows = rows[rows["direction"].astype(str) == "interval"]  # other programs have messages here, too
     assert rows["request_type"].astype(str).tolist() == ["order"] * 50

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals between marks of a program on the running kernel: each is recorded once, at the times that the program's own clock says."""
+"""Intervals between a program's marks on the running kernel: each is recorded once, at the times of the program's own clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compiled(source: str, directory: Path) -> Path:
 
 
 def record(capture: Path, intervals: list[str], *command: str | Path) -> list[list[int]]:
-    """Record a program's intervals; its lines of numbers."""
+    """Record a program's intervals; the lines of numbers that it printed."""
     require_live()
     options = [word for interval in intervals for word in ("--interval", interval)]
     done = subprocess.run(
@@ -55,7 +55,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def recorded(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """A capture of the program's steps by marks and by functions, and what the program said of them."""
+    """A capture of the program's steps by marks and by functions, and what the program printed about them."""
     capture = tmp_path_factory.mktemp("recorded") / "steps.nsight"
     marks = [
         f"usdt:{program}:nsight:step_begin..step_end",
@@ -66,7 +66,7 @@ def recorded(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 
 def rows(capture: Path, name: str, **options: str) -> np.ndarray:
-    """tid, first_ns, last_ns of every interval of one name, in order of these."""
+    """tid, first_ns, last_ns of every interval with one name, sorted by these columns."""
     opened = nsight_report.open(capture, direction="interval", slow="2ms-", baseline="p0-50", **options)
     frame = opened.messages
     frame = frame[(frame["request_type"] == name).to_numpy(bool)]
@@ -76,13 +76,13 @@ def rows(capture: Path, name: str, **options: str) -> np.ndarray:
 
 
 def intervals(capture: Path) -> pd.DataFrame:
-    """The messages that are intervals: there are those of other programs on the machine, too."""
+    """The messages that are intervals; the capture also has messages of other programs on the machine."""
     frame = nsight_report.open(capture, direction="interval").messages
     return frame[(frame["direction"] == "interval").to_numpy(bool)]
 
 
 def losses(capture: Path) -> dict[str, int]:
-    """What was counted, once the messages were made."""
+    """The loss counts, once the messages were computed."""
     opened = nsight_report.open(capture, direction="interval")
     assert len(opened.messages)
     return {row["key"]: row["count"] for row in opened.pipeline.losses().to_pylist()}
@@ -121,7 +121,7 @@ def test_begins_and_ends_without_a_partner_are_counted(recorded: tuple[Path, np.
 
 
 def test_a_step_that_slept_is_explained_by_its_sleep(recorded: tuple[Path, np.ndarray]) -> None:
-    """That it slept so long is certain: nanosleep never returns early. Other causes may come on top."""
+    """The length of the sleep is certain: nanosleep never returns early. Other causes may add to it."""
     capture, said = recorded
     opened = nsight_report.open(capture, direction="interval", slow="2ms-", baseline="p0-50")
     rested = opened.anomalies
@@ -160,7 +160,7 @@ N_ORDERS = 2000
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """Orders that another thread ends than the one that begins them, four at a time, and what the program said of them."""
+    """Orders that one thread begins and another one ends, four at a time, and what the program printed about them."""
     directory = tmp_path_factory.mktemp("orders")
     program = compiled("interval_orders.c", directory)
     marks = [
@@ -180,7 +180,7 @@ def test_a_key_pairs_what_overlaps_and_is_ended_by_another_thread(orders: tuple[
     assert by_mark["begin_tid"].tolist() == said[:, 1].tolist()
     assert by_mark["tid"].tolist() == said[:, 2].tolist()
     assert (by_mark["recv_cpu"] >= 0).all()
-    # In turns before and after each of begin, hand-over and end.
+    # Alternately before and after begin, hand-over and end.
     for of, before in (("first_ns", 3), ("handoff_ns", 5), ("last_ns", 7)):
         at = by_mark[of].to_numpy(np.int64)
         assert ((said[:, before] <= at) & (at <= said[:, before + 1])).all(), of
@@ -188,7 +188,7 @@ def test_a_key_pairs_what_overlaps_and_is_ended_by_another_thread(orders: tuple[
     assert len(by_function) == N_ORDERS
     assert ((said[:, 4] <= by_function["first_ns"]) & (by_function["first_ns"] <= said[:, 5])).all()
     assert by_function["handoff_ns"].isna().all()
-    # No thread that begins an order ends one, but the first, which does both by two keys.
+    # Only the first thread both begins and ends orders, with two keys; no other thread that begins an order ends one.
     assert (frame["request_type"] == "by_thread").sum() == 1
 
 
@@ -201,7 +201,7 @@ def test_keys_without_a_partner_are_counted(orders: tuple[Path, np.ndarray]) -> 
     assert counts[:2] == [[N_ORDERS + 2, 1, 1, 0], [N_ORDERS, 0, 0, 0]]
     assert [counts[2][0], counts[2][3]] == [N_ORDERS + 2, 0]
     counted = losses(capture)
-    assert counted["interval_handover_unknown"] == N_ORDERS  # those between functions
+    assert counted["interval_handover_unknown"] == N_ORDERS  # the intervals between functions
 
 
 def test_a_key_that_its_mark_does_not_have_pairs_nothing_and_is_counted(
@@ -213,15 +213,15 @@ def test_a_key_that_its_mark_does_not_have_pairs_nothing_and_is_counted(
 
 
 def test_a_timer_s_interval_is_from_when_it_was_due_to_when_its_thread_ran(tmp_path: Path) -> None:
-    """As cyclictest has it: the program prints when each of its wake-ups was due, and its clock after it."""
-    # Threads of that name are nobody else's, and it is no PID.
+    """As in cyclictest: the program prints when each of its wake-ups was due, and its clock after the wake-up."""
+    # No other program has threads of this name, and the name is not a PID.
     program = compiled("interval_wakes.c", tmp_path).rename(tmp_path / f"3wakes{os.getpid()}")
     said = record(tmp_path / "x.nsight", [f"timer:{program.name}"], program, "300")
     assert len(said) == 300
     frame = intervals(tmp_path / "x.nsight")
     frame = frame.sort_values("first_ns")
     due, after = np.array(said, np.int64).T
-    # Every wake-up that a timer ended; one whose time was past when it was asked for needs no timer.
+    # Every wake-up by a timer; a wake-up needs no timer if its time had passed when it was requested.
     assert np.isin(frame["first_ns"], due).all()
     place = np.searchsorted(due, frame["first_ns"])
     assert len(np.unique(place)) == len(frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel does about memory in a thread is recorded with both ends: it lies in the calls that asked for it, and is most of them."""
+"""The kernel's memory work in a thread is recorded with both ends: it lies within the calls that caused it, and is most of their time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conftest import ROOT, skip_or_fail
 
 pytestmark = [pytest.mark.live]
 
-#: What the program calls it, and the table.
+#: The program's name for the work, and the table's.
 WORK = {"reclaim": "memory reclaim", "compaction": "memory compaction", "migration": "page migration"}
 
 
@@ -38,7 +38,7 @@ def found(capture: Path) -> pd.DataFrame:
 
 
 def check(rows: pd.DataFrame, calls: pd.DataFrame, least: float = 0.5) -> None:
-    """``rows`` of the table lie in ``calls`` of the program, and are at ``least`` such a part of their time on a core."""
+    """``rows`` of the table lie within ``calls`` of the program, and take at least the part ``least`` of their time on a core."""
     assert set(calls["what"]) <= set(WORK)
     for what, of in calls.groupby("what"):
         mine = rows[rows["work"] == WORK[str(what)]]
@@ -46,7 +46,7 @@ def check(rows: pd.DataFrame, calls: pd.DataFrame, least: float = 0.5) -> None:
             mine[(mine["start_ns"] >= call.begin) & (mine["end_ns"] <= call.end)] for call in of.itertuples()
         ])  # fmt: skip
         ns = (inside["end_ns"] - inside["start_ns"]).sum()
-        # The rest is the way there and back, and letting go of what each core holds.
+        # The rest is the way there and back, and releasing what each core holds.
         print(f"{what}: {ns / of['ran'].sum():.3f} of the time on a core")
         assert least * of["ran"].sum() <= ns <= (of["end"] - of["begin"]).sum(), (what, ns, of)
 

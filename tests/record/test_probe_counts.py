@@ -48,7 +48,7 @@ def test_counts_do_not_depend_on_where_blocks_end(tmp_path):
 
 def test_file_without_line_breaks_is_read_in_bounded_memory(tmp_path):
     c = count(tmp_path, b"R\t" * (8 << 20))
-    assert c.written == {"R": 1}  # one line, however long
+    assert c.written == {"R": 1}  # one line, whatever its length
 
 
 def test_missing_output_counts_as_nothing(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""As root, programs come from directories that are root's alone; the caller's PATH has no say."""
+"""As root, programs come only from directories that root alone owns; the caller's PATH does not matter."""
 
 import os
 import subprocess

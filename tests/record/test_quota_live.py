@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How long threads waited for CPU quota is what their control group's own statistics say, though others have the core meanwhile."""
+"""The recorded wait for CPU quota equals the control group's own statistics, even if other threads have the core meanwhile."""
 
 import contextlib
 import os
@@ -22,9 +22,10 @@ pytestmark = [pytest.mark.live]
 
 CORE = max(os.sched_getaffinity(0))
 QUOTA_US, PERIOD_US = 4_000, 20_000
-#: It works until it was kept from running so often, and says how often that was in all. Half a quota's work lies between two looks:
-#: no two waits end between them. Not nr_throttled: the kernel counts a queue that is throttled while its thread waits for the core
-#: anyway, and then nobody waits for quota if the next period begins before the thread gets there (of 25, up to three on a busy core).
+#: The worker runs until it was kept from running TIMES times, and prints how often that was in all. Half a quota's work lies between
+#: two checks, so no two waits end between them. It does not use nr_throttled: the kernel also counts a queue that is throttled while
+#: its thread waits for the core anyway. Then nobody waits for quota if the next period begins before the thread gets there (of 25,
+#: up to three on a busy core).
 TIMES = 25
 WORK = """
 import os, sys, time
@@ -63,7 +64,7 @@ def states(directory: Path) -> pd.DataFrame:
 
 
 def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) -> None:
-    """On a core that is never idle. The group's own statistics count to the ns; the recorder reads the same counter."""
+    """The core is never idle. The group's own statistics are exact to the ns; the recorder reads the same counter."""
     require_live()
     with contextlib.ExitStack() as stack:
         try:
@@ -84,7 +85,7 @@ def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) 
         group.add(worker.pid)
         before = group.kept_ns()
         counted = int(worker.communicate("\n")[0])
-        # Not throttled_ns: a process that ends with its quota used up leaves a group that is throttled, and nobody who waits.
+        # Not throttled_ns: a process that ends with its quota used up leaves a throttled group, and nobody waits in it.
         told = group.kept_ns() - before
         running.process.terminate()
         running.end()
@@ -93,7 +94,7 @@ def test_waits_for_quota_add_up_to_what_the_group_was_throttled(tmp_path: Path) 
     throttled = found["state"] == "throttled"
     assert set(found.loc[throttled, "tid"]) == {worker.pid}
     assert set(found.loc[throttled, "cpu"]) == {CORE}
-    # Also where the kernel did not show the switch that ended one, as on some machines.
+    # Also if the kernel did not show the context switch that ended a wait, as on some machines.
     assert told * 0.99 <= ns[throttled].sum() <= told * 1.01
-    # One more where the quota ran out while the worker ended.
+    # One more if the quota ran out while the worker ended.
     assert counted <= throttled.sum() <= counted + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real recordings of loopback traffic by nsight-collect, as nsight-record does it by default."""
+"""Real recordings of loopback traffic by nsight-collect, the default recorder of nsight-record."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def n_of(directory, kind):
 
 
 def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
-    """300 requests and 300 answers, each sent by one call and read by one; the default needs neither perf nor tracefs."""
+    """300 requests and 300 answers, each sent by one call and read by one call; the default needs neither perf nor tracefs."""
     directory = tmp_path / "a.nsight"
     prefix = ("unshare", "-m", "sh", "-c", NO_TRACEFS, "sh")
     options = ("--port", str(echo.port), "--clients", "--", *echo.client(300))
@@ -76,7 +76,7 @@ def test_ordinary_recording_is_complete_and_has_every_request(tmp_path, echo):
 
 
 def test_of_a_server_on_this_machine_its_clients_are_left_out(tmp_path, echo):
-    """The server reads 300 requests and sends 300 answers; what the client sends is there as packets on their way."""
+    """The server reads 300 requests and sends 300 answers; the client's sends are present as packets on their way."""
     code, said = record(tmp_path / "a.nsight", "--port", str(echo.port), "--", *echo.client(300))
     assert code == 0, said
     assert manifest(tmp_path / "a.nsight")["filters"]["server_only"] is True
@@ -94,7 +94,7 @@ print('ready', flush=True)
 while True:
     s.recv(2000)
 """
-#: Datagrams to one port, then a client's requests, again and again: softirqs of others and of ours.
+#: Datagrams to one port around a client's requests: softirqs for others' packets and for ours.
 BOTH = """
 import socket, subprocess, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -125,14 +125,14 @@ def test_whose_packets_a_softirq_received_is_known_although_a_filter_leaves_them
     assert set(softirqs["symbol"].astype(str)) == {"NET_RX"}
     told = softirqs.groupby(softirqs["others"].astype(str))["call_id"].nunique()
     assert told["other-app receive"] > 1000
-    # Around our messages' hand-offs no softirq is another's. Packets of tests beside this one may share one with ours.
+    # No softirq around our messages' hand-offs is for others' packets. Packets of parallel tests may share a softirq with ours.
     known = softirqs[softirqs["others"].isin(["other-app receive", f"{echo.COMM} receive"])]
     at = capture.messages["handoff_ns"].dropna().to_numpy(np.int64)
     inside = [(known["start_ns"].le(t) & known["end_ns"].gt(t)).any() for t in at.tolist()]
     assert sum(inside) < len(at) / 10
 
 
-# In a network namespace of its own: datagrams to a socket with hardly a buffer, then through a queue that holds a few.
+# In a new network namespace: datagrams to a socket with a tiny buffer, then through a queue that holds a few packets.
 DROPPING = """
 import json, pathlib, socket, subprocess, sys
 port, out = int(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -225,7 +225,7 @@ def test_killed_recorder_leaves_a_whole_capture_and_no_processes(tmp_path, echo)
     running.end()
     assert wait_gone(tool_pids(m)) == []
     assert manifest(tmp_path / "a.nsight")["state"] == "recording"
-    # The programs were told to stop, so each wrote out what it had.
+    # The programs were stopped by a signal, so each wrote out what it had.
     assert all(f.ended and not f.missing() for f in files(tmp_path / "a.nsight"))
     assert n_of(tmp_path / "a.nsight", SEND) == 50
     assert {(who, mode & 0o077) for who, mode in owners(tmp_path / "a.nsight")} == {((0, 0), 0)}
@@ -242,11 +242,11 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, echo, r
     running.wait_recording()
     held = os.open(inside, os.O_RDONLY)  # keeps the disk after the recorder's end
     try:
-        # The space that it sets free for its last manifest must not be taken as well.
+        # The filler must not take the space that the recorder frees for its last manifest.
         running.process.send_signal(signal.SIGSTOP)
         fill(Path(f"/proc/self/fd/{held}/filler"), rest_kib * 1024)
         if not rest_kib:
-            # What is in the rings at the end fits into the space that is set free then: lost is what came before.
+            # The records in the rings at the end fit into the space that is freed then; the lost records came before.
             log = running.directory / "collect.log"
             full = "No space left on device"
             running.wait_for(lambda: echo.requests(100) or full in log.read_text(), "lose a record")
@@ -279,7 +279,7 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, echo, r
 
 @pytest.mark.tools
 def test_both_recorders_see_the_same_messages(tmp_path):
-    """Recorded at once; the timestamps are taken one after the other, so they differ by what the slower probes cost."""
+    """Recorded at the same time. Timestamps are taken one after the other, so they differ by the cost of the slower probes."""
     require_live("bpftrace")
     found = parity.run(tmp_path, rate=1000, seconds=1)
     ours, theirs, both = found.messages

@@ -46,7 +46,7 @@ def echo():
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory, echo):
-    """One ordinary recording, as long as 300 requests take; (directory, manifest, what the recorder said)."""
+    """One ordinary recording, as long as 300 requests take; (directory, manifest, the recorder's output)."""
     directory = tmp_path_factory.mktemp("live") / "ordinary.nsight"
     code, said = record(directory, "--port", str(echo.port), "--", *echo.client(300))
     assert code == 0, said
@@ -59,7 +59,7 @@ def lines(directory, kind):
 
 
 def payloads(directory, kind):
-    """Bytes that each read (R) or send (S) returned, from its message's line."""
+    """Bytes that each read (R) or send (S) returned, from the line of its message."""
     return [int(fields[MESSAGE_FIELDS.index("len")]) for fields in lines(directory, kind)]
 
 
@@ -73,7 +73,7 @@ def test_ordinary_recording_is_complete(capture):
 
 
 def test_every_request_is_in_the_capture(capture):
-    # 300 requests and 300 answers, each sent by one call and read by one, 64 bytes long.
+    # 300 requests and 300 answers of 64 bytes, each sent by one call and read by one call.
     directory, m, _ = capture
     for kind in ("S", "R"):
         assert payloads(directory, kind).count(64) == 600
@@ -107,7 +107,7 @@ def test_context_switches_of_the_recording_programs_stay_in(capture):
 
 
 def test_recording_programs_do_not_feed_on_their_own_events(capture):
-    """perf recording its own writes makes 700,000 events/s; that it records none is certain, see above."""
+    """A perf that records its own writes makes 700,000 events/s; the check above makes certain that it records none."""
     directory, m, _ = capture
     pids = {*tool_pids(m), m["recorder_pid"]}
     own = [t.split() for t in perf_script(directory, "-F", "tid,time").splitlines()]
@@ -194,7 +194,7 @@ def test_killed_recorder_leaves_a_readable_capture_and_no_processes(tmp_path, ec
     assert wait_gone(tool_pids(m)) == []
     directory = tmp_path / "a.nsight"
     assert manifest(directory)["state"] == "recording"
-    # The programs were told to stop, so each wrote out what it had.
+    # The programs were stopped by a signal, so each wrote out what it had.
     assert (directory / "events.tsv").read_text().rstrip().endswith("#end")
     assert (directory / "clock.tsv").read_text().splitlines()[-1].startswith("E\t")
     assert "sched:sched_switch" in perf_script(directory, "-F", "event")
@@ -204,7 +204,7 @@ def test_killed_recorder_leaves_a_readable_capture_and_no_processes(tmp_path, ec
 def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_kib):
     disk = tmp_path / "disk"
     disk.mkdir()
-    # In a mount namespace of its own: the disk goes away with the recorder.
+    # In a new mount namespace: the disk disappears with the recorder.
     prefix = ("unshare", "-m", "sh", "-c", SMALL_DISK, "sh", str(disk))
     running = Running(disk / "a.nsight", "-d", "600", prefix=prefix)
     inside = f"/proc/{running.process.pid}/root{disk}"
@@ -212,7 +212,7 @@ def test_full_disk_stops_the_recording_and_keeps_what_is_there(tmp_path, rest_ki
     running.wait_recording()
     held = os.open(inside, os.O_RDONLY)  # keeps the disk after the recorder's end
     try:
-        # The space that it sets free for its last manifest must not be taken as well.
+        # The filler must not take the space that the recorder frees for its last manifest.
         running.process.send_signal(signal.SIGSTOP)
         fill(Path(f"/proc/self/fd/{held}/filler"), rest_kib * 1024)
         running.process.send_signal(signal.SIGCONT)
@@ -251,7 +251,7 @@ def test_unmounted_tracefs_is_mounted_with_fix_and_unmounted_afterwards(tmp_path
     assert "still mounted" not in said
 
 
-# The mounts are this namespace's, and so must be what is noted of them: another run of the tests makes the same ones.
+# The mounts belong to this namespace, and so must the notes about them: another run of the tests makes the same mounts.
 KILLED_WITH_FIX = """
 mkdir -p /run/nsight && mount -t tmpfs -o mode=0700 tmpfs /run/nsight || exit 1
 umount -l /sys/kernel/debug/tracing 2>/dev/null
@@ -304,7 +304,7 @@ exit $code
 
 @pytest.mark.parametrize("option", ["", "--buildid-mmap"])
 def test_programs_that_come_while_another_perf_records_leave_the_capture_readable(tmp_path, option):
-    """BPF programs, and mappings whose build ids only the other one, or both, asked for."""
+    """BPF programs, and mappings whose build ids were requested only by the other perf, or by both."""
     command = ("sh", "-c", OTHER_PERF, "sh", str(tmp_path / "other"), option)
     code, said = record(tmp_path / "a.nsight", "--", *command)
     assert code == 0, said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names of performance counters are checked before a recording, and missing counters are told after it."""
+"""Names of performance counters are checked before a recording, and missing counters are reported after it."""
 
 from __future__ import annotations
 

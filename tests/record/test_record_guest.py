@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The BPF recorder on stock Debian kernels in guests: what it records, and what it says where it cannot."""
+"""The BPF recorder on stock Debian kernels in guests: what it records, and what it reports if it cannot record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ, SEND = (MESSAGE | stamp << 2 for stamp in (2, 3))
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Directory with what tests/record/in_guest.py wrote on a kernel."""
+    """Directory with the output of tests/record/in_guest.py on a kernel."""
 
     def run(kernel: str, what: str) -> Path:
         for program in ("qemu-system-x86_64", "busybox"):
@@ -66,7 +66,7 @@ def recorded(guest: Callable[[str, str], Path], request: pytest.FixtureRequest) 
 def test_memory_work_is_most_of_the_calls_that_ask_for_it(recorded: Path) -> None:
     calls = told(recorded / "memory.calls")
     assert set(calls["what"]) == {"reclaim", "compaction", "migration"}
-    # Reclaim is many short pieces, and an emulated processor takes long for the probes between them.
+    # Reclaim consists of many short pieces, and an emulated processor takes long for the probes between them.
     check(found(recorded / "memory.nsight"), calls, least=0.2)
 
 
@@ -103,7 +103,7 @@ def test_a_core_that_goes_off_leaves_every_record_accounted_for(recorded: Path) 
     capture = recorded / "offline.nsight"
     m = manifest(capture)
     assert m["state"] == "complete"
-    # 7.3 lets a thread be preempted in a program, and runs that program for no other thread meanwhile.
+    # 7.3 can preempt a thread in a BPF program, and does not run that program for other threads meanwhile.
     assert {loss["what"].split(" that ")[0] for loss in m["losses"]} <= {
         f"runs of {p}" for p in missed(capture)
     }
@@ -115,7 +115,7 @@ def test_a_core_that_goes_off_leaves_every_record_accounted_for(recorded: Path) 
 def test_the_flight_recorder_writes_a_window(recorded: Path) -> None:
     (capture,) = (recorded / "flight").glob("*.nsight")
     assert manifest(capture)["flight"]["triggers"][0]["reason"] == "asked"
-    # Only the server sends here. The manifest of a window has the number of skipped runs, but not by program.
+    # Only the server sends here. The manifest of a window has the number of skipped runs, but not per program.
     left_out = sum(loss["count"] for loss in manifest(capture)["losses"] if "left out" in loss["what"])
     assert 50 - left_out <= n_of(capture, SEND) <= 50
     assert all(f.ended and not f.missing() for f in files(capture))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real recordings: what nsight-record does around its recorders, with the one that is the default."""
+"""Real recordings: what nsight-record does around its recorders, with the default recorder."""
 
 import os
 import signal
@@ -116,5 +116,5 @@ def test_packets_are_stored_only_on_request(tmp_path, echo):
     code, said = record(tmp_path / "a.nsight", *options)
     assert code == 0, said
     data = (tmp_path / "a.nsight/payload.pcap").read_bytes()
-    # 20 requests and 20 answers, 48 bytes of each stored, also those of the last second; libpcap shows it once on loopback.
+    # 20 requests and 20 answers, also those of the last second; 48 bytes of each are stored; libpcap shows it once on loopback.
     assert data.count(b"x" * 48) == 40

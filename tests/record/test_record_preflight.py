@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Preflight names what a machine lacks, and the fix; each on a made-up machine."""
+"""Preflight names what a machine lacks, and the fix; each case on a made-up machine."""
 
 import made_up_machine
 import pytest

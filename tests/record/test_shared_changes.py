@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What --fix changes: recorders share it, the last one undoes it, --restore undoes what killed ones left."""
+"""Changes made by --fix: recorders share them, the last recorder undoes them, --restore undoes what killed recorders left."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SYSCTL = "kernel/perf_event_mlock_kb"
 FIX = ("sysctl", SYSCTL, "65552")
 BEFORE = "516"
 
-# A recorder as far as its changes go: does what it is told on standard input, a line each, and answers.
+# Acts as a recorder, but only makes the changes: it obeys commands on standard input, one per line, and answers.
 OTHER = """
 import os, sys
 from pathlib import Path
@@ -255,7 +255,7 @@ def test_other_process_with_the_number_of_a_killed_recorder_holds_nothing(machin
     killed.kill()
     file = machine.root / "run/nsight/changes.json"
     state = json.loads(file.read_text())
-    state["changes"][0]["holders"][0]["pid"] = os.getpid()  # which began at another time
+    state["changes"][0]["holders"][0]["pid"] = os.getpid()  # this process began at another time
     file.write_text(json.dumps(state))
     assert len(restore_left(machine.root).restored) == 1
     assert value(machine) == BEFORE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Control groups whose CPU quota ran out are in the manifest, with their processes."""
+"""The manifest lists control groups whose CPU quota ran out, with their processes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Threads that wait for each other in known ways (machinery/load/waiting.c), recorded as nsight-record does it by default.
 
-The host of a virtual machine can take a core away while something is recorded there. So a round may lack its wake-up, and is
-unknown then: of ten rounds of each case some are there, and what is known is right in every one.
+The host of a virtual machine can take a core away during the recording. Then a round may lack its wake-up, and its cause is
+unknown. So of ten rounds of each case, some are there, and what is known is right in every one.
 """
 
 import json
@@ -26,11 +26,11 @@ from conftest import ROOT, skip_or_fail
 pytestmark = pytest.mark.live
 
 LOAD = ROOT / "tests/machinery/load"
-SLEPT_NS = 5_000_000  # by whoever ends a wait, after that began
+SLEPT_NS = 5_000_000  # by the thread that ends a wait, after the wait began
 
 
 class Recorded:
-    """The recording, and what the program told: by case who waited, who ended it, and a number."""
+    """The recording, and what the program printed: per case who waited, who ended the wait, and a number."""
 
     def __init__(self, directory: Path, told: dict[str, tuple[int, int, int]]) -> None:
         self.directory, self.told = directory, told
@@ -42,7 +42,7 @@ class Recorded:
         self._known: dict[int, pd.DataFrame] = {}
 
     def pieces(self, tid: int) -> pd.DataFrame:
-        """Of all that the thread did in the recording, by piece_id."""
+        """Pieces of all that the thread did in the recording, by piece_id."""
         if tid not in self._known:
             begin, end = self.activity.span()
             asked = {"interval_id": [0], "tid": [tid], "start_ns": [begin], "end_ns": [end]}
@@ -56,13 +56,13 @@ class Recorded:
         return self._known[tid]
 
     def waits(self, tid: int, place: str) -> pd.DataFrame:
-        """Known waits of the thread itself in a system call, or page fault."""
+        """Known waits of the thread itself in a system call or page fault."""
         pieces = self.pieces(tid)
         chosen = (pieces["depth"] == 0) & (pieces["name"] == place) & (pieces["kind"] != "unknown")
         return pieces[chosen & pieces["doing"].isin(WAITING)]
 
     def slept_below(self, tid: int, waits: pd.DataFrame) -> np.ndarray:
-        """Of each wait how long the thread that ended it slept by a timer meanwhile."""
+        """For each wait: how long the thread that ended it slept by a timer meanwhile."""
         below = self.pieces(tid)
         below = below[(below["kind"] == "timer") & (below["name"] == "clock_nanosleep")]
         return below.groupby("parent_id")["ns"].sum().reindex(waits.index, fill_value=0).to_numpy()
@@ -98,7 +98,7 @@ def ended_by(waits: pd.DataFrame, kind: str, tid: int) -> None:
 
 
 def test_lock_is_explained_by_the_sleep_of_its_holder(recorded):
-    """The holder sleeps 5 ms after its waiter has begun to wait, and then lets go."""
+    """The holder sleeps 5 ms after its waiter has begun to wait, and then releases the lock."""
     waiter, holder, address = recorded.told["lock"]
     waits = recorded.waits(waiter, "futex")
     waits = waits[waits["arg"] == address]
@@ -133,7 +133,7 @@ def test_data_over_loopback_come_from_who_sent_them(recorded):
 
 
 def test_stopped_process_is_explained_by_who_lets_it_go_on(recorded):
-    """It is stopped once. Where the record of that is missing, nothing else is told instead."""
+    """The process is stopped once. If the record of that is missing, nothing else is reported instead."""
     stopped, parent, _ = recorded.told["stop"]
     pieces = recorded.pieces(stopped)
     waits = pieces[(pieces["depth"] == 0) & (pieces["doing"] == "stopped")]
@@ -148,12 +148,12 @@ def disks() -> set[str]:
 
 
 def on_disk() -> bool:
-    """Files in memory, or of another machine, make nobody wait for a disk."""
+    """Files in memory or on another machine make nobody wait for a disk."""
     return os.major((ROOT / "build").stat().st_dev) != 0
 
 
 def test_sync_ends_in_the_disk(recorded):
-    """Ten times a page is written and synchronised: by itself, or through a thread of the file system that waits for the disk."""
+    """A page is written and synchronised ten times: by the thread itself, or by a file system thread that waits for the disk."""
     writer, _, _ = recorded.told["fsync"]
     pieces = recorded.pieces(writer)
     waits = recorded.waits(writer, "fsync")
@@ -178,7 +178,7 @@ def test_page_that_is_not_in_memory_is_a_page_fault_that_waits_for_the_disk(reco
 
 
 def depth(line: str) -> int:
-    """Of a line of the tree: spaces behind the share."""
+    """Depth of a line in the tree: the spaces after the share."""
     text = line.split("%", 1)[-1]
     return len(text) - len(text.lstrip())
 
@@ -189,7 +189,7 @@ def test_command_tells_the_chain_in_words_and_as_json(recorded, capsys):
     assert cli.main(["waits", str(recorded.directory), "--thread", str(waiter)]) == 0
     lines = capsys.readouterr().out.splitlines()
     place = next(i for i, line in enumerate(lines) if chain in line)
-    # On a busy machine the holder was ready longer than it slept, and that comes first.
+    # On a busy machine, the holder was ready longer than it slept, and then the wait for a core comes first.
     below = takewhile(lambda line: depth(line) > depth(lines[place]), lines[place + 1 :])
     assert any("which slept in clock_nanosleep" in line for line in below)
     assert cli.main(["waits", str(recorded.directory), "--thread", "lock-waiter", "--json"]) == 0

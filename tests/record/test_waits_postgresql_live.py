@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A row lock of PostgreSQL: who held it, and what that one did meanwhile: nothing, its client had not committed yet.
+"""A row lock of PostgreSQL: who held it, and what the holder did meanwhile: nothing, its client had not committed yet.
 
-By thread, and by request: the first cause of the slow one is the lock, with its holder.
+By thread, and by request: the first cause of the slow request is the lock, with its holder.
 """
 
 import json
@@ -23,9 +23,9 @@ from conftest import skip_or_fail
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-#: How long the row stays locked after somebody waits for it; less than deadlock_timeout, at which the waiter looks around.
+#: How long the row stays locked after somebody waits for it; less than deadlock_timeout, when the waiter checks for deadlocks.
 HELD_NS = 300_000_000
-#: Requests that wait for nobody: what the slow one is compared with.
+#: Requests that wait for nobody: the slow one is compared with them.
 USUAL = 100
 
 
@@ -43,7 +43,7 @@ class Session:
         self.process.stdin.flush()
 
     def ask(self, statement: str) -> str:
-        """Its only value."""
+        """The only value of the answer."""
         self.say(statement)
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
@@ -60,7 +60,7 @@ def server(tmp_path_factory) -> Iterator[tuple[Path, int]]:
         skip_or_fail("postgresql", "PostgreSQL is not installed")
     require_live("bpf")
     user = pwd.getpwnam("postgres")
-    # Of a name that a socket's address has room for, and where that user may go.
+    # With a path that fits into a socket's address, and that this user may enter.
     directory = Path(subprocess.check_output(["mktemp", "-d", "/tmp/nsight-pg.XXXXXX"], text=True).strip())
     os.chown(directory, user.pw_uid, user.pw_gid)
     become = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"]
@@ -86,7 +86,7 @@ def server(tmp_path_factory) -> Iterator[tuple[Path, int]]:
 
 
 def test_row_lock_names_its_holder_who_waited_for_a_client(server, tmp_path):
-    """The holder's client waits for us, and we sleep: only then it commits, and the holder's backend wakes the waiter's."""
+    """The holder's client waits for us, and we sleep. Only then does it commit, and the holder's backend wakes the waiter's."""
     holder, waiter, observer = (Session(*server) for _ in range(3))
     holder.say("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0);")
     assert holder.ask("SELECT n FROM t;") == "0"
@@ -117,7 +117,7 @@ def test_row_lock_names_its_holder_who_waited_for_a_client(server, tmp_path):
     told = max(chains, key=lambda chain: chain["total_ns"])
     print(told["chain"], told["total_ns"])
     assert told["total_ns"] >= HELD_NS * 0.9
-    # idle in transaction: its client had not said COMMIT yet, since nobody had told it to
+    # idle in transaction: its client had not sent COMMIT yet, since nobody had asked it to
     assert f"for psql[{holder.process.pid}]" in told["links"][1]
     assert told["links"][-1].startswith("slept in clock_nanosleep")
     first_cause_of_the_slow_request(tmp_path / "a.nsight", holder)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The window of the last second, of a core that wrote one record so many ns ago, and is idle since;
- * prints the types of its records, and how long an idle state took.
+ * The window of the last second of a core that wrote one record, as many ns ago as the argument
+ * says, and has been idle since. Prints the types of its records, and how long an idle state took.
  */
 #include "window.c"
 
